@@ -1,0 +1,68 @@
+"""Fixtures shared by all rooms: the reference data, and whether a GPU must be there."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+DATA = Path(os.environ.get("BIRO_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-cuda", action="store_true", help="a test skipped for want of a GPU fails")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Turn the skip of a CUDA test into a failure where a GPU was promised."""
+    report = yield
+    if report.skipped and item.get_closest_marker("cuda") and item.config.getoption("--require-cuda"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although --require-cuda was given: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of real data sets and truth vectors."""
+    if not DATA.is_dir():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no reference data at {DATA}; CI must have them (set BIRO_TEST_DATA)")
+        pytest.skip(f"no reference data at {DATA}; set BIRO_TEST_DATA to their folder")
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def truth(data_dir: Path) -> Callable[[str], dict[str, np.ndarray]]:
+    """Arrays of one truth file by name: truth("casa_27_circ")."""
+
+    def load(name: str) -> dict[str, np.ndarray]:
+        with np.load(data_dir / "truth" / f"{name}.npz") as file:
+            return dict(file)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def measurement_set(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Path of an unpacked Measurement Set: measurement_set("vla_3c273_x"). Copy before writing."""
+    unpacked: dict[str, Path] = {}
+
+    def unpack(name: str) -> Path:
+        if name not in unpacked:
+            found = sorted(data_dir.rglob(f"{name}*.tgz"))
+            if len(found) != 1:
+                pytest.fail(f"expected one archive named {name}*.tgz, found {found}")
+            folder = tmp_path_factory.mktemp(name)
+            with tarfile.open(found[0]) as archive:
+                archive.extractall(folder, filter="data")
+            (unpacked[name],) = folder.iterdir()
+        return unpacked[name]
+
+    return unpack
