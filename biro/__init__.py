@@ -1,3 +1,53 @@
-"""Bayesian sky-model inference for radio interferometry."""
+"""Bayesian sky-model inference for radio interferometry.
+
+>>> import biro                                                          # doctest: +SKIP
+>>> observation = biro.read_ms("obs.ms")                                 # doctest: +SKIP
+>>> likelihood = biro.Likelihood(observation, biro.read_model("sky.toml"))  # doctest: +SKIP
+>>> posterior = biro.sample(likelihood)                                  # doctest: +SKIP
+
+Names are imported when first used, so that `import biro` is quick and touches no GPU.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "BiroError": "biro.errors",
+    "Likelihood": "biro.likelihood",
+    "Observation": "biro.observation",
+    "Posterior": "biro.posterior",
+    "SkyModel": "biro.models",
+    "compare": "biro.compare",
+    "read_model": "biro.models",
+    "read_ms": "biro.measurement_set",
+    "read_sky": "biro.models",
+    "sample": "biro.samplers",
+    "simulate": "biro.simulate",
+}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+if TYPE_CHECKING:
+    from biro.compare import compare
+    from biro.errors import BiroError
+    from biro.likelihood import Likelihood
+    from biro.measurement_set import read_ms
+    from biro.models import SkyModel, read_model, read_sky
+    from biro.observation import Observation
+    from biro.posterior import Posterior
+    from biro.samplers import sample
+    from biro.simulate import simulate
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'biro' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,264 @@
+"""The likelihood: an observation and a sky model, joined once, evaluated for many parameter vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.errors import InputError, LikelihoodError
+from biro.models import BoundModel, Parameter, SkyModel
+from biro.observation import Observation, Partition
+from rime_kernels import Rime
+from rime_kernels.rime import Backend, Form, GaussianFrame, Precision
+
+log = logging.getLogger(__name__)
+
+NAN_FRACTION = 0.1
+"""A run stops when more than this fraction of its evaluations is not a number ..."""
+NAN_GRACE = 1000
+"""... counted from this many evaluations on."""
+
+
+class Likelihood:
+    """Gaussian likelihood of calibrated visibilities, given a sky model.
+
+    For each partition (field x data description), over its N unflagged complex correlations of
+    weight w > 0, with a noise factor s (sigma -> s sigma),
+
+        ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s,     chi2 = sum w |D - V|^2
+
+    and the sum of these over partitions (physics: section 7). Data, weights, uvw and frequencies are
+    put on the device once; a call sends parameters up and takes chi-squared, in float64, down.
+
+    Parameters
+    ----------
+    observation : Observation
+    sky : SkyModel
+        Bound to the observation here: noise factors and pointing errors become parameters of its
+        partitions and antennas.
+    backend : "auto", "cpu" or "cuda"
+        "auto" takes the GPU where one works and logs what it chose and why.
+    precision : "double" or "single"
+        Of the sums over sources; phases are float64 always and so is chi-squared.
+    form : "auto", "factored" or "row"
+        Antenna-based phases, or exact ones per row (physics: section 2). "auto" looks at how well
+        each partition's uvw close, and at how far out the prior lets sources go.
+    gaussian_frame : "tangent" or "uv"
+        Where an elliptical Gaussian lives (physics: section 5).
+
+    Raises
+    ------
+    BackendError
+        `backend="cuda"` without a working GPU.
+    ModelError
+        The model cannot be bound to this observation.
+    """
+
+    def __init__(
+        self,
+        observation: Observation,
+        sky: SkyModel,
+        *,
+        backend: Backend = "auto",
+        precision: Precision = "double",
+        form: Form = "auto",
+        gaussian_frame: GaussianFrame = "tangent",
+    ) -> None:
+        self.observation = observation
+        self.model: BoundModel = sky.bind(observation.frames)
+        self.precision = precision
+        self.gaussian_frame = gaussian_frame
+        self._rimes = [
+            Rime(
+                part.rows,
+                vis=part.vis,
+                weight=part.weight,
+                backend=backend,
+                precision=precision,
+                form=form,
+                gaussian_frame=gaussian_frame,
+                extent=self.model.extent(i),
+            )
+            for i, part in enumerate(observation.partitions)
+        ]
+        for part, rime in zip(observation.partitions, self._rimes, strict=True):
+            log.info("%s, spw %s: %s", part.field, part.spw, rime.reason)
+        usable = [_usable_weights(part) for part in observation.partitions]
+        self.n_vis: NDArray[np.int64] = np.array([w.size for w in usable], dtype=np.int64)
+        log_weight = np.array([np.log(w).sum() for w in usable])
+        self._log_norm = log_weight - self.n_vis * np.log(2.0 * np.pi)
+        self.n_call = 0
+        self.nan_count = 0
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Free parameters in the order of theta, each with name, unit and prior."""
+        return self.model.parameters
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return self.model.parameter_names
+
+    @property
+    def n_param(self) -> int:
+        return self.model.n_param
+
+    @property
+    def backend(self) -> str:
+        """Where it runs: "cpu" or "cuda"."""
+        return self._rimes[0].backend
+
+    @property
+    def log_constraint_mass(self) -> float:
+        """Log of the prior mass that constraints outside the prior transform leave."""
+        return self.model.log_constraint_mass
+
+    def chi2(self, theta: ArrayLike) -> NDArray[np.float64]:
+        """Chi-squared of each partition, with weights as they are (noise factor 1).
+
+        Parameters
+        ----------
+        theta : (n_param,) or (n_batch, n_param)
+            In the units of `parameters`.
+
+        Returns
+        -------
+        float64 (n_partition,) or (n_batch, n_partition)
+        """
+        vectors, single = self._vectors(theta)
+        chi2 = self._chi2(vectors)
+        return chi2[0] if single else chi2
+
+    def log_likelihood(self, theta: ArrayLike) -> Any:
+        """Log-likelihood; -inf where a constraint of the model forbids the parameters.
+
+        Parameters
+        ----------
+        theta : (n_param,) or (n_batch, n_param)
+
+        Returns
+        -------
+        float, or float64 (n_batch,)
+
+        Raises
+        ------
+        InputError
+            Any other shape.
+        LikelihoodError
+            More than a tenth of all evaluations so far, once there are 1000, were not a number; fewer are -inf,
+            and counted in `nan_count`.
+        """
+        vectors, single = self._vectors(theta)
+        value = np.full(len(vectors), -np.inf)
+        allowed = np.flatnonzero(self.model.allowed(vectors))
+        if allowed.size:
+            value[allowed] = self._log_likelihood(vectors[allowed])
+        return float(value[0]) if single else value
+
+    def log_prior(self, theta: ArrayLike) -> Any:
+        """Log of the normalised prior density, in the units of theta; -inf outside."""
+        return self._of_model(self.model.log_prior, theta)
+
+    def log_posterior(self, theta: ArrayLike) -> Any:
+        """Log-prior plus log-likelihood (not normalised); the likelihood is evaluated inside the prior only."""
+        vectors, single = self._vectors(theta)
+        value = self.model.log_prior(vectors)
+        inside = np.flatnonzero(np.isfinite(value))
+        if inside.size:
+            value[inside] += self.log_likelihood(vectors[inside])
+        return float(value[0]) if single else value
+
+    def prior_transform(self, unit: ArrayLike) -> NDArray[np.float64]:
+        """Parameters for points of the unit cube, (n_param,) or (n_batch, n_param)."""
+        vectors, single = self._vectors(unit)
+        theta = self.model.prior_transform(vectors)
+        return theta[0] if single else theta
+
+    def allowed(self, theta: ArrayLike) -> Any:
+        """Whether the model's constraints hold."""
+        return self._of_model(self.model.allowed, theta)
+
+    def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
+        """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta."""
+        vector = self._one_vector(theta)
+        return [rime.predict(self.model.sources(vector, i))[0] for i, rime in enumerate(self._rimes)]
+
+    def noise_factor(self, theta: ArrayLike) -> NDArray[np.float64]:
+        """Noise factor of each partition, for one vector theta."""
+        return self.model.noise_factor(self._one_vector(theta))[0]
+
+    def description(self) -> dict[str, Any]:
+        """What was chosen, for the record of a run."""
+        return {
+            "backend": self.backend,
+            "precision": self.precision,
+            "gaussian_frame": self.gaussian_frame,
+            "form": [rime.form for rime in self._rimes],
+            "reason": [rime.reason for rime in self._rimes],
+            "n_vis": self.n_vis.tolist(),
+            "parameters": list(self.parameter_names),
+        }
+
+    def digest(self) -> str:
+        """Hash of everything that decides the value: data, model, precision, Gaussian frame."""
+        parts = (self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _chi2(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        columns = [rime.chi2(self.model.sources(theta, i)) for i, rime in enumerate(self._rimes)]
+        return np.stack(columns, axis=1)
+
+    def _log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        factor = self.model.noise_factor(theta)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            terms = self._log_norm - self._chi2(theta) / (2.0 * factor**2) - 2.0 * self.n_vis * np.log(factor)
+        value = terms.sum(axis=1)
+        bad = np.isnan(value) | (value == np.inf)
+        self._count(theta, bad)
+        return np.where(bad, -np.inf, value)
+
+    def _count(self, theta: NDArray[np.float64], bad: NDArray[np.bool_]) -> None:
+        """Count what is not a number; stop when it is more than an accident."""
+        self.n_call += len(theta)
+        n_bad = int(bad.sum())
+        self.nan_count += n_bad
+        if n_bad and self.n_call >= NAN_GRACE and self.nan_count > NAN_FRACTION * self.n_call:
+            culprit = self._named(theta[np.flatnonzero(bad)[0]])
+            words = ", ".join(f"{name} = {value:.6g}" for name, value in culprit.items())
+            raise LikelihoodError(
+                f"{self.nan_count} of {self.n_call} likelihood values are not a number, the last at {words}; "
+                "narrow the prior that allows such parameters"
+            )
+
+    def _named(self, vector: NDArray[np.float64]) -> Mapping[str, float]:
+        return dict(zip(self.parameter_names, vector.tolist(), strict=True))
+
+    def _vectors(self, theta: ArrayLike) -> tuple[NDArray[np.float64], bool]:
+        array = np.asarray(theta, dtype=np.float64)
+        if array.ndim not in (1, 2) or array.shape[-1] != self.n_param:
+            raise InputError(
+                f"theta must have shape ({self.n_param},) or (n_batch, {self.n_param}), got {array.shape}; "
+                f"its parameters are {', '.join(self.parameter_names)}"
+            )
+        return np.atleast_2d(array), array.ndim == 1
+
+    def _one_vector(self, theta: ArrayLike) -> NDArray[np.float64]:
+        vectors, single = self._vectors(theta)
+        if not single:
+            raise InputError(f"expected one vector theta of shape ({self.n_param},), got {vectors.shape}")
+        return vectors
+
+    def _of_model(self, function: Any, theta: ArrayLike) -> Any:
+        vectors, single = self._vectors(theta)
+        value = function(vectors)
+        return value[0].item() if single else value
+
+
+def _usable_weights(part: Partition) -> NDArray[np.float64]:
+    weight = np.asarray(part.weight, dtype=np.float64)
+    return weight[weight > 0]
