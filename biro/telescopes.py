@@ -17,14 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError
 
 CoordSys = Literal["global", "local"]
-_ALIASES = {
-    "global": "global",
-    "xyz": "global",
-    "itrf": "global",
-    "local": "local",
-    "loc": "local",
-    "enu": "local",
-}
+_GLOBAL = {"global", "xyz", "itrf"}
+_LOCAL = {"local", "loc", "enu"}
 
 
 class Centre(NamedTuple):
@@ -137,16 +131,14 @@ def read_antennas(
     """
     path = Path(path)
     head = _read_head(path)
-    system = _ALIASES.get((coordsys or head.get("coordsys", "global")).split()[0].lower())
-    if system is None:
-        raise InputError(
-            f"{path}: coordsys must be global (XYZ) or local (LOC), found {head.get('coordsys')!r}"
-        )
+    system = (coordsys or head.get("coordsys", "global")).split()[0].lower()
+    if system not in _GLOBAL | _LOCAL:
+        raise InputError(f"{path}: coordsys must be global (XYZ) or local (LOC), found {system!r}")
     rows = [_parse_row(path, number, line) for number, line in _data_lines(path)]
     if not rows:
         raise InputError(f"{path}: no antennas; a line is 'x y z diameter name'")
     positions = np.array([row[:3] for row in rows], dtype=np.float64)
-    if system == "local":
+    if system in _LOCAL:
         positions = local_to_itrf(positions, _centre(path, centre, head))
     return Telescope(
         name=name or head.get("name") or head.get("observatory") or path.stem,
@@ -204,9 +196,8 @@ def _enu_axes(longitude: float, latitude: float) -> NDArray[np.float64]:
 
 def _data_files() -> list[resources.abc.Traversable]:
     folder = resources.files("biro") / "data"
-    return sorted(
-        (path for path in folder.iterdir() if path.name.endswith(".csv")), key=lambda path: path.name
-    )
+    files = (path for path in folder.iterdir() if path.name.endswith(".csv"))
+    return sorted(files, key=lambda path: path.name)
 
 
 def _lines(path: Path) -> list[str]:
