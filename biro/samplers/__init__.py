@@ -1,0 +1,155 @@
+"""Sampling: one small adapter per sampler, one entry point."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from biro.errors import InputError
+from biro.posterior import Posterior, Provenance
+from biro.run import RunDirectory, StopFlag, read_record, stop_on_signal, versions
+
+log = logging.getLogger(__name__)
+
+SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic")
+
+
+def sample(
+    likelihood: Any,
+    sampler: str = "emcee",
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    seed: int | None = None,
+    progress: bool = True,
+    facts: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Posterior:
+    """Sample the posterior of a likelihood.
+
+    "emcee" finds the mode, starts an ensemble about it and ends after 50 autocorrelation times;
+    "dynesty" and "dynesty-dynamic" (nested sampling) find the evidence as well, from the whole prior.
+    The evidence is that of the normalised prior: where constraints cut the prior by rejection, it is
+    divided by the prior mass that they leave.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    sampler : "emcee", "dynesty" or "dynesty-dynamic"
+    run_dir : path, optional
+        Keeps everything about the run. A run that was interrupted there goes on, a finished one is
+        read; either only when data, model, sampler, options and seed are as they were.
+    seed : int, optional
+        Drawn, and recorded, when not given.
+    progress : bool
+        Show a progress line on stderr.
+    facts : mapping, optional
+        More to be written into `run.json`.
+    **options
+        See `EnsembleOptions` and `NestedOptions`.
+
+    Raises
+    ------
+    InputError
+        An unknown sampler or option, too few walkers, nothing to sample.
+    RunError
+        The run directory is in use, or belongs to a run that differs.
+    RunInterrupted
+        SIGINT or SIGTERM came; the same call goes on.
+    LikelihoodError
+        The likelihood is nowhere finite, or returned NaN, +inf or another shape.
+    """
+    from biro.samplers.options import EnsembleOptions, NestedOptions, as_dict, parse
+    from biro.samplers.target import Target
+
+    if sampler not in SAMPLERS:
+        raise InputError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
+    target = Target(likelihood)
+    kind: Any = EnsembleOptions if sampler == "emcee" else NestedOptions
+    resolved = parse(kind, options, target.n_param)
+    if seed is None:
+        seed = _recorded_seed(run_dir)
+    if seed is None:
+        seed = secrets.randbelow(2**31)
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed must be from 0 to 2^32 - 1, got {seed}")
+    provenance = Provenance(
+        sampler=sampler,
+        seed=seed,
+        options=as_dict(resolved),
+        data_digest=likelihood.observation.digest(),
+        model_digest=likelihood.model.digest(),
+        model_toml=likelihood.model.to_toml(),
+        versions=versions(),
+    )
+    if run_dir is None:
+        with stop_on_signal() as stop:
+            return _run(target, resolved, provenance, None, stop, progress=progress)
+    settings = {
+        "sampler": sampler,
+        "seed": seed,
+        "options": as_dict(resolved),
+        "data": provenance.data_digest,
+        "model": provenance.model_digest,
+        "likelihood": likelihood.digest(),
+        "sampler version": provenance.versions.get(sampler.split("-")[0]),
+    }
+    record = {"likelihood": likelihood.description(), **(facts or {})}
+    with (
+        stop_on_signal() as stop,
+        RunDirectory(
+            run_dir, settings, may_change=kind.may_change, facts=record, model_toml=provenance.model_toml
+        ) as run,
+    ):
+        return _run_in(run, target, resolved, provenance, stop, progress=progress)
+
+
+def _run_in(
+    run: RunDirectory, target: Any, options: Any, provenance: Provenance, stop: StopFlag, *, progress: bool
+) -> Posterior:
+    """Sample in a run directory, or read what was sampled there."""
+    if run.finished:
+        posterior = Posterior.load(run.posterior_path)
+        if posterior.diagnostics.get("converged") or dict(posterior.provenance.options) == dict(
+            provenance.options
+        ):
+            log.info("%s is finished; read from there", run.path)
+            return posterior
+    run.reopen(provenance.options)
+    posterior = _run(target, options, provenance, (run.path, run.run_id), stop, progress=progress)
+    posterior.save(run.posterior_path)
+    run.finish()
+    return posterior
+
+
+def _run(
+    target: Any,
+    options: Any,
+    provenance: Provenance,
+    folder: tuple[Path, str] | None,
+    stop: StopFlag,
+    *,
+    progress: bool,
+) -> Posterior:
+    if provenance.sampler == "emcee":
+        from biro.samplers.chain import ChainFile
+        from biro.samplers.ensemble import EnsembleRun
+
+        chain = ChainFile(folder[0] / "chain.h5", folder[1]) if folder else None
+        ensemble = EnsembleRun(target, options, provenance.seed, chain)
+        return ensemble.posterior(ensemble.run(stop, progress=progress), provenance)
+    from biro.samplers.nested import Checkpoint, NestedRun
+
+    checkpoint = Checkpoint(folder[0] / "checkpoint.bin", folder[1]) if folder else None
+    nested = NestedRun(
+        target, options, provenance.seed, checkpoint, dynamic=provenance.sampler == "dynesty-dynamic"
+    )
+    return nested.posterior(nested.run(stop, progress=progress), provenance)
+
+
+def _recorded_seed(run_dir: str | os.PathLike[str] | None) -> int | None:
+    record = read_record(Path(run_dir)) if run_dir is not None else None
+    return record["settings"].get("seed") if record else None

@@ -1,0 +1,308 @@
+"""The run directory: what was run on what, held against what is asked for when a run is resumed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import platform
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from biro.errors import RunError
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+PACKAGES = ("numpy", "scipy", "numba", "emcee", "dynesty", "astropy", "h5py", "python-casacore", "numba-cuda")
+
+
+class RunInterrupted(RunError):
+    """A run was stopped by a signal after its state was saved; the same command goes on with it."""
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package, of Python and of the packages that results depend on."""
+    found = {"python": platform.python_version()}
+    for name in ("biro-rime", *PACKAGES):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file as a whole or not at all (temporary file, flush to disk, rename)."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class RunDirectory:
+    """A directory that one run owns: `run.json`, `model.toml`, `log.txt`, the sampler's own file, `posterior.nc`.
+
+    Parameters
+    ----------
+    path : path
+        Made when missing. An existing run there is resumed if everything that decides the result is
+        as it was.
+    settings : mapping
+        Everything that decides the result, as plain JSON values. "digests" and "options" may be mappings.
+    may_change : collection of str
+        Options that may differ on resuming, because what was sampled already does not depend on them.
+    facts : mapping
+        More for the record (versions are added here).
+    model_toml : str
+        The resolved model.
+
+    Raises
+    ------
+    RunError
+        Another process runs there, something changed, or the directory holds other things.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: Mapping[str, Any],
+        *,
+        may_change: tuple[str, ...] = (),
+        facts: Mapping[str, Any] | None = None,
+        model_toml: str = "",
+    ) -> None:
+        self.path = Path(path)
+        self._make()
+        self._lock = _Lock(self.path / "lock")
+        try:
+            self._record = self._resume(settings, may_change) or self._begin(
+                settings, facts or {}, model_toml
+            )
+        except BaseException:
+            self._lock.release()
+            raise
+        self._handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8", delay=True)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._handler.setLevel(logging.INFO)
+        logging.getLogger("biro").addHandler(self._handler)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("biro").removeHandler(self._handler)
+        self._handler.close()
+        self._lock.release()
+
+    @property
+    def run_id(self) -> str:
+        """A random name that this run was given when it began."""
+        return self._record["run_id"]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the posterior has been written."""
+        return self._record.get("finished") is not None and self.posterior_path.is_file()
+
+    @property
+    def posterior_path(self) -> Path:
+        return self.path / "posterior.nc"
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What `run.json` says."""
+        return self._record
+
+    def finish(self) -> None:
+        """Note that the posterior is there."""
+        self._record["finished"] = _now()
+        self._write_record()
+
+    def reopen(self, options: Mapping[str, Any]) -> None:
+        """Note that the run goes on, with options that may have changed."""
+        self._record["finished"] = None
+        self._record["settings"]["options"] = dict(options)
+        self._write_record()
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"run directory {self.path} cannot be made: {error.strerror}") from error
+        if not os.access(self.path, os.W_OK):
+            raise RunError(f"run directory {self.path} cannot be written to; choose another with run_dir")
+
+    def _begin(
+        self, settings: Mapping[str, Any], facts: Mapping[str, Any], model_toml: str
+    ) -> dict[str, Any]:
+        strangers = sorted(p.name for p in self.path.iterdir() if p.name not in ("lock", "log.txt"))
+        if strangers:
+            raise RunError(
+                f"{self.path} holds {strangers[0]!r} but no run.json, so no run of ours began there; "
+                "give an empty or new directory"
+            )
+        self._record = {
+            "format": FORMAT,
+            "run_id": uuid.uuid4().hex,
+            "settings": _plain(settings),
+            "facts": _plain(facts),
+            "versions": versions(),
+            "platform": {"system": platform.system(), "machine": platform.machine(), "cpus": os.cpu_count()},
+            "started": _now(),
+            "resumed": [],
+            "finished": None,
+        }
+        if model_toml:
+            write_atomic(self.path / "model.toml", model_toml.encode())
+        self._write_record()
+        return self._record
+
+    def _resume(self, settings: Mapping[str, Any], may_change: tuple[str, ...]) -> dict[str, Any] | None:
+        record = read_record(self.path)
+        if record is None:
+            return None
+        changes = list(_changes(record["settings"], _plain(settings), may_change))
+        if changes:
+            raise RunError(
+                f"{self.path} holds a run that differs: {'; '.join(changes)}. "
+                "Give the same data, model and options to resume it, or another directory"
+            )
+        self._record = record
+        if record.get("finished") is None:
+            record["resumed"].append(_now())
+            self._write_record()
+        return record
+
+    def _write_record(self) -> None:
+        write_atomic(self.path / "run.json", (json.dumps(self._record, indent=2) + "\n").encode())
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Contents of a run directory's `run.json`; None when there is none.
+
+    Raises
+    ------
+    RunError
+        It is broken, or of another format.
+    """
+    try:
+        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path / 'run.json'} cannot be read ({error}); give another directory") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise RunError(
+            f"{path / 'run.json'} is not of format {FORMAT}; resume it with the version that began it"
+        )
+    if not {"run_id", "settings", "resumed"} <= record.keys():
+        raise RunError(f"{path / 'run.json'} is incomplete; give another directory")
+    return record
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any], may_change: tuple[str, ...]) -> Iterator[str]:
+    for key in sorted({*old, *new} - set(may_change)):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _changes(before, after, may_change)
+        elif before != after:
+            yield f"{key} was {_short(before)}, is {_short(after)}"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] + "..." if len(text) == 64 and text.isalnum() else text
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=str))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class _Lock:
+    """A kernel lock on a file that names its holder; it ends with the process, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held open until released
+        except OSError as error:
+            raise RunError(f"{path.parent} cannot be locked: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            holder = self._file.read().strip() or "another process"
+            self._file.close()
+            raise RunError(
+                f"{path.parent} is in use by {holder}; wait for it or give another directory"
+            ) from None
+        except OSError as error:
+            log.warning(
+                "%s: this file system has no locks (%s); start one run at a time", path.parent, error.strerror
+            )
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        self._file.truncate(0)
+        self._file.close()
+
+
+class StopFlag:
+    """Set by the first SIGINT or SIGTERM; samplers look at it where their state can be saved."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def raise_interrupted(self, where: str) -> None:
+        """End the run with one line that says how to go on."""
+        name = signal.Signals(self.signal or signal.SIGINT).name
+        raise RunInterrupted(f"stopped by {name}; {where}")
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopFlag]:
+    """Turn the first SIGINT or SIGTERM into a flag; a second one interrupts at once.
+
+    Outside of the main thread, where Python allows no handlers, the flag is never set.
+    """
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if flag:
+            raise KeyboardInterrupt
+        flag.signal = number
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,194 @@
+"""A pool for samplers that ask for one likelihood at a time: it answers in batches.
+
+A sampler such as dynesty proposes N points by running N copies of a Markov chain, each of which
+calls a likelihood of one vector. Here every copy runs in a thread of its own that stops in `ask`;
+when all threads that still run have stopped there, the thread that called `map` evaluates all rows
+in one call and lets them go on. No two threads ever evaluate, and rows are ordered by task, so
+the outcome depends on the sampler's seeds alone, never on which thread was faster.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import BiroError, InputError
+
+_task = threading.local()
+
+
+class _Cancelled(BaseException):  # noqa: N818 - ends a thread, is no error of its own
+    """Thrown inside a task whose pool has given up; never leaves the pool."""
+
+
+def ask(row: NDArray[np.float64]) -> float:
+    """Value of one row, evaluated together with the rows of the other tasks of the pool.
+
+    A module-level function, so that a sampler that holds it can be pickled without its pool.
+
+    Parameters
+    ----------
+    row : float64 (n_dim,)
+
+    Raises
+    ------
+    BiroError
+        When called outside of a task of a `BatchingPool`.
+    """
+    exchange = getattr(_task, "exchange", None)
+    if exchange is None:
+        raise BiroError("ask() was called outside of a task of a BatchingPool; call the pool's map")
+    return exchange(row)
+
+
+class BatchingPool:
+    """`map` runs up to `size` tasks side by side and answers their `ask` calls in batches.
+
+    Parameters
+    ----------
+    evaluate : callable
+        float64 (n_row, n_dim) -> float64 (n_row,). Called only by the thread that calls `map`.
+    size : int
+        Tasks side by side (N); longer lists are worked off N at a time, in order.
+
+    Attributes
+    ----------
+    n_call, n_row : int
+        Batches evaluated, and rows in them.
+
+    Raises
+    ------
+    InputError
+        `size` below 1.
+    """
+
+    def __init__(self, evaluate: Callable[[NDArray[np.float64]], NDArray[np.float64]], size: int) -> None:
+        if size < 1:
+            raise InputError(f"a pool needs at least 1 task at a time, got size={size}")
+        self.size = size
+        self.n_call = 0
+        self.n_row = 0
+        self._evaluate = evaluate
+        self._inbox: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> BatchingPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads; the pool can be used again afterwards."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers.clear()
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """`[function(item) for item in items]`, with the `ask` calls inside answered in batches.
+
+        Raises
+        ------
+        Exception
+            What `evaluate` raised, or what the first failing task (lowest index) raised;
+            all threads have ended their task before it is passed on.
+        """
+        tasks = list(items)
+        results: list[Any] = []
+        for first in range(0, len(tasks), self.size):
+            results.extend(self._wave(function, tasks[first : first + self.size]))
+        return results
+
+    def _wave(self, function: Callable[[Any], Any], tasks: list[Any]) -> list[Any]:
+        while len(self._workers) < len(tasks):
+            self._workers.append(_Worker(len(self._workers), self._inbox))
+        for worker, task in zip(self._workers, tasks, strict=False):
+            worker.start_task(function, task)
+        running, waiting = set(range(len(tasks))), dict[int, NDArray[np.float64]]()
+        results, errors = [None] * len(tasks), dict[int, BaseException]()
+        try:
+            while running:
+                kind, index, value = self._inbox.get()
+                if kind == "ask":
+                    waiting[index] = value
+                else:
+                    running.discard(index)
+                    if kind == "done":
+                        results[index] = value
+                    else:
+                        errors[index] = value
+                if running and len(waiting) == len(running):
+                    if errors:
+                        break
+                    self._answer(waiting)
+        finally:
+            self._cancel(running, waiting)
+        if errors:
+            raise errors[min(errors)]
+        return results
+
+    def _answer(self, waiting: dict[int, NDArray[np.float64]]) -> None:
+        order = sorted(waiting)
+        values = self._evaluate(np.stack([waiting[index] for index in order]))
+        self.n_call += 1
+        self.n_row += len(order)
+        for index, value in zip(order, values.tolist(), strict=True):
+            del waiting[index]
+            self._workers[index].reply(value)
+
+    def _cancel(self, running: set[int], waiting: dict[int, NDArray[np.float64]]) -> None:
+        """Unwind every task that still runs; returns when the last one has ended."""
+        for index in waiting:
+            self._workers[index].reply(_Cancelled())
+        while running:
+            kind, index, _ = self._inbox.get()
+            if kind == "ask":
+                self._workers[index].reply(_Cancelled())
+            else:
+                running.discard(index)
+
+
+class _Worker:
+    """One thread with a letter box; talks to the pool through the pool's inbox."""
+
+    def __init__(self, index: int, inbox: SimpleQueue[tuple[str, int, Any]]) -> None:
+        self._index = index
+        self._outbox = inbox
+        self._letters: SimpleQueue[Any] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"biro-batch-{index}", daemon=True)
+        self._thread.start()
+
+    def start_task(self, function: Callable[[Any], Any], task: Any) -> None:
+        self._letters.put((function, task))
+
+    def reply(self, value: float | _Cancelled) -> None:
+        self._letters.put(value)
+
+    def stop(self) -> None:
+        self._letters.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        _task.exchange = self._exchange
+        while (letter := self._letters.get()) is not None:
+            function, task = letter
+            try:
+                message = ("done", self._index, function(task))
+            except BaseException as error:  # a task that ends in silence would block the pool for ever
+                message = ("failed", self._index, error)
+            self._outbox.put(message)
+
+    def _exchange(self, row: NDArray[np.float64]) -> float:
+        self._outbox.put(("ask", self._index, row))
+        value = self._letters.get()
+        if isinstance(value, _Cancelled):
+            raise value
+        return value

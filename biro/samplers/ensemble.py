@@ -1,0 +1,202 @@
+"""emcee: an affine-invariant ensemble, half of its walkers in one likelihood call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import emcee
+import numpy as np
+from emcee.backends import Backend
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from biro.posterior import Posterior, Provenance
+from biro.run import StopFlag
+from biro.samplers.chain import ChainFile, last_state
+from biro.samplers.options import EnsembleOptions
+from biro.samplers.start import find_mode, scatter
+from biro.samplers.target import Target
+
+log = logging.getLogger(__name__)
+
+WINDOW = 5.0
+"""The autocorrelation function is summed up to this many autocorrelation times (Sokal 1996)."""
+
+
+class EnsembleRun:
+    """One run of emcee on a target.
+
+    Parameters
+    ----------
+    target : Target
+    options : EnsembleOptions
+        Resolved.
+    seed : int
+    chain : ChainFile or None
+        Where the chain is kept; None keeps it in memory only.
+    """
+
+    def __init__(self, target: Target, options: EnsembleOptions, seed: int, chain: ChainFile | None) -> None:
+        self._target = target
+        self._options = options
+        self._seed = seed
+        self._chain = chain
+        self._centre = np.zeros(target.n_param)
+
+    def run(self, stop: StopFlag, *, progress: bool) -> Backend:
+        """Sample until the chain is long enough; returns it.
+
+        Raises
+        ------
+        RunInterrupted
+            `stop` was set; the chain has been saved.
+        LikelihoodError
+            No start was found, or the likelihood returned what it must not.
+        """
+        backend, state = self._begin()
+        sampler = emcee.EnsembleSampler(
+            self._options.n_walker, self._target.n_param, self._log_posterior, backend=backend, vectorize=True
+        )
+        old_tau = np.full(self._target.n_param, np.inf)
+        with tqdm(
+            total=None, initial=backend.iteration, unit="step", disable=not progress, desc="emcee"
+        ) as bar:
+            for look in looks(self._options.max_steps):
+                if look > backend.iteration:
+                    try:
+                        for state in sampler.sample(
+                            state, iterations=look - backend.iteration, skip_initial_state_check=True
+                        ):
+                            bar.update()
+                            self._after_step(backend, stop)
+                    finally:
+                        self._save(backend, now=True)
+                elif 2 * look < backend.iteration:
+                    continue  # a resumed chain: its early looks decide nothing
+                tau = chain_tau(backend.chain[:look])
+                bar.set_postfix_str(_words(backend, tau, look))
+                stable = np.all(np.abs(tau - old_tau) < self._options.tau_change * tau)
+                if stable and look > self._options.n_tau * tau.max():
+                    break
+                old_tau = tau
+        return backend
+
+    def posterior(self, backend: Backend, provenance: Provenance) -> Posterior:
+        """Samples without burn-in (5 tau), thinned by half of the shortest tau."""
+        n_step, n_walker = backend.iteration, self._options.n_walker
+        tau = chain_tau(backend.chain[:n_step])
+        n_burn = min(int(np.ceil(5 * tau.max())), n_step // 2)
+        thin = max(1, int(tau.min() / 2))
+        kept = slice(n_burn, n_step, thin)
+        theta = self._target.wrapped(backend.chain[kept].reshape(-1, self._target.n_param))
+        log_likelihood = backend.blobs[kept].reshape(-1)
+        return Posterior(
+            columns=self._target.columns,
+            samples=theta,
+            log_likelihood=log_likelihood,
+            log_prior=backend.log_prob[kept].reshape(-1) - log_likelihood,
+            provenance=provenance,
+            effective=np.minimum((n_step - n_burn) * n_walker / tau, float(len(theta))),
+            n_walker=n_walker,
+            tau=tau,
+            diagnostics={
+                "n_step": float(n_step),
+                "n_burn": float(n_burn),
+                "thin": float(thin),
+                "acceptance": float(backend.accepted.mean() / n_step),
+                "steps_per_tau": float(n_step / tau.max()),
+                "converged": float(n_step > self._options.n_tau * tau.max()),
+            },
+        )
+
+    def _begin(self) -> tuple[Backend, emcee.State]:
+        backend = self._chain.restore() if self._chain else None
+        if backend is not None and self._chain is not None and self._chain.centre is not None:
+            self._centre = self._chain.centre
+            log.info("going on from step %d", backend.iteration)
+            return backend, last_state(backend)
+        start = find_mode(self._target, self._seed)
+        walkers = scatter(self._target, start, self._options.n_walker, self._seed)
+        self._centre = self._target.theta(start.mode[None])[0]
+        if self._chain is not None:
+            self._chain.centre = self._centre
+        backend = Backend()
+        backend.reset(self._options.n_walker, self._target.n_param)
+        random_state = np.random.RandomState(self._seed).get_state()  # noqa: NPY002 - emcee's kind
+        return backend, emcee.State(self._near(walkers), random_state=random_state)
+
+    def _near(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Theta with parameters that wrap moved to within half a period of the centre."""
+        turns = np.rint((theta - self._centre) / self._target.period)
+        return np.where(self._target.wraps, theta - turns * self._target.period, theta)
+
+    def _log_posterior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log posterior and log likelihood, (n, 2).
+
+        A parameter that wraps is sampled in one period centred on the mode, so that no walker
+        meets the ends of its prior near the mode.
+        """
+        away = np.abs(theta - self._centre) > 0.5 * self._target.period
+        wrapped = self._target.wrapped(theta)
+        result = np.full((len(theta), 2), -np.inf)
+        log_prior = self._target.log_prior(wrapped)
+        log_prior[(away & self._target.wraps).any(axis=1)] = -np.inf
+        inside = np.flatnonzero(np.isfinite(log_prior))
+        if inside.size:
+            result[inside, 1] = self._target.log_likelihood(wrapped[inside])
+            result[inside, 0] = result[inside, 1] + log_prior[inside]
+        return result
+
+    def _after_step(self, backend: Backend, stop: StopFlag) -> None:
+        self._save(backend, now=bool(stop))
+        if stop:
+            stop.raise_interrupted(f"{backend.iteration} steps are saved, the same command goes on with them")
+
+    def _save(self, backend: Backend, *, now: bool) -> None:
+        if self._chain is not None:
+            self._chain.append(backend, now=now)
+
+
+def looks(max_steps: int) -> Iterator[int]:
+    """Chain lengths at which convergence is looked at: 100, 200, then 10 % further each time.
+
+    The same lengths whether a run was interrupted or not, so that it ends alike.
+    """
+    n = min(100, max_steps)
+    while n < max_steps:
+        yield n
+        n = max(n + 100, int(1.1 * n))
+    yield max_steps
+
+
+def chain_tau(chain: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Integrated autocorrelation times (n_param,), in steps, without the first fifth of the chain.
+
+    tau = 1 + 2 sum_t rho(t), summed to the first t >= 5 tau (Sokal 1996), with rho the autocorrelation
+    about the mean of all walkers, averaged over walkers (Goodman & Weare 2010).
+
+    Parameters
+    ----------
+    chain : float64 (n_step, n_walker, n_param)
+    """
+    kept = chain[len(chain) // 5 :]
+    n_step, n_walker, n_param = kept.shape
+    tau = np.empty(n_param)
+    for i in range(n_param):
+        x = kept[:, :, i] - kept[:, :, i].mean()
+        power = np.abs(np.fft.rfft(x, n=2 * n_step, axis=0)) ** 2
+        covariance = np.fft.irfft(power.sum(axis=1))[:n_step]
+        if not covariance[0] > 0:
+            tau[i] = n_step
+            continue
+        sums = 2.0 * np.cumsum(covariance / covariance[0]) - 1.0
+        enough = np.arange(n_step) >= WINDOW * sums
+        tau[i] = sums[np.argmax(enough) if enough.any() else n_step - 1]
+    return np.maximum(tau, 1.0)
+
+
+def _words(backend: Backend, tau: NDArray[np.float64], look: int) -> str:
+    acceptance = backend.accepted.mean() / backend.iteration
+    best = backend.blobs[: backend.iteration].max()
+    return f"tau {tau.max():.0f}, {look / tau.max():.0f} tau done, accepted {acceptance:.0%}, best lnL {best:.2f}"

@@ -1,0 +1,236 @@
+"""dynesty: nested sampling, static or dynamic, its proposals evaluated in batches."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dynesty import DynamicNestedSampler
+from dynesty.dynamicsampler import DynamicSamplerStatesEnum as Stage
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from biro.posterior import Posterior, Provenance
+from biro.run import StopFlag
+from biro.samplers.batching import BatchingPool, ask
+from biro.samplers.options import NestedOptions
+from biro.samplers.signed import read_signed, write_signed
+from biro.samplers.target import Target
+
+log = logging.getLogger(__name__)
+
+SAVE_EVERY = 30.0
+"""Seconds between checkpoints."""
+_SAVED_IN = (Stage.INBASE, Stage.INBATCH)
+"""Stages between whose iterations a sampler's state is whole (dynesty saves in these, too)."""
+
+
+class Checkpoint:
+    """The signed file of a run's sampler.
+
+    Parameters
+    ----------
+    path : path
+    run_id : str
+    """
+
+    def __init__(self, path: Path, run_id: str) -> None:
+        self._path = path
+        self._run_id = run_id
+        self._due = time.monotonic() + SAVE_EVERY
+        self._failed = False
+
+    def save(self, sampler: DynamicNestedSampler, *, now: bool = False) -> None:
+        """Save if it is time to, or `now`. A full disk is reported once and tried again."""
+        if not now and time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + SAVE_EVERY
+        try:
+            with tempfile.TemporaryDirectory(prefix="biro-") as folder:
+                sampler.save(f"{folder}/sampler")
+                write_signed(self._path, self._run_id, Path(folder, "sampler").read_bytes())
+        except OSError as error:
+            if not self._failed:
+                log.warning("%s cannot be written (%s); sampling goes on in memory", self._path, error)
+            self._failed = True
+            return
+        if self._failed:
+            log.warning("%s is written again", self._path)
+        self._failed = False
+
+    def restore(self, pool: BatchingPool) -> DynamicNestedSampler | None:
+        """The sampler as saved, or None when there is no file.
+
+        Raises
+        ------
+        RunError
+            The file is not this run's.
+        """
+        if not self._path.exists():
+            return None
+        payload = read_signed(self._path, self._run_id)
+        # dynesty wants a file; a private copy cannot change between check and use.
+        with tempfile.TemporaryDirectory(prefix="biro-") as folder:
+            copy = Path(folder, "sampler")
+            copy.write_bytes(payload)
+            return DynamicNestedSampler.restore(str(copy), pool=pool)
+
+
+class NestedRun:
+    """One run of dynesty on a target.
+
+    dynesty works in the unit cube; parameters, constraints and likelihood are evaluated for whole
+    batches. A static run is the baseline of a dynamic one without batches added to it.
+
+    Parameters
+    ----------
+    target : Target
+    options : NestedOptions
+        Resolved.
+    seed : int
+    checkpoint : Checkpoint or None
+    dynamic : bool
+        Add batches where they help the posterior, up to `n_effective`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        options: NestedOptions,
+        seed: int,
+        checkpoint: Checkpoint | None,
+        *,
+        dynamic: bool,
+    ) -> None:
+        self._target = target
+        self._options = options
+        self._seed = seed
+        self._checkpoint = checkpoint
+        self._dynamic = dynamic
+
+    def run(self, stop: StopFlag, *, progress: bool) -> DynamicNestedSampler:
+        """Sample to the end; returns the finished sampler.
+
+        Raises
+        ------
+        RunInterrupted
+            `stop` was set; the state has been saved.
+        LikelihoodError
+            The likelihood returned what it must not.
+        """
+        with (
+            BatchingPool(self._target.log_likelihood_of_unit, self._options.batch) as pool,
+            tqdm(unit="it", disable=not progress, desc="dynesty") as bar,
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings("ignore", category=UserWarning, module="dynesty")
+            restored = self._checkpoint.restore(pool) if self._checkpoint else None
+            sampler = restored or self._new(pool)
+            # dynesty wraps a likelihood so as to print every exception; ours pass through 64 threads.
+            sampler.loglikelihood.loglikelihood = ask
+            if sampler.internal_state != Stage.RUN_DONE:
+                sampler.run_nested(
+                    resume=restored is not None,
+                    dlogz_init=self._options.dlogz,
+                    n_effective=self._options.n_effective,
+                    maxbatch=None if self._dynamic else 0,
+                    print_func=_Watch(self, sampler, stop, bar),
+                    save_bounds=False,
+                )
+            log.info("%d likelihood calls of %.1f rows", pool.n_call, pool.n_row / max(pool.n_call, 1))
+        if self._checkpoint:
+            self._checkpoint.save(sampler, now=True)
+        return sampler
+
+    def posterior(self, sampler: DynamicNestedSampler, provenance: Provenance) -> Posterior:
+        """Weighted samples, and the evidence of the normalised prior.
+
+        With prior mass m left by the constraints that the unit cube does not build in, the prior is
+        pi(theta) / m where allowed, so that ln Z = ln Z(dynesty) - ln m.
+        """
+        results = sampler.results
+        theta = self._target.theta(np.asarray(results.samples, dtype=np.float64))
+        log_weight = np.asarray(results.logwt) - results.logz[-1]
+        log_weight -= np.logaddexp.reduce(log_weight)
+        kept = log_weight > log_weight.max() - 60.0  # e-60: dropped points cannot be seen in any number
+        log_likelihood = np.asarray(results.logl, dtype=np.float64)[kept]
+        effective = 1.0 / np.sum(np.exp(2.0 * log_weight[kept]))
+        return Posterior(
+            columns=self._target.columns,
+            samples=theta[kept],
+            log_weight=log_weight[kept],
+            log_likelihood=log_likelihood,
+            log_prior=self._target.log_prior(theta[kept]),
+            provenance=provenance,
+            effective=np.full(self._target.n_param, effective),
+            log_evidence=float(results.logz[-1]) - self._target.likelihood.log_constraint_mass,
+            log_evidence_err=float(results.logzerr[-1]),
+            diagnostics={
+                "n_iteration": float(len(results.logl)),
+                "n_call": float(sampler.ncall),
+                "efficiency_percent": float(sampler.eff),
+                "information_nat": float(results.information[-1]),
+                "converged": 1.0,
+            },
+        )
+
+    def save(self, sampler: DynamicNestedSampler, *, now: bool) -> bool:
+        """Save if it is time to and the state is whole; whether it is whole."""
+        whole = sampler.internal_state in _SAVED_IN
+        if whole and self._checkpoint:
+            self._checkpoint.save(sampler, now=now)
+        return whole
+
+    def _new(self, pool: BatchingPool) -> DynamicNestedSampler:
+        options = self._options
+        wraps = np.flatnonzero(self._target.wraps).tolist()
+        return DynamicNestedSampler(
+            ask,
+            _same,
+            self._target.n_param,
+            nlive=options.n_live,
+            bound=options.bound,
+            sample=options.method,
+            walks=options.walks if options.method == "rwalk" else None,
+            periodic=wraps or None,
+            rstate=np.random.default_rng(self._seed),
+            pool=pool,
+            queue_size=options.batch,
+            use_pool={"prior_transform": False, "update_bound": False, "stop_function": False},
+        )
+
+
+class _Watch:
+    """Called by dynesty at each iteration: progress, checkpoints, and the end when a signal came."""
+
+    def __init__(self, run: NestedRun, sampler: DynamicNestedSampler, stop: StopFlag, bar: tqdm[Any]) -> None:
+        self._run, self._sampler, self._stop, self._bar = run, sampler, stop, bar
+
+    def __call__(self, result: Any, n_iteration: int, n_call: int, **more: Any) -> None:
+        self._bar.n = n_iteration
+        if not self._bar.disable and time.time() - self._bar.last_print_t > 0.5:
+            self._bar.set_postfix_str(_words(result, n_call, more), refresh=False)
+            self._bar.refresh()
+            self._bar.last_print_t = time.time()
+        if self._run.save(self._sampler, now=bool(self._stop)) and self._stop:
+            self._stop.raise_interrupted(
+                f"{n_iteration} iterations are saved, the same command goes on with them"
+            )
+
+
+def _words(result: Any, n_call: int, more: dict[str, Any]) -> str:
+    error = np.sqrt(result.logzvar) if 0.0 <= result.logzvar < 1e6 else np.nan
+    text = f"lnZ {result.logz:.2f} +- {error:.2f}, {n_call} calls, efficiency {result.eff:.1f} %"
+    if more.get("nbatch"):
+        return f"batch {more['nbatch']}, {text}"
+    return f"{text}, dlogz {result.delta_logz:.3g} (to {more.get('dlogz') or 0:g})"
+
+
+def _same(unit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """dynesty's prior transform: none, because `Target` transforms whole batches."""
+    return unit
