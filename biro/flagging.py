@@ -1,0 +1,69 @@
+"""Which visibilities count, and why the others do not: each is counted under one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+CAUSES = (
+    "not selected",
+    "autocorrelation",
+    "FLAG_ROW",
+    "FLAG",
+    "no data",
+    "non-finite data",
+    "non-finite weight",
+    "negative weight",
+    "zero weight",
+)
+"""In the order in which a visibility is asked; the first that holds is the one it is counted under."""
+
+
+def empty_counts() -> dict[str, int]:
+    """A zero for every cause, and for "usable" and "total"."""
+    return dict.fromkeys((*CAUSES, "usable", "total"), 0)
+
+
+def settle(
+    vis: NDArray[np.complexfloating],
+    weight: NDArray[np.floating],
+    excluded: Iterable[tuple[str, NDArray[np.bool_]]],
+    counts: dict[str, int],
+) -> None:
+    """Set vis and weight to 0 where a visibility does not count, and add it to the counts, in place.
+
+    Parameters
+    ----------
+    vis : complex (n_row, n_chan, n_corr)
+    weight : float (n_row, n_chan, n_corr)
+    excluded : pairs of a cause and bool, broadcast against vis
+        What is left out for causes that vis and weight themselves do not show.
+    counts : dict
+        As `empty_counts` makes it.
+    """
+    given = dict(excluded)
+    with np.errstate(invalid="ignore"):
+        given["non-finite data"] = ~np.isfinite(vis)
+        given["non-finite weight"] = ~np.isfinite(weight)
+        given["negative weight"] = weight < 0
+        given["zero weight"] = weight == 0
+    usable = np.ones(vis.shape, bool)
+    left = vis.size
+    for cause in CAUSES:
+        if cause in given:
+            usable &= ~given[cause]
+            now = int(np.count_nonzero(usable))
+            counts[cause] += left - now
+            left = now
+    counts["usable"] += left
+    counts["total"] += vis.size
+    vis[~usable] = 0
+    weight[~usable] = 0
+
+
+def describe_causes(counts: Mapping[str, int]) -> str:
+    """The causes that took something, the largest first: "FLAG 120, zero weight 8"."""
+    taken = sorted(((counts.get(c, 0), c) for c in CAUSES if counts.get(c, 0)), reverse=True)
+    return ", ".join(f"{cause} {number}" for number, cause in taken) or "there is nothing at all"
