@@ -1,1 +1,57 @@
-"""The radio interferometer measurement equation on CPU and GPU: plain arrays in, visibilities out."""
+"""The radio interferometer measurement equation on CPU and GPU: plain arrays in, visibilities out.
+
+predict           visibilities of a sky given as plain arrays: the simulator by itself
+Rime              many skies at the same rows, and their chi2 against data
+Rows, Sources     what a `Rime` is made of, and what it is called with
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rime_kernels.arrays import Beam, Rows, Sources
+    from rime_kernels.brightness import stokes_to_corr
+    from rime_kernels.errors import BackendError, BiroError, InputError
+    from rime_kernels.geometry import AntennaGeometry, solve_antennas
+    from rime_kernels.rime import Rime
+    from rime_kernels.simulator import Antennas, Options, Spectrum, predict
+
+__all__ = [
+    "AntennaGeometry",
+    "Antennas",
+    "BackendError",
+    "Beam",
+    "BiroError",
+    "InputError",
+    "Options",
+    "Rime",
+    "Rows",
+    "Sources",
+    "Spectrum",
+    "predict",
+    "solve_antennas",
+    "stokes_to_corr",
+]
+
+_HOME = {
+    "arrays": ("Beam", "Rows", "Sources"),
+    "brightness": ("stokes_to_corr",),
+    "errors": ("BackendError", "BiroError", "InputError"),
+    "geometry": ("AntennaGeometry", "solve_antennas"),
+    "rime": ("Rime",),
+    "simulator": ("Antennas", "Options", "Spectrum", "predict"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: arrays and errors need no Numba."""
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(f"rime_kernels.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

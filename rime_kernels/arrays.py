@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from rime_kernels import _check
+from rime_kernels.errors import InputError
 
 BeamKind = Literal["cos3", "gaussian", "airy"]
+
+
+def _coerce(self: object, name: str, dtype: type, shape: _check.Shape, sizes: dict[str, int]) -> None:
+    """Check one attribute of a frozen object and keep it as a contiguous array of this type."""
+    object.__setattr__(self, name, _check.array(name, getattr(self, name), dtype, shape, sizes))
+
+
+def _check_index(name: str, index: NDArray[Any], size_name: str, size: int) -> None:
+    low, high = int(index.min()), int(index.max())
+    if low < 0 or high >= size:
+        raise InputError(f"{name} must lie in 0 .. {size_name} - 1 = {size - 1}, got {low} .. {high}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +42,12 @@ class Rows:
         Correlation = this matrix times (I, Q, U, V); see `brightness.stokes_to_corr`.
     n_antenna, n_time : int
         Sizes of the antenna and time axes (at least the largest index + 1).
+
+    Raises
+    ------
+    InputError
+        A wrong shape or type, no rows, values that are not finite, a frequency that is not
+        positive, an index outside its axis.
     """
 
     uvw: NDArray[np.float64]
@@ -38,6 +58,76 @@ class Rows:
     stokes_to_corr: NDArray[np.complex128]
     n_antenna: int
     n_time: int
+
+    def __post_init__(self) -> None:
+        sizes: dict[str, int] = {}
+        _coerce(self, "uvw", np.float64, ("row", 3), sizes)
+        for name in ("antenna1", "antenna2", "time_index"):
+            _coerce(self, name, np.int32, ("row",), sizes)
+        _coerce(self, "chan_freq", np.float64, ("chan",), sizes)
+        _coerce(self, "stokes_to_corr", np.complex128, ("corr", 4), sizes)
+        for axis in ("row", "chan", "corr"):
+            if sizes[axis] == 0:
+                raise InputError(f"at least one {axis} is needed, got none")
+        for name in ("uvw", "chan_freq", "stokes_to_corr"):
+            _check.finite(name, getattr(self, name))
+        if self.chan_freq.min() <= 0.0:
+            raise InputError(f"chan_freq must be positive (Hz), got {self.chan_freq.min():g}")
+        for name, size in (("antenna1", "n_antenna"), ("antenna2", "n_antenna"), ("time_index", "n_time")):
+            _check_index(name, getattr(self, name), size, getattr(self, size))
+
+    @classmethod
+    def from_columns(
+        cls,
+        uvw: ArrayLike,
+        antenna1: ArrayLike,
+        antenna2: ArrayLike,
+        time: ArrayLike,
+        chan_freq: ArrayLike,
+        stokes_to_corr: ArrayLike,
+    ) -> Rows:
+        """Rows from columns as a Measurement Set has them: rows of equal time share a slot.
+
+        Parameters
+        ----------
+        uvw, antenna1, antenna2, chan_freq, stokes_to_corr
+            As the attributes.
+        time : float64 (n_row,), s
+            Any epoch; slots are numbered by ascending time.
+
+        Raises
+        ------
+        InputError
+            As the class; or a time that is not finite.
+        """
+        first = _check.array("antenna1", antenna1, np.int32, ("row",))
+        second = _check.array("antenna2", antenna2, np.int32, ("row",))
+        times = _check.array("time", time, np.float64, ("row",))
+        _check.finite("time", times)
+        distinct, time_index = np.unique(times, return_inverse=True)
+        n_antenna = 1 + max(int(first.max(initial=0)), int(second.max(initial=0)))
+        return cls(
+            np.asarray(uvw),
+            first,
+            second,
+            time_index.astype(np.int32),
+            np.asarray(chan_freq),
+            np.asarray(stokes_to_corr),
+            n_antenna,
+            max(1, distinct.size),
+        )
+
+    @property
+    def n_row(self) -> int:
+        return int(self.uvw.shape[0])
+
+    @property
+    def n_chan(self) -> int:
+        return int(self.chan_freq.size)
+
+    @property
+    def n_corr(self) -> int:
+        return int(self.stokes_to_corr.shape[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +142,32 @@ class Beam:
         cos3: C (65e-9 for WSRT); gaussian: 1 / (power FWHM at nu0 * nu0); airy: pi diameter / c.
     pointing : float64 (n_batch, n_time or 1, n_antenna, 2), rad, or None
         Pointing error (dl, dm) of each antenna and time.
+
+    Raises
+    ------
+    InputError
+        An unknown kind, or a wrong shape or type.
     """
 
     kind: BeamKind
     scale: NDArray[np.float64]
     pointing: NDArray[np.float64] | None = None
 
+    def __post_init__(self) -> None:
+        _check.one_of("the kind of beam", self.kind, get_args(BeamKind))
+        sizes: dict[str, int] = {}
+        _coerce(self, "scale", np.float64, ("batch",), sizes)
+        if self.pointing is not None:
+            _coerce(self, "pointing", np.float64, ("batch", "time", "antenna", 2), sizes)
+
 
 @dataclass(frozen=True, eq=False)
 class Sources:
     """A batch of source lists: points first, then Gaussians.
+
+    Shapes and types are checked here, values are not: one bad vector of a batch must not stop the
+    others. `impossible` says which entries cannot be meant; `Rime.chi2` makes them NaN, the calls
+    that return visibilities refuse them.
 
     Attributes
     ----------
@@ -78,6 +184,11 @@ class Sources:
     shape : float64 (n_batch, n_gaussian, 3), rad
         emaj, emin (FWHM) and pa of the last n_gaussian sources (physics: section 5).
     beam : Beam or None
+
+    Raises
+    ------
+    InputError
+        A wrong shape or type, or a reference frequency that is not positive.
     """
 
     lm: NDArray[np.float64]
@@ -87,6 +198,40 @@ class Sources:
     log_spectrum: NDArray[np.bool_]
     shape: NDArray[np.float64]
     beam: Beam | None = None
+
+    def __post_init__(self) -> None:
+        sizes: dict[str, int] = {}
+        _coerce(self, "lm", np.float64, ("batch", "source", 2), sizes)
+        _coerce(self, "stokes", np.float64, ("batch", "time", "source", 4), sizes)
+        _coerce(self, "ref_freq", np.float64, ("source",), sizes)
+        _coerce(self, "spectral_terms", np.float64, ("batch", "source", 4, "term"), sizes)
+        _coerce(self, "log_spectrum", np.bool_, ("source",), sizes)
+        _coerce(self, "shape", np.float64, ("batch", "gaussian", 3), sizes)
+        if sizes["gaussian"] > sizes["source"]:
+            raise InputError(
+                f"{sizes['gaussian']} Gaussians among {sizes['source']} sources: shape is too long"
+            )
+        if not np.all(self.ref_freq > 0.0):
+            raise InputError(f"ref_freq must be positive (Hz), got {self.ref_freq.min():g}")
+        if self.beam is not None and self.beam.scale.size != self.n_batch:
+            raise InputError(
+                f"beam.scale must have shape (batch = {self.n_batch},), got {self.beam.scale.shape}"
+            )
+
+    def impossible(self) -> NDArray[np.bool_]:
+        """Entries of the batch whose values cannot be meant, whatever the rest.
+
+        Returns
+        -------
+        bool (n_batch,)
+            A source below the horizon, l^2 + m^2 > 1 (physics: section 1), a FWHM or a scale of
+            the beam below 0. NaN is not impossible: it makes NaN by itself.
+        """
+        bad = np.any(np.sum(self.lm * self.lm, axis=-1) > 1.0, axis=-1)
+        bad |= np.any(self.shape[..., :2] < 0.0, axis=(-2, -1))
+        if self.beam is not None:
+            bad |= self.beam.scale < 0.0
+        return bad
 
     @property
     def n_batch(self) -> int:
@@ -98,7 +243,7 @@ class Sources:
 
     @property
     def n_gaussian(self) -> int:
-        return int(self.shape[1])
+        return int(self.shape.shape[1])
 
     @property
     def n_point(self) -> int:

@@ -1,0 +1,81 @@
+"""Shape and type checks that every public entrance of this package shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rime_kernels.errors import InputError
+
+Shape = tuple[int | str, ...]
+
+
+def array(
+    name: str, value: ArrayLike, dtype: type, shape: Shape, sizes: dict[str, int] | None = None
+) -> NDArray[Any]:
+    """The value as a contiguous array of this type and shape.
+
+    Names in `shape` stand for sizes: the first array to use a name fixes it in `sizes`, later ones
+    must agree.
+
+    Raises
+    ------
+    InputError
+        Not numbers of that kind, or another shape.
+    """
+    sizes = {} if sizes is None else sizes
+    found = _numbers(name, value, dtype)
+    if not _fits(found.shape, shape, sizes):
+        hint = "; transpose it?" if len(shape) > 1 and _fits(found.shape[::-1], shape, sizes) else ""
+        raise InputError(f"{name} must have shape {_text(shape, sizes)}, got {found.shape}{hint}")
+    sizes.update({key: n for key, n in zip(shape, found.shape, strict=True) if isinstance(key, str)})
+    return found
+
+
+def _numbers(name: str, value: ArrayLike, dtype: type) -> NDArray[Any]:
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+            raise TypeError
+        found = np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
+    except (TypeError, ValueError) as error:
+        kind = {"c": "complex", "f": "real", "b": "true or false"}.get(np.dtype(dtype).kind, "whole")
+        numbers = kind if kind == "true or false" else f"{kind} numbers"
+        raise InputError(f"{name} must be an array of {numbers}, got {_kind(value)}") from error
+    if np.dtype(dtype).kind in "iu" and given.size and not np.array_equal(found, given):
+        raise InputError(f"{name} must be whole numbers, got {given.dtype} that are not")
+    return found
+
+
+def _kind(value: ArrayLike) -> str:
+    given = getattr(value, "dtype", None)
+    return f"dtype {given}" if given is not None else type(value).__name__
+
+
+def _fits(found: tuple[int, ...], shape: Shape, sizes: dict[str, int]) -> bool:
+    if len(found) != len(shape):
+        return False
+    return all(
+        n == (sizes.get(key, n) if isinstance(key, str) else key) for n, key in zip(found, shape, strict=True)
+    )
+
+
+def _text(shape: Shape, sizes: dict[str, int]) -> str:
+    parts = [f"{key} = {sizes[key]}" if isinstance(key, str) and key in sizes else str(key) for key in shape]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is none of the allowed ones."""
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+
+
+def finite(name: str, value: NDArray[Any]) -> None:
+    """Refuse NaN and infinity, naming the first place."""
+    bad = ~np.isfinite(value)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(f"{name} must be finite; {int(bad.sum())} are not, the first at index {where}")

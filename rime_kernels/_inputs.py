@@ -1,0 +1,170 @@
+"""What the loops read: constants of the rows, and the parameters of one call, as plain arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import beam, envelope, phase
+from rime_kernels.arrays import Rows, Sources
+from rime_kernels.errors import InputError
+from rime_kernels.geometry import RowTable
+
+
+class Output(IntEnum):
+    """What a loop makes of a model visibility V, given data D and weight w."""
+
+    VIS = 0  # V
+    RESIDUAL = 1  # V - D
+    WEIGHTED = 2  # w |V - D|^2
+    CHI2 = 3  # the sum of it
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The constants that a loop is compiled for.
+
+    Attributes
+    ----------
+    single : bool
+        Working precision float32 instead of float64.
+    factored : bool
+        Phases from antenna terms; otherwise from each row's own uvw.
+    beam : int
+        Code of the beam in the antenna terms (`beam.CODES`): the one with pointing errors. A beam
+        that all antennas share is part of the brightness.
+    polarised : bool
+        Four Stokes parameters; otherwise I alone.
+    """
+
+    single: bool
+    factored: bool
+    beam: int
+    polarised: bool
+
+    @property
+    def n_stokes(self) -> int:
+        return 4 if self.polarised else 1
+
+    @property
+    def real(self) -> type[np.floating]:
+        return np.float32 if self.single else np.float64
+
+    @property
+    def complex(self) -> type[np.complexfloating]:
+        return np.complex64 if self.single else np.complex128
+
+    @property
+    def has_antenna_terms(self) -> bool:
+        return self.factored or self.beam != beam.NO_BEAM
+
+
+class Constants(NamedTuple):
+    """What stays the same from call to call; `vis` and `weight` have the working precision."""
+
+    uvw: NDArray[np.float64]  # (n_row, 3)
+    antenna1: NDArray[np.int32]  # (n_row,)
+    antenna2: NDArray[np.int32]
+    time_index: NDArray[np.int32]
+    order: NDArray[np.int64]  # (n_row,), rows grouped by time
+    chan_freq: NDArray[np.float64]  # (n_chan,)
+    matrix: NDArray[np.complexfloating]  # (n_corr, 4)
+    antenna_uvw: NDArray[np.float64]  # (n_time, n_antenna, 3)
+    vis: NDArray[np.complexfloating]  # (n_row, n_chan, n_corr), or one element
+    weight: NDArray[np.floating]
+
+
+class Inputs(NamedTuple):
+    """The parameters of one call; every array float64."""
+
+    direction: NDArray[np.float64]  # (n_batch, n_source, 3): l, m, n - 1
+    stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, 4)
+    ref_freq: NDArray[np.float64]  # (n_source,)
+    log_spectrum: NDArray[np.float64]  # (n_source,), 1 or 0
+    spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
+    projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3)
+    beam_scale: NDArray[np.float64]  # (n_batch,)
+    pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
+
+    def batch(self, start: int, stop: int) -> Inputs:
+        """The entries start .. stop - 1 of the batch."""
+        shared = {"ref_freq", "log_spectrum"}
+        return Inputs(
+            *(
+                value if name in shared else value[start:stop]
+                for name, value in zip(self._fields, self, strict=True)
+            )
+        )
+
+
+def constants(
+    rows: Rows,
+    table: RowTable,
+    antenna_uvw: NDArray[np.float64],
+    data: tuple[NDArray[Any], NDArray[Any]] | None,
+    single: bool,
+) -> Constants:
+    """The constant arrays in working precision, contiguous and writable: one type for each loop."""
+    real, cplx = (np.float32, np.complex64) if single else (np.float64, np.complex128)
+    vis, weight = data if data is not None else (np.zeros((1, 1, 1)), np.zeros((1, 1, 1)))
+    return Constants(
+        _plain(rows.uvw),
+        _plain(rows.antenna1),
+        _plain(rows.antenna2),
+        _plain(rows.time_index),
+        _plain(table.order),
+        _plain(rows.chan_freq),
+        _plain(rows.stokes_to_corr.astype(cplx)),
+        _plain(antenna_uvw),
+        _plain(vis.astype(cplx, copy=False)),
+        _plain(weight.astype(real, copy=False)),
+    )
+
+
+def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
+    """The parameters of one call: directions and Gaussian axes made once per source."""
+    direction = phase.directions(sources.lm)
+    gaussian = direction[:, sources.n_point :]
+    scale, pointing = np.zeros(sources.n_batch), np.zeros((sources.n_batch, 1, 1, 2))
+    if sources.beam is not None:
+        scale = sources.beam.scale
+        pointing = pointing if sources.beam.pointing is None else sources.beam.pointing
+    return Inputs(
+        _plain(direction),
+        _plain(sources.stokes),
+        _plain(sources.ref_freq),
+        _plain(sources.log_spectrum.astype(np.float64)),
+        _plain(sources.spectral_terms),
+        _plain(envelope.projections(sources.shape, gaussian, frame)),
+        _plain(scale),
+        _plain(pointing),
+    )
+
+
+def beam_codes(sources: Sources) -> tuple[int, int]:
+    """Codes of the beam in the brightness (the same for all antennas) and in the antenna terms."""
+    if sources.beam is None:
+        return beam.NO_BEAM, beam.NO_BEAM
+    code = beam.CODES[sources.beam.kind]
+    return (code, beam.NO_BEAM) if sources.beam.pointing is None else (beam.NO_BEAM, code)
+
+
+def check_axes(rows: Rows, sources: Sources) -> None:
+    """Refuse sources whose time or antenna axes are not those of the rows."""
+    n_time = sources.stokes.shape[1]
+    if n_time not in (1, rows.n_time):
+        raise InputError(f"stokes must have 1 or n_time = {rows.n_time} time slots, got {n_time}")
+    if sources.beam is None or sources.beam.pointing is None:
+        return
+    shape = sources.beam.pointing.shape
+    if shape[0] != sources.n_batch or shape[1] not in (1, rows.n_time) or shape[2] != rows.n_antenna:
+        expected = f"({sources.n_batch}, 1 or {rows.n_time}, {rows.n_antenna}, 2)"
+        raise InputError(f"beam.pointing must have shape {expected}, got {shape}")
+
+
+def _plain(value: NDArray[Any]) -> NDArray[Any]:
+    return np.require(value, requirements=["C", "W", "A"])

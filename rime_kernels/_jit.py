@@ -1,0 +1,35 @@
+"""How functions are compiled: scalars for every target, loops for the CPU with a cache on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+# NaN must survive (it marks a bad parameter vector), so neither "nnan" nor "ninf".
+FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
+
+# IEEE division instead of Python's ZeroDivisionError: kernels do not raise.
+scalar = njit(inline="always", error_model="numpy")
+
+
+def source_digest(*names: str) -> int:
+    """A number that changes with the source text of the named modules of this package.
+
+    Numba's cache on disk looks at the file of the compiled function alone; a loop that closes over
+    this number is compiled anew when the scalar physics that it inlines has changed.
+    """
+    text = b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
+    return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")
+
+
+def loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a parallel CPU loop; cached on disk where some folder can be written."""
+    options: dict[str, Any] = {"parallel": True, "error_model": "numpy", "fastmath": FASTMATH}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder for the cache can be written
+        return njit(**options)(function)

@@ -1,0 +1,160 @@
+"""The one place that imports CUDA: which backend, how much memory, arrays on the device."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import _check
+from rime_kernels.errors import BackendError
+
+Backend = Literal["auto", "cpu", "cuda"]
+
+# The share of the free device memory that one evaluation may fill, and its ceiling (bytes).
+_MEMORY_SHARE = 0.5
+_MEMORY_CEILING = 2 << 30
+
+
+class DeviceMemoryError(BackendError):
+    """The device has no room for an array; a smaller batch may fit."""
+
+
+def __getattr__(name: str) -> Any:
+    """`device.cuda` is numba.cuda, imported when it is first asked for."""
+    if name != "cuda":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module("numba.cuda")
+
+
+def simulated() -> bool:
+    """Whether CUDA is Numba's simulator (NUMBA_ENABLE_CUDASIM=1)."""
+    from numba import config
+
+    return bool(config.ENABLE_CUDASIM)
+
+
+def resolve(backend: Backend) -> tuple[Literal["cpu", "cuda"], str]:
+    """The backend that will run, and why.
+
+    Parameters
+    ----------
+    backend : "auto", "cpu" or "cuda"
+        "auto" takes a CUDA device where there is one (the simulator is not one).
+
+    Raises
+    ------
+    InputError
+        None of these words.
+    BackendError
+        "cuda" where the package or the device is missing; the message says which.
+    """
+    _check.one_of("backend", backend, ("auto", "cpu", "cuda"))
+    if backend == "cpu":
+        return "cpu", "cpu: as asked"
+    lacking = _what_cuda_lacks()
+    if backend == "cuda":
+        if lacking:
+            raise BackendError(f'backend="cuda" cannot be used: {lacking}; use backend="cpu"')
+        return "cuda", f"cuda: as asked, on {device_name()}"
+    if lacking:
+        return "cpu", f"cpu: {lacking}"
+    if simulated():
+        return "cpu", "cpu: CUDA is simulated here"
+    return "cuda", f"cuda: found {device_name()}"
+
+
+def _what_cuda_lacks() -> str | None:
+    """What keeps CUDA from working, in words; None when it works."""
+    if simulated():
+        return None
+    try:
+        version = importlib.metadata.version("numba-cuda")
+    except importlib.metadata.PackageNotFoundError:
+        return "package numba-cuda is not installed (pip install 'biro-rime[cuda12]')"
+    if _numpy_version() >= (2, 5):
+        return f"numba-cuda {version} does not work with NumPy {np.__version__} (pip install 'numpy<2.5')"
+    try:
+        cuda = importlib.import_module("numba.cuda")
+        found = cuda.is_available() and len(cuda.gpus) > 0
+    except Exception as error:  # a broken driver raises its own kinds
+        return f"the CUDA driver does not answer ({str(error).splitlines()[0] if str(error) else error!r})"
+    return None if found else "no CUDA device (or no driver for it) was found"
+
+
+def _numpy_version() -> tuple[int, int]:
+    major, minor = np.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def device_name() -> str:
+    """What the device calls itself."""
+    if simulated():
+        return "Numba's CUDA simulator"
+    cuda = importlib.import_module("numba.cuda")
+    name = cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def threads_per_block() -> int:
+    """Threads of a block: a power of two; few in the simulator, whose threads are slow."""
+    return 16 if simulated() else 128
+
+
+def memory_budget() -> int:
+    """Bytes that the terms and results of one pass may take."""
+    if simulated():
+        return 1 << 26
+    free, _ = importlib.import_module("numba.cuda").current_context().get_memory_info()
+    return int(min(_MEMORY_SHARE * free, _MEMORY_CEILING))
+
+
+@contextmanager
+def _memory_errors(n_byte: int) -> Iterator[None]:
+    """Turn the driver's out-of-memory error into ours."""
+    try:
+        yield
+    except Exception as error:
+        if "OUT_OF_MEMORY" in str(error) or isinstance(error, MemoryError):
+            raise DeviceMemoryError(f"the device has no room for {n_byte / 1e6:.0f} MB") from error
+        raise
+
+
+def upload(value: NDArray[Any]) -> Any:
+    """A copy of a host array on the device (one element of zeros for an empty one)."""
+    host = np.ascontiguousarray(value if value.size else np.zeros((1,) * value.ndim, value.dtype))
+    with _memory_errors(host.nbytes):
+        return importlib.import_module("numba.cuda").to_device(host)
+
+
+class Workspace:
+    """Device arrays by name that are kept and used again while they are large enough."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: type) -> Any:
+        """An array of this shape, its content undefined.
+
+        Raises
+        ------
+        DeviceMemoryError
+            There is no room for it.
+        """
+        size = max(1, int(np.prod(shape)))
+        kept = self._kept.get(name)
+        if kept is None or kept.size < size or kept.dtype != np.dtype(dtype):
+            self._kept.pop(name, None)
+            del kept
+            with _memory_errors(size * np.dtype(dtype).itemsize):
+                self._kept[name] = importlib.import_module("numba.cuda").device_array(size, dtype)
+        return self._kept[name][:size].reshape(shape) if np.prod(shape) else self._kept[name][:1]
+
+    def clear(self) -> None:
+        """Give every array back."""
+        self._kept.clear()

@@ -1,0 +1,57 @@
+"""The envelope of an elliptical Gaussian source (physics: section 5)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels._jit import scalar
+from rime_kernels.phase import SPEED_OF_LIGHT
+
+GaussianFrame = Literal["tangent", "uv"]
+
+_SQRT_K = math.pi / (2.0 * math.sqrt(math.log(2.0)) * SPEED_OF_LIGHT)
+
+
+def projections(
+    shape: NDArray[np.float64], direction: NDArray[np.float64], frame: GaussianFrame
+) -> NDArray[np.float64]:
+    """Two vectors whose products with (u, v, w) are the scaled coordinates along the axes.
+
+    With k = pi^2 / (4 ln 2 c^2):
+
+        x . (u, v, w) = sqrt(k) emaj a,   y . (u, v, w) = sqrt(k) emin b
+        a = u' sin(pa) + v' cos(pa),      b = u' cos(pa) - v' sin(pa)
+
+    and (u', v') = (u - w l/n, v - w m/n) in the "tangent" frame, (u, v) in the "uv" frame.
+
+    Parameters
+    ----------
+    shape : float64 (..., 3), rad
+        emaj, emin, pa.
+    direction : float64 (..., 3)
+        l, m, n - 1.
+    frame : "tangent" or "uv"
+
+    Returns
+    -------
+    float64 (..., 2, 3), s / m
+    """
+    emaj, emin, pa = np.moveaxis(shape, -1, 0)
+    l, m, n_minus_1 = np.moveaxis(direction, -1, 0)
+    tilt = 1.0 if frame == "tangent" else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope_l, slope_m = tilt * l / (1.0 + n_minus_1), tilt * m / (1.0 + n_minus_1)
+    sin, cos = np.sin(pa), np.cos(pa)
+    along = emaj[..., None] * np.stack([sin, cos, -(sin * slope_l + cos * slope_m)], axis=-1)
+    across = emin[..., None] * np.stack([cos, -sin, -(cos * slope_l - sin * slope_m)], axis=-1)
+    return _SQRT_K * np.stack([along, across], axis=-2)
+
+
+@scalar
+def exponent(along: float, across: float, nu: float) -> Any:
+    """-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2 from the scaled coordinates; float64."""
+    return -(along * along + across * across) * (nu * nu)

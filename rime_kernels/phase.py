@@ -1,0 +1,42 @@
+"""The phase of a source, in turns (physics: section 2)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels._jit import scalar
+
+SPEED_OF_LIGHT = 299792458.0  # m/s
+
+
+def directions(lm: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Direction cosines with n - 1 = -(l^2 + m^2) / (1 + n), which does not cancel.
+
+    Parameters
+    ----------
+    lm : float64 (..., 2)
+
+    Returns
+    -------
+    float64 (..., 3)
+        l, m, n - 1; n - 1 is NaN where l^2 + m^2 > 1 (physics: section 1).
+    """
+    r2 = np.sum(lm * lm, axis=-1)
+    n = np.sqrt(1.0 - np.where(r2 <= 1.0, r2, np.nan))
+    return np.concatenate([lm, (-r2 / (1.0 + n))[..., None]], axis=-1)
+
+
+@scalar
+def turns(u: float, v: float, w: float, l: float, m: float, n_minus_1: float) -> float:
+    """u l + v m + w (n - 1), in the unit of u, v, w; float64."""
+    return u * l + v * m + w * n_minus_1
+
+
+@scalar
+def reduced(x: float) -> Any:
+    """Turns without the whole ones, in [-0.5, 0.5); float64 in and out, cast only afterwards."""
+    return x - math.floor(x + 0.5)

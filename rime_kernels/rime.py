@@ -1,0 +1,220 @@
+"""The RIME as a call: sources in; visibilities, residuals or chi2 out."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rime_kernels import _check, device
+from rime_kernels._inputs import Inputs, Output, beam_codes, check_axes, constants, inputs
+from rime_kernels.arrays import Rows, Sources
+from rime_kernels.device import Backend
+from rime_kernels.envelope import GaussianFrame
+from rime_kernels.errors import InputError
+from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form, row_table, solve_antennas
+
+# Numba's workqueue layer aborts when two threads run parallel loops, and a device has one workspace.
+_LOCK = threading.Lock()
+
+
+class _Engine(Protocol):
+    def run(
+        self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output
+    ) -> NDArray[Any]: ...
+
+
+class Rime:
+    """Visibilities of a batch of source lists at fixed rows, and their distance from data.
+
+        V_pq = sum over sources of E_p E_q K_pq envelope_pq B        (physics: sections 2 to 6)
+
+    Rows and data are prepared once (and uploaded once); each call takes the parameters alone.
+    Calls from several Python threads are safe, one runs at a time. Results do not depend on the
+    number of threads, and repeat to the bit.
+
+    Parameters
+    ----------
+    rows : Rows
+    vis : complex (n_row, n_chan, n_corr), Jy, optional
+        Data; needed by all but `predict`. Where the weight is 0 they may be anything.
+    weight : float (n_row, n_chan, n_corr), 1/Jy^2, optional
+        1/sigma^2 of the real and of the imaginary part; 0 for what does not count.
+    backend : "auto", "cpu" or "cuda"
+    precision : "double" or "single"
+        Of everything but the phases, which are float64 until whole turns are off.
+    form : "auto", "factored" or "row"
+        Phases from antenna terms, or from each row's own uvw; "auto" takes the factored form where
+        the closure of the uvw allows it (`geometry.choose_form`).
+    gaussian_frame : "tangent" or "uv"
+        (u', v') of Gaussian sources (physics: section 5).
+    extent : float
+        Largest |l| and |m| that the sources will take; decides the form.
+
+    Attributes
+    ----------
+    backend : "cpu" or "cuda"
+    form : "factored" or "row"
+    reason : str
+        Why this backend and this form.
+    precision : "double" or "single"
+    closure : float64 (3,), m
+        Closure residual of u, v, w (`geometry.solve_antennas`).
+
+    Raises
+    ------
+    InputError
+        A shape, word or value that cannot be meant.
+    BackendError
+        `backend="cuda"` without a device.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        vis: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
+        backend: Backend = "auto",
+        precision: Precision = "double",
+        form: Form | str = "auto",
+        gaussian_frame: GaussianFrame = "tangent",
+        extent: float,
+    ) -> None:
+        _check.one_of("precision", precision, ("single", "double"))
+        _check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
+        self.rows, self.precision, self._frame = rows, precision, gaussian_frame
+        self._has_vis, self._has_weight = vis is not None, weight is not None
+        data = _data(rows, vis, weight)
+        self.backend, backend_reason = device.resolve(backend)
+        geometry = solve_antennas(rows)
+        self.closure = geometry.closure
+        self.form, form_reason = _form(rows, geometry, form, extent, precision)
+        self.reason = f"{backend_reason}; {form_reason}"
+        table, single = row_table(rows), precision == "single"
+        fixed = constants(rows, table, geometry.uvw, data, single)
+        self._engine: _Engine = _engine(self.backend)(
+            fixed, table, single=single, factored=self.form == "factored"
+        )
+
+    def predict(self, sources: Sources) -> NDArray[np.complexfloating]:
+        """Model visibilities.
+
+        Parameters
+        ----------
+        sources : Sources
+
+        Returns
+        -------
+        complex128, or complex64 in single precision (n_batch, n_row, n_chan, n_corr), Jy
+
+        Raises
+        ------
+        InputError
+            Impossible values (`Sources.impossible`), or axes that are not those of the rows.
+        """
+        return self._visibilities(sources, Output.VIS)
+
+    def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
+        """Model minus data, V - D; as `predict` otherwise."""
+        self._need("residual", weight=False)
+        return self._visibilities(sources, Output.RESIDUAL)
+
+    def weighted_residual2(self, sources: Sources) -> NDArray[np.float64]:
+        """w |V - D|^2 of each sample, float64 (n_batch, n_row, n_chan, n_corr); as `predict` otherwise."""
+        self._need("weighted_residual2", weight=True)
+        return self._visibilities(sources, Output.WEIGHTED)
+
+    def chi2(self, sources: Sources) -> NDArray[np.float64]:
+        """chi2 = sum w |D - V|^2 over the samples (physics: section 7).
+
+        Parameters
+        ----------
+        sources : Sources
+
+        Returns
+        -------
+        float64 (n_batch,)
+            NaN for entries with a NaN or with impossible values (`Sources.impossible`); the others
+            are what they would be alone.
+
+        Raises
+        ------
+        InputError
+            No data or weights were given, or axes are not those of the rows.
+        """
+        self._need("chi2", weight=True)
+        chi2 = self._run(sources, Output.CHI2)
+        chi2[sources.impossible()] = np.nan
+        return chi2
+
+    def _need(self, call: str, *, weight: bool) -> None:
+        if not self._has_vis or (weight and not self._has_weight):
+            wanted = "vis and weight" if weight else "vis"
+            raise InputError(f"{call} needs data: give Rime(..., {wanted}=...)")
+
+    def _visibilities(self, sources: Sources, output: Output) -> NDArray[Any]:
+        impossible = np.flatnonzero(sources.impossible())
+        if impossible.size:
+            largest = float(np.sum(sources.lm**2, axis=-1).max())
+            raise InputError(
+                f"batch entry {impossible[0]} cannot be meant: l^2 + m^2 must be at most 1 (largest: "
+                f"{largest:g}), FWHM axes and the scale of the beam at least 0"
+            )
+        return self._run(sources, output)
+
+    def _run(self, sources: Sources, output: Output) -> NDArray[Any]:
+        check_axes(self.rows, sources)
+        polarised = bool(np.any(sources.stokes[..., 1:]))
+        with _LOCK:
+            return self._engine.run(inputs(sources, self._frame), beam_codes(sources), polarised, output)
+
+
+def _engine(backend: str) -> Any:
+    if backend == "cpu":
+        from rime_kernels import _rime_cpu
+
+        return _rime_cpu.Engine
+    from rime_kernels import _rime_cuda
+
+    return _rime_cuda.Engine
+
+
+def _form(
+    rows: Rows, geometry: AntennaGeometry, form: str, extent: float, precision: Precision
+) -> tuple[Form, str]:
+    _check.one_of("form", form, ("auto", "factored", "row"))
+    if not extent >= 0.0:
+        raise InputError(f"extent must be a number of at least 0 (largest |l|, |m|), got {extent}")
+    chosen, reason = choose_form(geometry, float(rows.chan_freq.max()), extent, precision)
+    if form == "auto" or form == chosen:
+        return chosen, reason
+    forced: Form = "row" if form == "row" else "factored"
+    return forced, f"{forced} form: as asked (by itself: {reason})"
+
+
+def _data(
+    rows: Rows, vis: ArrayLike | None, weight: ArrayLike | None
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Data and weights, checked; data are 0 where the weight is."""
+    if vis is None:
+        if weight is not None:
+            raise InputError("weight was given without vis")
+        return None
+    sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
+    found = _check.array("vis", vis, _complex_type(vis), ("row", "chan", "corr"), sizes)
+    if weight is None:
+        return found, np.zeros((1, 1, 1))
+    weights = _check.array("weight", weight, np.float64, ("row", "chan", "corr"), sizes)
+    _check.finite("weight", weights)
+    if weights.min() < 0.0:
+        raise InputError(f"weight must be at least 0 (0 for what does not count), got {weights.min():g}")
+    found = np.where(weights > 0.0, found, found.dtype.type(0))
+    _check.finite("vis, where the weight is above 0,", found)
+    return found, weights
+
+
+def _complex_type(vis: ArrayLike) -> type:
+    return np.complex64 if getattr(vis, "dtype", None) == np.complex64 else np.complex128

@@ -1,0 +1,96 @@
+"""Slow, explicit sums in float64 from which the fast code is judged; written from the docstrings."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import j1
+
+SPEED_OF_LIGHT = 299792458.0
+
+
+def corr_of_stokes(corr_type: list[str], stokes: NDArray[np.float64]) -> NDArray[np.complex128]:
+    """Correlations (..., n_corr) of I, Q, U, V (..., 4), as physics: section 3 writes them."""
+    i, q, u, v = np.moveaxis(stokes.astype(complex), -1, 0)
+    table = {
+        "I": i, "Q": q, "U": u, "V": v,
+        "XX": i + q, "XY": u + 1j * v, "YX": u - 1j * v, "YY": i - q,
+        "RR": i + v, "RL": q + 1j * u, "LR": q - 1j * u, "LL": i - v,
+    }  # fmt: skip
+    return np.stack([table[name] for name in corr_type], axis=-1)
+
+
+def phase_term(uvw: NDArray[np.float64], lm: tuple[float, float], nu: float) -> NDArray[np.complex128]:
+    """exp(+2 pi i (u l + v m + w (n - 1)) nu / c) of each row."""
+    l, m = lm
+    n = np.sqrt(1.0 - l * l - m * m)
+    turns = (uvw[:, 0] * l + uvw[:, 1] * m - uvw[:, 2] * (l * l + m * m) / (1.0 + n)) * nu / SPEED_OF_LIGHT
+    return np.exp(2j * np.pi * (turns - np.rint(turns)))
+
+
+def gaussian_envelope(
+    uvw: NDArray[np.float64], lm: tuple[float, float], shape: NDArray[np.float64], nu: float, frame: str
+) -> NDArray[np.float64]:
+    """exp(-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2) of each row."""
+    (l, m), (emaj, emin, pa) = lm, shape
+    n = np.sqrt(1.0 - l * l - m * m)
+    u, v, w = uvw.T
+    if frame == "tangent":
+        u, v = u - w * l / n, v - w * m / n
+    a = u * np.sin(pa) + v * np.cos(pa)
+    b = u * np.cos(pa) - v * np.sin(pa)
+    k = np.pi**2 / (4.0 * np.log(2.0)) * (nu / SPEED_OF_LIGHT) ** 2
+    return np.exp(-k * ((emaj * a) ** 2 + (emin * b) ** 2))
+
+
+def spectrum(nu: float, ref_freq: float, terms: NDArray[np.float64], is_log: bool) -> float:
+    """S(nu) / S0 from a0, a1, ... (or c1, c2, ... of the ordinary polynomial)."""
+    if is_log:
+        x = np.log(nu / ref_freq)
+        return float((nu / ref_freq) ** sum(a * x**j for j, a in enumerate(terms)))
+    x = nu / ref_freq - 1.0
+    return float(1.0 + sum(c * x ** (j + 1) for j, c in enumerate(terms)))
+
+
+def voltage_beam(kind: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """E(x): cos^3(min(x, 1.0881)), exp(-2 ln2 x^2), 2 J1(x) / x."""
+    if kind == "cos3":
+        return np.cos(np.minimum(x, 1.0881)) ** 3
+    if kind == "gaussian":
+        return np.exp(-2.0 * np.log(2.0) * x**2)
+    safe = np.where(x == 0.0, 1.0, x)
+    return np.where(x == 0.0, 1.0, 2.0 * j1(safe) / safe)
+
+
+def visibilities(rows, corr_type, sources, frame="tangent") -> NDArray[np.complex128]:  # type: ignore[no-untyped-def]
+    """Direct sum for `rime_kernels` Rows and Sources: (n_batch, n_row, n_chan, n_corr)."""
+    out = np.zeros((sources.n_batch, rows.n_row, rows.n_chan, len(corr_type)), complex)
+    for b in range(sources.n_batch):
+        for s in range(sources.n_source):
+            for c, nu in enumerate(rows.chan_freq):
+                out[b, :, c] += _one_source(rows, corr_type, sources, frame, b, s, nu)
+    return out
+
+
+def _one_source(rows, corr_type, sources, frame, b, s, nu):  # type: ignore[no-untyped-def]
+    lm = tuple(sources.lm[b, s])
+    flux = sources.stokes[b, np.minimum(rows.time_index, sources.stokes.shape[1] - 1), s]
+    factors = [
+        spectrum(nu, sources.ref_freq[s], sources.spectral_terms[b, s, k], bool(sources.log_spectrum[s]))
+        for k in range(4)
+    ]
+    term = phase_term(rows.uvw, lm, nu)
+    if s >= sources.n_point:
+        term = term * gaussian_envelope(rows.uvw, lm, sources.shape[b, s - sources.n_point], nu, frame)
+    if sources.beam is not None:
+        for antenna in (rows.antenna1, rows.antenna2):
+            term = term * _beam_of_row(rows, sources.beam, b, lm, antenna, nu)
+    return term[:, None] * corr_of_stokes(corr_type, flux * np.array(factors))
+
+
+def _beam_of_row(rows, beam, b, lm, antenna, nu):  # type: ignore[no-untyped-def]
+    offset = np.zeros((rows.n_row, 2))
+    if beam.pointing is not None:
+        offset = beam.pointing[b, np.minimum(rows.time_index, beam.pointing.shape[1] - 1), antenna]
+    r = np.hypot(lm[0] - offset[:, 0], lm[1] - offset[:, 1])
+    return voltage_beam(beam.kind, beam.scale[b] * nu * r)
