@@ -1,0 +1,59 @@
+"""Reading and writing text with errors that name the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from biro.models.errors import ModelError
+
+MAX_BYTES = 256 * 1024 * 1024
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file.
+
+    Raises
+    ------
+    ModelError
+        No such file, a folder, not text in UTF-8, or larger than 256 MiB.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise ModelError(f"{path}: is a folder, expected a sky model file")
+        if path.stat().st_size > MAX_BYTES:
+            raise ModelError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no sky model is")
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{path}: not a text file in UTF-8") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{path}: cannot be read: {error}") from None
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file.
+
+    Raises
+    ------
+    ModelError
+        It cannot be written.
+    """
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be written: {error}") from None
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Put the file's name in front of a `ModelError` from within."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None

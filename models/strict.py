@@ -1,0 +1,79 @@
+"""Frozen classes that refuse unknown keys, with errors a person can act on."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, dataclass_transform
+
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
+
+from biro.models.errors import ModelError
+
+T = TypeVar("T", bound=type)
+
+
+def nearest(found: object, known: Iterable[str]) -> str:
+    """A hint such as " (did you mean 'emaj'?)", or nothing when no known word is close."""
+    words = list(known)
+    text = str(found)[:80]
+    close = difflib.get_close_matches(text, words, n=1) or difflib.get_close_matches(
+        text.lower(), [word for word in words if word == word.lower()], n=1
+    )
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def shown(value: object) -> str:
+    """`repr` of a value, cut to a length that fits into one line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def key_names(cls: type) -> list[str]:
+    """The keys that a strict class takes."""
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+def _explain(cls: type, error: ValidationError, given: dict[str, Any]) -> ModelError:
+    """The first thing that pydantic found wrong, in one line."""
+    label = str(getattr(cls, "label", cls.__name__))
+    if "name" in given and isinstance(given["name"], str):
+        label = f"{label} {shown(given['name'])}"
+    details = sorted(error.errors(), key=lambda item: item["type"] == "missing")
+    first = details[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ModelError):
+        return ModelError(f"{label}: {cause}")
+    key = ".".join(str(part) for part in first["loc"])
+    known = key_names(cls)
+    if first["type"] == "unexpected_keyword_argument":
+        return ModelError(
+            f"{label}: unknown key {shown(key)}{nearest(key, known)}; keys allowed: {', '.join(known)}"
+        )
+    if first["type"] == "missing":
+        return ModelError(f"{label}: {key!r} is missing; keys allowed: {', '.join(known)}")
+    return ModelError(f"{label}: {key}: {first['msg']}, found {shown(first['input'])}")
+
+
+@dataclass_transform(frozen_default=True)
+def strict(cls: T) -> T:
+    """Make a frozen dataclass that refuses unknown keys and raises only `ModelError`.
+
+    A class attribute `label` says what an error calls it; a `name` field is added to the label.
+    """
+    made: Any = dataclass(cls, frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))
+    validate: Callable[..., None] = made.__init__
+
+    @functools.wraps(validate)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            validate(self, *args, **kwargs)
+        except ValidationError as error:
+            given = dict(zip(key_names(made), args, strict=False)) | kwargs
+            raise _explain(made, error, given) from None
+
+    made.__init__ = init
+    return made  # type: ignore[no-any-return]
