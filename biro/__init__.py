@@ -19,18 +19,18 @@ _HOME = {
     "Observation": "biro.observation",
     "Posterior": "biro.posterior",
     "SkyModel": "biro.models",
-    "compare": "biro.compare",
+    "compare": "biro.comparison",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
     "read_sky": "biro.models",
     "sample": "biro.samplers",
-    "simulate": "biro.simulate",
+    "simulate": "biro.simulation",
 }
 
 __all__ = sorted([*_HOME, "__version__"])
 
 if TYPE_CHECKING:
-    from biro.compare import compare
+    from biro.comparison import compare
     from biro.errors import BiroError
     from biro.likelihood import Likelihood
     from biro.measurement_set import read_ms
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from biro.observation import Observation
     from biro.posterior import Posterior
     from biro.samplers import sample
-    from biro.simulate import simulate
+    from biro.simulation import simulate
 
 
 def __getattr__(name: str) -> Any:

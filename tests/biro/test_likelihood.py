@@ -1,0 +1,208 @@
+"""The likelihood against its formula (physics: section 7), written out for skies with closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import biro
+from biro.errors import BackendError, InputError, LikelihoodError, ModelError
+
+ONE_SOURCE = """
+[[source]]
+name = "a"
+type = "point"
+east = "0 arcsec"
+north = "0 arcsec"
+I = { prior = "uniform", low = -10, high = 10, unit = "Jy" }
+V = { prior = "uniform", low = -10, high = 10, unit = "Jy" }
+"""
+FIXED_NOISE = """
+[noise]
+factor = 1
+"""
+
+
+def sky(text: str, tmp_path) -> biro.SkyModel:
+    path = tmp_path / "sky.toml"
+    path.write_text(text)
+    return biro.read_model(path)
+
+
+def observation(seed: int = 0, n_row: int = 40, **about) -> biro.Observation:
+    """Four antennas, two channels, RR and LL, random data, random weights, a tenth flagged."""
+    rng = np.random.default_rng(seed)
+    pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+    antenna1, antenna2 = pairs[rng.integers(0, 6, n_row)].T
+    shape = (n_row, 2, 2)
+    return biro.Observation.from_arrays(
+        vis=rng.normal(size=shape) + 1j * rng.normal(size=shape) + 3.0,
+        uvw=rng.normal(scale=300.0, size=(n_row, 3)),
+        antenna1=antenna1,
+        antenna2=antenna2,
+        time=5e9 + np.sort(rng.integers(0, 10, n_row)),
+        chan_freq=[1.0e9, 1.5e9],
+        corr_type=["RR", "LL"],
+        weight=rng.uniform(0.5, 2.0, shape),
+        flag=rng.random(shape) < 0.1,
+        **about,
+    )
+
+
+def log_likelihood_by_hand(obs: biro.Observation, i: float, v: float, s: float) -> float:
+    """A source at the phase centre is I + V in RR and I - V in LL, on every baseline."""
+    total = 0.0
+    for part in obs.partitions:
+        for k, model in enumerate([i + v, i - v]):
+            used = part.weight[..., k] > 0
+            w, d = part.weight[..., k][used], part.vis[..., k][used]
+            sigma = s / np.sqrt(w)
+            for component in (d.real - model, d.imag):
+                # One real number of a Gaussian: -x^2/(2 sigma^2) - ln(2 pi sigma^2)/2.
+                total += np.sum(-0.5 * (component / sigma) ** 2 - 0.5 * np.log(2.0 * np.pi * sigma**2))
+    return total
+
+
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("form", ["factored", "row"])
+def test_it_is_the_sum_of_gaussians_of_real_numbers(tmp_path, precision: str, form: str) -> None:
+    obs = observation()
+    likelihood = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path), precision=precision, form=form)
+    assert likelihood.parameter_names[:2] == ("a.I", "a.V")
+    assert likelihood.n_param == 3  # a noise factor is fitted by default
+    theta = np.array([[2.5, 0.3, 1.0], [1.0, -0.7, 1.7], [-3.0, 0.0, 0.4]])
+    expected = [log_likelihood_by_hand(obs, *vector) for vector in theta]
+    # 1e-12: sums of 150 terms in float64. Single: residuals of 3 Jy to 6e-8, their mean effect far below 1e-6.
+    tolerance = 1e-12 if precision == "double" else 1e-6
+    np.testing.assert_allclose(likelihood.log_likelihood(theta), expected, rtol=tolerance)
+    assert likelihood.log_likelihood(theta[1]) == pytest.approx(expected[1], rel=tolerance)
+
+
+def test_a_fixed_noise_factor_is_no_parameter(tmp_path) -> None:
+    obs = observation()
+    likelihood = biro.Likelihood(obs, sky(ONE_SOURCE + FIXED_NOISE, tmp_path))
+    assert likelihood.parameter_names == ("a.I", "a.V")
+    expected = log_likelihood_by_hand(obs, 1.0, 0.5, 1.0)
+    assert likelihood.log_likelihood([1.0, 0.5]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_posterior_of_a_flux_is_its_weighted_mean(tmp_path) -> None:
+    """The log-likelihood of I is a parabola: peak at the weighted mean, width 1/sqrt(sum w)."""
+    obs = observation(3)
+    likelihood = biro.Likelihood(obs, sky(ONE_SOURCE + FIXED_NOISE, tmp_path))
+    part = obs.partitions[0]
+    total = part.weight.sum()
+    # At V = 0 both hands estimate I.
+    mean = (part.weight * part.vis.real).sum() / total
+    f = np.array(likelihood.log_likelihood([[mean - 1.0, 0.0], [mean, 0.0], [mean + 1.0, 0.0]]))
+    np.testing.assert_allclose(f[0], f[2], rtol=1e-12)
+    np.testing.assert_allclose(f[0] - 2.0 * f[1] + f[2], -total, rtol=1e-10)
+
+
+def test_flagged_samples_do_not_count(tmp_path) -> None:
+    obs = observation()
+    likelihood = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path))
+    assert likelihood.n_vis.tolist() == [np.count_nonzero(obs.partitions[0].weight)]
+    assert likelihood.n_vis[0] < obs.partitions[0].vis.size
+
+
+def test_a_batch_is_its_vectors(tmp_path) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    theta = likelihood.prior_transform(np.random.default_rng(5).random((50, 3)))
+    alone = [likelihood.log_likelihood(vector) for vector in theta]
+    assert likelihood.log_likelihood(theta).tolist() == alone
+    np.testing.assert_array_equal(
+        likelihood.log_posterior(theta), likelihood.log_prior(theta) + likelihood.log_likelihood(theta)
+    )
+
+
+def test_the_prior_bounds_the_posterior(tmp_path) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    assert likelihood.log_prior([11.0, 0.0, 1.0]) == -np.inf
+    assert likelihood.log_posterior([11.0, 0.0, 1.0]) == -np.inf
+
+
+def test_a_single_vector_gives_a_float(tmp_path) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    assert type(likelihood.log_likelihood([1.0, 0.0, 1.0])) is float
+    assert type(likelihood.log_posterior([1.0, 0.0, 1.0])) is float
+    assert likelihood.log_likelihood(np.empty((0, 3))).shape == (0,)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (4,), (5, 2), (2, 5, 3)])
+def test_other_shapes_are_refused(tmp_path, shape: tuple[int, ...]) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    with pytest.raises(InputError, match=r"theta must have shape \(3,\) or \(n_batch, 3\), got"):
+        likelihood.log_likelihood(np.ones(shape))
+
+
+def test_not_a_number_is_minus_infinity_and_counted(tmp_path) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    values = likelihood.log_likelihood([[np.nan, 0.0, 1.0], [1.0, 0.0, 1.0], [1.0, 0.0, -1.0]])
+    assert values[0] == -np.inf
+    assert np.isfinite(values[1])
+    assert values[2] == -np.inf
+    assert likelihood.nan_count >= 1
+
+
+def test_too_many_of_them_stop_the_run(tmp_path) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    theta = np.tile([1.0, 0.0, 1.0], (1000, 1))
+    theta[:200, 0] = np.nan
+    with pytest.raises(LikelihoodError, match=r"200 of 1000 .* a\.I = nan, a\.V = 0, "):
+        likelihood.log_likelihood(theta)
+
+
+def test_cuda_without_a_gpu_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("NUMBA_DISABLE_CUDA", "1")
+    from rime_kernels import device
+
+    if device.resolve("auto")[0] == "cuda":
+        pytest.skip("this process has a GPU already")
+    with pytest.raises(BackendError, match="cuda"):
+        biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path), backend="cuda")
+
+
+def test_two_partitions_have_a_noise_factor_each(tmp_path) -> None:
+    one, two = observation(1, field="A"), observation(2, field="B")
+    parts = (one.partitions[0], two.partitions[0])
+    both = biro.Observation(
+        partitions=parts,
+        antenna_names=one.antenna_names,
+        antenna_positions=one.antenna_positions,
+        telescope="",
+        source="arrays",
+        column="DATA",
+        weight_origin="WEIGHT",
+        counts={},
+    )
+    likelihood = biro.Likelihood(both, sky(ONE_SOURCE, tmp_path))
+    assert likelihood.n_param == 4
+    value = likelihood.log_likelihood([1.0, 0.2, 0.5, 2.0])
+    expected = log_likelihood_by_hand(one, 1.0, 0.2, 0.5) + log_likelihood_by_hand(two, 1.0, 0.2, 2.0)
+    assert value == pytest.approx(expected, rel=1e-12)
+    assert likelihood.chi2([1.0, 0.2, 0.5, 2.0]).shape == (2,)
+
+
+def test_the_model_is_what_was_simulated(tmp_path) -> None:
+    """V = I exp(2 pi i (u l + v m + w (n - 1)) nu / c): a source 40 arcsec east, 20 north."""
+    text = ONE_SOURCE.replace('east = "0 arcsec"', 'east = "40 arcsec"')
+    text = text.replace('north = "0 arcsec"', 'north = "20 arcsec"')
+    obs = observation()
+    likelihood = biro.Likelihood(obs, sky(text, tmp_path))
+    (vis,) = likelihood.predict([2.0, 0.5, 1.0])
+    arcsec = np.pi / 180 / 3600
+    l, m = 40 * arcsec, 20 * arcsec
+    n = np.sqrt(1 - l**2 - m**2)
+    part = obs.partitions[0]
+    turns: NDArray[np.float64] = (part.uvw @ [l, m, n - 1])[:, None] * part.chan_freq / 299792458.0
+    expected = np.exp(2j * np.pi * turns)[..., None] * np.array([2.5, 1.5])
+    # Phases of some 0.2 turns: nothing but rounding.
+    np.testing.assert_allclose(vis, expected, rtol=0, atol=1e-13)
+
+
+def test_a_model_for_nothing_is_an_error(tmp_path) -> None:
+    with pytest.raises(ModelError, match="source"):
+        sky("[sky]\n", tmp_path)
