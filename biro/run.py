@@ -27,7 +27,7 @@ FORMAT = 1
 PACKAGES = ("numpy", "scipy", "numba", "emcee", "dynesty", "astropy", "h5py", "python-casacore", "numba-cuda")
 
 
-class RunInterrupted(RunError):
+class RunInterrupted(RunError):  # noqa: N818 - a stop that was asked for
     """A run was stopped by a signal after its state was saved; the same command goes on with it."""
 
 
@@ -57,7 +57,9 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 class RunDirectory:
-    """A directory that one run owns: `run.json`, `model.toml`, `log.txt`, the sampler's own file, `posterior.nc`.
+    """A directory that one run owns.
+
+    It holds `run.json`, `model.toml`, `log.txt`, the sampler's own file, and at the end `posterior.nc`.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from biro.errors import BiroError, InputError
 _task = threading.local()
 
 
-class _Cancelled(BaseException):  # noqa: N818 - ends a thread, is no error of its own
+class _Cancelled(BaseException):
     """Thrown inside a task whose pool has given up; never leaves the pool."""
 
 

@@ -64,10 +64,10 @@ class EnsembleRun:
         ) as bar:
             for look in looks(self._options.max_steps):
                 if look > backend.iteration:
+                    n_step = look - backend.iteration
                     try:
-                        for state in sampler.sample(
-                            state, iterations=look - backend.iteration, skip_initial_state_check=True
-                        ):
+                        for moved in sampler.sample(state, iterations=n_step, skip_initial_state_check=True):
+                            state = moved
                             bar.update()
                             self._after_step(backend, stop)
                     finally:
@@ -123,7 +123,7 @@ class EnsembleRun:
             self._chain.centre = self._centre
         backend = Backend()
         backend.reset(self._options.n_walker, self._target.n_param)
-        random_state = np.random.RandomState(self._seed).get_state()  # noqa: NPY002 - emcee's kind
+        random_state = np.random.RandomState(self._seed).get_state()
         return backend, emcee.State(self._near(walkers), random_state=random_state)
 
     def _near(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -181,7 +181,7 @@ def chain_tau(chain: NDArray[np.float64]) -> NDArray[np.float64]:
     chain : float64 (n_step, n_walker, n_param)
     """
     kept = chain[len(chain) // 5 :]
-    n_step, n_walker, n_param = kept.shape
+    n_step, _, n_param = kept.shape
     tau = np.empty(n_param)
     for i in range(n_param):
         x = kept[:, :, i] - kept[:, :, i].mean()
@@ -199,4 +199,5 @@ def chain_tau(chain: NDArray[np.float64]) -> NDArray[np.float64]:
 def _words(backend: Backend, tau: NDArray[np.float64], look: int) -> str:
     acceptance = backend.accepted.mean() / backend.iteration
     best = backend.blobs[: backend.iteration].max()
-    return f"tau {tau.max():.0f}, {look / tau.max():.0f} tau done, accepted {acceptance:.0%}, best lnL {best:.2f}"
+    done = look / tau.max()
+    return f"tau {tau.max():.0f}, {done:.0f} tau done, accepted {acceptance:.0%}, best lnL {best:.2f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,8 @@ def find_mode(target: Target, seed: int, max_generations: int = 400) -> Start:
         found = target.log_likelihood_of_unit(_inside(columns.T))
         return -np.where(np.isfinite(found), found, worst)
 
-    outcome = differential_evolution(
+    minimise: Any = differential_evolution  # its stubs know no vectorized costs
+    outcome = minimise(
         cost,
         [(0.0, 1.0)] * n_param,
         init=first,

@@ -1,0 +1,144 @@
+"""One HDF5 file for a posterior, laid out as netCDF4 and ArviZ InferenceData, written by h5py alone.
+
+Groups `posterior` and `sample_stats` hold samples of equal weight by (chain, draw), for ArviZ and
+anything that reads netCDF; group `biro` holds the samples as they were taken, with their weights,
+and a JSON record of everything else, which is what `load` reads. Nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.errors import InputError
+from biro.posterior import Column, Posterior, Provenance
+
+FORMAT = "biro-posterior-1"
+_SCALARS = ("n_walker", "log_evidence", "log_evidence_err")
+_ARRAYS = ("samples", "log_likelihood", "log_prior", "log_weight", "effective", "tau")
+
+
+def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
+    """Write a posterior; the file appears as a whole or not at all."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with h5py.File(temporary, "w", track_order=True) as file:
+            _write_arviz(file, posterior)
+            _write_own(file.create_group("biro", track_order=True), posterior)
+            file.flush()
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> Posterior:
+    """Read a posterior.
+
+    Raises
+    ------
+    InputError
+        No such file, not a posterior of this package, or one that is damaged.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise InputError(f"no posterior at {source}: no such file")
+    try:
+        with h5py.File(source, "r") as file:
+            if file.attrs.get("format") != FORMAT:
+                raise InputError(f"{source} is HDF5 but no posterior of format {FORMAT}")
+            group = file["biro"]
+            record = json.loads(group["record"][()].tobytes())
+            arrays = {name: group[name][()].astype(np.float64) for name in _ARRAYS if name in group}
+        return Posterior(
+            columns=tuple(Column(**column) for column in record["columns"]),
+            provenance=Provenance(**record["provenance"]),
+            diagnostics=record["diagnostics"],
+            **{name: record[name] for name in _SCALARS},
+            **arrays,
+        )
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{source} is not a posterior of this package, or is damaged ({error})") from error
+
+
+def _write_own(group: h5py.Group, posterior: Posterior) -> None:
+    record: dict[str, Any] = {name: getattr(posterior, name) for name in _SCALARS}
+    record["columns"] = [asdict(column) for column in posterior.columns]
+    record["provenance"] = asdict(posterior.provenance)
+    record["diagnostics"] = dict(posterior.diagnostics)
+    dims = _Dimensions(group)
+    dims.write("record", ("byte",), np.frombuffer(json.dumps(record).encode(), dtype=np.uint8))
+    for name in _ARRAYS:
+        value = getattr(posterior, name)
+        if value is not None:
+            axes = ("sample", "parameter") if name == "samples" else ("sample",)
+            dims.write(name, ("parameter",) if name in ("effective", "tau") else axes, value)
+
+
+def _write_arviz(file: h5py.File, posterior: Posterior) -> None:
+    equal = posterior.equal_weight()
+    shape = (equal.n_walker, len(equal.samples) // equal.n_walker)
+
+    def by_chain(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return values.reshape(shape[1], shape[0]).T
+
+    provenance = posterior.provenance
+    library = provenance.sampler.split("-")[0]
+    about = {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "inference_library": library,
+        "inference_library_version": provenance.versions.get(library, ""),
+    }
+    file.attrs["format"] = FORMAT
+    file.attrs.update(about)
+    group = _Dimensions(file.create_group("posterior", track_order=True), about)
+    for column, name in zip(equal.columns, _variable_names(equal.names), strict=True):
+        values = by_chain(equal.samples[:, equal.names.index(column.name)])
+        group.write(name, ("chain", "draw"), values, {"units": column.unit, "long_name": column.name})
+    stats = _Dimensions(file.create_group("sample_stats", track_order=True), about)
+    stats.write("lp", ("chain", "draw"), by_chain(equal.log_likelihood + equal.log_prior))
+    stats.write("log_likelihood_total", ("chain", "draw"), by_chain(equal.log_likelihood))
+    digests = {"data_digest": provenance.data_digest, "model_digest": provenance.model_digest}
+    _Dimensions(file.create_group("observed_data", track_order=True), {**about, **digests})
+
+
+def _variable_names(names: tuple[str, ...]) -> list[str]:
+    """Names without "/", which would be a group, still different from each other."""
+    plain: list[str] = []
+    for name in names:
+        candidate = name.replace("/", "|").strip() or "parameter"
+        while candidate in plain or candidate in ("chain", "draw"):
+            candidate += "_"
+        plain.append(candidate)
+    return plain
+
+
+class _Dimensions:
+    """A group whose variables share netCDF dimensions (HDF5 dimension scales), made as they come."""
+
+    def __init__(self, group: h5py.Group, attributes: Mapping[str, str] | None = None) -> None:
+        self._group = group
+        group.attrs.update(attributes or {})
+
+    def write(
+        self, name: str, axes: tuple[str, ...], values: ArrayLike, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        data = self._group.create_dataset(name, data=np.ascontiguousarray(values))
+        data.attrs.update(attributes or {})
+        for i, (axis, size) in enumerate(zip(axes, data.shape, strict=True)):
+            if axis not in self._group:
+                scale = self._group.create_dataset(axis, data=np.arange(size, dtype=np.int64))
+                scale.make_scale(axis)
+            data.dims[i].attach_scale(self._group[axis])

@@ -1,0 +1,132 @@
+"""One page of HTML about a run, complete in itself: tables, pictures, data, versions."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from biro.comparison import Comparison
+from biro.posterior import Posterior
+from biro.run import write_atomic
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1b2733 }
+h1, h2 { font-weight: 600; color: #1f4e79 } h1 { margin-bottom: 0 } .sub { color: #5a6a78; margin-top: 0 }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; display: block;
+  overflow-x: auto }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #d9e1e8; white-space: nowrap }
+th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left }
+th { background: #f1f5f8 }
+figure { margin: 1rem 0 }
+figure img { max-width: 100%; border: 1px solid #e3e9ee }
+figcaption { color: #5a6a78 }
+pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12.5px }
+"""
+
+
+def write_report(
+    path: str | PathLike[str],
+    posterior: Posterior,
+    likelihood: Any,
+    *,
+    title: str = "Fit",
+    comparison: Comparison | None = None,
+    pictures: Mapping[str, Figure] | None = None,
+) -> Path:
+    """Write one self-contained HTML page; returns its path.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a directory (then `report.html` in it).
+    posterior : Posterior
+    likelihood : Likelihood
+    title : str
+    comparison : Comparison, optional
+        Evidences of several models on these data.
+    pictures : mapping caption -> Figure, optional
+        By default `standard_pictures`.
+    """
+    target = Path(path)
+    if target.is_dir():
+        target = target / "report.html"
+    figures = standard_pictures(posterior, likelihood) if pictures is None else pictures
+    table = posterior.summary()
+    provenance = posterior.provenance
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        f'<p class="sub">{html.escape(provenance.sampler)}, seed {provenance.seed}</p>',
+        "<h2>Parameters</h2>",
+        _table(table.cells()),
+        "".join(f"<p>{html.escape(line)}</p>" for line in table.notes()),
+    ]
+    if comparison is not None:
+        parts += ["<h2>Models compared</h2>", _table(comparison.cells())]
+    parts += ["<h2>Pictures</h2>", *(_picture(caption, figure) for caption, figure in figures.items())]
+    parts += ["<h2>Data</h2>", _preformatted(str(likelihood.observation.summary()))]
+    parts += ["<h2>Model</h2>", _preformatted(provenance.model_toml)]
+    parts += ["<h2>How it was made</h2>", _preformatted(_origin(posterior, likelihood))]
+    page = _page(title, "\n".join(parts))
+    write_atomic(target, page.encode())
+    return target
+
+
+def standard_pictures(posterior: Posterior, likelihood: Any) -> dict[str, Figure]:
+    """The pictures of a run by caption: data against model, residuals, sky, corner, traces."""
+    from biro import plots
+
+    best = posterior.best_fit
+    names = posterior.names[: plots.MAX_CORNER]
+    return {
+        "Amplitude and phase against uv distance, with the best fit": plots.uv(likelihood, best),
+        "Residuals of the best fit": plots.residuals(likelihood, best),
+        "Sky": plots.sky(likelihood, posterior),
+        "Posterior: 68 % and 95 % contours": plots.corner(posterior, names),
+        "Traces": plots.traces(posterior),
+    }
+
+
+def _page(title: str, body: str) -> str:
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def _table(cells: list[list[str]]) -> str:
+    head, *rows = cells
+    lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
+    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    return "<table>" + "\n".join(lines) + "</table>"
+
+
+def _picture(caption: str, figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    text = html.escape(caption)
+    image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
+
+
+def _preformatted(text: str) -> str:
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+def _origin(posterior: Posterior, likelihood: Any) -> str:
+    provenance = posterior.provenance
+    record = {
+        **likelihood.description(),
+        **{f"option {name}": value for name, value in provenance.options.items()},
+        **{name: f"{value:.6g}" for name, value in posterior.diagnostics.items()},
+        "data sha256": provenance.data_digest,
+        "model sha256": provenance.model_digest,
+        **provenance.versions,
+    }
+    return "\n".join(f"{name}: {value}" for name, value in record.items())
