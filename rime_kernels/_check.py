@@ -39,7 +39,7 @@ def _numbers(name: str, value: ArrayLike, dtype: type) -> NDArray[Any]:
         given = np.asarray(value)
         if given.dtype.kind == "c" and np.dtype(dtype).kind != "c":
             raise TypeError
-        found = np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
+        found: NDArray[Any] = np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
     except (TypeError, ValueError) as error:
         kind = {"c": "complex", "f": "real", "b": "true or false"}.get(np.dtype(dtype).kind, "whole")
         numbers = kind if kind == "true or false" else f"{kind} numbers"

@@ -75,12 +75,12 @@ def _fill_brightness(stokes: Any, spectra: Any, out: Any) -> None:
 
 @scalar
 def _fill_antenna_terms(
-    factored: Any, beam_code: Any, real: Any, inputs: Any, b: Any, t: Any, nu: Any, uvw: Any, re: Any, im: Any
+    factored: Any, beam_code: Any, real: Any, inputs: Any, b: Any, t: Any, nu: Any, uvw: Any, terms: Any
 ) -> None:
-    """E K of each antenna (n_antenna, n_source) in the factored form, E alone in the other."""
+    """E K of each antenna (2, n_antenna, n_source) in the factored form, E alone in the other."""
     pointing = inputs.pointing[b, min(t, inputs.pointing.shape[1] - 1)]
-    for a in range(re.shape[0]):
-        for s in range(re.shape[1]):
+    for a in range(terms.shape[1]):
+        for s in range(terms.shape[2]):
             l, m, n_minus_1 = inputs.direction[b, s, 0], inputs.direction[b, s, 1], inputs.direction[b, s, 2]
             voltage = 1.0
             if beam_code != 0:
@@ -89,10 +89,10 @@ def _fill_antenna_terms(
             if factored:
                 turns = _turns(uvw[a, 0], uvw[a, 1], uvw[a, 2], l, m, n_minus_1) * (nu / _C)
                 angle = real(_TWO_PI * _reduced(turns))
-                re[a, s] = real(voltage) * math.cos(angle)
-                im[a, s] = real(voltage) * math.sin(angle)
+                terms[0, a, s] = real(voltage) * math.cos(angle)
+                terms[1, a, s] = real(voltage) * math.sin(angle)
             else:
-                re[a, s] = voltage
+                terms[0, a, s] = voltage
 
 
 @scalar
@@ -114,8 +114,8 @@ def _fill_row(real: Any, uvw: Any, scale: Any, direction: Any, re: Any, im: Any)
 
 
 @scalar
-def _multiply_real(p: Any, q: Any, re: Any, im: Any) -> None:
-    """Multiply by the real antenna terms p and q, for each source."""
+def _multiply_voltages(p: Any, q: Any, re: Any, im: Any) -> None:
+    """Multiply by the beams of antennas p and q, for each source."""
     for s in range(re.size):
         e = p[s] * q[s]
         re[s] *= e
@@ -123,7 +123,7 @@ def _multiply_real(p: Any, q: Any, re: Any, im: Any) -> None:
 
 
 @scalar
-def _multiply_envelope(real: Any, uvw: Any, nu: Any, projection: Any, re: Any, im: Any) -> None:
+def _multiply_envelopes(real: Any, uvw: Any, nu: Any, projection: Any, re: Any, im: Any) -> None:
     """Multiply the last sources by their Gaussian envelopes."""
     first = re.size - projection.shape[0]
     for g in range(projection.shape[0]):
@@ -137,17 +137,18 @@ def _multiply_envelope(real: Any, uvw: Any, nu: Any, projection: Any, re: Any, i
 
 @scalar
 def _sum_i(real: Any, bright: Any, re: Any, im: Any) -> Any:
-    """Sum over sources of brightness times the row's term: (I,) as a complex number."""
+    """Sum over sources of brightness times the row's term: I, and zeros for the other Stokes."""
     i_re, i_im = real(0), real(0)
     for s in range(re.size):
         i_re += bright[0, s] * re[s]
         i_im += bright[0, s] * im[s]
-    return complex(i_re, i_im)
+    zero = complex(real(0), real(0))
+    return complex(i_re, i_im), zero, zero, zero
 
 
 @scalar
 def _sum_iquv(real: Any, bright: Any, re: Any, im: Any) -> Any:
-    """Sum over sources of brightness times the row's term: (I, Q, U, V) as complex numbers."""
+    """Sum over sources of brightness times the row's term: I, Q, U, V."""
     i_re, q_re, u_re, v_re = real(0), real(0), real(0), real(0)
     i_im, q_im, u_im, v_im = real(0), real(0), real(0), real(0)
     for s in range(re.size):
@@ -160,6 +161,28 @@ def _sum_iquv(real: Any, bright: Any, re: Any, im: Any) -> Any:
         v_re += bright[3, s] * re[s]
         v_im += bright[3, s] * im[s]
     return complex(i_re, i_im), complex(q_re, q_im), complex(u_re, u_im), complex(v_re, v_im)
+
+
+@scalar
+def _finish(fixed: Any, output: Any, b: Any, row: Any, c: Any, sums: Any, vis_out: Any, real_out: Any) -> Any:
+    """Make what `Output` names of the Stokes sums of one row and channel; its chi2, or 0."""
+    total = 0.0
+    for k in range(fixed.matrix.shape[0]):
+        value = fixed.matrix[k, 0] * sums[0] + fixed.matrix[k, 1] * sums[1]
+        value += fixed.matrix[k, 2] * sums[2] + fixed.matrix[k, 3] * sums[3]
+        if output == _VIS:
+            vis_out[b, row, c, k] = value
+            continue
+        difference = value - fixed.vis[row, c, k]
+        if output == _RESIDUAL:
+            vis_out[b, row, c, k] = difference
+            continue
+        square = difference.real * difference.real + difference.imag * difference.imag
+        if output == _WEIGHTED:
+            real_out[b, row, c, k] = fixed.weight[row, c, k] * square
+        else:
+            total += fixed.weight[row, c, k] * square
+    return total
 
 
 @functools.cache
@@ -186,46 +209,24 @@ def make_visibilities(variant: Variant) -> Callable[..., None]:
             b, chunk, c = item // (n_chunk * n_chan), item // n_chan % n_chunk, item % n_chan
             t, nu = chunks[chunk, 0], fixed.chan_freq[c]
             bright = np.empty((n_stokes, n_source), real)
-            term_re, term_im = np.empty((n_antenna, n_source), real), np.empty((n_antenna, n_source), real)
+            terms = np.empty((2, n_antenna, n_source), real)
             re, im = np.empty(n_source, real), np.empty(n_source, real)
             _fill_brightness(inputs.stokes[b, min(t, inputs.stokes.shape[1] - 1)], spectra[b, c], bright)
             if has_terms:
-                antenna_uvw = fixed.antenna_uvw[t]
-                _fill_antenna_terms(
-                    factored, beam_code, real, inputs, b, t, nu, antenna_uvw, term_re, term_im
-                )
+                _fill_antenna_terms(factored, beam_code, real, inputs, b, t, nu, fixed.antenna_uvw[t], terms)
             total = 0.0
             for place in range(chunks[chunk, 1], chunks[chunk, 2]):
                 row = fixed.order[place]
                 p, q, uvw = fixed.antenna1[row], fixed.antenna2[row], fixed.uvw[row]
                 if factored:
-                    _fill_factored(term_re[p], term_im[p], term_re[q], term_im[q], re, im)
+                    _fill_factored(terms[0, p], terms[1, p], terms[0, q], terms[1, q], re, im)
                 else:
                     _fill_row(real, uvw, nu / _C, inputs.direction[b], re, im)
                     if has_terms:
-                        _multiply_real(term_re[p], term_re[q], re, im)
-                _multiply_envelope(real, uvw, nu, inputs.projection[b], re, im)
-                if n_stokes == 4:
-                    i, q_, u, v = _sum_iquv(real, bright, re, im)
-                else:
-                    i = _sum_i(real, bright, re, im)
-                    q_, u, v = i * real(0), i * real(0), i * real(0)
-                for k in range(fixed.matrix.shape[0]):
-                    value = fixed.matrix[k, 0] * i
-                    if n_stokes == 4:
-                        value += fixed.matrix[k, 1] * q_ + fixed.matrix[k, 2] * u + fixed.matrix[k, 3] * v
-                    if output == _VIS:
-                        vis_out[b, row, c, k] = value
-                        continue
-                    difference = value - fixed.vis[row, c, k]
-                    if output == _RESIDUAL:
-                        vis_out[b, row, c, k] = difference
-                        continue
-                    square = difference.real * difference.real + difference.imag * difference.imag
-                    if output == _WEIGHTED:
-                        real_out[b, row, c, k] = fixed.weight[row, c, k] * square
-                    else:
-                        total += fixed.weight[row, c, k] * square
+                        _multiply_voltages(terms[0, p], terms[0, q], re, im)
+                _multiply_envelopes(real, uvw, nu, inputs.projection[b], re, im)
+                sums = _sum_iquv(real, bright, re, im) if n_stokes == 4 else _sum_i(real, bright, re, im)
+                total += _finish(fixed, output, b, row, c, sums, vis_out, real_out)
             if output == _CHI2:
                 real_out[b, chunk, c, 0] = total
 

@@ -139,7 +139,8 @@ def predict(
     >>> import rime_kernels
     >>> uvw = np.array([[100.0, 0.0, 0.0]])
     >>> chan_freq = np.array([1.0e9, 1.4e9])
-    >>> vis = rime_kernels.predict(uvw, chan_freq, lm=[[1e-3, 0.0]], stokes=[[2.0, 0.0, 0.0, 0.0]], corr=["XX"])
+    >>> lm, stokes = [[1e-3, 0.0]], [[2.0, 0.0, 0.0, 0.0]]
+    >>> vis = rime_kernels.predict(uvw, chan_freq, lm, stokes, corr=["XX"])
     >>> vis.shape
     (1, 2, 1)
     >>> turns = 100.0 * 1e-3 * chan_freq / 299792458.0
