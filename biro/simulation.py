@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.models.direction import parse_direction
+from biro.prediction import predict
 from biro.telescopes import Telescope
 from biro.telescopes import telescope as telescope_by_name
 
@@ -102,7 +103,7 @@ def simulate(
     noise: float = 0.0,
     seed: int | None = None,
     elevation_limit: float = 0.0,
-    theta: ArrayLike | None = None,
+    values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
 ) -> Observation:
     """Visibilities of a sky as a telescope would see them, with Gaussian noise.
@@ -127,7 +128,7 @@ def simulate(
         The same seed gives the same noise. None: a new one each time.
     elevation_limit : float, deg
         Times at which the phase centre is lower (seen from the middle of the array) are left out.
-    theta : (n_param,), optional
+    values : mapping name -> float, optional
         Values of the free parameters, where the model has any, in their own units.
     backend : "auto", "cpu" or "cuda"
 
@@ -152,7 +153,8 @@ def simulate(
     centre = parse_direction(phase_centre)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
-    vis = _model_vis(blank, sky, theta, backend)
+    (vis,) = predict(blank, sky, values=values, backend=backend)
+    vis = vis.astype(np.complex128)
     weight = np.ones(vis.shape)
     if noise > 0.0:
         draw = np.random.default_rng(seed)
@@ -198,7 +200,7 @@ def _tracked(
     if not is_up.any():
         raise InputError(
             f"from {telescope.name} the phase centre is never above {elevation_limit:g} deg during this "
-            f"track: at most {elevation.max():.1f} deg; a day alone as start puts the track around culmination"
+            f"track: at most {elevation.max():.1f} deg; a day alone as start centres it on culmination"
         )
     return time[is_up], looking.antenna_uvw(telescope.positions)[is_up]
 
@@ -232,20 +234,3 @@ def _blank(
         telescope=telescope.name,
         field="simulated",
     )
-
-
-def _model_vis(
-    blank: Observation, sky: SkyModel, theta: ArrayLike | None, backend: Backend
-) -> NDArray[np.complex128]:
-    """What the sky gives on each row, complex128 (n_row, n_chan, n_corr)."""
-    from rime_kernels import Rime
-
-    bound = sky.bind(blank.frames)
-    values = np.zeros(0) if theta is None else np.asarray(theta, dtype=np.float64)
-    if values.shape != (bound.n_param,):
-        raise InputError(
-            f"the model has {bound.n_param} free parameters ({', '.join(bound.parameter_names) or 'none'}) "
-            f"and theta has shape {values.shape}; give a value for each, or fix them in the model"
-        )
-    rime = Rime(blank.partitions[0].rows, backend=backend, extent=bound.extent(0))
-    return np.asarray(rime.predict(bound.sources(values[None], 0))[0], dtype=np.complex128)

@@ -1,0 +1,312 @@
+"""The command line: `biro info`, `fit`, `predict`, `simulate`, `compare`, `plot`, `demo`.
+
+Nothing heavy is imported until a command runs, so that `biro --help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from biro import __version__
+from biro.cli_options import (
+    EXIT_CODES,
+    AnyPrecision,
+    Backend,
+    BackendOption,
+    Feeds,
+    JsonFlag,
+    Precision,
+    Sampler,
+    at_terminal,
+    guard,
+    keyword_options,
+    print_json,
+    quantity,
+    say,
+    takes_reading_options,
+)
+
+app = typer.Typer(
+    name="biro",
+    help="Bayesian sky-model inference for radio interferometry.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Observed = Annotated[Path, typer.Argument(metavar="OBS", help="Measurement Set.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories of `biro fit`.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"biro {__version__}")
+        raise typer.Exit(0)
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is chosen and why.")] = False,
+) -> None:
+    """Bayesian sky-model inference for radio interferometry."""
+    import logging
+
+    guard.debug = debug
+    logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("biro").setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of the `biro` command; --debug, --verbose and -v may stand anywhere before `--`."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    end = words.index("--") if "--" in words else len(words)
+    everywhere = {"--debug", "--verbose", "-v"}
+    moved = [word for word in words[:end] if word in everywhere]
+    app(moved + [word for word in words[:end] if word not in everywhere] + words[end:], prog_name="biro")
+
+
+@app.command(epilog=EXIT_CODES)
+@guard
+@takes_reading_options()
+def info(obs: Observed, as_json: JsonFlag = False, *, reading: dict[str, Any]) -> None:
+    """Say what a Measurement Set holds and how noisy it is."""
+    from biro.measurement_set import read_ms
+
+    summary = read_ms(obs, **reading).summary()
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        typer.echo(str(summary))
+
+
+@app.command(epilog=EXIT_CODES)
+@guard
+@takes_reading_options()
+def fit(
+    obs: Observed,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
+    run: Annotated[
+        Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
+    ],
+    sampler: Annotated[Sampler, typer.Option(help="dynesty finds the evidence too.")] = Sampler.emcee,
+    seed: Annotated[
+        int | None, typer.Option(help="Same seed, same samples. Drawn and recorded if absent.")
+    ] = None,
+    backend: BackendOption = Backend.auto,
+    precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
+    set_option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=1000."),
+    ] = None,
+    pictures: Annotated[bool, typer.Option(help="Write pictures and report into RUN.")] = True,
+    as_json: JsonFlag = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Sample the posterior of a sky model.
+
+    Everything goes into RUN; the same command goes on with a run that was interrupted.
+    """
+    from biro.likelihood import Likelihood
+    from biro.measurement_set import read_ms
+    from biro.models import read_model
+    from biro.samplers import sample
+
+    options = keyword_options(set_option or [])
+    sky = read_model(model)
+    observation = read_ms(obs, **reading)
+    likelihood = Likelihood(observation, sky, backend=backend.value, precision=precision.value)
+    choice = likelihood.description()["reason"][0]
+    say(f"{len(observation.partitions)} partitions, {int(likelihood.n_vis.sum())} visibilities; {choice}")
+    posterior = sample(
+        likelihood,
+        sampler.value,
+        run_dir=run,
+        seed=seed,
+        progress=at_terminal(),
+        facts={"observation": str(obs.absolute()), "reading": reading},
+        **options,
+    )
+    if as_json:
+        print_json(posterior.summary().to_dict())
+    else:
+        typer.echo(str(posterior.summary()))
+    if pictures:
+        _draw(run, posterior, likelihood)
+
+
+@app.command(epilog=EXIT_CODES)
+@guard
+@takes_reading_options(
+    "column",
+    "weight_column",
+    "uv_range",
+    "autocorrelations",
+    "average_time",
+    "average_channels",
+    "smearing_radius",
+)
+def predict(
+    obs: Observed,
+    sky: Annotated[
+        Path,
+        typer.Argument(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
+    ],
+    column: Annotated[str, typer.Option(help="Column to write; made when it is not there.")] = "MODEL_DATA",
+    add: Annotated[bool, typer.Option("--add", help="Add the model to what a column holds.")] = False,
+    subtract: Annotated[bool, typer.Option("--subtract", help="Subtract it.")] = False,
+    source_column: Annotated[
+        str | None,
+        typer.Option("--from", metavar="COLUMN", help="Add to, or subtract from, this column instead."),
+    ] = None,
+    precision: Annotated[AnyPrecision, typer.Option(help="Of the sums over sources.")] = AnyPrecision.auto,
+    backend: BackendOption = Backend.auto,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Write model visibilities into a column."""
+    from biro.errors import InputError
+    from biro.measurement_set import read_ms, write_column
+    from biro.prediction import choose_precision, read_any_sky
+    from biro.prediction import predict as predict_each
+
+    if add and subtract:
+        raise InputError("give --add or --subtract, not both")
+    if source_column and not (add or subtract):
+        raise InputError("--from needs --add or --subtract")
+    model, values = read_any_sky(sky)
+    observation = read_ms(obs, autocorrelations=True, allow_unusable=True, **reading)
+    chosen = choose_precision(precision.value, backend.value)
+    models = predict_each(observation, model, values=values, backend=backend.value, precision=chosen)
+    mode: Literal["add", "subtract", "replace"] = "add" if add else "subtract" if subtract else "replace"
+    report = write_column(obs, column, observation, models, mode=mode, source_column=source_column)
+    made = "made" if report.created else "was there"
+    rows = f"{report.rows_written} rows written, {report.rows_kept} as before"
+    say(f"{column} ({made}), {chosen} precision: {rows}")
+
+
+@app.command(epilog=EXIT_CODES)
+@guard
+def simulate(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Measurement Set to make.")],
+    sky: Annotated[Path, typer.Argument(metavar="SKY", help="TOML model without priors, or component list.")],
+    telescope: Annotated[
+        str,
+        typer.Option(
+            help="VLA-A, -B, -C, -D, MeerKAT, KAT-7, WSRT, or an antenna file (CSV or CASA's .cfg)."
+        ),
+    ],
+    phase_centre: Annotated[str, typer.Option(help="ICRS, as '05h00m00s -45d00m00s' or '75 deg -45 deg'.")],
+    start: Annotated[
+        str, typer.Option(help="UTC, as 2026-03-01T18:00; a day alone puts the track around culmination.")
+    ],
+    duration: Annotated[str, typer.Option(help="As '4 h'.")],
+    integration: Annotated[str, typer.Option(help="As '30 s'.")],
+    freq: Annotated[str, typer.Option(help="Centre of the first channel, as '1.4 GHz'.")],
+    chan_width: Annotated[str, typer.Option(help="As '1 MHz'.")],
+    n_chan: Annotated[int, typer.Option(help="Number of channels.")] = 1,
+    feeds: Annotated[Feeds, typer.Option(help="Polarisation basis.")] = Feeds.linear,
+    noise: Annotated[str, typer.Option(help="Of the real and of the imaginary part, as '10 mJy'.")] = "0",
+    sefd: Annotated[str | None, typer.Option(help="Noise from this SEFD instead, as '400 Jy'.")] = None,
+    elevation_limit: Annotated[float, typer.Option(help="Leave out times lower than this, deg.")] = 10.0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same noise.")] = None,
+    backend: BackendOption = Backend.auto,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+) -> None:
+    """Make a new Measurement Set of a sky, with noise."""
+    from biro.measurement_set import create_ms
+    from biro.prediction import read_any_sky
+    from biro.simulation import Channels, Track, radiometer_noise
+    from biro.simulation import simulate as simulate_sky
+
+    seconds, width = quantity(integration, "s", "--integration"), quantity(chan_width, "Hz", "--chan-width")
+    sigma = quantity(noise, "Jy", "--noise")
+    if sefd is not None:
+        sigma = radiometer_noise(quantity(sefd, "Jy", "--sefd"), width, seconds)
+    model, values = read_any_sky(sky)
+    observation = simulate_sky(
+        telescope,
+        model,
+        phase_centre=phase_centre,
+        times=Track(start, quantity(duration, "s", "--duration"), seconds),
+        channels=Channels(quantity(freq, "Hz", "--freq"), width, n_chan),
+        feeds=feeds.value,
+        noise=sigma,
+        seed=seed,
+        elevation_limit=elevation_limit,
+        values=values,
+        backend=backend.value,
+    )
+    create_ms(out, observation, overwrite=overwrite)
+    part = observation.partitions[0]
+    say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, noise {sigma:.6g} Jy")
+
+
+@app.command(epilog=EXIT_CODES)
+@guard
+def compare(runs: Runs, as_json: JsonFlag = False) -> None:
+    """Evidences and Bayes factors of runs."""
+    from biro.comparison import compare as compare_posteriors
+    from biro.posterior import Posterior
+
+    table = compare_posteriors({str(run): Posterior.load(run / "posterior.nc") for run in runs})
+    if as_json:
+        print_json(table.to_dict())
+    else:
+        typer.echo(str(table))
+
+
+@app.command(epilog=EXIT_CODES)
+@guard
+def plot(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of `biro fit`.")],
+    obs: Annotated[
+        Path | None, typer.Option(help="Where the Measurement Set is now, if it has moved.")
+    ] = None,
+) -> None:
+    """Draw the pictures and the report of a run again."""
+    from biro.likelihood import Likelihood
+    from biro.measurement_set import read_ms
+    from biro.models import read_model
+    from biro.posterior import Posterior
+    from biro.run import read_record
+
+    posterior = Posterior.load(run / "posterior.nc")
+    facts = (read_record(run) or {}).get("facts", {})
+    observation = read_ms(obs or facts["observation"], **facts["reading"])
+    likelihood = Likelihood(observation, read_model(run / "model.toml"))
+    _draw(run, posterior, likelihood)
+
+
+@app.command(epilog=EXIT_CODES)
+@guard
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")] = Path(
+        "demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Same seed, same demo.")] = 1,
+) -> None:
+    """Simulate, fit two models, compare, and write a report."""
+    from biro.demo import run_demo
+
+    run_demo(output, seed=seed, progress=at_terminal(), say=typer.echo)
+
+
+def _draw(run: Path, posterior: Any, likelihood: Any) -> None:
+    """Pictures as files of their own, and the report with all of them."""
+    from biro.report import standard_pictures, write_report
+
+    figures = standard_pictures(posterior, likelihood)
+    for caption, figure in figures.items():
+        figure.savefig(run / f"{caption.split()[0].strip(':,').lower()}.png", dpi=150)
+    say(f"report: {write_report(run, posterior, likelihood, title=run.name, pictures=figures)}")

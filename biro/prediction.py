@@ -1,0 +1,123 @@
+"""What a sky looks like to an observation: model visibilities, without sampling."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+
+if TYPE_CHECKING:
+    from biro.models import SkyModel
+    from biro.observation import Observation
+    from rime_kernels.device import Backend
+
+log = logging.getLogger(__name__)
+
+
+def predict(
+    observation: Observation,
+    sky: SkyModel,
+    *,
+    values: Mapping[str, float] | None = None,
+    backend: Backend = "auto",
+    precision: Literal["auto", "double", "single"] = "double",
+) -> Iterator[NDArray[Any]]:
+    """Model visibilities of each partition, one after the other.
+
+    Parameters
+    ----------
+    observation : Observation
+        Says where and at which frequencies; its visibilities are not looked at.
+    sky : SkyModel
+    values : mapping name -> float, optional
+        Values of the free parameters in the model's own units, by the names that fits give them. A
+        noise factor is not needed.
+    backend : "auto", "cpu" or "cuda"
+    precision : "double", "single" or "auto"
+        "auto" is double, except on a GPU whose float64 is slow.
+
+    Returns
+    -------
+    iterator of complex64 or complex128 (n_row, n_chan, n_corr), Jy
+
+    Raises
+    ------
+    InputError
+        Free parameters without values.
+    ModelError
+        The sky cannot be seen from a phase centre of the observation.
+    BackendError
+        `backend="cuda"` without a working GPU.
+    """
+    from biro.models import Noise
+
+    bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(observation.frames)
+    given = values or {}
+    lacking = [name for name in bound.parameter_names if name not in given]
+    if lacking:
+        raise InputError(
+            f"the sky model has free parameters without values: {', '.join(lacking)}; fix them in the model, "
+            "give values, or name the directory of a run that fitted them"
+        )
+    theta = np.array([[given[name] for name in bound.parameter_names]], dtype=np.float64)
+    return _each(observation, bound, theta, backend, choose_precision(precision, backend))
+
+
+def read_any_sky(path: str | Path) -> tuple[SkyModel, dict[str, float]]:
+    """A sky and values for what is free in it, from a model file, a component list or a run directory.
+
+    Parameters
+    ----------
+    path : path
+        TOML model, WSClean/BBS or Tigger component list; or a run directory, which stands for the sample
+        of highest likelihood of its posterior.
+
+    Raises
+    ------
+    InputError, ModelError
+        It is none of these.
+    """
+    from biro.models import read_model, read_sky
+
+    path = Path(path)
+    if not path.is_dir():
+        return read_sky(path), {}
+    from biro.posterior import Posterior
+
+    posterior = Posterior.load(path / "posterior.nc")
+    best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
+    return read_model(path / "model.toml"), best
+
+
+def choose_precision(precision: str, backend: Backend) -> Literal["double", "single"]:
+    """What "auto" means here: double, except on a GPU whose float64 is slow; said in the log."""
+    from rime_kernels import device
+
+    if precision != "auto":
+        return "single" if precision == "single" else "double"
+    if device.resolve(backend)[0] == "cuda" and device.has_slow_float64():
+        log.info("precision single: float64 is slow on %s", device.device_name())
+        return "single"
+    return "double"
+
+
+def _each(
+    observation: Observation,
+    bound: Any,
+    theta: NDArray[np.float64],
+    backend: Backend,
+    precision: Literal["double", "single"],
+) -> Iterator[NDArray[Any]]:
+    from rime_kernels import Rime
+
+    for i, part in enumerate(observation.partitions):
+        rime = Rime(part.rows, backend=backend, precision=precision, extent=bound.extent(i))
+        log.info("%s: %s", observation.labels[i], rime.reason)
+        yield rime.predict(bound.sources(theta, i))[0]
