@@ -56,8 +56,10 @@ def _operations(link: Link) -> Iterator[tuple[str, Operation]]:
     reader = _ms_child_read.Reader(link)
     yield from ((name, getattr(reader, name)) for name in ("open", "metadata", "index", "read"))
     writer = _ms_child_write.Writer(link)
-    yield from ((name, getattr(writer, name)) for name in ("prepare", "write", "finish"))
-    yield "create", _ms_child_create.Creator(link).create
+    yield from ((name, getattr(writer, name)) for name in ("prepare", "write", "values", "finish"))
+    creator = _ms_child_create.Creator(link)
+    names = ("create", "fill", "place", "fill_cells", "close_new")
+    yield from ((name, getattr(creator, name)) for name in names)
 
 
 def _die_with_parent() -> None:

@@ -55,7 +55,9 @@ def open_table(path: str, **options: Any) -> Any:
 def visibility_columns(main: Any) -> list[str]:
     """Columns of complex numbers with a channel and a correlation axis."""
     descriptions = {name: main.getcoldesc(name) for name in main.colnames()}
-    return [name for name, about in descriptions.items() if about["valueType"].lower() in ("complex", "dcomplex")]
+    return [
+        name for name, about in descriptions.items() if about["valueType"].lower() in ("complex", "dcomplex")
+    ]
 
 
 class Reader:
@@ -67,8 +69,8 @@ class Reader:
     def open(self, path: str) -> None:
         """Open and look whether this is a Measurement Set; answers with its column names."""
         self.path = path
-        self.link.step(f"opening {os.path.join(path, 'table.dat')} and its data files")
-        main = open_table(path, lockoptions={"option": "user"})
+        self.link.step(f"opening {os.path.join(path, 'table.dat')} and the data files beside it")
+        main = open_table(path, lockoptions="permanentwait")
         missing = [name for name in INDEX_COLUMNS if name not in main.colnames() and name != "INTERVAL"]
         missing += [f"subtable {name}" for name in SUBTABLES if name not in main.keywordnames()]
         if missing:
@@ -76,8 +78,6 @@ class Reader:
             raise Refusal(
                 f"a casacore table ({kind}), but not a Measurement Set: it has no {', '.join(missing)}"
             )
-        self.link.step(f"waiting for the lock {os.path.join(path, 'table.lock')}")
-        main.lock(write=False, nattempts=0)
         self.main = main
         self.files = {}
         for manager in main.getdminfo().values():
@@ -108,7 +108,8 @@ class Reader:
                 "fields": Directions(tables["FIELD"], times[0], scale, positions).fields(),
                 "spws": _windows(tables["SPECTRAL_WINDOW"]),
                 "corr_types": [
-                    np.ravel(polarization.getcell("CORR_TYPE", i)).tolist() for i in range(polarization.nrows())
+                    np.ravel(polarization.getcell("CORR_TYPE", i)).tolist()
+                    for i in range(polarization.nrows())
                 ],
                 "data_descriptions": [
                     [int(description.getcell(c, i)) for c in ("SPECTRAL_WINDOW_ID", "POLARIZATION_ID")]
@@ -142,14 +143,16 @@ class Reader:
         for start in range(0, len(array), size):
             self._step(column)
             number = min(size, len(array) - start)
-            values, undefined = _cells(rows, column, (start, number), tuple(shape), dtype)
+            values, undefined = read_cells(rows, column, (start, number), tuple(shape), dtype)
             if undefined:
                 values[undefined] = 0
             self.link.send({"start": start, "undefined": undefined}, _pick(values, chan, corr))
         self.link.send({"end": True})
 
     def _step(self, column: str) -> None:
-        self.link.step(f"reading {column} from {os.path.join(self.path, self.files.get(column, 'table.dat'))}*")
+        self.link.step(
+            f"reading {column} from {os.path.join(self.path, self.files.get(column, 'table.dat'))}*"
+        )
 
     def _column(self, name: str) -> NDArray[Any]:
         self._step(name)
@@ -164,7 +167,7 @@ class Reader:
         return np.asarray(values)
 
 
-def _cells(
+def read_cells(
     rows: Any, column: str, span: tuple[int, int], shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], list[int]]:
     """Values of a span of rows, and which rows have none."""

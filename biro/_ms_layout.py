@@ -25,8 +25,40 @@ from biro.selection import (
 
 # casacore's Stokes::StokesTypes, from 0.
 STOKES = (
-    *("undefined", "I", "Q", "U", "V", "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY", "RX", "RY", "LX", "LY"),
-    *("XR", "XL", "YR", "YL", "PP", "PQ", "QP", "QQ", "RCircular", "LCircular", "Linear", "Ptotal", "Plinear"),
+    *(
+        "undefined",
+        "I",
+        "Q",
+        "U",
+        "V",
+        "RR",
+        "RL",
+        "LR",
+        "LL",
+        "XX",
+        "XY",
+        "YX",
+        "YY",
+        "RX",
+        "RY",
+        "LX",
+        "LY",
+    ),
+    *(
+        "XR",
+        "XL",
+        "YR",
+        "YL",
+        "PP",
+        "PQ",
+        "QP",
+        "QQ",
+        "RCircular",
+        "LCircular",
+        "Linear",
+        "Ptotal",
+        "Plinear",
+    ),
     *("PFtotal", "PFlinear", "Pangle"),
 )
 

@@ -23,6 +23,26 @@ START_LIMIT = 120.0
 """Seconds that the child may take to start, on a machine however busy; apart from the user's limit."""
 
 
+def existing_set(path: str | os.PathLike[str]) -> Path:
+    """The path, absolute, of what looks like a casacore table.
+
+    Raises
+    ------
+    MeasurementSetError
+    """
+    place = Path(path).expanduser().absolute()
+    if not place.exists():
+        raise MeasurementSetError(f"{path}: no such file or folder")
+    if not place.is_dir():
+        raise MeasurementSetError(
+            f"{path}: a file, but a Measurement Set is a folder (unpack an archive; convert UVFITS with"
+            " CASA's importuvfits)"
+        )
+    if not (place / "table.dat").is_file():
+        raise MeasurementSetError(f"{path}: a folder, but not a Measurement Set: it has no table.dat")
+    return place
+
+
 class MeasurementSetProcess:
     """A child process holding one Measurement Set; every request has a time limit.
 
@@ -186,4 +206,3 @@ def _command(pid: str) -> str:
     except OSError:
         return ""
     return f" ({' '.join(words).strip()[:80]})" if words[0] else ""
-

@@ -173,7 +173,9 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
     uvw /= np.add.reduceat(row_weight[order], starts)[:, None]
     bin_time = np.bincount(bins, part.times - part.times[0]) / np.bincount(bins) + part.times[0]
     spacing = part.interval or typical_interval(part.times)
-    longest = float((np.maximum.reduceat(part.times, _starts(bins)) - part.times[_starts(bins)]).max()) + spacing
+    longest = (
+        float((np.maximum.reduceat(part.times, _starts(bins)) - part.times[_starts(bins)]).max()) + spacing
+    )
     times, time_index = np.unique(bin_time[row_bin[first]], return_inverse=True)
     averaged = replace(
         part,
@@ -207,9 +209,7 @@ def _weighted(
     return mean.astype(part.vis.dtype), total.astype(part.weight.dtype)
 
 
-def smearing_loss(
-    part: Partition, bandwidth: NDArray[np.float64], duration: float, radius: float
-) -> float:
+def smearing_loss(part: Partition, bandwidth: NDArray[np.float64], duration: float, radius: float) -> float:
     """Largest loss of amplitude of a point source at a radius, 1 - |sinc sinc|.
 
     An average over bandwidth B and time T of a source at distance r in its worst direction keeps

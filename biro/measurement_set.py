@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro._ms_layout import Layout, Part
-from biro._ms_process import MeasurementSetProcess
+from biro._ms_process import MeasurementSetProcess, existing_set
 from biro.averaging import Averaging, average
 from biro.errors import InputError, MeasurementSetError
 from biro.flagging import describe_causes, empty_counts, settle
@@ -50,7 +50,9 @@ class Reading:
     time_limit: float = 30.0
 
 
-def read_ms(path: str | os.PathLike[str], *, selection: Selection | None = None, **options: Any) -> Observation:
+def read_ms(
+    path: str | os.PathLike[str], *, selection: Selection | None = None, **options: Any
+) -> Observation:
     """Read calibrated visibilities of a Measurement Set.
 
     Every field and data description is a partition of its own; rows keep the order of the set. Phase
@@ -97,7 +99,9 @@ def read_ms(path: str | os.PathLike[str], *, selection: Selection | None = None,
         columns = child.call("open", path=str(child.path))
         column = _choose_column(child.path, columns, reading.column)
         layout = Layout(child)
-        return _Reader(child, layout, columns["columns"], replace(reading, column=column)).read(selection, averaging)
+        return _Reader(child, layout, columns["columns"], replace(reading, column=column)).read(
+            selection, averaging
+        )
 
 
 def _sort_options(options: dict[str, Any]) -> tuple[Reading, dict[str, Any], Averaging]:
@@ -106,26 +110,6 @@ def _sort_options(options: dict[str, Any]) -> tuple[Reading, dict[str, Any], Ave
     check_names(options, [name for kind in kinds for name in names[kind]], "read_ms")
     mine = {kind: {k: v for k, v in options.items() if k in names[kind]} for kind in kinds}
     return Reading(**mine[Reading]), mine[Selection], Averaging(**mine[Averaging])
-
-
-def existing_set(path: str | os.PathLike[str]) -> Path:
-    """The path, absolute, of what looks like a casacore table.
-
-    Raises
-    ------
-    MeasurementSetError
-    """
-    place = Path(path).expanduser().absolute()
-    if not place.exists():
-        raise MeasurementSetError(f"{path}: no such file or folder")
-    if not place.is_dir():
-        raise MeasurementSetError(
-            f"{path}: a file, but a Measurement Set is a folder (unpack an archive; convert UVFITS with"
-            " CASA's importuvfits)"
-        )
-    if not (place / "table.dat").is_file():
-        raise MeasurementSetError(f"{path}: a folder, but not a Measurement Set: it has no table.dat")
-    return place
 
 
 def _choose_column(path: Path, columns: dict[str, Any], wanted: str | None) -> str:

@@ -39,9 +39,7 @@ class Noise:
     n_difference: int
 
 
-def measure_noise(
-    partitions: Sequence[Partition], corr: str | None = None, stokes_i: bool = False
-) -> Noise:
+def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stokes_i: bool = False) -> Noise:
     """Robust noise of one correlation (None: all), or of Stokes I.
 
     For two neighbouring samples of a baseline, channel and correlation, with weights w1 and w2,
@@ -66,7 +64,9 @@ def measure_noise(
         used = weight > 0
         gathered.append((*_differences(part, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
     plain, scaled, stated = (np.concatenate(items) for items in zip(*gathered, strict=True))
-    return Noise(_sigma(plain), float(np.median(stated)) if stated.size else np.nan, _sigma(scaled), len(plain))
+    return Noise(
+        _sigma(plain), float(np.median(stated)) if stated.size else np.nan, _sigma(scaled), len(plain)
+    )
 
 
 def _stokes_i(

@@ -155,7 +155,9 @@ def _sampled(
     """vis, weight and flag as fresh arrays of one shape."""
     vis = np.array(data["vis"])
     if vis.ndim != 3 or vis.shape[2] != len(corr_type):
-        raise InputError(f"vis must have shape (row, chan, {len(corr_type)}) for {corr_type}, got {vis.shape}")
+        raise InputError(
+            f"vis must have shape (row, chan, {len(corr_type)}) for {corr_type}, got {vis.shape}"
+        )
     if vis.dtype not in (np.complex64, np.complex128):
         raise InputError(f"vis must be complex64 or complex128, got {vis.dtype}")
     real = np.float32 if vis.dtype == np.complex64 else np.float64
@@ -202,7 +204,9 @@ def _channels(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     chan_freq = np.array(given, np.float64)
     if chan_freq.shape != (n_chan,):
-        raise InputError(f"chan_freq must have shape ({n_chan},) as vis has {n_chan} channels, got {chan_freq.shape}")
+        raise InputError(
+            f"chan_freq must have shape ({n_chan},) as vis has {n_chan} channels, got {chan_freq.shape}"
+        )
     if not (np.isfinite(chan_freq).all() and (chan_freq > 0).all()):
         raise InputError("chan_freq must be finite and positive, in Hz")
     if width is None:
@@ -226,7 +230,9 @@ def _antennas(
         names = tuple(str(i) for i in range(size))
     if len(names) < size:
         raise InputError(f"antenna_names has {len(names)} names, but antenna number {size - 1} is used")
-    positions = np.zeros((len(names), 3)) if about.antenna_positions is None else np.array(about.antenna_positions)
+    positions = (
+        np.zeros((len(names), 3)) if about.antenna_positions is None else np.array(about.antenna_positions)
+    )
     if positions.shape != (len(names), 3):
         raise InputError(f"antenna_positions must have shape ({len(names)}, 3), got {positions.shape}")
     diameter = np.broadcast_to(np.asarray(about.dish_diameter, np.float64), (len(names),)).copy()

@@ -224,12 +224,16 @@ def _text_to_channels(text: str) -> slice | list[int]:
             return slice(*(int(part) if part.strip() else None for part in text.split(":")))
         return [int(part) for part in text.split(",")]
     except (ValueError, TypeError):
-        raise InputError(f'channels {text!r} is not understood; write "10:50" (50 not included) or "3,4,7"') from None
+        raise InputError(
+            f'channels {text!r} is not understood; write "10:50" (50 not included) or "3,4,7"'
+        ) from None
 
 
 def choose_correlations(wanted: str | Iterable[str] | None, corr_type: Sequence[str]) -> NDArray[np.int64]:
     """Indices of the correlations wanted, in stored order; none where the description has none of them."""
     if wanted is None:
         return np.arange(len(corr_type))
-    names = {name.upper() for name in (wanted.replace(",", " ").split() if isinstance(wanted, str) else wanted)}
+    names = {
+        name.upper() for name in (wanted.replace(",", " ").split() if isinstance(wanted, str) else wanted)
+    }
     return np.array([i for i, name in enumerate(corr_type) if name in names], np.int64)

@@ -186,12 +186,20 @@ def sexagesimal(ra: float, dec: float) -> tuple[str, str]:
     centi = round(abs(dec) * 180 / np.pi * 3600e2)
     hours, minutes, seconds = milli // 3600000, milli // 60000 % 60, milli % 60000 / 1e3
     degrees, arcmin, arcsec = centi // 360000, centi // 6000 % 60, centi % 6000 / 1e2
-    return f"{hours:02d}h{minutes:02d}m{seconds:06.3f}s", f"{'-' if dec < 0 else '+'}{degrees:02d}d{arcmin:02d}m{arcsec:05.2f}s"
+    return (
+        f"{hours:02d}h{minutes:02d}m{seconds:06.3f}s",
+        f"{'-' if dec < 0 else '+'}{degrees:02d}d{arcmin:02d}m{arcsec:05.2f}s",
+    )
 
 
 def angle_text(angle: float) -> str:
     """An angle in rad with a unit in which it is readable."""
-    for unit, size in (("deg", 3600 * ARCSEC), ("arcmin", 60 * ARCSEC), ("arcsec", ARCSEC), ("mas", 1e-3 * ARCSEC)):
+    for unit, size in (
+        ("deg", 3600 * ARCSEC),
+        ("arcmin", 60 * ARCSEC),
+        ("arcsec", ARCSEC),
+        ("mas", 1e-3 * ARCSEC),
+    ):
         if angle >= size:
             return f"{angle / size:.3g} {unit}"
     return f"{angle / (1e-6 * ARCSEC):.3g} uas"
@@ -252,7 +260,9 @@ def _partition_lines(partitions: Sequence[PartitionSummary]) -> list[str]:
 
 def _count_lines(counts: Mapping[str, int]) -> list[str]:
     total = max(1, counts["total"])
-    lines = [f"  visibilities  {counts['usable']} of {counts['total']} usable ({100 * counts['usable'] / total:.1f} %)"]
+    lines = [
+        f"  visibilities  {counts['usable']} of {counts['total']} usable ({100 * counts['usable'] / total:.1f} %)"
+    ]
     for cause in CAUSES:
         if counts.get(cause):
             lines.append(f"    {cause:<18}{counts[cause]:>12}  {100 * counts[cause] / total:5.1f} %")
@@ -263,7 +273,9 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     known = {name: item for name, item in noise.items() if np.isfinite(item.measured)}
     if not known:
         return ["  noise         not measured: no neighbouring times"]
-    lines = ["  noise per real or imaginary part, from differences of neighbouring times, and by the weights (Jy)"]
+    lines = [
+        "  noise per real or imaginary part, from differences of neighbouring times, and by the weights (Jy)"
+    ]
     for name, item in known.items():
         lines.append(f"    {name:<18}{item.measured:>12.3g}  {item.stated:>9.3g}   ratio {item.ratio:.3g}")
     return lines
