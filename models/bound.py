@@ -90,9 +90,10 @@ class BoundModel:
         return self._prior.transform(self._shaped(unit))
 
     def log_prior(self, theta: ArrayLike) -> Array:
-        """Natural log of the normalised prior density per units of theta, float64 (...), of theta (..., n_param).
+        """Natural log of the normalised prior density, per units of theta: float64 (...) for (..., n_param).
 
-        -inf outside the priors and where a constraint is broken. Periodic parameters are taken modulo their period.
+        -inf outside the priors and where a constraint is broken. Periodic parameters are taken
+        modulo their period.
         """
         wrapped = self._prior.wrap(self._shaped(theta))
         density = self._prior.log_density(wrapped)
@@ -101,7 +102,7 @@ class BoundModel:
         return density
 
     def allowed(self, theta: ArrayLike) -> NDArray[np.bool_]:
-        """Whether the constraints hold that the transform does not build in, bool (...), of theta (..., n_param)."""
+        """Whether the constraints hold that the transform does not build in: bool (...) for (..., n_param)."""
         return self._allowed(self._prior.wrap(self._shaped(theta)))
 
     def wrap(self, theta: ArrayLike) -> Array:
@@ -163,7 +164,8 @@ class BoundModel:
         array = np.asarray(theta, dtype=np.float64)
         if array.ndim == 0 or array.shape[-1] != self.n_param:
             raise ModelError(
-                f"theta must have shape (n_param,) or (n_batch, n_param) with n_param = {self.n_param}, got {array.shape}"
+                f"theta must have shape (n_param,) or (n_batch, n_param) with n_param = {self.n_param}, "
+                f"got {array.shape}"
             )
         return array
 
@@ -191,7 +193,8 @@ class BoundModel:
         for frame in self.frames:
             if n_time > 1 and frame.time.size != n_time:
                 raise ModelError(
-                    f"brightness lists have {n_time} elements, but partition {frame.label!r} has {frame.time.size} times"
+                    f"brightness lists have {n_time} elements, but partition {frame.label!r} "
+                    f"has {frame.time.size} times"
                 )
 
     def _find_extent(self, frame: Frame) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -27,8 +28,13 @@ _WANTED_HITS = 1000
 class Check(Protocol):
     """A condition on parameters, not built into the transform of the unit cube."""
 
-    text: str
-    parameters: frozenset[int]
+    @property
+    def text(self) -> str:
+        """What it demands, for errors."""
+
+    @property
+    def parameters(self) -> frozenset[int]:
+        """Indices of the parameters that it looks at."""
 
     def test(self, theta: Array, values: Array) -> Mask:
         """Which rows of theta (n, n_param), or of the slots in SI, hold; bool (n,)."""
@@ -108,9 +114,7 @@ class Greater:
             value = x.transform(np.array([u])) * x_scale / y_scale
             return float(y.cumulative(value)[0])
 
-        parts = [
-            integrate.quad(below, a, b, epsabs=1e-11)[0] for a, b in zip(breaks[:-1], breaks[1:], strict=True)
-        ]
+        parts = [integrate.quad(below, a, b, epsabs=1e-11)[0] for a, b in pairwise(breaks)]
         return float(sum(parts))
 
 

@@ -104,7 +104,8 @@ class Condition:
         answer = np.asarray(self.function(parameters))
         if answer.shape != (n,) or answer.dtype != np.bool_:
             raise ModelError(
-                f"{self!r} must return bool ({n},) for parameters of shape ({n},), returned {answer.dtype} {answer.shape}"
+                f"{self!r} must return bool ({n},) for parameters of shape ({n},), "
+                f"returned {answer.dtype} {answer.shape}"
             )
         return answer
 
@@ -122,7 +123,8 @@ def read_constraint(value: Any) -> Constraint:
         unknown = [key for key in value if key not in known]
         if unknown:
             raise ModelError(
-                f"constraint: unknown key {shown(unknown[0])}{nearest(unknown[0], known)}; keys allowed: order; or bounds, low, high"
+                f"constraint: unknown key {shown(unknown[0])}{nearest(unknown[0], known)}; "
+                "keys allowed: order; or bounds, low, high"
             )
         return cls(**{str(key): item for key, item in value.items()})
     if callable(value):

@@ -90,7 +90,7 @@ def lm_to_radec(east: float, north: float, origin: Centre) -> tuple[float, float
 
 
 def parse_direction(value: Any) -> Centre:
-    """Radians of "12h29m06.7s +02d03m08.6s", "12:29:06.7 +02:03:08.6", "187.28 deg 2.05 deg" or a pair of texts.
+    """Radians of "12h29m06.7s +02d03m08.6s", "12:29:06.7 +02:03:08.6", "187.28 deg 2.05 deg", or a pair.
 
     Colons part hours in the right ascension and degrees in the declination. A pair of floats is in radians.
 
@@ -107,7 +107,8 @@ def parse_direction(value: Any) -> Centre:
         parts = []
     if len(parts) != 2:
         raise ModelError(
-            f"expected a direction such as '12h29m06.7s +02d03m08.6s' or '187.28 deg 2.05 deg', found {shown(value)}"
+            "expected a direction such as '12h29m06.7s +02d03m08.6s' or '187.28 deg 2.05 deg', "
+            f"found {shown(value)}"
         )
     ra, dec = (_angle(part, hours) for part, hours in zip(parts, (True, False), strict=True))
     if not abs(dec) <= np.pi / 2 * (1 + 1e-15) or not abs(ra) <= 4 * np.pi:

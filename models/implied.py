@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,7 @@ class Implied:
     def _order(self, constraint: Order) -> None:
         slots = [self.resolved.find(name, "constraint: order") for name in constraint.order]
         text = f"constraint: order {' > '.join(constraint.order)}"
-        for (large, name), (small, other) in _pairs(list(zip(slots, constraint.order, strict=True))):
+        for (large, name), (small, other) in pairwise(zip(slots, constraint.order, strict=True)):
             kinds = self.resolved.kinds
             if kinds[large].si != kinds[small].si:
                 raise ModelError(f"{text}: {name!r} is {kinds[large].name}, {other!r} is {kinds[small].name}")
@@ -102,15 +102,12 @@ class Implied:
     def _bounds(self, constraint: Bounds) -> None:
         slot = self.resolved.find(constraint.bounds, "constraint: bounds")
         kind = self.resolved.kinds[slot]
-        limits = []
-        for fixed, default in ((constraint.low, -math.inf), (constraint.high, math.inf)):
-            limits.append(default if fixed is None else fixed.value * factor(fixed.unit, kind))
-        if not limits[0] < limits[1]:
+        low, high = (
+            default if fixed is None else fixed.value * factor(fixed.unit, kind)
+            for fixed, default in ((constraint.low, -math.inf), (constraint.high, math.inf))
+        )
+        if not low < high:
             raise ModelError(
-                f"constraint: bounds of {constraint.bounds!r} need low < high, found {limits} {kind.si}"
+                f"constraint: bounds of {constraint.bounds!r} need low < high, found {low:g}, {high:g} {kind.si}"
             )
-        self.limit(slot, *limits)
-
-
-def _pairs(items: list[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
-    return zip(items[:-1], items[1:], strict=True)
+        self.limit(slot, low, high)

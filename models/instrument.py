@@ -59,7 +59,7 @@ class InstrumentLayout:
 
 
 class _PointingSlots:
-    """Pointing of the antennas of one partition: `table` (n_power, n_antenna, 2) of slots, times in -1 .. 1."""
+    """Pointing of the antennas of one partition: slots (n_power, n_antenna, 2), times in -1 .. 1."""
 
     def __init__(self, table: NDArray[np.int64], moment: Array) -> None:
         self.table = table

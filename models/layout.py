@@ -62,7 +62,8 @@ class SourceLayout:
         if len(lengths) > 1:
             (n1, (name1, key1)), (n2, (name2, key2)) = list(lengths.items())[:2]
             raise ModelError(
-                f"brightness lists must be of one length: {name1}.{key1} has {n1} elements, {name2}.{key2} has {n2}"
+                f"brightness lists must be of one length: {name1}.{key1} has {n1} elements, "
+                f"{name2}.{key2} has {n2}"
             )
         self.n_time = next(iter(lengths), 1)
         self.stokes = np.full((self.n_time, len(tables), 4), ZERO, dtype=np.int64)

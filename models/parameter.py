@@ -35,7 +35,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Tie:
-    """Always equal to another quantity of the model, named "source.key" ("core.I", "core.spectral_index[1]")."""
+    """Always equal to another quantity, named "source.key" ("core.I", "core.spectral_index[1]")."""
 
     to: str
 
@@ -137,7 +137,8 @@ def _from_table(table: Mapping[str, Any], kind: Kind) -> Quantity:
         return Tie(table["tie"])
     raise ModelError(
         f"expected a number such as '{kind.example}', a prior such as "
-        f'{{ prior = "uniform", low = ..., high = ... }}, or {{ tie = "source.key" }}, found {shown(dict(table))}'
+        '{ prior = "uniform", low = ..., high = ... }, or { tie = "source.key" }, '
+        f"found {shown(dict(table))}"
     )
 
 

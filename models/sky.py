@@ -11,11 +11,12 @@ from biro.models.constraint import read_constraints
 from biro.models.direction import Centre, parse_direction
 from biro.models.errors import ModelError
 from biro.models.frame import Frame
+from biro.models.implied import Implied
 from biro.models.layout import SourceLayout
 from biro.models.noise import Noise
 from biro.models.parameter import Fixed, QuantityLike, quantity, under
 from biro.models.slots import Slots
-from biro.models.source import GaussianSource, PointSource, in_si
+from biro.models.source import RESERVED, GaussianSource, PointSource, in_si
 from biro.models.strict import shown, strict
 from biro.models.units import FREQUENCY
 
@@ -74,7 +75,7 @@ class SkyModel:
         if not isinstance(self.noise, Noise):
             raise ModelError(f"noise: expected Noise, found {shown(self.noise)}")
         object.__setattr__(self, "constraints", under("constraints", read_constraints, self.constraints))
-        self.layout(Slots())
+        self._check_numbers()
 
     def _check_sources(self) -> None:
         if isinstance(self.sources, (PointSource, GaussianSource)):
@@ -93,6 +94,13 @@ class SkyModel:
                 )
             seen.add(source.name)
         object.__setattr__(self, "sources", tuple(self.sources))
+
+    def _check_numbers(self) -> None:
+        """What can be said without data: ties, spectra, sizes."""
+        slots = Slots()
+        layout = self.layout(slots)
+        if not slots.is_tied_to(RESERVED):
+            Implied(slots.resolve()).shapes(layout)
 
     def _check_kind(self, key: str, kinds: tuple[type, ...]) -> None:
         value = getattr(self, key)

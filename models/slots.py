@@ -124,6 +124,11 @@ class Slots:
             return [self.add(owner, key, series[0], kind, prefix)]
         return [self.add(owner, key, item, kind, f"{prefix}[{i}]") for i, item in enumerate(series)]
 
+    def is_tied_to(self, owners: tuple[str, ...]) -> bool:
+        """Whether a tie names a quantity of one of these owners."""
+        ties = (entry.quantity.to for entry in self._entries if entry and isinstance(entry.quantity, Tie))
+        return any(name.split(".")[0] in owners for name in ties)
+
     def resolve(self) -> Resolved:
         """Number the parameters in order of appearance and follow the ties.
 
@@ -163,7 +168,8 @@ class Slots:
             name = entry.quantity.to
             if name not in self._slot_of:
                 raise ModelError(
-                    f"{start.name}: tied to {shown(name)}, but no quantity is called so{nearest(name, self._slot_of)}"
+                    f"{start.name}: tied to {shown(name)}, but no quantity is called so"
+                    f"{nearest(name, self._slot_of)}"
                 )
             slot = self._slot_of[name]
             if slot in seen:

@@ -15,7 +15,7 @@ from biro.models.units import NUMBER
 STOKES = ("I", "Q", "U", "V")
 # The keys of the three forms, x = nu / nu0:
 #   spectral_index   S0 x^(a0 + a1 ln x + ...)
-#   log10_spectrum   S0 x^(b0 + b1 log10 x + ...), which is log10 S = log10 S0 + b0 log10 x + b1 log10^2 x + ...
+#   log10_spectrum   S0 x^(b0 + b1 log10 x + ...): log10 S = log10 S0 + b0 log10 x + b1 log10^2 x + ...
 #   polynomial       S0 (1 + c1 (x - 1) + c2 (x - 1)^2 + ...)
 FORMS = ("spectral_index", "log10_spectrum", "polynomial")
 MAX_TERMS = 20
@@ -38,7 +38,7 @@ def read_terms(value: Any) -> Terms:
         unknown = [key for key in value if key not in STOKES]
         if unknown:
             raise ModelError(
-                f"unknown Stokes parameter {shown(unknown[0])}{nearest(unknown[0], STOKES)}; one of I, Q, U, V"
+                f"unknown Stokes parameter {shown(unknown[0])}{nearest(unknown[0], STOKES)}; I, Q, U or V"
             )
         if "I" not in value:
             raise ModelError("a spectrum given by Stokes parameter needs I")

@@ -1,5 +1,267 @@
-"""placeholder"""
+"""WSClean and BBS (makesourcedb, DP3) text component lists.
+
+A format line names the columns in any order, with defaults: "Format = Name, Type, Ra, Dec, I,
+ReferenceFrequency='150e6', ..." or "# (Name, Type, ...) = format". Spectra are those of DP3, x = nu / nu0:
+
+    LogarithmicSI true   I x^(c0 + c1 log10 x + ...)
+    LogarithmicSI false  I + c0 (x - 1) + c1 (x - 1)^2 + ...      terms in Jy
+
+and, as in DP3, they act on Stokes I alone; Q, U and V are flat.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from biro.models import units
+from biro.models.errors import ModelError
+from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal, to_model
+from biro.models.files.text import naming, read_text, write_text
+from biro.models.parameter import under
+from biro.models.sky import SkyModel
+from biro.models.strict import nearest, shown
+
+_log = logging.getLogger("biro.models")
+_FORMAT = re.compile(
+    r"\s*#?\s*format\s*=\s*(?P<first>.*)|\s*#?\s*\(?(?P<second>.*?)\)?\s*=\s*format\s*\Z", re.I
+)
+_ARCSEC = math.pi / 648000
+_USED = (
+    "name", "type", "patch", "ra", "dec", "i", "q", "u", "v", "referencefrequency", "spectralindex",
+    "logarithmicsi", "majoraxis", "minoraxis", "orientation", "rotationmeasure", "reftype",
+)  # fmt: skip
+_SKIPPED = ("category", "dummy", "orientationisabsolute", "polarizationangle", "polarizedfraction")
+_WRITTEN = (
+    "Name, Type, Ra, Dec, I, Q, U, V, SpectralIndex, LogarithmicSI, ReferenceFrequency, "
+    "MajorAxis, MinorAxis, Orientation"
+)
+_ALIAS = {"spinx": "spectralindex", "reffreq": "referencefrequency"}
+_TRUTH = {
+    "true": True,
+    "t": True,
+    "1": True,
+    "yes": True,
+    "false": False,
+    "f": False,
+    "0": False,
+    "no": False,
+}
 
 
-def read_bbs(path): ...
-def write_bbs(model, path): ...
+def read_bbs(path: str | Path) -> SkyModel:
+    """The sources of a WSClean/BBS component list as a model without priors.
+
+    Patch lines are counted (in the log) and otherwise ignored: their sources stand by themselves.
+
+    Raises
+    ------
+    ModelError
+        Names the file, the line, the column and what was found.
+    """
+    text = read_text(path)
+    with naming(path):
+        return to_model(_components(text))
+
+
+def _components(text: str) -> list[Component]:
+    columns: dict[str, tuple[int, str]] | None = None
+    n_patch = 0
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if columns is None and (match := _FORMAT.match(line)):
+            columns = under(f"line {number}", _columns, match["first"] or match["second"] or "")
+            continue
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if columns is None:
+            raise ModelError(
+                f"line {number}: no format line before the first source, "
+                "such as 'Format = Name, Type, Ra, Dec, I'"
+            )
+        row = under(f"line {number}", _row, line, columns)
+        if not row["name"] and not row["type"]:
+            n_patch += 1
+            continue
+        found.append(under(f"line {number}", _component, row))
+    if n_patch:
+        _log.info("%d patches ignored; their sources stand by themselves", n_patch)
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas that are in no quotes and no brackets."""
+    parts, start, depth, quote = [], 0, 0, ""
+    for i, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c in "[(":
+            depth += 1
+        elif c in "])":
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    if quote or depth:
+        raise ModelError(f"quotes or brackets do not match in {shown(text)}")
+    return [part.strip() for part in (*parts, text[start:])]
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def _columns(format_text: str) -> dict[str, tuple[int, str]]:
+    """Index and default of each column."""
+    columns: dict[str, tuple[int, str]] = {}
+    for index, field in enumerate(_split(format_text)):
+        name, _, default = field.partition("=")
+        key = name.strip().lower()
+        key = _ALIAS.get(key, key)
+        if key in _SKIPPED or key.startswith("shapelet"):
+            continue
+        if key not in _USED:
+            known = (*_USED, *_SKIPPED)
+            raise ModelError(
+                f"unknown column {shown(name.strip())}{nearest(key, known)}; known: {', '.join(known)}"
+            )
+        if key in columns:
+            raise ModelError(f"column {shown(name.strip())} occurs twice")
+        columns[key] = index, _unquoted(default)
+    missing = [key for key in ("ra", "dec", "i") if key not in columns]
+    if missing:
+        raise ModelError(f"the format lacks {', '.join(missing)}")
+    return columns
+
+
+def _row(line: str, columns: Mapping[str, tuple[int, str]]) -> dict[str, str]:
+    """Text of every known column; the default, or nothing, where it is blank."""
+    parts = _split(line)
+    row = dict.fromkeys(_USED, "")
+    for key, (index, default) in columns.items():
+        row[key] = (_unquoted(parts[index]) if index < len(parts) else "") or default
+    return row
+
+
+def _number(row: Mapping[str, str], key: str) -> float:
+    return under(key, parse_float, row[key]) if row[key] else 0.0
+
+
+def _component(row: Mapping[str, str]) -> Component:
+    kind = (row["type"] or "POINT").upper()
+    if kind not in ("POINT", "GAUSSIAN"):
+        raise ModelError(f"type: POINT or GAUSSIAN, found {shown(row['type'])}")
+    if row["reftype"].upper() not in ("", "J2000", "ICRS"):
+        raise ModelError(f"reftype: J2000, found {shown(row['reftype'])}")
+    if _number(row, "rotationmeasure") != 0:
+        raise ModelError("rotationmeasure: rotation measures are not supported")
+    shape = None
+    if kind == "GAUSSIAN":
+        axes = _number(row, "majoraxis") * _ARCSEC, _number(row, "minoraxis") * _ARCSEC
+        shape = as_ellipse(*axes, math.radians(_number(row, "orientation")))
+    stokes = tuple(_number(row, key) for key in "iquv")
+    terms, log_spectrum, ref_freq = _spectrum(row, stokes[0])
+    return Component(
+        name=row["name"],
+        ra=under("ra", _direction, row["ra"], True),
+        dec=under("dec", _direction, row["dec"], False),
+        stokes=stokes,
+        terms=(terms, (), (), ()),
+        log_spectrum=log_spectrum,
+        ref_freq=ref_freq,
+        shape=shape,
+    )
+
+
+def _direction(text: str, hours: bool) -> float:
+    """Radians of 12:29:06.7, 12h29m06.7s, +02.03.08.6, +02d03m08.6s, or a number with unit."""
+    dotted = re.fullmatch(r"([+-]?\d{1,3})\.(\d{1,2})\.(\d{1,2}(?:\.\d*)?)", text)
+    if dotted and not hours:
+        text = ":".join(dotted.groups())
+    degrees = units.sexagesimal(text, hours)
+    if degrees is not None:
+        angle = math.radians(degrees)
+    else:
+        number, unit = units.number(text)
+        if unit is None:
+            raise ModelError(
+                f"expected {'12:29:06.7' if hours else '+02.03.08.6'} or a number with unit, "
+                f"found {shown(text)}"
+            )
+        angle = number * units.factor(unit, units.ANGLE)
+    if not abs(angle) <= (4 * math.pi if hours else math.pi / 2):
+        raise ModelError(f"out of range: {shown(text)}")
+    return angle
+
+
+def _spectrum(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], bool, float | None]:
+    """Terms for the kernels, whether they are logarithmic, and the reference frequency."""
+    inside = row["spectralindex"].strip()
+    inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
+    texts = [text for text in (_unquoted(part) for part in _split(inside)) if text]
+    terms = np.array([under("spectralindex", parse_float, text) for text in texts])
+    truth = row["logarithmicsi"].lower() or "true"
+    if truth not in _TRUTH:
+        raise ModelError(f"logarithmicsi: true or false, found {shown(row['logarithmicsi'])}")
+    ref_freq = _number(row, "referencefrequency") if row["referencefrequency"] else None
+    if not terms.any():
+        return (), True, ref_freq if ref_freq and ref_freq > 0 else None
+    if ref_freq is None or not ref_freq > 0:
+        raise ModelError("referencefrequency: a spectrum needs a positive one")
+    if _TRUTH[truth]:
+        return tuple(float(t) for t in terms * np.log(10.0) ** -np.arange(terms.size)), True, ref_freq
+    if flux == 0:
+        raise ModelError(
+            "i: is 0 with linear spectral terms, which are relative to it here; "
+            "give the flux at another ReferenceFrequency"
+        )
+    return tuple(float(t) for t in terms / flux), False, ref_freq
+
+
+def write_bbs(model: SkyModel, path: str | Path) -> None:
+    """Write a model without priors as a component list that WSClean and DP3 read.
+
+    Raises
+    ------
+    ModelError
+        Something that such a list cannot say: a prior, brightness that varies in time, a spectrum of Q, U, V.
+    """
+    with naming(path):
+        lines = [_line(component) for component in from_model(model)]
+    write_text(path, "\n".join([f"Format = {_WRITTEN}", *lines]) + "\n")
+
+
+def _line(component: Component) -> str:
+    flux = component.stokes[0]
+    for key, value, terms in zip("QUV", component.stokes[1:], component.terms[1:], strict=True):
+        if value != 0 and terms:
+            raise ModelError(
+                f"{component.name}: {key} has a spectrum, but a BBS list gives spectra of I alone"
+            )
+    terms = np.array(component.terms[0])
+    terms = terms * np.log(10.0) ** np.arange(terms.size) if component.log_spectrum else terms * flux
+    emaj, emin, pa = component.shape or (0.0, 0.0, 0.0)
+    fields = [
+        component.name,
+        "GAUSSIAN" if component.shape else "POINT",
+        sexagesimal(component.ra % (2 * math.pi), 15, (":", ":"), signed=False),
+        sexagesimal(component.dec, 1, (".", "."), signed=True),
+        *(repr(value) for value in component.stokes),
+        "[" + ",".join(repr(float(term)) for term in terms) + "]",
+        "true" if component.log_spectrum else "false",
+        repr(component.ref_freq) if component.ref_freq is not None else "",
+        *(
+            (repr(emaj / _ARCSEC), repr(emin / _ARCSEC), repr(math.degrees(pa)))
+            if component.shape
+            else ("", "", "")
+        ),
+    ]
+    return ", ".join(fields)

@@ -1,0 +1,184 @@
+"""What text component lists have in common: fixed sources as plain numbers, to and from a `SkyModel`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from biro.models.direction import lm_to_radec
+from biro.models.errors import ModelError
+from biro.models.layout import SourceLayout
+from biro.models.parameter import Fixed
+from biro.models.sky import SkyModel
+from biro.models.slots import Slots
+from biro.models.source import GaussianSource, PointSource
+from biro.models.strict import shown
+
+_NUMBER = re.compile(r"[+-]?(\d{1,60}\.?\d{0,60}|\.\d{1,60})([eE][+-]?\d{1,4})?\Z")
+
+
+@dataclass(frozen=True)
+class Component:
+    """One source of a list.
+
+    Attributes
+    ----------
+    name : str
+    ra, dec : float, rad
+    stokes : (float, float, float, float), Jy
+    terms : four tuples of float
+        Of each Stokes parameter, natural logarithms or, where `log_spectrum` is False, relative polynomial.
+    log_spectrum : bool
+    ref_freq : float or None, Hz
+    shape : (float, float, float) or None
+        emaj, emin, pa in rad; None for a point.
+    """
+
+    name: str
+    ra: float
+    dec: float
+    stokes: tuple[float, ...]
+    terms: tuple[tuple[float, ...], ...] = ((), (), (), ())
+    log_spectrum: bool = True
+    ref_freq: float | None = None
+    shape: tuple[float, float, float] | None = None
+
+
+def parse_float(text: str) -> float:
+    """A finite float from a text.
+
+    Raises
+    ------
+    ModelError
+        It is none.
+    """
+    value = float(text) if _NUMBER.match(text) else math.nan
+    if not math.isfinite(value):
+        raise ModelError(f"expected a finite number, found {shown(text)}")
+    return value
+
+
+def as_ellipse(first: float, second: float, pa: float) -> tuple[float, float, float] | None:
+    """emaj >= emin and pa, rad, of axes in either order; None where both are 0."""
+    if first < 0 or second < 0:
+        raise ModelError(f"axes must not be negative, found {first:g} and {second:g} rad")
+    if first == second == 0:
+        return None
+    return (first, second, pa) if first >= second else (second, first, pa + math.pi / 2)
+
+
+def to_model(components: Sequence[Component]) -> SkyModel:
+    """A sky model of fixed sources; names are made unique and free of characters that names cannot have."""
+    if not components:
+        raise ModelError("no sources in the list")
+    names = _unique_names([component.name for component in components])
+    return SkyModel([_source(name, component) for name, component in zip(names, components, strict=True)])
+
+
+def _unique_names(names: Sequence[str]) -> Iterator[str]:
+    taken: set[str] = set()
+    for number, name in enumerate(names, start=1):
+        base = re.sub(r"[^A-Za-z0-9_.+\-]", "_", name)[:50].lstrip(".+-") or f"s{number}"
+        if base in ("noise", "beam", "pointing"):
+            base = f"{base}_"
+        unique, copy = base, 2
+        while unique in taken:
+            unique, copy = f"{base}_{copy}", copy + 1
+        taken.add(unique)
+        yield unique
+
+
+def _source(name: str, component: Component) -> PointSource | GaussianSource:
+    given: dict[str, object] = {"ra": Fixed(component.ra, "rad"), "dec": Fixed(component.dec, "rad")}
+    for key, value in zip("IQUV", component.stokes, strict=True):
+        if value != 0 or key == "I":
+            given[key] = Fixed(value, "Jy")
+    if any(component.terms):
+        alike = len(set(component.terms)) == 1 or not any(component.stokes[1:])
+        series = [tuple(Fixed(term) for term in terms) or (Fixed(0.0),) for terms in component.terms]
+        key = "spectral_index" if component.log_spectrum else "polynomial"
+        given[key] = series[0] if alike else dict(zip("IQUV", series, strict=True))
+    if component.ref_freq is not None:
+        given["ref_freq"] = Fixed(component.ref_freq, "Hz")
+    if component.shape is None:
+        return PointSource(name, **given)
+    shape = {
+        key: Fixed(value, "rad") for key, value in zip(("emaj", "emin", "pa"), component.shape, strict=True)
+    }
+    return GaussianSource(name, **given, **shape)
+
+
+def from_model(model: SkyModel) -> list[Component]:
+    """The sources of a model without priors as plain numbers, points first.
+
+    Raises
+    ------
+    ModelError
+        A source has a prior, varies in time, or is an offset from a centre that the model does not state.
+    """
+    slots = Slots()
+    layout = model.layout(slots)
+    resolved = slots.resolve()
+    if resolved.parameters:
+        raise ModelError(
+            f"{resolved.parameters[0].name} has a prior; a component list holds numbers only, "
+            "write a model file"
+        )
+    if layout.n_time > 1:
+        raise ModelError("brightness varies in time, which a component list cannot say; write a model file")
+    if layout.by_offset.any() and model.centre is None:
+        raise ModelError("positions are offsets, but the model states no centre; give [sky] centre")
+    return list(_evaluate(model, layout, resolved.values(np.zeros((1, 0)))))
+
+
+def _evaluate(model: SkyModel, layout: SourceLayout, values: np.ndarray) -> Iterator[Component]:
+    position = values[0, layout.position]
+    stokes, terms = layout.brightness(values)[0, 0], layout.spectral_terms(values)[0]
+    shapes = layout.shapes(values)[0]
+    n_point = len(layout.names) - len(shapes)
+    for i, name in enumerate(layout.names):
+        ra, dec = position[i]
+        if layout.by_offset[i]:
+            ra, dec = lm_to_radec(ra, dec, model.centre)
+        yield Component(
+            name=name,
+            ra=float(ra),
+            dec=float(dec),
+            stokes=tuple(float(s) for s in stokes[i]),
+            terms=tuple(_trimmed(row) for row in terms[i]),
+            log_spectrum=bool(layout.log_spectrum[i]),
+            ref_freq=float(layout.ref_freq[i]) if terms[i].any() else None,
+            shape=None
+            if i < n_point
+            else (float(shapes[i - n_point, 0]), *map(float, shapes[i - n_point, 1:])),
+        )
+
+
+def _trimmed(terms: np.ndarray) -> tuple[float, ...]:
+    used = np.flatnonzero(terms)
+    return tuple(float(term) for term in terms[: used[-1] + 1]) if used.size else ()
+
+
+def sexagesimal(angle: float, per_unit: float, separators: tuple[str, str], signed: bool) -> str:
+    """An angle in rad as whole units, minutes and seconds with 12 decimals.
+
+    Parameters
+    ----------
+    angle : float, rad
+    per_unit : float
+        Degrees per unit: 15 for hours.
+    separators : (str, str)
+    signed : bool
+        Whether to write a plus sign.
+    """
+    ticks = round(abs(math.degrees(angle)) / per_unit * 3600 * 10**12)
+    seconds, fraction = divmod(ticks, 10**12)
+    minutes, seconds = divmod(seconds, 60)
+    whole, minutes = divmod(minutes, 60)
+    sign = "-" if angle < 0 else "+" if signed else ""
+    first, second = separators
+    return f"{sign}{whole:02d}{first}{minutes:02d}{second}{seconds:02d}.{fraction:012d}"
