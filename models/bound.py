@@ -102,7 +102,7 @@ class BoundModel:
         return density
 
     def allowed(self, theta: ArrayLike) -> NDArray[np.bool_]:
-        """Whether the constraints hold that the transform does not build in: bool (...) for (..., n_param)."""
+        """Whether the constraints that the transform does not build in hold: bool (...)."""
         return self._allowed(self._prior.wrap(self._shaped(theta)))
 
     def wrap(self, theta: ArrayLike) -> Array:

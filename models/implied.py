@@ -108,6 +108,7 @@ class Implied:
         )
         if not low < high:
             raise ModelError(
-                f"constraint: bounds of {constraint.bounds!r} need low < high, found {low:g}, {high:g} {kind.si}"
+                f"constraint: bounds of {constraint.bounds!r} need low < high, "
+                f"found {low:g}, {high:g} {kind.si}"
             )
         self.limit(slot, low, high)

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from biro.models import units
 from biro.models.errors import ModelError
-from biro.models.prior import Prior, from_table
+from biro.models.prior import Prior
+from biro.models.prior_table import from_table
 from biro.models.strict import shown
 from biro.models.units import DECLINATION, RIGHT_ASCENSION, Kind
 

@@ -76,4 +76,4 @@ def strict(cls: T) -> T:
             raise _explain(made, error, given) from None
 
     made.__init__ = init
-    return made  # type: ignore[no-any-return]
+    return made

@@ -246,8 +246,8 @@ def _line(component: Component) -> str:
             raise ModelError(
                 f"{component.name}: {key} has a spectrum, but a BBS list gives spectra of I alone"
             )
-    terms = np.array(component.terms[0])
-    terms = terms * np.log(10.0) ** np.arange(terms.size) if component.log_spectrum else terms * flux
+    kernel = np.array(component.terms[0])
+    written = kernel * np.log(10.0) ** np.arange(kernel.size) if component.log_spectrum else kernel * flux
     emaj, emin, pa = component.shape or (0.0, 0.0, 0.0)
     fields = [
         component.name,
@@ -255,7 +255,7 @@ def _line(component: Component) -> str:
         sexagesimal(component.ra % (2 * math.pi), 15, (":", ":"), signed=False),
         sexagesimal(component.dec, 1, (".", "."), signed=True),
         *(repr(value) for value in component.stokes),
-        "[" + ",".join(repr(float(term)) for term in terms) + "]",
+        "[" + ",".join(repr(float(term)) for term in written) + "]",
         "true" if component.log_spectrum else "false",
         repr(component.ref_freq) if component.ref_freq is not None else "",
         *(

@@ -138,8 +138,8 @@ def from_model(model: SkyModel) -> list[Component]:
 def _evaluate(model: SkyModel, layout: SourceLayout, values: np.ndarray) -> Iterator[Component]:
     position = values[0, layout.position]
     stokes, terms = layout.brightness(values)[0, 0], layout.spectral_terms(values)[0]
-    shapes = layout.shapes(values)[0]
-    n_point = len(layout.names) - len(shapes)
+    ellipses = [(float(emaj), float(emin), float(pa)) for emaj, emin, pa in layout.shapes(values)[0]]
+    shapes = [*[None] * (len(layout.names) - len(ellipses)), *ellipses]
     for i, name in enumerate(layout.names):
         ra, dec = position[i]
         if layout.by_offset[i]:
@@ -152,9 +152,7 @@ def _evaluate(model: SkyModel, layout: SourceLayout, values: np.ndarray) -> Iter
             terms=tuple(_trimmed(row) for row in terms[i]),
             log_spectrum=bool(layout.log_spectrum[i]),
             ref_freq=float(layout.ref_freq[i]) if terms[i].any() else None,
-            shape=None
-            if i < n_point
-            else (float(shapes[i - n_point, 0]), *map(float, shapes[i - n_point, 1:])),
+            shape=shapes[i],
         )
 
 

@@ -16,7 +16,8 @@ from biro.models.errors import ModelError
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.noise import Noise
 from biro.models.parameter import Fixed, Tie
-from biro.models.prior import Frozen, Prior, to_table
+from biro.models.prior import Frozen, Prior
+from biro.models.prior_table import to_table
 from biro.models.sky import SkyModel
 from biro.models.source import GaussianSource, PointSource
 from biro.models.strict import nearest, shown
