@@ -1,4 +1,4 @@
-"""Simulated observations: geometry against CASA, closed forms, noise, and the way through a Measurement Set."""
+"""Simulated observations: geometry against CASA, closed forms, noise, the way through a Measurement Set."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_uvw_differs_from_casa_by_a_rotation_only(truth):
     for time in range(3):
         rows = index == time
         turn = np.linalg.lstsq(ours[rows], casa[rows], rcond=None)[0]
-        # A frame can only rotate: no stretch, no shear (1e-9: antenna positions are given to 1e-6 m in 3e3 m).
+        # A frame can only rotate: no stretch, no shear (1e-9: positions are given to 1e-6 m in 3e3 m).
         np.testing.assert_allclose(turn @ turn.T, np.eye(3), rtol=0, atol=1e-9)
         # And by little: UT1 - UTC was -0.18 s, that is 1.3e-5 rad.
         np.testing.assert_allclose(turn, np.eye(3), rtol=0, atol=1.5e-5)
