@@ -126,7 +126,12 @@ def constants(
 
 
 def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
-    """The parameters of one call: directions and Gaussian axes made once per source."""
+    """The parameters of one call: directions and Gaussian axes made once per source.
+
+    A sky without sources gets one of no flux, so that no loop meets an empty axis.
+    """
+    if sources.n_source == 0:
+        sources = _one_of_no_flux(sources)
     direction = phase.directions(sources.lm)
     gaussian = direction[:, sources.n_point :]
     scale, pointing = np.zeros(sources.n_batch), np.zeros((sources.n_batch, 1, 1, 2))
@@ -142,6 +147,18 @@ def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
         _plain(envelope.projections(sources.shape, gaussian, frame)),
         _plain(scale),
         _plain(pointing),
+    )
+
+
+def _one_of_no_flux(sources: Sources) -> Sources:
+    n_batch = sources.n_batch
+    return Sources(
+        np.zeros((n_batch, 1, 2)),
+        np.zeros((n_batch, 1, 1, 4)),
+        np.ones(1),
+        np.zeros((n_batch, 1, 4, 0)),
+        np.zeros(1, np.bool_),
+        np.zeros((n_batch, 0, 3)),
     )
 
 

@@ -12,6 +12,8 @@ from rime_kernels._jit import scalar
 
 SPEED_OF_LIGHT = 299792458.0  # m/s
 
+_TWO_PI = 2.0 * math.pi
+
 
 def directions(lm: NDArray[np.float64]) -> NDArray[np.float64]:
     """Direction cosines with n - 1 = -(l^2 + m^2) / (1 + n), which does not cancel.
@@ -37,6 +39,9 @@ def turns(u: float, v: float, w: float, l: float, m: float, n_minus_1: float) ->
 
 
 @scalar
-def reduced(x: float) -> Any:
-    """Turns without the whole ones, in [-0.5, 0.5); float64 in and out, cast only afterwards."""
-    return x - math.floor(x + 0.5)
+def angle(turns: float) -> Any:
+    """2 pi times the turns without the whole ones, in [-pi, pi); float64, cast only afterwards.
+
+    Sines of float32 phases lose 1e-3 at 1000 turns, those of a cast angle 3e-7 at any number.
+    """
+    return _TWO_PI * (turns - math.floor(turns + 0.5))
