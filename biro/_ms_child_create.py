@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biro._ms_child_read import FREQUENCY_FRAMES, open_table
 
 if TYPE_CHECKING:
-    from biro._ms_child import Link
+    from biro._ms_wire import Link
 
 TILE_VISIBILITIES = 1 << 17
 

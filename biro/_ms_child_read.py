@@ -10,10 +10,10 @@ from casacore.measures import measures
 from casacore.tables import table
 from numpy.typing import NDArray
 
-from biro._ms_child import Refusal
+from biro._ms_wire import RefusalError
 
 if TYPE_CHECKING:
-    from biro._ms_child import Link
+    from biro._ms_wire import Link
 
 CHUNK_BYTES = 32 << 20
 INDEX_COLUMNS = {
@@ -75,7 +75,7 @@ class Reader:
         missing += [f"subtable {name}" for name in SUBTABLES if name not in main.keywordnames()]
         if missing:
             kind = main.info().get("type") or "of no stated type"
-            raise Refusal(
+            raise RefusalError(
                 f"a casacore table ({kind}), but not a Measurement Set: it has no {', '.join(missing)}"
             )
         self.main = main
@@ -132,7 +132,8 @@ class Reader:
     def read(self, array: NDArray[np.int64], column: str, shape: list[int], chan: Any, corr: Any) -> None:
         """Answer with chunks of a column for the given rows; the last message says {"end": True}.
 
-        `shape` is the full cell, (n_chan, n_corr) or (n_corr,); `chan`, `corr` the indices wanted (None: all).
+        `shape` is the full cell, (n_chan, n_corr) or (n_corr,); `chan`, `corr` the indices wanted (None: all
+        of them).
         Each chunk's head has "start" and "undefined", the rows (within the chunk) that have no value.
         """
         self._step(column)
@@ -159,11 +160,12 @@ class Reader:
         try:
             values = self.main.getcol(name)
         except RuntimeError:
-            if name == "UVW":
-                raise Refusal("UVW has cells without a value; without UVW there is nothing to fit") from None
+            without = sum(not self.main.iscelldefined(name, i) for i in range(self.main.nrows()))
+            if without:
+                raise RefusalError(f"{name} has no value in {without} of {self.main.nrows()} rows") from None
             raise
         if len(values) != self.main.nrows():
-            raise Refusal(f"{name} gave {len(values)} rows of {self.main.nrows()}; the set is truncated")
+            raise RefusalError(f"{name} gave {len(values)} rows of {self.main.nrows()}; the set is truncated")
         return np.asarray(values)
 
 
@@ -191,7 +193,7 @@ def _cell_by_cell(rows: Any, column: str, start: int, values: NDArray[Any]) -> l
         if np.shape(cell) == (0,) or np.size(cell) == 0:
             undefined.append(i)
         elif np.shape(cell) != values.shape[1:]:
-            raise Refusal(
+            raise RefusalError(
                 f"{column} of row {rows.rownumbers()[start + i]} has shape {np.shape(cell)}, but its data"
                 f" description says {values.shape[1:]}"
             )

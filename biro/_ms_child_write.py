@@ -11,11 +11,11 @@ import numpy as np
 from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
-from biro._ms_child import Refusal
 from biro._ms_child_read import NUMPY_TYPES, open_table, read_cells, visibility_columns
+from biro._ms_wire import RefusalError
 
 if TYPE_CHECKING:
-    from biro._ms_child import Link
+    from biro._ms_wire import Link
 
 COMPLETE = "BIRO_COMPLETE"
 FAITHFUL_MANAGERS = ("TiledShapeStMan", "TiledColumnStMan", "TiledCellStMan", "StandardStMan")
@@ -55,14 +55,16 @@ class Writer:
         """Refuse what cannot be; returns notes on what is odd but can."""
         there = visibility_columns(self.main)
         if "DATA" not in there:
-            raise Refusal("there is no DATA column that a new column could be like")
+            raise RefusalError("there is no DATA column that a new column could be like")
         if not self.created and self.column not in there:
-            raise Refusal(f"column {self.column} is there, but does not hold visibilities")
+            raise RefusalError(f"column {self.column} is there, but does not hold visibilities")
         if self.source is not None and self.source not in there:
-            raise Refusal(f"no column {self.source} to {self.mode} to or from; there are {', '.join(there)}")
+            raise RefusalError(
+                f"no column {self.source} to {self.mode} to or from; there are {', '.join(there)}"
+            )
         half = {name for name in there if self.main.getcolkeywords(name).get(COMPLETE) is False}
         if self.source in half:
-            raise Refusal(
+            raise RefusalError(
                 f"column {self.source} is half-written: a run that wrote it was interrupted;"
                 " replace it, or take another source_column"
             )
@@ -96,8 +98,8 @@ class Writer:
         disk = os.statvfs(self.path)
         free = disk.f_bavail * disk.f_frsize
         if need > free:
-            raise Refusal(
-                f"column {self.column} needs {need / 1e6:.1f} MB, but {free / 1e6:.1f} MB are free on its disk;"
+            raise RefusalError(
+                f"column {self.column} needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free;"
                 " nothing was changed"
             )
 
@@ -127,7 +129,7 @@ class Writer:
         self.link.step(f"writing {self.column}")
         model = array.astype(self.dtype)
         if not np.isfinite(model).all():
-            raise Refusal(f"a model value is too large for the column {self.column} ({self.dtype})")
+            raise RefusalError(f"a model value is too large for the column {self.column} ({self.dtype})")
         shape = self.shapes[int(self.description_ids[self.rows[0]])]
         rows = self.main.selectrows(self.rows)
         chan = np.arange(shape[0]) if self.chan is None else np.array(self.chan)
@@ -168,7 +170,7 @@ class Writer:
             some = self.main.selectrows(rows)
             values, undefined = read_cells(some, self.column, (0, len(rows)), shape, self.dtype)
             if undefined or zlib.crc32(values.data) != expected:
-                raise Refusal(
+                raise RefusalError(
                     f"column {self.column} does not read back as it was written; it is not complete"
                 )
         self.main.putcolkeyword(self.column, COMPLETE, True)

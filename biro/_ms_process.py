@@ -61,7 +61,7 @@ class MeasurementSetProcess:
         self.path = path
         self.time_limit = time_limit
         self._step = "starting"
-        self._stderr = tempfile.TemporaryFile()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         self._process = self._start()
         try:
             self._deadline = time.monotonic() + START_LIMIT

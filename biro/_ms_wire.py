@@ -7,6 +7,7 @@ head says {"array": [dtype, shape]}. Nothing is pickled.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ def pack(head: Head, array: NDArray[Any] | None = None) -> list[memoryview]:
         array = np.ascontiguousarray(array)
         head = {**head, "array": [array.dtype.str, array.shape]}
         if array.size:
-            parts.append(memoryview(array).cast("B"))
+            parts.append(array.data.cast("B"))
     text = json.dumps(head).encode()
     return [memoryview(struct.pack("<I", len(text)) + text), *parts]
 
@@ -41,5 +42,39 @@ def unpack(fill: Callable[[memoryview], None]) -> tuple[Head, NDArray[Any] | Non
     dtype, shape = head.pop("array")
     array = np.empty(shape, np.dtype(dtype))
     if array.size:
-        fill(memoryview(array).cast("B"))
+        fill(array.data.cast("B"))
     return head, array
+
+
+class RefusalError(Exception):
+    """Something the user can mend: its text is what they will read."""
+
+
+class Link:
+    """The child's end of the two pipes."""
+
+    def __init__(self) -> None:
+        self._input = os.dup(0)
+        self._output = os.dup(1)
+        self.doing = "starting"
+        os.dup2(2, 1)  # what the library prints goes to the log, not among the messages
+
+    def send(self, head: Head, array: NDArray[Any] | None = None) -> None:
+        for part in pack(head, array):
+            while part:
+                part = part[os.write(self._output, part) :]
+
+    def step(self, what: str) -> None:
+        """Tell what comes next, so that a crash or a lock can be named; renews the time limit."""
+        self.doing = what
+        self.send({"step": what})
+
+    def receive(self) -> tuple[Head, NDArray[Any] | None]:
+        return unpack(self._fill)
+
+    def _fill(self, buffer: memoryview) -> None:
+        while buffer:
+            got = os.readv(self._input, [buffer])
+            if not got:
+                raise EOFError
+            buffer = buffer[got:]

@@ -311,7 +311,7 @@ def _interval(interval: NDArray[np.float64], times: NDArray[np.float64]) -> floa
     """INTERVAL where it fits the spacing of the times (some sets hold rubbish), else that spacing, s."""
     spacing = typical_interval(times)
     stated = float(np.median(interval)) if interval.size else 0.0
-    return stated if 0 < stated and (spacing == 0 or stated <= 1.01 * spacing) else spacing
+    return stated if stated > 0 and (spacing == 0 or stated <= 1.01 * spacing) else spacing
 
 
 def _weight_origin(partitions: list[Partition]) -> str:

@@ -47,9 +47,10 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
         (v2 - v1) / sqrt(2)                    has the rms sigma,
         (v2 - v1) / sqrt(1/w1 + 1/w2)          has the rms 1 if the weights are right,
 
-    both estimated as 1.4826 median |x| of real and imaginary parts. Neighbours are at most 1.5 median spacings
-    (and 7.5 integration times) apart. Where the sky's fringes turn between neighbours this is an upper limit. Stokes I is the weighted
-    mean of those parallel hands that are there, its weight their sum. Channels are thinned out in large sets.
+    both estimated as 1.4826 median |x| of real and imaginary parts. Neighbours are at most 1.5 median
+    spacings (and 7.5 integration times) apart. Where the sky's fringes turn between neighbours this is an
+    upper limit. Stokes I is the weighted mean of those parallel hands that are there, its weight their sum.
+    Channels are thinned out in large sets.
     """
     gathered = []
     size = sum(part.vis.size for part in partitions)
@@ -90,7 +91,7 @@ def _differences(
         near &= np.diff(antenna[order]) == 0
     before, after = order[:-1][near], order[1:][near]
     both = (weight[before] > 0) & (weight[after] > 0)
-    difference = vis[after][both].astype(np.complex128) - vis[before][both]
+    difference: NDArray[np.complex128] = vis[after][both].astype(np.complex128) - vis[before][both]
     variance = 1 / weight[before][both].astype(np.float64) + 1 / weight[after][both].astype(np.float64)
     return difference / np.sqrt(2), difference / np.sqrt(variance)
 

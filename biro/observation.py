@@ -223,7 +223,7 @@ class Observation:
         )
 
     def digest(self) -> str:
-        """sha256 of everything a likelihood can see: arrays, frequencies, directions, names; not of the path."""
+        """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path."""
         sha = hashlib.sha256()
         for part in self.partitions:
             for item in fields(part):

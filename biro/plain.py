@@ -161,7 +161,7 @@ def _sampled(
     if vis.dtype not in (np.complex64, np.complex128):
         raise InputError(f"vis must be complex64 or complex128, got {vis.dtype}")
     real = np.float32 if vis.dtype == np.complex64 else np.float64
-    spread = {}
+    spread: dict[str, NDArray[Any]] = {}
     for name, dtype in (("weight", real), ("flag", np.bool_)):
         given = np.asarray(data[name])
         try:

@@ -33,7 +33,8 @@ class Selection:
     antennas : name, id, or several of them
         Rows with both antennas among these. Names that begin with "!" are left out instead.
     time_range : (start, stop)
-        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it); None for open ends.
+        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it); None for an
+        open end.
     uv_range : (low, high) or text "low..high"
         Projected baseline length: "100 m", "5 km", a number (metres), or in wavelengths "2 klambda".
         In wavelengths each channel is judged by itself. None or nothing beside ".." for open ends.

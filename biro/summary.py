@@ -224,7 +224,8 @@ def _lines(summary: Summary) -> list[str]:
     s = summary
     lines = [
         f"{s.source}",
-        f"  telescope     {s.telescope}, {len(s.antennas)} antennas, {s.n_baseline} baselines: {' '.join(s.antennas)}",
+        f"  telescope     {s.telescope}, {len(s.antennas)} antennas, {s.n_baseline} baselines:"
+        f" {' '.join(s.antennas)}",
         f"  time          {s.time_range[0]} to {s.time_range[1]} UTC, {s.n_time} times of {s.interval:.4g} s",
         f"  uv            {s.uv_metres[0]:.4g} to {s.uv_metres[1]:.4g} m,"
         f" {_wavelength_text(s.uv_wavelengths[0])} to {_wavelength_text(s.uv_wavelengths[1])}",
@@ -237,8 +238,9 @@ def _lines(summary: Summary) -> list[str]:
     ]
     if s.averaged is not None:
         lines += [
-            f"  averaged      {s.averaged.seconds:g} s x {s.averaged.channels} channels: {s.n_averaged} visibilities;"
-            f" loses at most {100 * s.averaged.loss:.2g} % at {angle_text(s.averaged.radius)} from the phase centre"
+            f"  averaged      {s.averaged.seconds:g} s x {s.averaged.channels} channels: {s.n_averaged}"
+            f" visibilities; loses at most {100 * s.averaged.loss:.2g} % at"
+            f" {angle_text(s.averaged.radius)} from the phase centre"
         ]
     return lines + [f"  note          {note}" for note in s.notes]
 
@@ -252,17 +254,15 @@ def _partition_lines(partitions: Sequence[PartitionSummary]) -> list[str]:
         stored = "" if part.frame in ("ICRS", "J2000") else f" (stored as {part.frame})"
         lines.append(
             f"  {part.label}: {ra} {dec} ICRS{stored}; {span} {part.freq_frame}, {part.n_chan} x"
-            f" {frequency_text(part.chan_width)}; {' '.join(part.corr_type)}; {part.n_row} rows, {part.n_time} times,"
-            f" {part.n_usable} usable"
+            f" {frequency_text(part.chan_width)}; {' '.join(part.corr_type)};"
+            f" {part.n_row} rows, {part.n_time} times, {part.n_usable} usable"
         )
     return lines
 
 
 def _count_lines(counts: Mapping[str, int]) -> list[str]:
-    total = max(1, counts["total"])
-    lines = [
-        f"  visibilities  {counts['usable']} of {counts['total']} usable ({100 * counts['usable'] / total:.1f} %)"
-    ]
+    usable, total = counts["usable"], max(1, counts["total"])
+    lines = [f"  visibilities  {usable} of {counts['total']} usable ({100 * usable / total:.1f} %)"]
     for cause in CAUSES:
         if counts.get(cause):
             lines.append(f"    {cause:<18}{counts[cause]:>12}  {100 * counts[cause] / total:5.1f} %")
