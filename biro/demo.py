@@ -20,11 +20,11 @@ PHASE_CENTRE = "05h00m00s -45d00m00s"
 SEFD = 1200.0
 """Jy; about what KAT-7 had at 1.8 GHz."""
 TRUTH = {
-    "core.I": 40.0,
+    "core.I": 20.0,
     "lobe.east": 6.0,
     "lobe.north": -3.0,
-    "lobe.I": 30.0,
-    "lobe.emaj": 3.0,
+    "lobe.I": 15.0,
+    "lobe.emaj": 2.5,
     "lobe.ratio": 0.5,
     "lobe.pa": 30.0,
     "noise.factor": 1.0,
@@ -37,7 +37,7 @@ name = "lobe"
 type = "{kind}"
 east = {{ prior = "uniform", low = -15, high = 15, unit = "arcmin" }}
 north = {{ prior = "uniform", low = -15, high = 15, unit = "arcmin" }}
-I = {{ prior = "uniform", low = 0, high = 200, unit = "mJy" }}
+I = {{ prior = "uniform", low = 0, high = 100, unit = "mJy" }}
 """
 SHAPE = """\
 emaj = { prior = "uniform", low = 0.1, high = 10, unit = "arcmin" }
@@ -51,7 +51,7 @@ name = "core"
 type = "point"
 east = "0 arcmin"
 north = "0 arcmin"
-I = { prior = "uniform", low = 0, high = 200, unit = "mJy" }
+I = { prior = "uniform", low = 0, high = 100, unit = "mJy" }
 """
 MODELS = {
     "gaussian": CORE + LOBE.format(kind="gaussian") + SHAPE,
@@ -60,7 +60,7 @@ MODELS = {
 
 
 def run_demo(
-    output: str | Path, *, seed: int = 1, n_live: int = 250, progress: bool = False, say: Say = print
+    output: str | Path, *, seed: int = 1, n_live: int = 200, progress: bool = False, say: Say = print
 ) -> dict[str, Posterior]:
     """Simulate KAT-7 looking at a core and a lobe, fit the lobe as a Gaussian and as a point, and compare.
 
@@ -136,8 +136,8 @@ def _observe(folder: Path, seed: int) -> Observation:
     from biro.models.files.toml import from_toml
     from biro.simulation import Channels, Track, radiometer_noise, simulate
 
-    track = Track(start="2026-03-01", duration=4 * 3600.0, integration=480.0)
-    channels = Channels(first=1.80e9, width=16e6, number=2)
+    track = Track(start="2026-03-01", duration=4 * 3600.0, integration=600.0)
+    channels = Channels(first=1.80e9, width=16e6, number=1)
     simulated = simulate(
         "KAT-7",
         from_toml(MODELS["gaussian"]),
