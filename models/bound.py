@@ -173,9 +173,7 @@ class BoundModel:
         array = self._shaped(theta)
         if array.ndim > 2:
             raise ModelError(f"theta must have shape (n_batch, {self.n_param}), got {array.shape}")
-        return self._resolved.values(
-            self._prior.wrap(array.reshape(-1, self.n_param) if self.n_param else array)
-        )
+        return self._resolved.values(self._prior.wrap(np.atleast_2d(array)))
 
     def _allowed(self, wrapped: Array) -> NDArray[np.bool_]:
         shape = wrapped.shape[:-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -87,11 +88,8 @@ class Condition:
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        code = getattr(self.function, "__code__", None)
-        text = f"{code.co_code.hex()} {code.co_consts!r} {code.co_names!r}" if code else name
-        # Addresses of nested code objects differ from run to run.
-        text = text.split(" at 0x")[0]
-        return f"Condition({name}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]})"
+        digest = hashlib.sha256(_fingerprint(self.function).encode()).hexdigest()
+        return f"Condition({name}, sha256 {digest[:16]})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Condition) and self.function is other.function
@@ -108,6 +106,23 @@ class Condition:
                 f"returned {answer.dtype} {answer.shape}"
             )
         return answer
+
+
+def _fingerprint(function: Any) -> str:
+    """What a function does, as far as every run tells it alike: code, constants, plain closures."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return str(getattr(function, "__qualname__", type(function).__qualname__))
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    plain = [
+        value for value in (*cells, *(function.__defaults__ or ())) if isinstance(value, (int, float, str))
+    ]
+    return f"{_code_text(code)} {plain!r}"
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names!r} {constants!r}"
 
 
 Constraint: TypeAlias = Order | Bounds | Condition

@@ -372,9 +372,12 @@ class Frozen(Prior):
         self._check()
 
     def _check(self) -> None:
-        quartiles = self.distribution.ppf(np.array([0.25, 0.5, 0.75]))
-        if np.shape(quartiles) != (3,) or not np.all(np.isfinite(quartiles)):
-            raise ModelError(f"frozen prior {self!r} is not a proper distribution of one number")
+        name, args, keywords, _ = self._identity()
+        scalar = all(np.ndim(value) == 0 for value in (*args, *(value for _, value in keywords)))
+        if not scalar or not np.all(np.isfinite(self.distribution.ppf([0.25, 0.5, 0.75]))):
+            raise ModelError(
+                f"Frozen: scipy.stats.{name} with these numbers is not a proper distribution of one"
+            )
 
     def _identity(self) -> tuple[Any, ...]:
         keywords = tuple(sorted(self.distribution.kwds.items()))
