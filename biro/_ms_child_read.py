@@ -137,17 +137,15 @@ class Reader:
         Each chunk's head has "start" and "undefined", the rows (within the chunk) that have no value.
         """
         self._step(column)
-        whole = len(array) == self.main.nrows()
-        rows = self.main if whole else self.main.selectrows(array)
-        dtype = np.dtype(NUMPY_TYPES[self.main.getcoldesc(column)["valueType"].lower()])
+        rows = self.main if len(array) == self.main.nrows() else self.main.selectrows(array)
+        dtype = column_type(self.main, column)
+        missing = undefined_rows(rows, column, tuple(shape))
         size = max(1, CHUNK_BYTES // (dtype.itemsize * int(np.prod(shape))))
         for start in range(0, len(array), size):
             self._step(column)
-            number = min(size, len(array) - start)
-            values, undefined = read_cells(rows, column, (start, number), tuple(shape), dtype)
-            if undefined:
-                values[undefined] = 0
-            self.link.send({"start": start, "undefined": undefined}, _pick(values, chan, corr))
+            span = (start, min(size, len(array) - start))
+            values, undefined = read_cells(rows, column, span, missing, np.empty((span[1], *shape), dtype))
+            self.link.send({"start": start, "undefined": undefined.tolist()}, _pick(values, chan, corr))
         self.link.send({"end": True})
 
     def _step(self, column: str) -> None:
@@ -169,37 +167,52 @@ class Reader:
         return np.asarray(values)
 
 
-def read_cells(
-    rows: Any, column: str, span: tuple[int, int], shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> tuple[NDArray[Any], list[int]]:
-    """Values of a span of rows, and which rows have none."""
-    start, number = span
-    values = np.empty((number, *shape), dtype)
-    try:
-        rows.getcolnp(column, values, start, number)
-        return values, []
-    except RuntimeError:
-        # Some cell has no value or another shape: look at each.
-        return values, _cell_by_cell(rows, column, start, values)
+def column_type(main: Any, column: str) -> np.dtype[Any]:
+    """Type of a column's elements."""
+    return np.dtype(NUMPY_TYPES[main.getcoldesc(column)["valueType"].lower()])
 
 
-def _cell_by_cell(rows: Any, column: str, start: int, values: NDArray[Any]) -> list[int]:
-    undefined = []
-    for i in range(len(values)):
-        if not rows.iscelldefined(column, start + i):
-            undefined.append(i)
-            continue
-        cell = rows.getcell(column, start + i)
-        if np.shape(cell) == (0,) or np.size(cell) == 0:
-            undefined.append(i)
-        elif np.shape(cell) != values.shape[1:]:
+def undefined_rows(rows: Any, column: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Rows, counted within `rows`, whose cell has no value. To be asked before reading: casacore 3.8 dies
+    with SIGSEGV when a span of a tiled column has cells without a value.
+
+    Raises
+    ------
+    RefusalError
+        A cell has another shape.
+    """
+    missing = np.array(
+        rows.query(f"!isdefined({column}) || nelements({column}) == 0").rownumbers(rows), np.int64
+    )
+    wrong = f"isdefined({column}) && nelements({column}) > 0 && "
+    for condition in (f"ndim({column}) != {len(shape)}", f"any(shape({column}) != {list(shape)})"):
+        found = rows.query(wrong + condition, limit=1)
+        if found.nrows():
+            number = found.rownumbers()[0]
+            cell = found.getcell(column, 0)
             raise RefusalError(
-                f"{column} of row {rows.rownumbers()[start + i]} has shape {np.shape(cell)}, but its data"
-                f" description says {values.shape[1:]}"
+                f"{column} of row {number} has shape {np.shape(cell)}, but its data description says {shape}"
             )
-        else:
-            values[i] = cell
-    return undefined
+    return missing
+
+
+def read_cells(
+    rows: Any, column: str, span: tuple[int, int], missing: NDArray[np.int64], values: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Fill `values` with a span (start, number) of rows, 0 where there is none; also which those are."""
+    start, number = span
+    undefined = missing[(missing >= start) & (missing < start + number)] - start
+    if undefined.size:
+        values[...] = 0
+        defined = np.setdiff1d(np.arange(number), undefined)
+        if defined.size:
+            some = rows.selectrows(start + defined)
+            found = np.empty((len(defined), *values.shape[1:]), values.dtype)
+            some.getcolnp(column, found)
+            values[defined] = found
+    else:
+        rows.getcolnp(column, values, start, number)
+    return values, undefined
 
 
 def _pick(values: NDArray[Any], chan: list[int] | None, corr: list[int] | None) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
-from biro._ms_child_read import NUMPY_TYPES, open_table, read_cells, visibility_columns
+from biro._ms_child_read import column_type, open_table, read_cells, undefined_rows, visibility_columns
 from biro._ms_wire import RefusalError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Writer:
         if self.created:
             self._check_room()
             self._create()
-        self.dtype = np.dtype(NUMPY_TYPES[self.main.getcoldesc(column)["valueType"].lower()])
+        self.dtype = column_type(self.main, column)
         self.main.putcolkeyword(column, COMPLETE, False)
         self.main.flush()
         self.written = np.zeros(self.main.nrows(), bool)
@@ -90,7 +90,7 @@ class Writer:
 
     def _check_room(self) -> None:
         rows = np.bincount(self.description_ids, minlength=len(self.shapes))
-        item = np.dtype(NUMPY_TYPES[self.main.getcoldesc("DATA")["valueType"].lower()]).itemsize
+        item = column_type(self.main, "DATA").itemsize
         bare = sum(int(n) * int(np.prod(self.shapes[i])) * item for i, n in enumerate(rows))
         files = Path(self.path).glob(f"table.f{self.main.getdminfo('DATA')['SEQNR']}*")
         # Tiles are filled up to their ends: DATA's own files say how far, if DATA is stored plainly.
@@ -151,10 +151,7 @@ class Writer:
         """What a column holds; 0 where it has no value, and throughout a column just made."""
         if self.created and column == self.column and not self.written[rows.rownumbers()].any():
             return np.zeros((rows.nrows(), *shape), self.dtype)
-        dtype = np.dtype(NUMPY_TYPES[self.main.getcoldesc(column)["valueType"].lower()])
-        values, undefined = read_cells(rows, column, (0, rows.nrows()), shape, dtype)
-        values[undefined] = 0
-        return values
+        return _whole(rows, column, np.empty((rows.nrows(), *shape), column_type(self.main, column)))
 
     def finish(self) -> None:
         """Zero what a new column has left, flush, read everything back, and mark it as complete."""
@@ -168,8 +165,8 @@ class Writer:
             self.link.step(f"reading {self.column} back")
             shape = self.shapes[int(self.description_ids[rows[0]])]
             some = self.main.selectrows(rows)
-            values, undefined = read_cells(some, self.column, (0, len(rows)), shape, self.dtype)
-            if undefined or zlib.crc32(values.data) != expected:
+            values = _whole(some, self.column, np.empty((len(rows), *shape), self.dtype))
+            if zlib.crc32(values.data) != expected:
                 raise RefusalError(
                     f"column {self.column} does not read back as it was written; it is not complete"
                 )
@@ -188,3 +185,9 @@ class Writer:
                 zeros = np.zeros((len(some), *shape), self.dtype)
                 self.main.selectrows(some).putcol(self.column, zeros)
                 self.sums.append((some, zlib.crc32(zeros.data)))
+
+
+def _whole(rows: Any, column: str, values: NDArray[Any]) -> NDArray[Any]:
+    """A column for all of `rows`, 0 where there is no value."""
+    missing = undefined_rows(rows, column, values.shape[1:])
+    return read_cells(rows, column, (0, len(values)), missing, values)[0]
