@@ -9,15 +9,10 @@ from typing import Any
 
 import numpy as np
 from numba import prange
-from numpy.typing import NDArray
 
 from rime_kernels import beam, brightness, envelope, phase
-from rime_kernels._inputs import Constants, Inputs, Output, Variant
+from rime_kernels._inputs import Constants, Inputs, Output
 from rime_kernels._jit import loop, scalar, source_digest
-from rime_kernels.geometry import RowTable, row_chunks
-
-# Bytes of spectral factors and partial sums that one pass over a part of the batch may take.
-_MEMORY_BUDGET = 256 << 20
 
 _DIGEST = source_digest("phase", "envelope", "beam", "brightness")
 _VIS, _RESIDUAL, _WEIGHTED, _CHI2 = (int(kind) for kind in Output)
@@ -25,7 +20,7 @@ _VIS, _RESIDUAL, _WEIGHTED, _CHI2 = (int(kind) for kind in Output)
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _turns, _angle = phase.turns, phase.angle
 _exponent = envelope.exponent
-_voltage, _argument = beam.voltage, beam.argument
+_voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _variable, _factor, _brightness = (
     brightness.spectral_variable,
     brightness.spectral_factor,
@@ -35,17 +30,17 @@ _C = phase.SPEED_OF_LIGHT
 
 
 @functools.cache
-def make_spectra(beam_code: int, n_stokes: int) -> Callable[..., None]:
-    """The loop that fills spectral factors, float (n_batch, n_chan, n_stokes, n_source).
+def make_spectra(single: bool) -> Callable[..., None]:
+    """The loop that fills spectral factors, real (n_batch, n_chan, n_stokes, n_source).
 
     Each is S(nu)/S0 times the power E^2 of the beam that all antennas share.
     """
-    digest = _DIGEST
+    digest, real = _DIGEST, np.float32 if single else np.float64
 
     @loop
-    def spectra(inputs: Inputs, chan_freq: Any, out: Any) -> None:
+    def spectra(beam_code: int, inputs: Inputs, chan_freq: Any, out: Any) -> None:
         _ = digest
-        n_batch, n_chan, _n, n_source = out.shape
+        n_batch, n_chan, n_stokes, n_source = out.shape
         n_term = inputs.spectral_terms.shape[3]
         for item in prange(n_batch * n_chan):
             b, c = item // n_chan, item % n_chan
@@ -59,7 +54,7 @@ def make_spectra(beam_code: int, n_stokes: int) -> Callable[..., None]:
                     polynomial = 0.0
                     for j in range(n_term - 1, -1, -1):
                         polynomial = polynomial * x + inputs.spectral_terms[b, s, k, j]
-                    out[b, c, k, s] = _factor(polynomial, x, is_log) * voltage * voltage
+                    out[b, c, k, s] = real(_factor(polynomial, x, is_log) * voltage * voltage)
 
     return spectra
 
@@ -82,7 +77,7 @@ def _fill_antenna_terms(
         for s in range(terms.shape[2]):
             l, m, n_minus_1 = inputs.direction[b, s, 0], inputs.direction[b, s, 1], inputs.direction[b, s, 2]
             voltage = 1.0
-            if beam_code != 0:
+            if beam_code != _NO_BEAM:
                 dl, dm = l - pointing[a, 0], m - pointing[a, 1]
                 voltage = _voltage(beam_code, _argument(inputs.beam_scale[b], nu, dl, dm))
             if factored:
@@ -185,23 +180,25 @@ def _finish(fixed: Any, output: Any, b: Any, row: Any, c: Any, sums: Any, vis_ou
 
 
 @functools.cache
-def make_visibilities(variant: Variant) -> Callable[..., None]:
+def make_visibilities(single: bool) -> Callable[..., None]:
     """The loop over (batch, piece of a time slot, channel) that ends in what `Output` names.
 
-    Each item makes its antenna terms for one channel, then its rows one by one. `vis_out` is
-    complex (n_batch, n_row, n_chan, n_corr), `real_out` float64 of that shape for the weighted
-    squares, or (n_batch, n_chunk, n_chan, 1) for the partial sums of chi2.
+    Each item makes its antenna terms for one channel, then its rows one by one. `variant` is
+    (factored, beam code, output): asked once a row, outside the loops over sources, so that one
+    compilation serves every model. `vis_out` is complex (n_batch, n_row, n_chan, n_corr),
+    `real_out` float64 of that shape for the weighted squares, or (n_batch, n_chunk, n_chan, 1) for
+    the partial sums of chi2.
     """
-    digest = _DIGEST
-    real, n_stokes = variant.real, variant.n_stokes
-    factored, beam_code, has_terms = variant.factored, variant.beam, variant.has_antenna_terms
+    digest, real = _DIGEST, np.float32 if single else np.float64
 
     @loop
     def visibilities(
-        fixed: Constants, chunks: Any, inputs: Inputs, spectra: Any, output: int, vis_out: Any, real_out: Any
+        variant: Any, fixed: Constants, chunks: Any, inputs: Inputs, spectra: Any, vis_out: Any, real_out: Any
     ) -> None:
         _ = digest
-        n_batch, n_chan, _n, n_source = spectra.shape
+        factored, beam_code, output = variant
+        has_terms = factored or beam_code != _NO_BEAM
+        n_batch, n_chan, n_stokes, n_source = spectra.shape
         n_antenna = fixed.antenna_uvw.shape[1] if has_terms else 0
         n_chunk = chunks.shape[0]
         for item in prange(n_batch * n_chunk * n_chan):
@@ -230,52 +227,3 @@ def make_visibilities(variant: Variant) -> Callable[..., None]:
                 real_out[b, chunk, c, 0] = total
 
     return visibilities
-
-
-class Engine:
-    """The CPU's side of `Rime`: keeps the constants, cuts the batch, runs the loops."""
-
-    def __init__(self, fixed: Constants, table: RowTable, *, single: bool, factored: bool) -> None:
-        self._fixed = fixed
-        self._single, self._factored = single, factored
-        # Long pieces share their antenna terms among many rows, several pieces feed all threads.
-        self._chunks = row_chunks(table, max(1024, 16 * fixed.antenna_uvw.shape[1]))
-
-    def run(self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output) -> NDArray[Any]:
-        """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        variant = Variant(self._single, self._factored, codes[1], polarised)
-        n_batch, n_source = inputs.direction.shape[:2]
-        n_chan, n_chunk = self._fixed.chan_freq.size, len(self._chunks)
-        bytes_each = n_chan * 8 * (variant.n_stokes * n_source + n_chunk)
-        step = max(1, min(n_batch, _MEMORY_BUDGET // max(1, bytes_each)))
-        result = self._result(n_batch, variant, output)
-        for start in range(0, n_batch, step):
-            part = inputs.batch(start, min(start + step, n_batch))
-            self._run_part(part, codes[0], variant, output, result[start : start + step])
-        return result
-
-    def _result(self, n_batch: int, variant: Variant, output: Output) -> NDArray[Any]:
-        if output is Output.CHI2:
-            return np.empty(n_batch)
-        shape = (n_batch, self._fixed.uvw.shape[0], self._fixed.chan_freq.size, self._fixed.matrix.shape[0])
-        return np.empty(shape, np.float64 if output is Output.WEIGHTED else variant.complex)
-
-    def _run_part(
-        self, inputs: Inputs, shared_beam: int, variant: Variant, output: Output, result: NDArray[Any]
-    ) -> None:
-        n_batch, n_source = inputs.direction.shape[:2]
-        n_chan = self._fixed.chan_freq.size
-        spectra = np.empty((n_batch, n_chan, variant.n_stokes, n_source), variant.real)
-        make_spectra(shared_beam, variant.n_stokes)(inputs, self._fixed.chan_freq, spectra)
-        vis_out, real_out = np.empty((0, 0, 0, 0), variant.complex), np.empty((0, 0, 0, 0))
-        if output is Output.CHI2:
-            real_out = np.empty((n_batch, len(self._chunks), n_chan, 1))
-        elif output is Output.WEIGHTED:
-            real_out = result
-        else:
-            vis_out = result
-        visibilities = make_visibilities(variant)
-        visibilities(self._fixed, self._chunks, inputs, spectra, int(output), vis_out, real_out)
-        if output is Output.CHI2:
-            # NumPy sums each row by itself, in an order that depends on its length alone.
-            np.sum(real_out.reshape(n_batch, -1), axis=1, out=result)

@@ -83,7 +83,7 @@ def airy(x: float) -> Any:
 
 @scalar
 def voltage(code: int, x: float) -> Any:
-    """E(x) of the beam with this code; 1 for `NO_BEAM`. The code is a constant of the loop."""
+    """E(x) of the beam with this code; 1 for `NO_BEAM`."""
     if code == COS3:
         return cos3(x)
     if code == GAUSSIAN:

@@ -174,12 +174,12 @@ class Rime:
 
 def _engine(backend: str) -> Any:
     if backend == "cpu":
-        from rime_kernels import _rime_cpu
+        from rime_kernels import _engine_cpu
 
-        return _rime_cpu.Engine
-    from rime_kernels import _rime_cuda
+        return _engine_cpu.Engine
+    from rime_kernels import _engine_cuda
 
-    return _rime_cuda.Engine
+    return _engine_cuda.Engine
 
 
 def _form(
