@@ -123,6 +123,7 @@ class Uniform(Prior):
 
     def _check(self) -> None:
         self.require(self.low < self.high, "low < high")
+        self.require(math.isfinite(self.high - self.low), "a finite width")
 
     def transform(self, unit_cube: Array) -> Array:
         return np.minimum(self.low + unit_cube * (self.high - self.low), self.high)
@@ -145,12 +146,13 @@ class LogUniform(Prior):
         self.require(0 < self.low < self.high, "0 < low < high")
 
     def transform(self, unit_cube: Array) -> Array:
-        return np.clip(self.low * np.exp(unit_cube * np.log(self.high / self.low)), self.low, self.high)
+        start, stop = np.log(self.low), np.log(self.high)
+        return np.clip(np.exp(start + unit_cube * (stop - start)), self.low, self.high)
 
     def log_density(self, x: Array) -> Array:
         inside = (x >= self.low) & (x <= self.high)
         return np.where(
-            inside, -np.log(np.where(inside, x, 1.0)) - np.log(np.log(self.high / self.low)), -np.inf
+            inside, -np.log(np.where(inside, x, 1.0)) - np.log(np.log(self.high) - np.log(self.low)), -np.inf
         )
 
 

@@ -37,24 +37,31 @@ def key_names(cls: type) -> list[str]:
     return [field.name for field in dataclasses.fields(cls)]
 
 
+def _label(cls: type, given: dict[str, Any]) -> str:
+    """What errors call an object: "source 'core'"."""
+    label = str(getattr(cls, "label", cls.__name__))
+    return f"{label} {shown(given['name'])}" if isinstance(given.get("name"), str) else label
+
+
+def _refuse_unknown(cls: type, given: dict[str, Any]) -> None:
+    known = key_names(cls)
+    for key in given:
+        if key not in known:
+            hint = f"{nearest(key, known)}; keys allowed: {', '.join(known)}"
+            raise ModelError(f"{_label(cls, given)}: unknown key {shown(key)}{hint}")
+
+
 def _explain(cls: type, error: ValidationError, given: dict[str, Any]) -> ModelError:
     """The first thing that pydantic found wrong, in one line."""
-    label = str(getattr(cls, "label", cls.__name__))
-    if "name" in given and isinstance(given["name"], str):
-        label = f"{label} {shown(given['name'])}"
+    label = _label(cls, given)
     details = sorted(error.errors(), key=lambda item: item["type"] == "missing")
     first = details[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ModelError):
         return ModelError(f"{label}: {cause}")
     key = ".".join(str(part) for part in first["loc"])
-    known = key_names(cls)
-    if first["type"] == "unexpected_keyword_argument":
-        return ModelError(
-            f"{label}: unknown key {shown(key)}{nearest(key, known)}; keys allowed: {', '.join(known)}"
-        )
     if first["type"] == "missing":
-        return ModelError(f"{label}: {key!r} is missing; keys allowed: {', '.join(known)}")
+        return ModelError(f"{label}: {key!r} is missing; keys allowed: {', '.join(key_names(cls))}")
     return ModelError(f"{label}: {key}: {first['msg']}, found {shown(first['input'])}")
 
 
@@ -68,7 +75,8 @@ def strict(cls: T) -> T:
     validate: Callable[..., None] = made.__init__
 
     @functools.wraps(validate)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        _refuse_unknown(made, kwargs)
         try:
             validate(self, *args, **kwargs)
         except ValidationError as error:

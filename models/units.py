@@ -120,6 +120,13 @@ def split(text: str) -> tuple[float, str] | None:
     return float(found[1]), found[2]
 
 
+def _plain(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ModelError(f"expected one number, found {shown(value)}") from None
+
+
 def number(value: Any) -> tuple[float, str | None]:
     """Value and unit (None where none was said) of a number, a text with unit, or an astropy quantity.
 
@@ -135,14 +142,11 @@ def number(value: Any) -> tuple[float, str | None]:
             raise ModelError(f"expected a number such as '1.5 arcsec', found {shown(value)}")
         result, unit = parts[0], parts[1] or None
     elif hasattr(value, "unit") and hasattr(value, "value"):
-        result, unit = float(value.value), str(value.unit) or None
+        result, unit = _plain(value.value), str(value.unit) or None
     elif isinstance(value, bool) or not hasattr(value, "__float__"):
         raise ModelError(f"expected a number such as '1.5 arcsec', found {shown(value)}")
     else:
-        try:
-            result = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise ModelError(f"expected one number, found {shown(value)}") from None
+        result = _plain(value)
     if unit is not None and not is_unit(unit):
         raise ModelError(f"unknown unit {shown(unit)} in {shown(value)}{nearest(unit, _COMMON)}")
     if math.isnan(result):

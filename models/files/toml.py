@@ -184,7 +184,7 @@ class _Emitter:
     def table(self, header: str, table: Mapping[str, Any]) -> None:
         self._lines += ["", header]
         for key, value in table.items():
-            if isinstance(value, Frozen) and self._comments:
+            if self._comments and _has_frozen(value):
                 self._lines.append(f"# {_key(key)} = {value!r}")
             else:
                 self._lines.append(f"{_key(key)} = {self._value(value)}")
@@ -203,8 +203,6 @@ class _Emitter:
             return _string(f"{value.value!r} {value.unit}") if value.unit else number
         if isinstance(value, Tie):
             return f"{{ tie = {_string(value.to)} }}"
-        if isinstance(value, Frozen) and self._comments:
-            return _string(repr(value))
         if isinstance(value, Prior):
             return self._value(to_table(value))
         if isinstance(value, str):
@@ -219,6 +217,11 @@ class _Emitter:
         if isinstance(value, Mapping):
             return "{ " + ", ".join(f"{_key(k)} = {self._value(v)}" for k, v in value.items()) + " }"
         raise ModelError(f"cannot be written to a model file: {shown(value)}")
+
+
+def _has_frozen(value: Any) -> bool:
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
+    return isinstance(value, Frozen) or any(_has_frozen(item) for item in inside)
 
 
 def _float(value: float) -> str:
