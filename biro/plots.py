@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,21 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from biro.errors import InputError
-from biro.plots_data import residuals, uv  # noqa: F401 - one place to look for pictures
+from biro.plots_data import residuals, uv
 from biro.posterior import Column, Posterior
 from biro.posterior_table import LEVELS, digits_after_point, quantiles, unwrap
+
+__all__ = ["MAX_CORNER", "corner", "residuals", "sky", "traces", "uv"]
 
 COLOUR = "#1f4e79"
 TRUTH = "#c8553d"
 _SHADES = LinearSegmentedColormap.from_list("biro", ["#ffffff", "#c6d7e8", COLOUR])
 MAX_CORNER = 24
-_ANGLES = ((1.0, "rad"), (180 / np.pi, "deg"), (180 * 60 / np.pi, "arcmin"), (180 * 3600 / np.pi, "arcsec"))
-_ANGLES += ((180 * 3600e3 / np.pi, "mas"), (180 * 3600e6 / np.pi, "µas"))
+_DEGREE = 180.0 / np.pi
+_ANGLES = tuple(
+    (_DEGREE * factor, unit)
+    for factor, unit in ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "µas"))
+)
 
 
 def corner(
@@ -62,7 +66,7 @@ def corner(
                 ax.set_axis_off()
                 continue
             if i == j:
-                _marginal(ax, values[i], posterior, columns[i], truth.get(columns[i].name))
+                _marginal(ax, values[i], posterior.weight, truth.get(columns[i].name))
             else:
                 _pair(ax, values[j], values[i], posterior.weight)
                 _truth_lines(ax, truth.get(columns[j].name), truth.get(columns[i].name))
@@ -133,13 +137,12 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
     flux = np.asarray(sources.stokes)[:, :, :, 0].mean(axis=(0, 1))
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     ax = figure.subplots()
-    names = getattr(likelihood.model, "source_names", None) or [str(i + 1) for i in range(lm.shape[1])]
     for i in range(lm.shape[1]):
         colour = f"C{i % 10}"
         gaussian = i - sources.n_point
         if gaussian >= 0:
             _outlines(ax, lm[:24, i], np.asarray(sources.shape)[:24, gaussian], scale, colour)
-        _position(ax, lm[:, i], colour, f"{names[i]}  {flux[i]:.4g} Jy")
+        _position(ax, lm[:, i], colour, f"{likelihood.model.source_names[i]}  {flux[i]:.4g} Jy")
     ax.set_aspect("equal")
     _sky_limits(ax, lm, extent * scale)
     ax.set_xlabel(f"east offset [{unit}]")
@@ -173,24 +176,22 @@ def _text(column: Column, *, short: bool = False) -> str:
 
 
 def _marginal(
-    ax: Axes, values: NDArray[np.float64], posterior: Posterior, column: Column, truth: float | None
+    ax: Axes, values: NDArray[np.float64], weight: NDArray[np.float64], truth: float | None
 ) -> None:
-    weight = posterior.weight
-    ax.hist(
-        values, bins=_edges(values, weight), weights=weight, histtype="stepfilled", color="#c6d7e8", ec=COLOUR
-    )
-    flat = replace(column, period=None)
-    _, low, median, high, _ = quantiles(values, weight, LEVELS, flat.period)
+    edges = _edges(values, weight)
+    density = np.histogram(values, edges, weights=weight)[0]
+    ax.stairs(density, edges, fill=True, fc="#c6d7e8", ec=COLOUR)
+    _, low, median, high, _ = quantiles(values, weight, LEVELS)
     for value, style in ((low, ":"), (median, "-"), (high, ":")):
         ax.axvline(value, color=COLOUR, lw=0.9, ls=style)
     if truth is not None:
         ax.axvline(truth, color=TRUTH, lw=1.2)
     digits = digits_after_point(0.5 * (high - low))
-    ax.set_title(
-        f"{median:.{digits}f}\n$-${median - low:.{digits}f} $+${high - median:.{digits}f}", fontsize=7.5
-    )
+    errors = f"$-${median - low:.{digits}f} $+${high - median:.{digits}f}"
+    ax.set_title(f"{median:.{digits}f}\n{errors}", fontsize=7.5)
     ax.set_yticks([])
-    ax.set_xlim(*_edges(values, weight)[[0, -1]])
+    ax.set_xlim(edges[0], edges[-1])
+    ax.set_ylim(0.0, 1.08 * density.max())
 
 
 def _edges(values: NDArray[np.float64], weight: NDArray[np.float64], n: int = 30) -> NDArray[np.float64]:

@@ -139,6 +139,12 @@ class _Dimensions:
         data.attrs.update(attributes or {})
         for i, (axis, size) in enumerate(zip(axes, data.shape, strict=True)):
             if axis not in self._group:
-                scale = self._group.create_dataset(axis, data=np.arange(size, dtype=np.int64))
-                scale.make_scale(axis)
+                self._make_dimension(axis, size)
             data.dims[i].attach_scale(self._group[axis])
+
+    def _make_dimension(self, axis: str, size: int) -> None:
+        if axis in ("chain", "draw"):
+            self._group.create_dataset(axis, data=np.arange(size, dtype=np.int64)).make_scale(axis)
+            return
+        scale = self._group.create_dataset(axis, shape=(size,), dtype=">f4")
+        scale.make_scale(f"This is a netCDF dimension but not a netCDF variable.{size:10d}")

@@ -154,6 +154,7 @@ class NestedRun:
         pi(theta) / m where allowed, so that ln Z = ln Z(dynesty) - ln m.
         """
         results = sampler.results
+        mass_error = self._target.likelihood.model.log_constraint_mass_error
         theta = self._target.theta(np.asarray(results.samples, dtype=np.float64))
         log_weight = np.asarray(results.logwt) - results.logz[-1]
         log_weight -= np.logaddexp.reduce(log_weight)
@@ -169,7 +170,7 @@ class NestedRun:
             provenance=provenance,
             effective=np.full(self._target.n_param, effective),
             log_evidence=float(results.logz[-1]) - self._target.likelihood.log_constraint_mass,
-            log_evidence_err=float(results.logzerr[-1]),
+            log_evidence_err=float(np.hypot(results.logzerr[-1], mass_error)),
             diagnostics={
                 "n_iteration": float(len(results.logl)),
                 "n_call": float(sampler.ncall),

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 _STEPS = np.logspace(-12, -0.7, 46)
 """Step lengths tried along each axis of the unit cube."""
+_N_SEARCH, _N_CONVERGE = 80, 200
+"""Generations of differential evolution, at most: searching, then converging."""
 _EDGE = 1e-12
 """Points stay this far inside of the unit cube, where unbounded priors are finite."""
 
@@ -38,7 +40,7 @@ class Start:
     scale: NDArray[np.float64]
 
 
-def find_mode(target: Target, seed: int, max_generations: int = 400) -> Start:
+def find_mode(target: Target, seed: int) -> Start:
     """Highest likelihood over the prior: differential evolution, then Newton steps.
 
     Both work on whole populations, one batched likelihood call per generation or step.
@@ -47,8 +49,6 @@ def find_mode(target: Target, seed: int, max_generations: int = 400) -> Start:
     ----------
     target : Target
     seed : int
-    max_generations : int
-        Of differential evolution.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def find_mode(target: Target, seed: int, max_generations: int = 400) -> Start:
     """
     n_param = target.n_param
     rng = np.random.default_rng(seed)
-    first = _first_population(target, rng, int(np.clip(12 * n_param, 48, 256)))
+    first = _first_population(target, rng, int(np.clip(32 * n_param, 64, 256)))
     value = target.log_likelihood_of_unit(first)
     worst = value[np.isfinite(value)].min() - 1e3
 
@@ -66,22 +66,22 @@ def find_mode(target: Target, seed: int, max_generations: int = 400) -> Start:
         return -np.where(np.isfinite(found), found, worst)
 
     minimise: Any = differential_evolution  # its stubs know no vectorized costs
-    outcome = minimise(
-        cost,
-        [(0.0, 1.0)] * n_param,
-        init=first,
-        maxiter=max_generations,
-        mutation=(0.4, 0.9),
-        recombination=0.9,
-        tol=0.0,
-        atol=0.1,
-        polish=False,
-        updating="deferred",
-        vectorized=True,
-        rng=rng,
-    )
+    common = {
+        "bounds": [(0.0, 1.0)] * n_param,
+        "mutation": (0.4, 0.9),
+        "recombination": 0.9,
+        "tol": 0.0,
+        "atol": 0.1,
+        "polish": False,
+        "updating": "deferred",
+        "vectorized": True,
+        "rng": rng,
+    }
+    # Random parents search, the best parent converges: among fringes the second alone ends in a sidelobe.
+    outcome = minimise(cost, init=first, maxiter=_N_SEARCH, strategy="rand1bin", **common)
+    outcome = minimise(cost, init=outcome.population, maxiter=_N_CONVERGE, strategy="best1bin", **common)
     start = _polish(target, _inside(outcome.x), float(-outcome.fun))
-    log.info("start: log-likelihood %.3f after %d evaluations", start.log_likelihood, outcome.nfev)
+    log.info("start: log-likelihood %.3f after %d converging generations", start.log_likelihood, outcome.nit)
     return start
 
 
@@ -119,7 +119,7 @@ def _first_population(target: Target, rng: np.random.Generator, n: int) -> NDArr
     """The best n of prior draws; more are drawn while hardly any is allowed."""
     points, values = np.empty((0, target.n_param)), np.empty(0)
     for _ in range(50):
-        draws = rng.random((4 * n, target.n_param))
+        draws = rng.random((8 * n, target.n_param))
         points = np.concatenate([points, draws])
         values = np.concatenate([values, target.log_likelihood_of_unit(draws)])
         if np.isfinite(values).sum() >= n:

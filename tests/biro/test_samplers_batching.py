@@ -1,0 +1,115 @@
+"""The batching pool: same answers whatever the threads do, few calls, no deadlock."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from biro.errors import BiroError, InputError
+from biro.samplers.batching import BatchingPool, ask
+
+
+def paraboloid(rows):
+    return -np.sum(rows**2, axis=1)
+
+
+def walk(seed):
+    """A short chain of a length that depends on the seed, with delays that do not."""
+    rng = np.random.default_rng(seed)
+    jitter = np.random.default_rng()
+    total = 0.0
+    for _ in range(5 + seed % 7):
+        time.sleep(jitter.uniform(0, 1e-3))
+        total += ask(rng.random(3))
+    return seed, total
+
+
+def serial(seed):
+    rng = np.random.default_rng(seed)
+    return seed, float(sum(paraboloid(rng.random((1, 3)))[0] for _ in range(5 + seed % 7)))
+
+
+def recorded(size, seeds):
+    batches, threads = [], set()
+
+    def evaluate(rows):
+        batches.append(rows.copy())
+        threads.add(threading.get_ident())
+        return paraboloid(rows)
+
+    with BatchingPool(evaluate, size) as pool:
+        return pool.map(walk, seeds), batches, threads, pool
+
+
+def test_results_are_those_of_a_loop_in_order():
+    results, *_ = recorded(16, range(40))
+    for found, expected in zip(results, (serial(seed) for seed in range(40)), strict=True):
+        assert found[0] == expected[0]
+        # Sums of up to 11 numbers of order 1, in the same order: equal to rounding.
+        assert found[1] == pytest.approx(expected[1], rel=1e-14)
+
+
+def test_batches_do_not_depend_on_thread_timing():
+    first, second = recorded(16, range(40))[1], recorded(16, range(40))[1]
+    assert len(first) == len(second)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_many_rows_in_few_calls_on_the_calling_thread():
+    _, batches, threads, pool = recorded(32, range(32))
+    assert threads == {threading.get_ident()}
+    # 32 chains of 5 to 11 steps: as many calls as the longest chain has steps.
+    assert pool.n_call == len(batches) == 11
+    assert pool.n_row == sum(5 + seed % 7 for seed in range(32))
+
+
+@pytest.mark.parametrize("where", ["task", "evaluate"])
+def test_an_error_ends_every_task_and_the_pool_goes_on(where):
+    ended = []
+
+    def task(i):
+        try:
+            for _ in range(3):
+                ask(np.array([float(i)]))
+            if where == "task" and i in (3, 5):
+                raise ValueError(f"task {i}")
+            for _ in range(100):
+                ask(np.array([float(i)]))
+        finally:
+            ended.append(i)
+
+    def evaluate(rows):
+        if where == "evaluate" and pool.n_call == 3:
+            raise ValueError("evaluate")
+        return rows[:, 0]
+
+    with BatchingPool(evaluate, 8) as pool:
+        with pytest.raises(ValueError, match="task 3" if where == "task" else "evaluate"):
+            pool.map(task, range(8))
+        assert sorted(ended) == list(range(8))
+        pool.n_call = 100
+        assert pool.map(lambda i: ask(np.array([2.0 * i])), range(8)) == [2.0 * i for i in range(8)]
+
+
+def test_tasks_that_never_ask_and_no_tasks_at_all():
+    with BatchingPool(paraboloid, 4) as pool:
+        assert pool.map(lambda i: i + 1, range(9)) == list(range(1, 10))
+        assert pool.map(lambda i: i, []) == []
+        assert pool.n_call == 0
+
+
+def test_asking_outside_of_a_task_is_refused():
+    with pytest.raises(BiroError, match="outside of a task"):
+        ask(np.zeros(2))
+
+
+def test_a_pool_without_room_is_refused():
+    with pytest.raises(InputError, match="size=0"):
+        BatchingPool(paraboloid, 0)
+
+
+def test_no_threads_are_left_behind():
+    before = threading.active_count()
+    recorded(16, range(16))
+    assert threading.active_count() == before

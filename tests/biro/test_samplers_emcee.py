@@ -1,0 +1,262 @@
+"""emcee: closed-form posterior, automatic length, exact resumption, refusals."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
+
+from biro.errors import InputError, LikelihoodError, RunError
+from biro.posterior import Posterior
+from biro.run import RunInterrupted
+from biro.samplers import chain as chain_module
+from biro.samplers import sample
+from biro.samplers.ensemble import chain_tau, looks
+
+
+def small(**about):
+    priors = [Flat(-5, 5, "a"), Flat(-5, 5, "b")]
+    return GaussianLikelihood(priors, [1.0, -1.0], [[0.09, 0.05], [0.05, 0.25]], **about)
+
+
+def interrupting(likelihood, n_call, number=signal.SIGTERM):
+    """The likelihood sends a signal to this process at its n-th call."""
+    inner = likelihood.log_likelihood
+
+    def log_likelihood(theta):
+        if likelihood.n_call == n_call:
+            signal.raise_signal(number)
+        return inner(theta)
+
+    likelihood.log_likelihood = log_likelihood
+    return likelihood
+
+
+def test_closed_form_posterior():
+    likelihood = five_parameters()
+    posterior = sample(likelihood, seed=11, progress=False)
+    sigma = np.sqrt(np.diag(likelihood.covariance))
+    # The mean of ESS independent samples is off by sigma / sqrt(ESS); 4 of those for five means.
+    away = np.abs(posterior.samples.mean(axis=0) - likelihood.mean) / sigma
+    assert (away < 4.0 / np.sqrt(posterior.effective)).all()
+    # Covariances of normals: relative error below sqrt(2 / ESS) of sigma_i sigma_j; 4.5 of those for 15.
+    error = np.abs(np.cov(posterior.samples.T) - likelihood.covariance) / np.outer(sigma, sigma)
+    assert error.max() < 4.5 * np.sqrt(2.0 / posterior.effective.min())
+    assert posterior.diagnostics["converged"] == 1.0
+    assert posterior.effective.min() > 1000
+    # -2 ln L is chi-squared with 5 degrees of freedom: mean 5, variance 10.
+    assert -2 * posterior.log_likelihood.mean() == pytest.approx(
+        5.0, abs=4 * np.sqrt(10 / posterior.effective.min())
+    )
+    assert np.allclose(posterior.log_prior, -5 * np.log(20.0))
+
+
+def test_autocorrelation_time_of_an_autoregressive_process():
+    rng = np.random.default_rng(2)
+    for rho in (0.0, 0.8, 0.95):
+        x = np.zeros((12_000, 8, 1))
+        noise = rng.standard_normal(x.shape)
+        for i in range(1, len(x)):
+            x[i] = rho * x[i - 1] + noise[i]
+        # tau = (1 + rho) / (1 - rho); with 8 x 10000 steps its relative error is about
+        # sqrt(2 (2 M + 1) / N), M = 5 tau the window: 10 % for the longest.
+        assert chain_tau(x)[0] == pytest.approx((1 + rho) / (1 - rho), rel=0.3)
+
+
+def test_looks_end_at_the_longest_chain_and_grow():
+    found = list(looks(2000))
+    assert found[:3] == [100, 200, 300]
+    assert found[-1] == 2000
+    assert all(b > a for a, b in zip(found, found[1:], strict=False))
+    assert list(looks(50)) == [50]
+
+
+@pytest.mark.parametrize(("n_walker", "words"), [(8, "at least 2 x 5 parameters = 10"), (33, "even")])
+def test_too_few_or_odd_walkers_are_refused_with_numbers(n_walker, words):
+    with pytest.raises(InputError, match=words) as error:
+        sample(five_parameters(), n_walker=n_walker, progress=False)
+    assert f"n_walker={n_walker}" in str(error.value)
+
+
+def test_unknown_options_samplers_and_types_are_refused():
+    with pytest.raises(InputError, match="did you mean 'n_walker'"):
+        sample(small(), n_walkers=32)
+    with pytest.raises(InputError, match="of type int"):
+        sample(small(), n_walker=32.0)
+    with pytest.raises(InputError, match="unknown sampler 'nuts'"):
+        sample(small(), "nuts")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda value: np.where(np.arange(len(value)) == 0, np.inf, value), "is inf at a ="),
+        (lambda value: value * np.nan, "is nan at a ="),
+        (lambda value: np.stack([value, value], axis=1), "must have shape"),
+    ],
+)
+def test_what_a_likelihood_must_not_return_is_refused(spoil, words):
+    likelihood = small()
+    inner = likelihood.log_likelihood
+    likelihood.log_likelihood = lambda theta: spoil(inner(theta))
+    with pytest.raises(LikelihoodError, match=words):
+        sample(likelihood, seed=1, progress=False)
+
+
+def test_a_parameter_that_wraps_is_sampled_across_its_ends():
+    priors = [Flat(0, 180, "pa", "deg", period=180.0), Flat(-5, 5, "b")]
+    likelihood = GaussianLikelihood(priors, [179.5, 0.0], np.diag([16.0, 1.0]))
+    posterior = sample(likelihood, seed=4, progress=False)
+    values = posterior["pa"]
+    assert values.min() >= 0.0
+    assert values.max() < 180.0
+    # The normal 179.5 +- 4 goes on at 0: a fraction Phi(-0.5 / 4) = 0.4503 lies below 90.
+    error = np.sqrt(0.25 / posterior.effective[0])
+    assert np.mean(values < 90.0) == pytest.approx(0.4503, abs=4 * error)
+    row = posterior.summary()["pa"]
+    assert row.high_68 - row.low_68 == pytest.approx(8.0, rel=0.1)
+    assert abs(row.median - 179.5) < 4 * 1.25 * 4.0 / np.sqrt(posterior.effective[0])
+
+
+def test_interrupted_and_resumed_is_the_same_chain(tmp_path):
+    whole = sample(small(), seed=5, progress=False, run_dir=tmp_path / "whole")
+    for n_call in (800, 1500):
+        with pytest.raises(RunInterrupted, match="stopped by SIGTERM; .* steps are saved"):
+            sample(interrupting(small(), n_call), seed=5, progress=False, run_dir=tmp_path / "parts")
+    parts = sample(small(), seed=5, progress=False, run_dir=tmp_path / "parts")
+    assert np.array_equal(whole.samples, parts.samples)
+    assert np.array_equal(whole.log_likelihood, parts.log_likelihood)
+    record = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert len(record["resumed"]) == 2
+    assert record["finished"]
+
+
+def test_a_finished_run_is_read_not_repeated(tmp_path):
+    first = sample(small(), seed=5, progress=False, run_dir=tmp_path)
+    likelihood = small()
+    again = sample(likelihood, progress=False, run_dir=tmp_path)
+    assert likelihood.n_call == 0
+    assert np.array_equal(first.samples, again.samples)
+    assert again.provenance.seed == 5
+
+
+def test_a_chain_that_was_too_short_goes_on_with_more_steps(tmp_path):
+    short = sample(small(), seed=5, progress=False, run_dir=tmp_path / "a", max_steps=150)
+    assert short.diagnostics["converged"] == 0.0
+    assert "NOT CONVERGED" in str(short.summary())
+    longer = sample(small(), seed=5, progress=False, run_dir=tmp_path / "a", max_steps=20_000)
+    at_once = sample(small(), seed=5, progress=False, run_dir=tmp_path / "b", max_steps=20_000)
+    assert np.array_equal(longer.samples, at_once.samples)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda run: run(small(label="other data")), "data was .*likelihood was"),
+        (lambda run: run(GaussianLikelihood(small().parameters, [0, 0], np.eye(2))), "model was"),
+        (lambda run: run(small(), n_walker=40), "n_walker was 32, is 40"),
+        (lambda run: run(small(), seed=6), "seed was 5, is 6"),
+    ],
+)
+def test_what_changed_is_named_and_refused(tmp_path, change, words):
+    sample(small(), seed=5, progress=False, run_dir=tmp_path, max_steps=200)
+
+    def run(likelihood, **options):
+        sample(likelihood, progress=False, run_dir=tmp_path, **({"seed": 5, "max_steps": 200} | options))
+
+    with pytest.raises(RunError, match=words):
+        change(run)
+
+
+def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkeypatch, caplog):
+    fails = iter([True] * 2)
+    write = chain_module.ChainFile._write
+
+    def full(self, backend):
+        if next(fails, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, backend)
+
+    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.1)
+    monkeypatch.setattr(chain_module.ChainFile, "_write", full)
+    posterior = sample(small(), seed=5, progress=False, run_dir=tmp_path)
+    messages = [r.getMessage() for r in caplog.records if r.name == "biro.samplers.chain"]
+    assert len(messages) == 2
+    assert "No space left" in messages[0]
+    assert "goes on in memory" in messages[0]
+    assert "written again" in messages[1]
+    with h5py.File(tmp_path / "chain.h5") as file:
+        assert len(file["chain"]) == posterior.diagnostics["n_step"]
+
+
+def test_a_broken_chain_falls_back_on_its_copy_or_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.1)
+    monkeypatch.setattr(chain_module, "BACKUP_EVERY", 0.0)
+    whole = sample(small(), seed=5, progress=False, run_dir=tmp_path / "whole")
+    run_dir = tmp_path / "run"
+    with pytest.raises(RunInterrupted):
+        sample(interrupting(small(), 1000), seed=5, progress=False, run_dir=run_dir)
+    data = (run_dir / "chain.h5").read_bytes()
+    (run_dir / "chain.h5").write_bytes(data[: len(data) // 3])
+    again = sample(small(), seed=5, progress=False, run_dir=run_dir)
+    assert np.array_equal(whole.samples, again.samples)
+
+    with pytest.raises(RunInterrupted):
+        sample(interrupting(small(), 1000), seed=5, progress=False, run_dir=tmp_path / "second")
+    for path in (tmp_path / "second").glob("chain*"):
+        path.write_bytes(b"not HDF5")
+    with pytest.raises(RunError, match="the chain cannot be read"):
+        sample(small(), seed=5, progress=False, run_dir=tmp_path / "second")
+
+
+CHILD = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from test_samplers_emcee import small
+from biro.samplers import sample
+import biro.samplers.chain as chain, biro.samplers.nested as nested
+chain.SAVE_EVERY = nested.SAVE_EVERY = 0.05
+likelihood = small()
+inner = likelihood.log_likelihood
+def slow(theta):
+    time.sleep(0.002)
+    return inner(theta)
+likelihood.log_likelihood = slow
+sample(likelihood, {sampler!r}, seed=5, progress=False, run_dir={run_dir!r}, **{options!r})
+"""
+
+
+def kill_in_mid_run(run_dir, sampler, file_name, **options):
+    """Start a run in a process of its own and kill -9 it once its file has been there for a while."""
+    text = CHILD.format(
+        tests=str(Path(__file__).parent), sampler=sampler, run_dir=str(run_dir), options=options
+    )
+    child = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (run_dir / file_name).exists():
+        assert child.poll() is None, child.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.4)
+    assert child.poll() is None
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stderr.close()
+    assert not (run_dir / "posterior.nc").exists()
+
+
+def test_kill_9_then_resume_is_the_same_chain(tmp_path):
+    run_dir = tmp_path / "killed"
+    kill_in_mid_run(run_dir, "emcee", "chain.h5")
+    resumed = sample(small(), "emcee", seed=5, progress=False, run_dir=run_dir)
+    whole = sample(small(), "emcee", seed=5, progress=False)
+    assert np.array_equal(whole.samples, resumed.samples)
+    assert np.array_equal(Posterior.load(run_dir / "posterior.nc").samples, whole.samples)
