@@ -182,7 +182,11 @@ class MeasurementSetProcess:
 
 
 def lock_holders(path: Path) -> list[str]:
-    """Processes of this machine that hold a lock on the main table or a subtable: "process 12 (casa)"."""
+    """Processes of this machine that hold a lock on the main table or a subtable: "process 12 (casa)".
+
+    casacore locks byte 0 of table.lock while it reads or writes; the bytes behind only say that a table
+    is open.
+    """
     try:
         locks = Path("/proc/locks").read_text()
     except OSError:
@@ -195,7 +199,7 @@ def lock_holders(path: Path) -> list[str]:
     for line in locks.splitlines():
         word = line.split()
         # "1: POSIX  ADVISORY  WRITE 4242 08:01:123456 0 1"; one who waits has "->" as second word.
-        if len(word) >= 6 and word[1] != "->" and word[5].rsplit(":", 1)[-1] in inodes:
+        if len(word) >= 8 and word[1] != "->" and word[6] == "0" and word[5].rsplit(":", 1)[-1] in inodes:
             holders[word[4]] = f"process {word[4]}{_command(word[4])}"
     return list(holders.values())
 

@@ -204,6 +204,8 @@ def create_ms(
         existing_set(place)
     if not place.parent.is_dir():
         raise MeasurementSetError(f"{path}: there is no folder {place.parent}")
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise MeasurementSetError(f"{path}: no permission to make files in {place.parent}")
     need = 3 * sum(part.vis.nbytes for part in observation.partitions) + SPARE_BYTES
     free = shutil.disk_usage(place.parent).free
     if need > free:
