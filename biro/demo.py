@@ -89,7 +89,7 @@ def run_demo(
 
     folder = _folder(output)
     observation = _observe(folder, seed)
-    say(f"simulated {folder / 'demo.ms'} (seed {seed})\n{observation.summary()}\n")
+    say(f"simulated (seed {seed}):\n{observation.summary()}\n")
     posteriors, likelihoods = {}, {}
     for name, text in MODELS.items():
         say(f"sampling the model {name!r} with dynesty ...")

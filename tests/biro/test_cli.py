@@ -298,7 +298,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
             ["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--from", "DATA"],
             "--from needs --add or --subtract",
         ),
-        (["compare", "{folder}/run"], "no posterior at"),
+        (["compare", "{tmp}/one", "{tmp}/two"], "no posterior at"),
         (["plot", "{tmp}/no-run"], "no posterior at"),
         (["demo", "-o", "{folder}/sky.toml"], "cannot be made"),
     ],
