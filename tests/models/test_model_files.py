@@ -407,3 +407,11 @@ def test_hostile_tables_raise_nothing_else(table: dict) -> None:
 def test_hostile_text_raises_nothing_else(text: str) -> None:
     with contextlib.suppress(ModelError):
         from_toml(text)
+
+
+def test_the_examples_of_the_documentation_are_one_model() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "model_files.md").read_text()
+    toml = text.split("```toml\n")[1].split("```")[0]
+    names: dict[str, object] = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    assert from_toml(toml) == names["sky"]
