@@ -185,7 +185,7 @@ class Engine:
 def _upload_packed(inputs: Inputs) -> Inputs:
     """All parameters of a call as views of one array on the device: one transfer.
 
-    An empty array becomes one zero: no spectral terms are a term of 0.
+    The one array that may be empty, of the Gaussians, becomes one element that no kernel reads.
     """
     parts = [value if value.size else np.zeros((1,) * value.ndim) for value in inputs]
     packed = device.upload(np.concatenate([part.ravel() for part in parts]))

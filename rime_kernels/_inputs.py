@@ -128,10 +128,12 @@ def constants(
 def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
     """The parameters of one call: directions and Gaussian axes made once per source.
 
-    A sky without sources gets one of no flux, so that no loop meets an empty axis.
+    A sky without sources gets one of no flux and a flat spectrum a term of 0, so that no kernel
+    meets an empty axis.
     """
     if sources.n_source == 0:
         sources = _one_of_no_flux(sources)
+    terms = sources.spectral_terms
     direction = phase.directions(sources.lm)
     gaussian = direction[:, sources.n_point :]
     scale, pointing = np.zeros(sources.n_batch), np.zeros((sources.n_batch, 1, 1, 2))
@@ -143,7 +145,7 @@ def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
         _plain(sources.stokes),
         _plain(sources.ref_freq),
         _plain(sources.log_spectrum.astype(np.float64)),
-        _plain(sources.spectral_terms),
+        _plain(terms if terms.size else np.zeros((*terms.shape[:3], 1))),
         _plain(envelope.projections(sources.shape, gaussian, frame)),
         _plain(scale),
         _plain(pointing),

@@ -208,9 +208,8 @@ class Sources:
         _coerce(self, "log_spectrum", np.bool_, ("source",), sizes)
         _coerce(self, "shape", np.float64, ("batch", "gaussian", 3), sizes)
         if sizes["gaussian"] > sizes["source"]:
-            raise InputError(
-                f"{sizes['gaussian']} Gaussians among {sizes['source']} sources: shape is too long"
-            )
+            n_gaussian, n_source = sizes["gaussian"], sizes["source"]
+            raise InputError(f"shape has {n_gaussian} Gaussians, but there are only {n_source} sources")
         if not np.all(self.ref_freq > 0.0):
             raise InputError(f"ref_freq must be positive (Hz), got {self.ref_freq.min():g}")
         if self.beam is not None and self.beam.scale.size != self.n_batch:

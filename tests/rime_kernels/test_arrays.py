@@ -1,0 +1,91 @@
+"""What Rows, Sources and Beam refuse, in one line."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import Beam, InputError, Rows, Sources, stokes_to_corr
+
+
+def rows(**changes: Any) -> Rows:
+    fields: dict[str, Any] = {
+        "uvw": np.zeros((4, 3)),
+        "antenna1": [0, 0, 1, 0],
+        "antenna2": [1, 2, 2, 1],
+        "time_index": [0, 0, 0, 1],
+        "chan_freq": [1e9, 2e9],
+        "stokes_to_corr": stokes_to_corr(["XX", "YY"]),
+        "n_antenna": 3,
+        "n_time": 2,
+    }
+    return Rows(**{**fields, **changes})
+
+
+def sources(**changes: Any) -> Sources:
+    fields: dict[str, Any] = {
+        "lm": np.zeros((2, 3, 2)),
+        "stokes": np.ones((2, 1, 3, 4)),
+        "ref_freq": np.full(3, 1e9),
+        "spectral_terms": np.zeros((2, 3, 4, 1)),
+        "log_spectrum": np.ones(3, bool),
+        "shape": np.zeros((2, 1, 3)),
+    }
+    return Sources(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"uvw": np.zeros((3, 1200))}, r"uvw must have shape \(row, 3\), got \(3, 1200\); transpose it\?"),
+        ({"uvw": np.full((4, 3), np.nan)}, r"uvw must be finite; 12 are not, the first at index \(0, 0\)"),
+        ({"uvw": [["a", "b", "c"]] * 4}, "uvw must be an array of real numbers, got list"),
+        ({"uvw": np.zeros((4, 3), complex)}, "uvw must be an array of real numbers, got dtype complex128"),
+        ({"antenna1": [0, 1]}, r"antenna1 must have shape \(row = 4,\), got \(2,\)"),
+        ({"antenna2": [1.5, 2, 2, 1]}, "antenna2 must be whole numbers"),
+        ({"antenna2": [1, 2, 3, 1]}, r"antenna2 must lie in 0 \.\. n_antenna - 1 = 2, got 1 \.\. 3"),
+        ({"time_index": [0, 0, -1, 0]}, r"time_index must lie in 0 \.\. n_time - 1 = 1, got -1 \.\. 0"),
+        ({"chan_freq": [1e9, 0.0]}, "chan_freq must be positive"),
+        ({"chan_freq": []}, "at least one chan is needed"),
+        ({"stokes_to_corr": np.eye(3)}, r"stokes_to_corr must have shape \(corr, 4\), got \(3, 3\)"),
+    ],
+)
+def test_rows_refuse(changes, message) -> None:
+    with pytest.raises(InputError, match=message):
+        rows(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lm": np.zeros((3, 2))}, r"lm must have shape \(batch, source, 2\), got \(3, 2\)"),
+        ({"stokes": np.ones((2, 3, 4))}, r"stokes must have shape \(batch = 2, time, source = 3, 4\)"),
+        ({"ref_freq": np.zeros(3)}, "ref_freq must be positive"),
+        ({"shape": np.zeros((2, 4, 3))}, "shape has 4 Gaussians, but there are only 3 sources"),
+        ({"beam": Beam("cos3", np.ones(1))}, "beam.scale must have shape"),
+    ],
+)
+def test_sources_refuse(changes, message) -> None:
+    with pytest.raises(InputError, match=message):
+        sources(**changes)
+
+
+def test_unknown_beam() -> None:
+    with pytest.raises(
+        InputError, match="the kind of beam must be one of 'cos3', 'gaussian', 'airy'; got 'flat'"
+    ):
+        Beam("flat", np.ones(1))  # type: ignore[arg-type]
+
+
+def test_counts() -> None:
+    made = sources()
+    assert (made.n_batch, made.n_source, made.n_gaussian, made.n_point) == (2, 3, 1, 2)
+    assert (rows().n_row, rows().n_chan, rows().n_corr) == (4, 2, 2)
+
+
+def test_rows_from_columns_number_the_times() -> None:
+    made = Rows.from_columns(
+        np.zeros((3, 3)), [0, 0, 4], [1, 2, 1], [7.5, 2.5, 7.5], [1e9], stokes_to_corr("I")
+    )
+    assert made.time_index.tolist() == [1, 0, 1]
+    assert (made.n_antenna, made.n_time) == (5, 2)
