@@ -101,6 +101,14 @@ def device_name() -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
+def has_slow_float64() -> bool:
+    """Whether the device's float64 arithmetic is many times slower than its float32 (16 times or more)."""
+    if simulated():
+        return False
+    device = importlib.import_module("numba.cuda").get_current_device()
+    return int(device.SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO) >= 16
+
+
 def threads_per_block() -> int:
     """Threads of a block: a power of two; few in the simulator, whose threads are slow."""
     return 16 if simulated() else 128
