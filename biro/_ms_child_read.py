@@ -286,9 +286,27 @@ class Directions:
         if frame in FIXED_FRAMES | DATED_FRAMES:
             given = self.dm.direction(frame, f"{ra!r}rad", f"{dec!r}rad")
             found = self.dm.measure(given, "J2000")
+            turn = self._turn(frame, (ra, dec))
             ra, dec = found["m0"]["value"], found["m1"]["value"]
+            note = (
+                f"UVW has the axes of {frame}, whose north is turned by {np.degrees(turn):+.3f} deg from that"
+                " of ICRS at the phase centre: offsets of sources are turned alike"
+            )
         elif frame not in ("J2000", "ICRS"):
             problem = f"its phase centre is in the frame {frame}, which does not stay at one place of the sky"
         if len(terms) > 1 and np.any(terms[1:]):
-            note = "PHASE_DIR has terms in time; its constant term was taken"
+            moved = "PHASE_DIR has terms in time; its constant term was taken"
+            note = moved if note is None else f"{moved}; {note}"
         return {"direction": [ra % (2 * np.pi), dec], "frame": frame, "problem": problem, "note": note}
+
+    def _turn(self, frame: str, direction: tuple[float, float]) -> float:
+        """Position angle, north through east in ICRS, of a frame's own north at a direction, rad."""
+        ra, dec = direction
+        away = 1e-4 if dec < 0 else -1e-4  # not across the pole
+        here, there = (
+            self.dm.measure(self.dm.direction(frame, f"{ra!r}rad", f"{angle!r}rad"), "J2000")
+            for angle in (dec, dec + away)
+        )
+        east = (there["m0"]["value"] - here["m0"]["value"] + np.pi) % (2 * np.pi) - np.pi
+        north = there["m1"]["value"] - here["m1"]["value"]
+        return float(np.arctan2(np.sign(away) * east * np.cos(here["m1"]["value"]), np.sign(away) * north))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from biro._ms_wire import Head, pack, unpack
 from biro.errors import InputError, MeasurementSetError
 
+PIPE_BYTES = 1 << 20
 START_LIMIT = 120.0
 """Seconds that the child may take to start, on a machine however busy; apart from the user's limit."""
 
@@ -63,6 +65,10 @@ class MeasurementSetProcess:
         self._step = "starting"
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         self._process = self._start()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
+                with contextlib.suppress(OSError):  # a user may be at the limit of pipe memory
+                    fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         try:
             self._deadline = time.monotonic() + START_LIMIT
             self.receive()

@@ -56,6 +56,15 @@ class Selection:
     correlations: str | Iterable[str] | None = None
     autocorrelations: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse text that is not understood before any set is opened."""
+        if self.uv_range is not None:
+            UVRange.of(self.uv_range)
+        if self.time_range is not None:
+            choose_times(self.time_range, np.zeros(0), 0.0)
+        if isinstance(self.channels, str):
+            _text_to_channels(self.channels)
+
 
 def choose(wanted: Items | None, names: Sequence[str], what: str) -> NDArray[np.bool_]:
     """Mask over `names` of those wanted by name or id.

@@ -86,12 +86,18 @@ def test_real_sets(
 
 
 def test_b1950_vla_becomes_icrs(measurement_set: Unpack) -> None:
-    (part,) = read_ms(measurement_set("vla_3c273_x")).partitions
+    observation = read_ms(measurement_set("vla_3c273_x"))
+    (part,) = observation.partitions
     # 3C273 is at 12h29m06.700s +02d03m08.60s (ICRS); it is the phase centre, within the 0.1 arcsec of 1989.
     known = np.array([15 * (12 + 29 / 60 + 6.700 / 3600), 2 + 3 / 60 + 8.60 / 3600]) * DEGREE
     offset = (np.array(part.phase_centre) - known) / DEGREE * 3600
     assert np.abs(offset).max() < 0.1
     assert part.frame == "B1950_VLA"
+    # The north of B1950 there, by astropy.
+    b1950 = FK4(equinox="B1950", obstime="J1989.5")
+    here, north = (SkyCoord(186.638533, 2.328692 + d, unit="deg", frame=b1950).icrs for d in (0, 0.01))
+    turn = here.position_angle(north).wrap_at("180d").deg
+    assert any(f"turned by {turn:+.3f} deg" in note for note in observation.notes)
 
 
 def test_j2000_is_taken_as_icrs(measurement_set: Unpack) -> None:

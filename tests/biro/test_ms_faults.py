@@ -337,7 +337,7 @@ except MeasurementSetError as error:
     ],
 )
 def test_read_only_is_seen_before_any_work(ms: Path, folder_mode: int, file_mode: int, message: str) -> None:
-    """With the rights of an ordinary user, whoever runs the test; the last case shows that the others see it."""
+    """With the rights of an ordinary user, whoever runs the test; the last case may write."""
     (ms / "table.dat").chmod(file_mode)
     ms.chmod(folder_mode)
     result = subprocess.run(

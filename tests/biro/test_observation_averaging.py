@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from biro.averaging import (
 from biro.errors import InputError
 from biro.measurement_set import read_ms
 from biro.noise import measure_noise
-from biro.observation import Observation, Partition
+from biro.observation import Observation
 from biro.summary import angle_text, frequency_text, sexagesimal
 
 C = 299792458.0
@@ -89,7 +90,7 @@ def test_what_is_flagged_throughout_stays_out() -> None:
     observation = track()
     weight = np.array(observation.partitions[0].weight)
     weight[[0, 2, 4]] = 0
-    part = Partition(**{**observation.partitions[0].__dict__, "weight": weight})
+    part = replace(observation.partitions[0], weight=weight)
     averaged, _ = average_time(part, 30.0)
     assert not averaged.weight[0].any()
     assert not averaged.vis[0].any()
@@ -164,7 +165,7 @@ def test_averaging_that_cannot_be_meant(given: dict, message: str) -> None:
 
 def test_channels_apart_are_not_averaged() -> None:
     (part,) = track(n_chan=4).partitions
-    apart = Partition(**{**part.__dict__, "chan_freq": np.array([1e9, 1.1e9, 1.2e9, 1.3e9])})
+    apart = replace(part, chan_freq=np.array([1e9, 1.1e9, 1.2e9, 1.3e9]))
     with pytest.raises(InputError, match="not adjacent"):
         average_channels(apart, 2)
 
