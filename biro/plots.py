@@ -72,7 +72,7 @@ def corner(
                 _truth_lines(ax, truth.get(columns[j].name), truth.get(columns[i].name))
             _label_corner(ax, (i, j, n), columns[j], columns[i])
     figure.subplots_adjust(
-        left=0.85 / size, bottom=0.85 / size, right=0.99, top=0.985, wspace=0.06, hspace=0.06
+        left=1.0 / size, bottom=1.0 / size, right=0.99, top=1 - 0.5 / size, wspace=0.06, hspace=0.06
     )
     figure.align_labels()
     return figure
@@ -194,7 +194,8 @@ def _marginal(
     ax.set_ylim(0.0, 1.08 * density.max())
 
 
-def _edges(values: NDArray[np.float64], weight: NDArray[np.float64], n: int = 30) -> NDArray[np.float64]:
+def _edges(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    n = int(np.clip(1.5 * np.sum(weight**2) ** (-1 / 3), 12, 40))
     low, high = quantiles(values, weight, (0.001, 0.999))
     pad = 0.08 * (high - low) or 1e-12 + 1e-9 * abs(high)
     return np.linspace(low - pad, high + pad, n + 1)

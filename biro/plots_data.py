@@ -56,7 +56,8 @@ def uv(likelihood: Any, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
         upper.plot(x, bins.model, color=colour, marker="_", ms=9, mew=1.6, ls="-", lw=0.6, alpha=0.8)
         lower.errorbar(x, bins.phase, bins.phase_err, fmt="o", **style)
     upper.set_ylabel("Stokes I amplitude [Jy]")
-    upper.set_ylim(bottom=0.0)
+    if upper.get_ylim()[0] < 0.6 * upper.get_ylim()[1]:
+        upper.set_ylim(bottom=0.0)
     upper.plot([], [], color="0.3", marker="_", ms=9, mew=1.6, lw=0.6, label="model")
     upper.legend(fontsize=8, ncols=1 + len(groups) // 9)
     lower.axhline(0.0, color="0.3", lw=0.8)
@@ -69,6 +70,8 @@ def uv(likelihood: Any, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
 
 def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
     """Real and imaginary residuals in units of the fitted sigma, against the unit Gaussian.
+
+    The two end bins hold all that lies beyond them.
 
     Parameters
     ----------
@@ -99,9 +102,9 @@ def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
         label="unit Gaussian",
     )
     ax.set_yscale("log")
-    ax.set_ylim(1e-7, 1.0)
+    ax.set_ylim(1e-6, 1.5)
     ax.set_xlim(-6.0, 6.0)
-    ax.set_xlabel("(data − model) / (noise factor × sigma), real and imaginary; the end bins hold all beyond")
+    ax.set_xlabel("(data − model) / (noise factor × sigma)")
     ax.set_ylabel("probability density")
     ax.legend(fontsize=7.5, loc="lower center", ncols=1 + len(factors) // 5)
     ax.grid(alpha=0.25, lw=0.5)

@@ -1,6 +1,7 @@
 """emcee: closed-form posterior, automatic length, exact resumption, refusals."""
 
 import errno
+import itertools
 import json
 import os
 import signal
@@ -20,6 +21,9 @@ from biro.run import RunInterrupted
 from biro.samplers import chain as chain_module
 from biro.samplers import sample
 from biro.samplers.ensemble import chain_tau, looks
+
+
+QUICK = {"seed": 5, "progress": False, "n_tau": 20.0}
 
 
 def small(**about):
@@ -75,7 +79,7 @@ def test_looks_end_at_the_longest_chain_and_grow():
     found = list(looks(2000))
     assert found[:3] == [100, 200, 300]
     assert found[-1] == 2000
-    assert all(b > a for a, b in zip(found, found[1:], strict=False))
+    assert all(b > a for a, b in itertools.pairwise(found))
     assert list(looks(50)) == [50]
 
 
@@ -127,11 +131,11 @@ def test_a_parameter_that_wraps_is_sampled_across_its_ends():
 
 
 def test_interrupted_and_resumed_is_the_same_chain(tmp_path):
-    whole = sample(small(), seed=5, progress=False, run_dir=tmp_path / "whole")
+    whole = sample(small(), **QUICK, run_dir=tmp_path / "whole")
     for n_call in (800, 1500):
-        with pytest.raises(RunInterrupted, match="stopped by SIGTERM; .* steps are saved"):
-            sample(interrupting(small(), n_call), seed=5, progress=False, run_dir=tmp_path / "parts")
-    parts = sample(small(), seed=5, progress=False, run_dir=tmp_path / "parts")
+        with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM; .* steps are saved"):
+            sample(interrupting(small(), n_call), **QUICK, run_dir=tmp_path / "parts")
+    parts = sample(small(), **QUICK, run_dir=tmp_path / "parts")
     assert np.array_equal(whole.samples, parts.samples)
     assert np.array_equal(whole.log_likelihood, parts.log_likelihood)
     record = json.loads((tmp_path / "parts" / "run.json").read_text())
@@ -140,20 +144,20 @@ def test_interrupted_and_resumed_is_the_same_chain(tmp_path):
 
 
 def test_a_finished_run_is_read_not_repeated(tmp_path):
-    first = sample(small(), seed=5, progress=False, run_dir=tmp_path)
+    first = sample(small(), **QUICK, run_dir=tmp_path)
     likelihood = small()
-    again = sample(likelihood, progress=False, run_dir=tmp_path)
+    again = sample(likelihood, progress=False, n_tau=20.0, run_dir=tmp_path)
     assert likelihood.n_call == 0
     assert np.array_equal(first.samples, again.samples)
     assert again.provenance.seed == 5
 
 
 def test_a_chain_that_was_too_short_goes_on_with_more_steps(tmp_path):
-    short = sample(small(), seed=5, progress=False, run_dir=tmp_path / "a", max_steps=150)
+    short = sample(small(), **QUICK, run_dir=tmp_path / "a", max_steps=150)
     assert short.diagnostics["converged"] == 0.0
     assert "NOT CONVERGED" in str(short.summary())
-    longer = sample(small(), seed=5, progress=False, run_dir=tmp_path / "a", max_steps=20_000)
-    at_once = sample(small(), seed=5, progress=False, run_dir=tmp_path / "b", max_steps=20_000)
+    longer = sample(small(), **QUICK, run_dir=tmp_path / "a", max_steps=20_000)
+    at_once = sample(small(), **QUICK, run_dir=tmp_path / "b", max_steps=20_000)
     assert np.array_equal(longer.samples, at_once.samples)
 
 
@@ -167,10 +171,10 @@ def test_a_chain_that_was_too_short_goes_on_with_more_steps(tmp_path):
     ],
 )
 def test_what_changed_is_named_and_refused(tmp_path, change, words):
-    sample(small(), seed=5, progress=False, run_dir=tmp_path, max_steps=200)
+    sample(small(), **QUICK, run_dir=tmp_path, max_steps=200)
 
     def run(likelihood, **options):
-        sample(likelihood, progress=False, run_dir=tmp_path, **({"seed": 5, "max_steps": 200} | options))
+        sample(likelihood, run_dir=tmp_path, **(QUICK | {"max_steps": 200} | options))
 
     with pytest.raises(RunError, match=words):
         change(run)
@@ -187,7 +191,7 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
 
     monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.1)
     monkeypatch.setattr(chain_module.ChainFile, "_write", full)
-    posterior = sample(small(), seed=5, progress=False, run_dir=tmp_path)
+    posterior = sample(small(), **QUICK, run_dir=tmp_path)
     messages = [r.getMessage() for r in caplog.records if r.name == "biro.samplers.chain"]
     assert len(messages) == 2
     assert "No space left" in messages[0]
@@ -200,21 +204,21 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
 def test_a_broken_chain_falls_back_on_its_copy_or_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.1)
     monkeypatch.setattr(chain_module, "BACKUP_EVERY", 0.0)
-    whole = sample(small(), seed=5, progress=False, run_dir=tmp_path / "whole")
+    whole = sample(small(), **QUICK, run_dir=tmp_path / "whole")
     run_dir = tmp_path / "run"
     with pytest.raises(RunInterrupted):
-        sample(interrupting(small(), 1000), seed=5, progress=False, run_dir=run_dir)
+        sample(interrupting(small(), 1000), **QUICK, run_dir=run_dir)
     data = (run_dir / "chain.h5").read_bytes()
     (run_dir / "chain.h5").write_bytes(data[: len(data) // 3])
-    again = sample(small(), seed=5, progress=False, run_dir=run_dir)
+    again = sample(small(), **QUICK, run_dir=run_dir)
     assert np.array_equal(whole.samples, again.samples)
 
     with pytest.raises(RunInterrupted):
-        sample(interrupting(small(), 1000), seed=5, progress=False, run_dir=tmp_path / "second")
+        sample(interrupting(small(), 1000), **QUICK, run_dir=tmp_path / "second")
     for path in (tmp_path / "second").glob("chain*"):
         path.write_bytes(b"not HDF5")
     with pytest.raises(RunError, match="the chain cannot be read"):
-        sample(small(), seed=5, progress=False, run_dir=tmp_path / "second")
+        sample(small(), **QUICK, run_dir=tmp_path / "second")
 
 
 CHILD = """
@@ -255,8 +259,8 @@ def kill_in_mid_run(run_dir, sampler, file_name, **options):
 
 def test_kill_9_then_resume_is_the_same_chain(tmp_path):
     run_dir = tmp_path / "killed"
-    kill_in_mid_run(run_dir, "emcee", "chain.h5")
-    resumed = sample(small(), "emcee", seed=5, progress=False, run_dir=run_dir)
-    whole = sample(small(), "emcee", seed=5, progress=False)
+    kill_in_mid_run(run_dir, "emcee", "chain.h5", n_tau=20.0)
+    resumed = sample(small(), "emcee", **QUICK, run_dir=run_dir)
+    whole = sample(small(), "emcee", **QUICK)
     assert np.array_equal(whole.samples, resumed.samples)
     assert np.array_equal(Posterior.load(run_dir / "posterior.nc").samples, whole.samples)

@@ -90,5 +90,5 @@ def test_walkers_keep_to_constraints_and_wrap():
 def test_a_prior_without_any_finite_likelihood_is_refused():
     likelihood = five_parameters()
     likelihood.log_likelihood = lambda theta: np.full(len(theta), -math.inf)
-    with pytest.raises(LikelihoodError, match="none of .* draws"):
+    with pytest.raises(LikelihoodError, match=r"none of .* draws"):
         find_mode(Target(likelihood), 1)

@@ -1,0 +1,180 @@
+"""Posterior: tables, circular statistics, files that ArviZ opens, comparison."""
+
+import json
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+
+from biro.comparison import compare
+from biro.errors import InputError
+from biro.posterior import Column, Posterior, Provenance
+from biro.posterior_table import digits_after_point, quantiles, r_hat
+
+
+def posterior(seed=1, n=4000, *, weighted=False, **about):
+    """Normal samples: a = 3 +- 0.5, pa = 179 +- 3 deg around the circle of 180 deg."""
+    rng = np.random.default_rng(seed)
+    samples = np.stack([rng.normal(3, 0.5, n), np.mod(rng.normal(179, 3, n), 180)], axis=1)
+    log_weight = np.where(np.arange(n) % 2 == 0, np.log(2.0), np.log(1.0)) if weighted else None
+    columns = (Column("a/flux", "Jy", "", "uniform"), Column("pa", "deg", "", "uniform", 180.0))
+    values = {
+        "columns": columns,
+        "samples": samples,
+        "log_likelihood": -0.5 * ((samples[:, 0] - 3) / 0.5) ** 2,
+        "log_prior": np.zeros(n),
+        "log_weight": log_weight,
+        "effective": np.full(2, float(n)),
+        "provenance": Provenance(
+            "emcee", seed, {"n_walker": 8}, "d" * 64, "m" * 64, "# toml", {"emcee": "3"}
+        ),
+    }
+    return Posterior(**(values | about))
+
+
+def test_intervals_of_a_normal_and_of_one_around_the_circle():
+    table = posterior(n=40_000).summary()
+    row, angle = table["a/flux"], table["pa"]
+    # Quantile errors are sigma sqrt(p (1 - p)) / (density sqrt(n)): below 0.014 sigma at 2.5 %; four of them.
+    assert [row.low_95, row.low_68, row.median, row.high_68, row.high_95] == pytest.approx(
+        [3 - 0.98, 2.5, 3, 3.5, 3 + 0.98], abs=0.03
+    )
+    assert [angle.low_68, angle.median, angle.high_68] == pytest.approx([176, 179, 182], abs=0.17)
+    assert angle.high_95 > 180
+    json.dumps(table.to_dict())
+    assert "a/flux" in str(table)
+
+
+def test_weighted_quantiles_are_those_of_repeated_samples():
+    rng = np.random.default_rng(0)
+    values, count = rng.normal(size=2000), rng.integers(1, 5, 2000)
+    levels = (0.1, 0.5, 0.9)
+    found = quantiles(values, count / count.sum(), levels)
+    # Two definitions of a quantile of 5000 numbers differ by one spacing, about 1e-3.
+    assert found == pytest.approx(np.quantile(np.repeat(values, count), levels), abs=5e-3)
+
+
+@pytest.mark.parametrize(("spread", "digits"), [(0.0123, 3), (1.2, 1), (12.0, 0), (0.00091, 5), (0.0, 6)])
+def test_digits_show_two_figures_of_the_uncertainty(spread, digits):
+    assert digits_after_point(spread) == digits
+
+
+def test_equal_weight_has_the_right_mean_and_repeats():
+    weighted = posterior(weighted=True)
+    equal = weighted.equal_weight(9000)
+    again = weighted.equal_weight(9000)
+    assert np.array_equal(equal.samples, again.samples)
+    assert equal.log_weight is None
+    # Systematic resampling: the mean is that of the weights to about one sample in n.
+    assert equal["a/flux"].mean() == pytest.approx(weighted.weight @ weighted["a/flux"], abs=1e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_saved_and_loaded_is_equal(tmp_path, weighted):
+    first = posterior(
+        weighted=weighted, n_walker=8, tau=np.array([4.0, 5.0]), log_evidence=-3.5, log_evidence_err=0.1
+    )
+    first.save(tmp_path / "p.nc")
+    second = Posterior.load(tmp_path / "p.nc")
+    for name in ("samples", "log_likelihood", "log_prior", "effective", "tau"):
+        assert np.array_equal(getattr(first, name), getattr(second, name))
+    assert np.array_equal(first.weight, second.weight)
+    assert (second.columns, second.provenance, second.n_walker) == (first.columns, first.provenance, 8)
+    assert second.log_evidence == -3.5
+    assert str(first.summary()) == str(second.summary())
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_arviz_and_xarray_open_it(tmp_path, engine, weighted):
+    pytest.importorskip("h5netcdf" if engine == "h5netcdf" else "netCDF4")
+    arviz = pytest.importorskip("arviz")
+    one = posterior(weighted=weighted, n_walker=1 if weighted else 8)
+    one.save(tmp_path / "p.nc")
+    data = arviz.from_netcdf(str(tmp_path / "p.nc"), engine=engine)
+    values = np.asarray(data["posterior"]["a|flux"])
+    assert values.shape[0] == (1 if weighted else 8)
+    assert data["posterior"]["a|flux"].attrs["units"] == "Jy"
+    equal = one.equal_weight()
+    assert np.array_equal(values.T.ravel(), equal["a/flux"])
+    assert {"lp", "log_likelihood_total"} <= set(data["sample_stats"].data_vars)
+
+
+def test_what_is_no_posterior_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        Posterior.load(tmp_path / "none.nc")
+    (tmp_path / "text.nc").write_text("hello")
+    with pytest.raises(InputError, match="not a posterior"):
+        Posterior.load(tmp_path / "text.nc")
+    with h5py.File(tmp_path / "other.nc", "w") as file:
+        file["x"] = 1
+    with pytest.raises(InputError, match="no posterior of format"):
+        Posterior.load(tmp_path / "other.nc")
+    posterior().save(tmp_path / "cut.nc")
+    with h5py.File(tmp_path / "cut.nc", "a") as file:
+        del file["biro/log_prior"]
+        file["biro/log_prior"] = np.zeros(3)
+    with pytest.raises(InputError, match="log_prior must have shape"):
+        Posterior.load(tmp_path / "cut.nc")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    posterior(seed=1).save(tmp_path / "p.nc")
+    monkeypatch.setattr("biro.posterior_file._write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        posterior(seed=2).save(tmp_path / "p.nc")
+    assert Posterior.load(tmp_path / "p.nc").provenance.seed == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["p.nc"]
+
+
+def test_shapes_that_do_not_belong_together_are_refused():
+    with pytest.raises(InputError, match="steps of 7 walkers"):
+        posterior(n_walker=7)
+    with pytest.raises(InputError, match="names must differ"):
+        posterior(columns=(Column("a"), Column("a")))
+    with pytest.raises(InputError, match="no parameter 'b'"):
+        posterior()["b"]
+
+
+def test_r_hat_of_runs_that_agree_and_of_runs_that_do_not():
+    same = r_hat([posterior(seed=s) for s in (1, 2, 3)])
+    # For independent samples R - 1 is about 1 / n.
+    assert same["a/flux"] == pytest.approx(1.0, abs=3e-3)
+    assert same["pa"] == pytest.approx(1.0, abs=3e-3)
+    moved = posterior(seed=4)
+    moved = replace(moved, samples=moved.samples + np.array([1.0, 0.0]))
+    # Means 1 apart, variance 1/4: B/n = 1/2, so R = sqrt(1 + 2).
+    assert r_hat([posterior(seed=1), moved])["a/flux"] == pytest.approx(np.sqrt(3.0), rel=0.05)
+    with pytest.raises(InputError, match="same seed"):
+        r_hat([posterior(seed=1), posterior(seed=1)])
+    with pytest.raises(InputError, match="at least 2"):
+        r_hat([posterior()])
+
+
+def test_comparison_orders_and_propagates_errors():
+    models = {
+        "point": posterior(log_evidence=-120.0, log_evidence_err=0.3),
+        "gaussian": posterior(log_evidence=-100.0, log_evidence_err=0.4),
+        "two": posterior(log_evidence=-102.0, log_evidence_err=0.3),
+    }
+    table = compare(models)
+    assert [s.name for s in table.standings] == ["gaussian", "two", "point"]
+    assert table["two"].log_bayes_factor == -2.0
+    assert table["two"].log_bayes_factor_err == pytest.approx(0.5)
+    assert table["two"].verdict == "positive"
+    assert table["point"].verdict == "very strong"
+    assert json.loads(json.dumps(table.to_dict()))["best"] == "gaussian"
+    assert "gaussian" in str(table)
+    assert compare(list(models.values())).best == "2"
+
+
+def test_comparison_refuses_what_cannot_be_compared():
+    good = posterior(log_evidence=-1.0, log_evidence_err=0.1)
+    other = replace(good, provenance=replace(good.provenance, data_digest="e" * 64))
+    with pytest.raises(InputError, match="other data"):
+        compare({"a": good, "b": other})
+    with pytest.raises(InputError, match="no evidence"):
+        compare({"a": good, "b": posterior()})
+    with pytest.raises(InputError, match="at least 2"):
+        compare({"a": good})

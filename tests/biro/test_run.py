@@ -1,0 +1,100 @@
+"""The run directory: one run at a time, only its own, its record whole."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from biro.errors import RunError
+from biro.run import RunDirectory, RunInterrupted, read_record, stop_on_signal, write_atomic
+
+SETTINGS = {"sampler": "emcee", "seed": 1, "options": {"n_walker": 32, "max_steps": 10}, "data": "a" * 64}
+
+
+def test_what_is_recorded(tmp_path):
+    with RunDirectory(tmp_path / "run", SETTINGS, facts={"backend": "cpu"}, model_toml="# model\n") as run:
+        assert not run.finished
+        run.posterior_path.write_bytes(b"x")
+        run.finish()
+        assert run.finished
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["settings"] == SETTINGS
+    assert record["facts"] == {"backend": "cpu"}
+    assert {"numpy", "emcee", "dynesty", "python", "biro-rime"} <= record["versions"].keys()
+    assert (tmp_path / "run" / "model.toml").read_text() == "# model\n"
+    assert str(tmp_path) not in json.dumps(record)
+
+
+def test_changes_are_named_all_at_once_and_some_are_allowed(tmp_path):
+    with RunDirectory(tmp_path, SETTINGS):
+        pass
+    changed = SETTINGS | {"data": "b" * 64, "options": {"n_walker": 40, "max_steps": 99}}
+    with pytest.raises(RunError, match=r"data was a{12}\.\.\., is b{12}\.\.\.; n_walker was 32, is 40\."):
+        RunDirectory(tmp_path, changed, may_change=("max_steps",))
+    with RunDirectory(
+        tmp_path, SETTINGS | {"options": {"n_walker": 32, "max_steps": 99}}, may_change=("max_steps",)
+    ):
+        pass
+
+
+def test_two_runs_in_one_directory_are_refused_also_across_processes(tmp_path):
+    with RunDirectory(tmp_path, SETTINGS):
+        with pytest.raises(RunError, match=f"in use by process {os.getpid()}"):
+            RunDirectory(tmp_path, SETTINGS)
+        code = f"from biro.run import RunDirectory\nRunDirectory({str(tmp_path)!r}, {SETTINGS!r})"
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert f"in use by process {os.getpid()}" in other.stderr
+    with RunDirectory(tmp_path, SETTINGS):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_no_hindrance(tmp_path):
+    code = (
+        "import os, signal\nfrom biro.run import RunDirectory\n"
+        f"run = RunDirectory({str(tmp_path)!r}, {SETTINGS!r})\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / "lock").read_text()
+    with RunDirectory(tmp_path, SETTINGS) as run:
+        assert len(run.record["resumed"]) == 1
+
+
+def test_directories_of_others_and_broken_records_are_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(RunError, match="holds 'thesis.tex' but no run.json"):
+        RunDirectory(tmp_path, SETTINGS)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(RunError, match="cannot be read"):
+        read_record(tmp_path)
+    (tmp_path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(RunError, match="not of format"):
+        read_record(tmp_path)
+    with pytest.raises(RunError, match="cannot be made"):
+        RunDirectory(tmp_path / "thesis.tex" / "run", SETTINGS)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_a_flag_the_second_an_interrupt(number):
+    before = signal.getsignal(number)
+    with stop_on_signal() as stop:
+        assert not stop
+        signal.raise_signal(number)
+        assert stop
+        with pytest.raises(RunInterrupted, match=f"stopped by {number.name}; all is saved"):
+            stop.raise_interrupted("all is saved")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
