@@ -56,7 +56,7 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     try:
         with h5py.File(source, "r") as file:
             if file.attrs.get("format") != FORMAT:
-                raise InputError(f"{source} is HDF5 but no posterior of format {FORMAT}")
+                raise InputError(f"HDF5, but no posterior of format {FORMAT}")
             group = file["biro"]
             record = json.loads(group["record"][()].tobytes())
             arrays = {name: group[name][()].astype(np.float64) for name in _ARRAYS if name in group}

@@ -64,7 +64,7 @@ def test_the_lock_of_a_killed_process_is_no_hindrance(tmp_path):
 
 def test_directories_of_others_and_broken_records_are_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(RunError, match="holds 'thesis.tex' but no run.json"):
+    with pytest.raises(RunError, match=r"holds 'thesis\.tex' but no run.json"):
         RunDirectory(tmp_path, SETTINGS)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(RunError, match="cannot be read"):

@@ -22,7 +22,6 @@ from biro.samplers import chain as chain_module
 from biro.samplers import sample
 from biro.samplers.ensemble import chain_tau, looks
 
-
 QUICK = {"seed": 5, "progress": False, "n_tau": 20.0}
 
 

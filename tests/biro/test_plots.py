@@ -1,0 +1,115 @@
+"""Pictures show what they say: known positions, angles, amplitudes and residuals."""
+
+import html
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gaussian_likelihood import Flat, GaussianLikelihood
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
+from scipy.constants import c
+
+from biro import plots
+from biro.errors import InputError
+from biro.posterior import Column, Posterior, Provenance
+from biro.report import write_report
+
+ARCSEC = np.pi / 180 / 3600
+FREQ = 1e9
+
+
+class Sky(GaussianLikelihood):
+    """A source of 4 Jy at the phase centre with noise of 0.5 sigma, and a Gaussian with PA 30 deg."""
+
+    def __init__(self):
+        super().__init__([Flat(-1, 1, "x", "arcsec"), Flat(-1, 1, "y", "arcsec")], [0, 0], np.eye(2))
+        rng = np.random.default_rng(1)
+        shape = (3000, 1, 2)
+        noise = 0.1 * (rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
+        part = SimpleNamespace(
+            uvw=np.stack([rng.uniform(0, 1000, 3000) * c / FREQ, np.zeros(3000), np.zeros(3000)], axis=1),
+            chan_freq=np.array([FREQ]),
+            corr_type=("XX", "YY"),
+            vis=4.0 + noise,
+            weight=np.full(shape, 25.0),
+        )
+        text = "<summary> & more"
+        self.observation = SimpleNamespace(partitions=(part,), labels=("field/0",), summary=lambda: text)
+        self.model = SimpleNamespace(sources=self._sources, source_names=("point", "blob"))
+
+    def predict(self, theta):
+        return [np.full((3000, 1, 2), 4.0 + 0j)]
+
+    def noise_factor(self, theta):
+        return np.array([0.5])
+
+    def _sources(self, theta, i_frame):
+        n = len(theta)
+        lm = np.stack([theta, np.tile([20.0, 10.0], (n, 1))], axis=1) * ARCSEC
+        shape = np.tile([6 * ARCSEC, 2 * ARCSEC, np.radians(30.0)], (n, 1, 1))
+        return SimpleNamespace(lm=lm, shape=shape, stokes=np.full((n, 1, 2, 4), 4.0), n_point=1)
+
+
+def posterior(n_walker=1):
+    rng = np.random.default_rng(2)
+    samples = rng.normal([0.0, 0.0], [0.2, 0.1], (640, 2))
+    columns = (Column("x", "arcsec", "", "p"), Column("y", "arcsec", "", "p"))
+    logs = -0.5 * np.sum(samples**2, axis=1)
+    origin = Provenance("emcee", 1, model_toml="# <model>")
+    return Posterior(columns, samples, logs, logs, origin, np.full(2, 640.0), n_walker=n_walker)
+
+
+def test_amplitude_without_noise_bias_and_phase_of_data_against_model():
+    figure = plots.uv(Sky(), np.zeros(2), n_bin=5)
+    upper, lower = figure.axes
+    amplitude = upper.containers[0].lines[0].get_ydata()
+    # 600 samples of sigma 0.07 in a bin of 4 Jy: the mean amplitude is known to 0.003; four of them.
+    assert amplitude == pytest.approx(np.full(5, 4.0), abs=0.012)
+    assert np.abs(lower.containers[0].lines[0].get_ydata()).max() < 0.2
+    assert "kλ" in lower.get_xlabel() or "λ" in lower.get_xlabel()
+    assert "Jy" in upper.get_ylabel()
+
+
+def test_residuals_in_units_of_the_fitted_noise():
+    ax = plots.residuals(Sky(), np.zeros(2)).axes[0]
+    label = ax.get_legend().get_texts()[0].get_text()
+    # sigma 0.2 by the weights, 0.1 true, factor 0.5: rms 1 to 1 / sqrt(2 x 12000) = 0.6 %.
+    rms = float(label.split("rms ")[1].split(",")[0])
+    assert rms == pytest.approx(1.0, abs=0.03)
+
+
+def test_sky_has_east_to_the_left_and_pa_from_north_through_east():
+    ax = plots.sky(Sky(), posterior()).axes[0]
+    assert ax.get_xlim()[0] > ax.get_xlim()[1]
+    assert ax.get_ylim()[0] < ax.get_ylim()[1]
+    outline = next(p for p in ax.patches if isinstance(p, Ellipse) and not p.get_fill())
+    assert (outline.width, outline.height) == pytest.approx((6.0, 2.0))
+    # The major axis points to (sin 30, cos 30) in (east, north): 60 deg from the east axis.
+    assert outline.angle == pytest.approx(60.0)
+    filled = [p for p in ax.patches if p.get_fill()][1]
+    # One sigma of the position: 0.2 east, 0.1 north, as full widths, from 200 draws (5 %); four of those.
+    assert sorted((filled.width, filled.height)) == pytest.approx([0.2, 0.4], rel=0.2)
+    assert "arcsec" in ax.get_xlabel()
+
+
+@pytest.mark.parametrize("n_walker", [1, 32])
+def test_corner_and_traces_have_names_and_units(n_walker):
+    figure = plots.corner(posterior(n_walker), truth={"x": 0.0})
+    assert "x\n[arcsec]" in {ax.get_xlabel() for ax in figure.axes}
+    traces = plots.traces(posterior(n_walker))
+    assert len(traces.axes) == 2
+    assert isinstance(traces, Figure)
+    with pytest.raises(InputError, match="no parameter 'z'"):
+        plots.corner(posterior(), ["z"])
+
+
+def test_the_report_is_one_page_with_everything_escaped(tmp_path):
+    path = write_report(tmp_path, posterior(32), Sky(), title="A <title>")
+    text = path.read_text()
+    assert path.name == "report.html"
+    assert text.count("data:image/png;base64,") == 5
+    assert html.escape("<summary> & more") in text
+    assert "# &lt;model&gt;" in text
+    assert "A &lt;title&gt;" in text
+    assert "http" not in text.replace("data:image", "")
