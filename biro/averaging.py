@@ -218,8 +218,8 @@ def smearing_loss(part: Partition, bandwidth: NDArray[np.float64], duration: flo
 
     of its amplitude, with b = hypot(u, v) and b' = hypot(du/dt, dv/dt) of the rotating Earth,
     du/dt = Omega (w cos dec - v sin dec), dv/dt = Omega u sin dec (Thompson, Moran and Swenson,
-    "Interferometry and Synthesis in Radio Astronomy", sections 6.3 and 6.4). The two worst directions are
-    taken together, so this is an upper bound when both are averaged.
+    "Interferometry and Synthesis in Radio Astronomy", sections 6.3 and 6.4). The two worst directions,
+    and the widest and the highest channel, are taken together: an upper bound when both are averaged.
 
     Parameters
     ----------
@@ -233,8 +233,8 @@ def smearing_loss(part: Partition, bandwidth: NDArray[np.float64], duration: flo
         return 0.0
     dec = part.phase_centre[1]
     speed = EARTH_RATE * np.hypot(w * np.cos(dec) - v * np.sin(dec), u * np.sin(dec))
-    band = np.outer(np.hypot(u, v) * radius / C, bandwidth)
-    turn = np.outer(speed * radius * duration / C, part.chan_freq)
+    band = np.hypot(u, v) * radius / C * bandwidth.max()
+    turn = speed * radius * duration / C * part.chan_freq.max()
     # Beyond the first zero of the sinc nothing is kept for certain.
     kept = np.sinc(np.minimum(band, 1.0)) * np.sinc(np.minimum(turn, 1.0))
     return float(1 - kept.min())

@@ -51,12 +51,11 @@ def settle(
         given["zero weight"] = weight == 0
     usable = np.ones(vis.shape, bool)
     left = vis.size
-    for cause in CAUSES:
-        if cause in given:
-            usable &= ~given[cause]
-            now = int(np.count_nonzero(usable))
-            counts[cause] += left - now
-            left = now
+    for cause in sorted(given, key=CAUSES.index):
+        usable &= ~given[cause]
+        now = int(np.count_nonzero(usable))
+        counts[cause] += left - now
+        left = now
     counts["usable"] += left
     counts["total"] += vis.size
     vis[~usable] = 0

@@ -260,7 +260,7 @@ class _Reader:
                 f"{self.layout.source}: no weight column {wanted}; there are {', '.join(there)}"
             )
         real = np.float32 if dtype == np.complex64 else np.float64
-        n_row, n_chan, n_corr = len(part.rows), len(part.chan), len(part.corr)
+        n_row, n_chan = len(part.rows), len(part.chan)
         for name in names:
             if name not in self.columns:
                 continue
@@ -273,7 +273,9 @@ class _Reader:
                 # A negative sigma is kept as a negative weight, so that it is counted as one.
                 with np.errstate(divide="ignore", over="ignore"):
                     given = (1.0 / (np.abs(given.astype(np.float64)) * given)).astype(real)
-            return np.broadcast_to(given, (n_row, n_chan, n_corr)).astype(real), undefined, name
+            if given.shape[1] != n_chan:
+                given = np.repeat(given, n_chan, axis=1)
+            return given.astype(real, copy=False), undefined, name
         raise MeasurementSetError(
             f"{self.layout.source}: no weights: none of {', '.join(names)} has a value in the rows selected"
         )
