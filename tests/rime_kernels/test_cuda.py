@@ -182,7 +182,6 @@ def test_numpy_too_new_for_numba_cuda_is_said(monkeypatch) -> None:
         device.resolve("cuda")
 
 
-@pytest.mark.skipif(not SIMULATED, reason="needs the simulator")
-@pytest.mark.cuda
-def test_the_simulator_is_not_taken_by_itself() -> None:
+def test_the_simulator_is_not_taken_by_itself(monkeypatch) -> None:
+    monkeypatch.setattr(device, "simulated", lambda: True)
     assert device.resolve("auto") == ("cpu", "cpu: CUDA is simulated here")
