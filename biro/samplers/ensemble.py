@@ -27,9 +27,10 @@ WINDOW = 5.0
 class EnsembleRun:
     """One run of emcee on a target.
 
-    Moves are differential evolution (ter Braak 2006) and, one in five, its snooker variant (ter Braak &
-    Vrugt 2008): on Gaussians of 3 to 20 parameters their autocorrelation time is a quarter of that of
-    emcee's stretch move.
+    Moves are differential evolution (ter Braak 2006) and, one in five, emcee's stretch move; both leave
+    the posterior as it is under any linear change of parameters. emcee's snooker move is not used: its
+    jumps scale with the distance, its acceptance does not, and -2 ln L of a Gaussian in 5 dimensions
+    came out at 4.5 instead of 5.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ class EnsembleRun:
             self._log_posterior,
             backend=backend,
             vectorize=True,
-            moves=[(emcee.moves.DEMove(), 0.8), (emcee.moves.DESnookerMove(), 0.2)],
+            moves=[(emcee.moves.DEMove(), 0.8), (emcee.moves.StretchMove(), 0.2)],
         )
         old_tau = np.full(self._target.n_param, np.inf)
         with tqdm(

@@ -131,7 +131,7 @@ def test_a_parameter_that_wraps_is_sampled_across_its_ends():
 
 def test_interrupted_and_resumed_is_the_same_chain(tmp_path):
     whole = sample(small(), **QUICK, run_dir=tmp_path / "whole")
-    for n_call in (800, 1500):
+    for n_call in (400, 100):
         with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM; .* steps are saved"):
             sample(interrupting(small(), n_call), **QUICK, run_dir=tmp_path / "parts")
     parts = sample(small(), **QUICK, run_dir=tmp_path / "parts")
@@ -206,14 +206,14 @@ def test_a_broken_chain_falls_back_on_its_copy_or_is_refused(tmp_path, monkeypat
     whole = sample(small(), **QUICK, run_dir=tmp_path / "whole")
     run_dir = tmp_path / "run"
     with pytest.raises(RunInterrupted):
-        sample(interrupting(small(), 1000), **QUICK, run_dir=run_dir)
+        sample(interrupting(small(), 400), **QUICK, run_dir=run_dir)
     data = (run_dir / "chain.h5").read_bytes()
     (run_dir / "chain.h5").write_bytes(data[: len(data) // 3])
     again = sample(small(), **QUICK, run_dir=run_dir)
     assert np.array_equal(whole.samples, again.samples)
 
     with pytest.raises(RunInterrupted):
-        sample(interrupting(small(), 1000), **QUICK, run_dir=tmp_path / "second")
+        sample(interrupting(small(), 400), **QUICK, run_dir=tmp_path / "second")
     for path in (tmp_path / "second").glob("chain*"):
         path.write_bytes(b"not HDF5")
     with pytest.raises(RunError, match="the chain cannot be read"):
