@@ -152,11 +152,12 @@ def test_a_finished_run_is_read_not_repeated(tmp_path):
 
 
 def test_a_chain_that_was_too_short_goes_on_with_more_steps(tmp_path):
-    short = sample(small(), **QUICK, run_dir=tmp_path / "a", max_steps=150)
+    strict = QUICK | {"n_tau": 50.0}
+    short = sample(small(), **strict, run_dir=tmp_path / "a", max_steps=150)
     assert short.diagnostics["converged"] == 0.0
     assert "NOT CONVERGED" in str(short.summary())
-    longer = sample(small(), **QUICK, run_dir=tmp_path / "a", max_steps=20_000)
-    at_once = sample(small(), **QUICK, run_dir=tmp_path / "b", max_steps=20_000)
+    longer = sample(small(), **strict, run_dir=tmp_path / "a", max_steps=20_000)
+    at_once = sample(small(), **strict, run_dir=tmp_path / "b", max_steps=20_000)
     assert np.array_equal(longer.samples, at_once.samples)
 
 
