@@ -127,7 +127,7 @@ def fit(
     observation = read_ms(obs, **reading)
     likelihood = Likelihood(observation, sky, backend=backend.value, precision=precision.value)
     choice = likelihood.description()["reason"][0]
-    say(f"{len(observation.partitions)} partitions, {int(likelihood.n_vis.sum())} visibilities; {choice}")
+    say(f"{len(observation.partitions)} partition(s), {int(likelihood.n_vis.sum())} visibilities; {choice}")
     posterior = sample(
         likelihood,
         sampler.value,
@@ -189,7 +189,10 @@ def predict(
     chosen = choose_precision(precision.value, backend.value)
     models = predict_each(observation, model, values=values, backend=backend.value, precision=chosen)
     mode: Literal["add", "subtract", "replace"] = "add" if add else "subtract" if subtract else "replace"
-    report = write_column(obs, column, observation, models, mode=mode, source_column=source_column)
+    limit = reading.get("time_limit", 30.0)
+    report = write_column(
+        obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
+    )
     made = "made" if report.created else "was there"
     rows = f"{report.rows_written} rows written, {report.rows_kept} as before"
     say(f"{column} ({made}), {chosen} precision: {rows}")
@@ -224,11 +227,14 @@ def simulate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
     """Make a new Measurement Set of a sky, with noise."""
+    from biro.errors import InputError
     from biro.measurement_set import create_ms
     from biro.prediction import read_any_sky
     from biro.simulation import Channels, Track, radiometer_noise
     from biro.simulation import simulate as simulate_sky
 
+    if out.exists() and not overwrite:
+        raise InputError(f"{out}: exists already; choose another name or give --overwrite")
     seconds, width = quantity(integration, "s", "--integration"), quantity(chan_width, "Hz", "--chan-width")
     sigma = quantity(noise, "Jy", "--noise")
     if sefd is not None:

@@ -171,7 +171,7 @@ def test_simulate_does_not_overwrite_unasked(folder):
     words = ("simulate", folder / "obs.ms", folder / "sky.toml", *SIMULATE, "--duration", "10min")
     code, _, said = biro(*words)
     assert code == 2
-    assert "obs.ms" in said
+    assert "obs.ms: exists already; choose another name or give --overwrite" in said
 
 
 def test_fit_leaves_pictures_and_a_report(run):
