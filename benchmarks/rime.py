@@ -15,13 +15,13 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
+import biro
 from rime_kernels import Rime, Rows, Sources, device, stokes_to_corr
 
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -154,7 +154,7 @@ def machine(backend: str) -> dict[str, Any]:
     return {
         "device": device.device_name() if backend == "cuda" else model,
         "threads": numba.get_num_threads(),
-        "versions": {name: version(name) for name in ("biro-rime", "numba", "numpy")},
+        "versions": {"biro": biro.__version__, "numba": numba.__version__, "numpy": np.__version__},
         "python": platform.python_version(),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,9 @@ from biro.errors import InputError, LikelihoodError
 from biro.models import BoundModel, Parameter, SkyModel
 from biro.observation import Observation, Partition
 from rime_kernels import Rime
-from rime_kernels.rime import Backend, Form, GaussianFrame, Precision
+from rime_kernels.device import Backend
+from rime_kernels.envelope import GaussianFrame
+from rime_kernels.geometry import Form, Precision
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class Likelihood:
         *,
         backend: Backend = "auto",
         precision: Precision = "double",
-        form: Form = "auto",
+        form: Form | Literal["auto"] = "auto",
         gaussian_frame: GaussianFrame = "tangent",
     ) -> None:
         self.observation = observation

@@ -42,7 +42,7 @@ def run_beside_foreign_models(folder: Path, where: str, path_setup: str, home: P
     site_packages = sysconfig.get_path("purelib")
     script.write_text(CHECK.format(site_packages=site_packages, path_setup=path_setup, home=str(home)))
     if where == "beside the script":
-        (folder / "models.py").write_text("WHOSE = \"somebody else's\"\n")
+        (folder / "models.py").write_text('WHOSE = "somebody else\'s"\n')
     # -S: no site-packages hooks, so that no biro installed for the tests is found instead.
     done = subprocess.run([sys.executable, "-S", str(script)], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_models_of_others_are_left_alone(kind: str, where: str, source: Path, tm
         home, path_setup = source, f"site.addsitedir({str(target)!r})"
     if where == "installed":
         (target / "models").mkdir()
-        (target / "models" / "__init__.py").write_text("WHOSE = \"somebody else's\"\n")
+        (target / "models" / "__init__.py").write_text('WHOSE = "somebody else\'s"\n')
     run_beside_foreign_models(tmp_path / "user", where, path_setup, home)
 
 

@@ -73,7 +73,18 @@ def test_casacore_is_imported_only_where_a_child_process_runs() -> None:
 
 
 def test_importing_biro_loads_nothing_heavy() -> None:
-    heavy = {"numba", "scipy", "astropy", "matplotlib", "casacore", "emcee", "dynesty", "pydantic", "h5py", "cupy"}
+    heavy = {
+        "numba",
+        "scipy",
+        "astropy",
+        "matplotlib",
+        "casacore",
+        "emcee",
+        "dynesty",
+        "pydantic",
+        "h5py",
+        "cupy",
+    }
     code = f"import sys, biro; print(*sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

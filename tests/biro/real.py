@@ -83,7 +83,7 @@ fwhm = {{ prior = "uniform", low = 0, high = 3, unit = "mas" }}
 
 WSRT_3C343 = """
 [[source]]
-name = "3C343.1"
+name = "3C343_1"
 type = "point"
 east = "0 arcsec"
 north = "0 arcsec"

@@ -197,7 +197,9 @@ def test_the_model_is_what_was_simulated(tmp_path) -> None:
     l, m = 40 * arcsec, 20 * arcsec
     n = np.sqrt(1 - l**2 - m**2)
     part = obs.partitions[0]
-    turns: NDArray[np.float64] = (part.uvw @ [l, m, -(l**2 + m**2) / (1 + n)])[:, None] * part.chan_freq / 299792458.0
+    turns: NDArray[np.float64] = (
+        (part.uvw @ [l, m, -(l**2 + m**2) / (1 + n)])[:, None] * part.chan_freq / 299792458.0
+    )
     expected = np.exp(2j * np.pi * turns)[..., None] * np.array([2.5, 1.5])
     # Phases of some 0.2 turns: nothing but rounding.
     np.testing.assert_allclose(vis, expected, rtol=0, atol=1e-13)
