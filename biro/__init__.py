@@ -18,6 +18,7 @@ _HOME = {
     "Likelihood": "biro.likelihood",
     "Observation": "biro.observation",
     "Posterior": "biro.posterior",
+    "Selection": "biro.selection",
     "SkyModel": "biro.models",
     "compare": "biro.comparison",
     "read_model": "biro.models",
@@ -27,7 +28,21 @@ _HOME = {
     "simulate": "biro.simulation",
 }
 
-__all__ = sorted([*_HOME, "__version__"])
+__all__ = [
+    "BiroError",
+    "Likelihood",
+    "Observation",
+    "Posterior",
+    "Selection",
+    "SkyModel",
+    "__version__",
+    "compare",
+    "read_model",
+    "read_ms",
+    "read_sky",
+    "sample",
+    "simulate",
+]
 
 if TYPE_CHECKING:
     from biro.comparison import compare
@@ -38,6 +53,7 @@ if TYPE_CHECKING:
     from biro.observation import Observation
     from biro.posterior import Posterior
     from biro.samplers import sample
+    from biro.selection import Selection
     from biro.simulation import simulate
 
 

@@ -152,8 +152,8 @@ class Likelihood:
         InputError
             Any other shape.
         LikelihoodError
-            More than a tenth of all evaluations so far, once there are 1000, were not a number; fewer are -inf,
-            and counted in `nan_count`.
+            More than a tenth of all evaluations so far, once there are 1000, were not a number; fewer
+            are -inf, and counted in `nan_count`.
         """
         vectors, single = self._vectors(theta)
         value = np.full(len(vectors), -np.inf)
@@ -167,7 +167,7 @@ class Likelihood:
         return self._of_model(self.model.log_prior, theta)
 
     def log_posterior(self, theta: ArrayLike) -> Any:
-        """Log-prior plus log-likelihood (not normalised); the likelihood is evaluated inside the prior only."""
+        """Log-prior plus log-likelihood (not normalised); the likelihood is not asked outside the prior."""
         vectors, single = self._vectors(theta)
         value = self.model.log_prior(vectors)
         inside = np.flatnonzero(np.isfinite(value))

@@ -73,7 +73,7 @@ def test_it_is_the_sum_of_gaussians_of_real_numbers(tmp_path, precision: str, fo
     assert likelihood.n_param == 3  # a noise factor is fitted by default
     theta = np.array([[2.5, 0.3, 1.0], [1.0, -0.7, 1.7], [-3.0, 0.0, 0.4]])
     expected = [log_likelihood_by_hand(obs, *vector) for vector in theta]
-    # 1e-12: sums of 150 terms in float64. Single: residuals of 3 Jy to 6e-8, their mean effect far below 1e-6.
+    # 1e-12: sums of 150 terms in float64. Single: residuals of 3 Jy good to 6e-8.
     tolerance = 1e-12 if precision == "double" else 1e-6
     np.testing.assert_allclose(likelihood.log_likelihood(theta), expected, rtol=tolerance)
     assert likelihood.log_likelihood(theta[1]) == pytest.approx(expected[1], rel=tolerance)
