@@ -19,6 +19,8 @@ CAUSES = (
     "zero weight",
 )
 """In the order in which a visibility is asked; the first that holds is the one it is counted under."""
+BLOCK_VISIBILITIES = 1 << 22
+"""Settled at a time, so that the masks on the way stay small beside the visibilities of a large set."""
 
 
 def empty_counts() -> dict[str, int]:
@@ -38,12 +40,26 @@ def settle(
     ----------
     vis : complex (n_row, n_chan, n_corr)
     weight : float (n_row, n_chan, n_corr)
-    excluded : pairs of a cause and bool, broadcast against vis
+    excluded : pairs of a cause and bool, of three axes that broadcast against vis
         What is left out for causes that vis and weight themselves do not show.
     counts : dict
         As `empty_counts` makes it.
     """
-    given = dict(excluded)
+    excluded = list(excluded)
+    rows = max(1, BLOCK_VISIBILITIES // max(1, vis[:1].size))
+    for start in range(0, len(vis), rows):
+        some = slice(start, start + rows)
+        # An axis of length 1 stands for every row.
+        given = {cause: mask if len(mask) == 1 else mask[some] for cause, mask in excluded}
+        _settle_block(vis[some], weight[some], given, counts)
+
+
+def _settle_block(
+    vis: NDArray[np.complexfloating],
+    weight: NDArray[np.floating],
+    given: dict[str, NDArray[np.bool_]],
+    counts: dict[str, int],
+) -> None:
     with np.errstate(invalid="ignore"):
         given["non-finite data"] = ~np.isfinite(vis)
         given["non-finite weight"] = ~np.isfinite(weight)

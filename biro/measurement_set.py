@@ -24,7 +24,6 @@ from biro.selection import Selection
 __all__ = ["Selection", "WriteReport", "create_ms", "read_ms", "write_column"]
 
 WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
-SETTLE_ROWS = 65536
 
 
 @dataclass(frozen=True)
@@ -233,19 +232,16 @@ class _Reader:
         vis, missing = self._column(str(self.reading.column), part)
         weight, without, origin = self._weights(part, vis.dtype)
         missing |= without
-        flag = None
+        flag: NDArray[np.bool_] | None = None
         if "FLAG" in self.columns:
             flag, without = self._column("FLAG", part)
             missing |= without
         missing |= ~np.isfinite(index["UVW"][part.rows]).all(axis=1)
-        flag_row = index["FLAG_ROW"][part.rows]
-        for start in range(0, len(vis), SETTLE_ROWS):
-            some = slice(start, start + SETTLE_ROWS)
-            excluded = [("not selected", ~part.inside[some, :, None]), ("no data", missing[some, None, None])]
-            excluded.append(("FLAG_ROW", flag_row[some, None, None]))
-            if flag is not None:
-                excluded.append(("FLAG", flag[some]))
-            settle(vis[some], weight[some], excluded, self.counts)
+        excluded = [("not selected", ~part.inside[:, :, None]), ("no data", missing[:, None, None])]
+        excluded.append(("FLAG_ROW", index["FLAG_ROW"][part.rows][:, None, None]))
+        if flag is not None:
+            excluded.append(("FLAG", flag))
+        settle(vis, weight, excluded, self.counts)
         return vis, weight, origin
 
     def _weights(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from biro import flagging
 from biro.errors import InputError
 from biro.flagging import empty_counts, settle
 from biro.observation import Observation
@@ -160,3 +162,24 @@ def test_each_visibility_is_counted_once() -> None:
     assert counts["total"] == vis.size == counts["usable"] + sum(expected.values())
     assert ((vis == 0) == (weight == 0)).all()
     assert np.count_nonzero(weight) == counts["usable"]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 22])
+def test_settling_takes_little_memory(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flagging, "BLOCK_VISIBILITIES", 4096 * block)
+    vis = np.ones((256, 2048, 2), np.complex64)
+    vis[::2, ::3] = np.nan
+    weight = np.ones(vis.shape, np.float32)
+    row = (np.arange(256) % 5 == 0)[:, None, None]
+    counts = empty_counts()
+    tracemalloc.start()
+    settle(vis, weight, [("FLAG_ROW", row), ("no data", np.zeros((1, 1, 1), bool))], counts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Rows 0, 5, ... are flagged: 52 of 256; of the other even rows (102) every third channel is NaN.
+    assert counts["FLAG_ROW"] == 52 * 4096
+    assert counts["non-finite data"] == 102 * 683 * 2
+    assert counts["usable"] + 52 * 4096 + 102 * 683 * 2 == counts["total"] == vis.size
+    assert np.array_equal(vis == 0, weight == 0)
+    if block == 1:  # a row is 4096 visibilities; masks of the whole would take 1 MB each
+        assert peak < 200_000

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from biro import averaging
 from biro.averaging import (
     EARTH_RATE,
     Averaging,
@@ -84,6 +86,29 @@ def test_channel_averages_are_weighted_sums() -> None:
     assert averaged.chan_id.tolist() == [0, 2, 4]
     assert averaged.weight[:, 1] == pytest.approx(part.weight[:, 2:4].sum(axis=1))
     assert averaged.vis[:, 2] == pytest.approx(part.vis[:, 4])
+
+
+def test_averaging_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    (part,) = track(n_chan=5).partitions
+    whole = average_time(part, 30.0)[0], average_channels(part, 2)
+    monkeypatch.setattr(averaging, "BLOCK_VISIBILITIES", 100)
+    blocks = average_time(part, 30.0)[0], average_channels(part, 2)
+    for one, other in zip(whole, blocks, strict=True):
+        assert np.array_equal(one.vis, other.vis)
+        assert np.array_equal(one.weight, other.weight)
+
+
+@pytest.mark.parametrize("average", [lambda p: average_time(p, 30.0), lambda p: average_channels(p, 4)])
+def test_averaging_takes_little_memory(average, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(averaging, "BLOCK_VISIBILITIES", 4096)
+    (part,) = track(n_chan=2048).partitions
+    part = replace(part, vis=part.vis.astype(np.complex64), weight=part.weight.astype(np.float32))
+    tracemalloc.start()
+    average(part)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The result is at most a third of the data; whole arrays in double would be 5 times the data.
+    assert peak < part.vis.nbytes + part.weight.nbytes
 
 
 def test_what_is_flagged_throughout_stays_out() -> None:
