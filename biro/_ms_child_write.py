@@ -121,8 +121,23 @@ class Writer:
         self.main.addcols(description, {"TYPE": manager["TYPE"], "NAME": name, "SPEC": specification})
 
     def write(self, array: NDArray[np.int64], chan: list[int] | None, corr: list[int] | None) -> None:
-        """Say which rows, channels and correlations the next values are of; no answer."""
-        self.rows, self.chan, self.corr = array, chan, corr
+        """Say which rows, channels and correlations the next values are of; no answer.
+
+        `array` (3, n_row) holds the row numbers and the antennas that are expected there.
+        """
+        self.rows, self.chan, self.corr = array[0], chan, corr
+        self.antennas = array[1:]
+
+    def _check_antennas(self, rows: Any) -> None:
+        """Refuse rows of other baselines: the observation was not read from this set, or the set changed."""
+        there = np.array([rows.getcol("ANTENNA1"), rows.getcol("ANTENNA2")])
+        other = (there != self.antennas).any(axis=0)
+        if other.any():
+            i = int(np.argmax(other))
+            raise RefusalError(
+                f"row {self.rows[i]} is of antennas {there[0, i]} and {there[1, i]}, but the model's is of"
+                f" {self.antennas[0, i]} and {self.antennas[1, i]}: read the observation from this very set"
+            )
 
     def values(self, array: NDArray[np.complexfloating]) -> None:
         """Write one chunk of model visibilities of one data description."""
@@ -132,6 +147,7 @@ class Writer:
             raise RefusalError(f"a model value is too large for the column {self.column} ({self.dtype})")
         shape = self.shapes[int(self.description_ids[self.rows[0]])]
         rows = self.main.selectrows(self.rows)
+        self._check_antennas(rows)
         chan = np.arange(shape[0]) if self.chan is None else np.array(self.chan)
         corr = np.arange(shape[1]) if self.corr is None else np.array(self.corr)
         if self.source is not None:

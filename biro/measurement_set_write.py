@@ -84,7 +84,8 @@ def write_column(
     Raises
     ------
     MeasurementSetError
-        Read-only, locked, no room, half-written before (and needed now), or not equal when read back.
+        Read-only, locked, no room, half-written before (and needed now), rows of other antennas than the
+        observation's, or not equal when read back.
     InputError
         A model of wrong shape, kind, or with values that are not finite; an averaged observation.
     """
@@ -150,7 +151,8 @@ def _write_part(child: MeasurementSetProcess, part: Partition, model: NDArray[np
     size = max(1, CHUNK_VISIBILITIES // (part.n_chan * part.n_corr))
     for start in range(0, part.n_row, size):
         some = slice(start, start + size)
-        child.send({"operation": "write", **options}, part.row_id[some])
+        rows = np.stack([part.row_id[some], part.antenna1[some], part.antenna2[some]])
+        child.send({"operation": "write", **options}, rows)
         child.call("values", model[some])
 
 

@@ -84,6 +84,23 @@ def test_what_is_not_predicted_is_kept(copy: Callable[[str], Path]) -> None:
     assert np.array_equal(column(path, "MODEL_DATA"), expected)
 
 
+def test_rows_of_another_set_are_refused(copy: Callable[[str], Path]) -> None:
+    path = copy("sim_7_circ")
+    with table(str(path), readonly=False, ack=False) as main:
+        rows = main.nrows()
+        main.putcol("ANTENNA1", main.getcol("ANTENNA1")[::-1])
+        main.putcol("ANTENNA2", main.getcol("ANTENNA2")[::-1])
+    other = read_ms(path, column="DATA")
+    with table(str(path), readonly=False, ack=False) as main:
+        main.putcol("ANTENNA1", main.getcol("ANTENNA1")[::-1])
+        main.putcol("ANTENNA2", main.getcol("ANTENNA2")[::-1])
+    models = [np.ones((rows, 4, 4), complex)]
+    with pytest.raises(MeasurementSetError, match=r"row 0 is of antennas 0 and 1, but .* 5 and 6: read the"):
+        write_column(path, "NEW", other, models)
+    with pytest.raises(MeasurementSetError, match="NEW is half-written"):
+        read_ms(path, column="NEW")
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_new_set_can_be_read_by_casacore(tmp_path: Path, overwrite: bool) -> None:
     rng = np.random.default_rng(2)
