@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from biro._ms_wire import Link
 
 CHUNK_BYTES = 32 << 20
+QUERY_ROWS = 1 << 22
+"""Rows asked about at a time: some seconds, well within the time limit."""
 INDEX_COLUMNS = {
     "ANTENNA1": np.int32,
     "ANTENNA2": np.int32,
@@ -139,7 +141,7 @@ class Reader:
         self._step(column)
         rows = self.main if len(array) == self.main.nrows() else self.main.selectrows(array)
         dtype = column_type(self.main, column)
-        missing = undefined_rows(rows, column, tuple(shape))
+        missing = self._undefined(rows, column, tuple(shape))
         size = max(1, CHUNK_BYTES // (dtype.itemsize * int(np.prod(shape))))
         for start in range(0, len(array), size):
             self._step(column)
@@ -147,6 +149,18 @@ class Reader:
             values, undefined = read_cells(rows, column, span, missing, np.empty((span[1], *shape), dtype))
             self.link.send({"start": start, "undefined": undefined.tolist()}, _pick(values, chan, corr))
         self.link.send({"end": True})
+
+    def _undefined(self, rows: Any, column: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """`undefined_rows` in blocks, with a sign of life for each: a large set has hundreds of them."""
+        number = rows.nrows()
+        if number <= QUERY_ROWS:
+            return undefined_rows(rows, column, shape)
+        found = []
+        for start in range(0, number, QUERY_ROWS):
+            self._step(column)
+            block = rows.selectrows(np.arange(start, min(start + QUERY_ROWS, number)))
+            found.append(start + undefined_rows(block, column, shape))
+        return np.concatenate(found)
 
     def _step(self, column: str) -> None:
         self.link.step(
@@ -181,19 +195,22 @@ def undefined_rows(rows: Any, column: str, shape: tuple[int, ...]) -> NDArray[np
     RefusalError
         A cell has another shape.
     """
-    missing = np.array(
-        rows.query(f"!isdefined({column}) || nelements({column}) == 0").rownumbers(rows), np.int64
-    )
-    wrong = f"isdefined({column}) && nelements({column}) > 0 && "
-    for condition in (f"ndim({column}) != {len(shape)}", f"any(shape({column}) != {list(shape)})"):
-        found = rows.query(wrong + condition, limit=1)
-        if found.nrows():
-            number = found.rownumbers()[0]
-            cell = found.getcell(column, 0)
-            raise RefusalError(
-                f"{column} of row {number} has shape {np.shape(cell)}, but its data description says {shape}"
-            )
-    return missing
+    # The length of the first axis and the number of elements together give the shape; asked in the order
+    # of their cost, and the whole shape never, which would take longer than reading a narrow column.
+    size = int(np.prod(shape))
+    odd = f"!isdefined({column}) || nelements({column}) != {size} || ndim({column}) != {len(shape)}"
+    if len(shape) > 1:
+        odd += f" || shape({column})[0] != {shape[0]}"
+    found = rows.query(odd)
+    if not found.nrows():
+        return np.zeros(0, np.int64)
+    wrong = found.query(f"isdefined({column}) && nelements({column}) > 0", limit=1)
+    if wrong.nrows():
+        raise RefusalError(
+            f"{column} of row {wrong.rownumbers()[0]} has shape {np.shape(wrong.getcell(column, 0))},"
+            f" but its data description says {shape}"
+        )
+    return np.array(found.rownumbers(rows), np.int64)
 
 
 def read_cells(
