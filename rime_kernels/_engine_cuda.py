@@ -41,36 +41,37 @@ class Engine:
         self._start, self._stop = (device.upload(self._chunks[:, k] * n_chan) for k in (1, 2))
         self._whole = device.upload(np.array([0])), device.upload(np.array([len(self._chunks)]))
         self._workspace = device.Workspace()
+        # Asked for once: to ask takes longer than a small problem.
+        self._budget = device.memory_budget()
 
     def run(self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,).
 
-        When the device runs out of memory the slabs are halved until they fit.
+        When the device runs out of memory the slabs are halved until they fit, for good.
         """
         variant = Variant(self._single, self._factored, codes[1], polarised)
         self._n_gaussian = inputs.projection.shape[1]
-        n_slot, budget = 1 << 62, device.memory_budget()
+        slot_bytes = self._slot_bytes(variant, inputs, output)
+        n_most = self._fixed.antenna_uvw.shape[0] * inputs.direction.shape[0]
         while True:
-            n_slot = min(n_slot, self._slots_within(budget, variant, inputs, output))
+            n_slot = min(max(1, self._budget // slot_bytes), n_most)
             try:
                 return self._run(inputs, codes[0], variant, output, n_slot)
             except device.DeviceMemoryError as error:
                 self._workspace.clear()
                 if n_slot == 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
-                n_slot //= 2
+                self._budget = n_slot // 2 * slot_bytes
 
-    def _slots_within(self, budget: int, variant: Variant, inputs: Inputs, output: Output) -> int:
-        """How many (batch entry, time slot) pairs fit the budget, at least 1."""
+    def _slot_bytes(self, variant: Variant, inputs: Inputs, output: Output) -> int:
+        """What a pair (batch entry, time slot) takes at most."""
         n_source, n_chan = inputs.direction.shape[1], self._fixed.chan_freq.size
         n_antenna = self._fixed.antenna_uvw.shape[1] if variant.has_antenna_terms else 0
         real = np.dtype(variant.real).itemsize
         per_source = real * (2 * n_antenna + variant.n_stokes)
         n_row = int(np.diff(self._table.slot_start).max())
         per_row = 8 if output is Output.CHI2 else 2 * real * self._fixed.matrix.shape[0]
-        n_time, n_batch = self._fixed.antenna_uvw.shape[0], inputs.direction.shape[0]
-        n_slot = max(1, budget // (n_chan * (n_source * per_source + n_row * per_row)))
-        return min(n_slot, n_time * n_batch)
+        return int(n_chan * (n_source * per_source + n_row * per_row))
 
     def _slabs(self, n_batch: int, n_slot: int) -> Iterator[_Slab]:
         """Parts of the batch with all times; where not one entry fits, parts of its times."""
@@ -100,7 +101,7 @@ class Engine:
         for slab in self._slabs(n_batch, n_slot):
             if uploaded is None or uploaded[0] != slab.batch.start:
                 part = inputs.batch(slab.batch.start, slab.batch.stop)
-                uploaded = slab.batch.start, _upload_packed(part)
+                uploaded = slab.batch.start, self._upload(part)
             values = self._launch(slab, uploaded[1], shared_beam, variant, output)
             if output is not Output.CHI2:
                 rows = self._fixed.order[slab.place]
@@ -108,6 +109,11 @@ class Engine:
             elif slab.place.stop == n_row:
                 result[slab.batch] = self._total(values)
         return result[:, 0] if output is Output.CHI2 else result
+
+    def _upload(self, inputs: Inputs) -> Inputs:
+        """The parameters of a call on the device; no Gaussians become one element that no kernel reads."""
+        parts = [value if value.size else np.zeros((1,) * value.ndim) for value in inputs]
+        return Inputs(*self._workspace.fill("inputs", parts))
 
     def _launch(self, slab: _Slab, inputs: Inputs, shared_beam: int, variant: Variant, output: Output) -> Any:
         """Run one slab: its visibilities or weighted squares, or the partial sums of chi2 so far."""
@@ -129,7 +135,7 @@ class Engine:
         )  # fmt: skip
         if output is not Output.CHI2:
             return real_out if is_real else vis_out
-        return self._sum_chunks(slab, real_out.reshape((n_batch, n_row * n_chan)))
+        return self._sum_chunks(slab, self._workspace.array("real", (n_batch, n_row * n_chan), np.float64))
 
     def _brightness(self, slab: _Slab, inputs: Inputs, shared_beam: int, variant: Variant) -> Any:
         per_time = inputs.stokes.shape[1] > 1
@@ -180,15 +186,3 @@ class Engine:
 
     def _n_block(self, n_item: int) -> int:
         return -(-n_item // self._n_thread)
-
-
-def _upload_packed(inputs: Inputs) -> Inputs:
-    """All parameters of a call as views of one array on the device: one transfer.
-
-    The one array that may be empty, of the Gaussians, becomes one element that no kernel reads.
-    """
-    parts = [value if value.size else np.zeros((1,) * value.ndim) for value in inputs]
-    packed = device.upload(np.concatenate([part.ravel() for part in parts]))
-    ends = np.cumsum([part.size for part in parts])
-    views = (packed[end - part.size : end].reshape(part.shape) for end, part in zip(ends, parts, strict=True))
-    return Inputs(*views)

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ def test_the_budget_changes_no_bit(cuda_backend, problem, sky, monkeypatch, n_by
     sources = sky(rows, n_batch=3)
     chi2, vis = cuda.chi2(sources), cuda.predict(sources)
     monkeypatch.setattr(device, "memory_budget", lambda: n_byte)
+    cuda, _ = both(rows)
     np.testing.assert_array_equal(cuda.chi2(sources), chi2)
     np.testing.assert_array_equal(cuda.predict(sources), vis)
 
@@ -121,6 +123,8 @@ def test_out_of_memory_halves_the_work(cuda_backend, problem, sky, monkeypatch) 
     monkeypatch.setattr(device.Workspace, "array", small_device)
     np.testing.assert_array_equal(cuda.chi2(sources), expected)
     assert refused == [8, 4]
+    np.testing.assert_array_equal(cuda.chi2(sources), expected)
+    assert refused == [8, 4], "what did not fit once is not tried again"
 
 
 @pytest.mark.cuda
@@ -133,6 +137,34 @@ def test_a_device_too_small_says_so(cuda_backend, problem, sky, monkeypatch) -> 
     monkeypatch.setattr(device.Workspace, "array", no_room)
     with pytest.raises(BackendError, match="no room for 1 MB, and the work cannot be cut smaller"):
         cuda.chi2(sky(cuda.rows))
+
+
+@pytest.mark.cuda
+def test_batches_that_grow_and_shrink_and_other_outputs_between(cuda_backend, problem, sky) -> None:
+    """Arrays on the device are used again: nothing of an earlier call may be seen in a later one."""
+    rows = small(problem)
+    cuda, _ = both(rows)
+    sources = sky(rows, n_batch=3)
+    expected = cuda.chi2(sources)
+    for n_batch in (1, 2, 1, 3):
+        some = Sources(
+            *(sources.lm[:n_batch], sources.stokes[:n_batch], sources.ref_freq),
+            *(sources.spectral_terms[:n_batch], sources.log_spectrum, sources.shape[:n_batch]),
+        )
+        np.testing.assert_array_equal(cuda.chi2(some), expected[:n_batch])
+        points = sky(rows, n_gaussian=0, n_batch=n_batch)
+        np.testing.assert_array_equal(cuda.residual(points), both(rows)[0].residual(points))
+
+
+@pytest.mark.cuda
+def test_small_grids_bring_no_warning(cuda_backend, problem, sky) -> None:
+    from numba import config
+
+    rows = small(problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both(rows)[0].chi2(sky(rows))
+    assert int(os.environ.get("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")) == config.CUDA_LOW_OCCUPANCY_WARNINGS
 
 
 @pytest.mark.cuda
