@@ -70,8 +70,11 @@ def offsets_to_lm(east: Array, north: Array, origin: Centre, centre: Centre) -> 
     float64 (..., 2); NaN for offsets beyond the horizon of either plane.
     """
     squared = east * east + north * north
-    lm = np.stack([east, north], axis=-1)
-    lm[~(squared < 1)] = np.nan
+    lm = np.empty((*squared.shape, 2))
+    lm[..., 0], lm[..., 1] = east, north
+    above = squared < 1
+    if not above.all():
+        lm[~above] = np.nan
     if origin == centre:
         return lm
     turn = basis(centre) @ basis(origin).T

@@ -119,7 +119,9 @@ class SourceLayout:
     def shapes(self, values: Array) -> Array:
         """emaj, emin, pa, rad (n_batch, n_gaussian, 3)."""
         shape = values[:, self.shape]
-        if self.by_ratio.any():
+        if self.by_ratio.all():
+            shape[..., 1] *= shape[..., 0]
+        elif self.by_ratio.any():
             shape[:, self.by_ratio, 1] *= shape[:, self.by_ratio, 0]
         return np.asarray(shape)
 

@@ -30,11 +30,15 @@ def array(
     if not _fits(found.shape, shape, sizes):
         hint = "; transpose it?" if len(shape) > 1 and _fits(found.shape[::-1], shape, sizes) else ""
         raise InputError(f"{name} must have shape {_text(shape, sizes)}, got {found.shape}{hint}")
-    sizes.update({key: n for key, n in zip(shape, found.shape, strict=True) if isinstance(key, str)})
+    for key, n in zip(shape, found.shape, strict=True):
+        if isinstance(key, str):
+            sizes[key] = n
     return found
 
 
 def _numbers(name: str, value: ArrayLike, dtype: type) -> NDArray[Any]:
+    if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
+        return value  # what every likelihood call hands over: nothing to do
     try:
         given = np.asarray(value)
         if given.dtype.kind == "c" and np.dtype(dtype).kind != "c":
@@ -57,9 +61,10 @@ def _kind(value: ArrayLike) -> str:
 def _fits(found: tuple[int, ...], shape: Shape, sizes: dict[str, int]) -> bool:
     if len(found) != len(shape):
         return False
-    return all(
-        n == (sizes.get(key, n) if isinstance(key, str) else key) for n, key in zip(found, shape, strict=True)
-    )
+    for n, key in zip(found, shape, strict=True):
+        if n != (sizes.get(key, n) if isinstance(key, str) else key):
+            return False
+    return True
 
 
 def _text(shape: Shape, sizes: dict[str, int]) -> str:
