@@ -34,9 +34,10 @@ _FORMAT = re.compile(
 _ARCSEC = math.pi / 648000
 _USED = (
     "name", "type", "patch", "ra", "dec", "i", "q", "u", "v", "referencefrequency", "spectralindex",
-    "logarithmicsi", "majoraxis", "minoraxis", "orientation", "rotationmeasure", "reftype",
+    "logarithmicsi", "majoraxis", "minoraxis", "orientation", "rotationmeasure", "polarizedfraction",
+    "reftype",
 )  # fmt: skip
-_SKIPPED = ("category", "dummy", "orientationisabsolute", "polarizationangle", "polarizedfraction")
+_SKIPPED = ("category", "dummy", "orientationisabsolute", "polarizationangle")
 _WRITTEN = (
     "Name, Type, Ra, Dec, I, Q, U, V, SpectralIndex, LogarithmicSI, ReferenceFrequency, "
     "MajorAxis, MinorAxis, Orientation"
@@ -85,7 +86,7 @@ def _components(text: str) -> list[Component]:
                 "such as 'Format = Name, Type, Ra, Dec, I'"
             )
         row = under(f"line {number}", _row, line, columns)
-        if not row["name"] and not row["type"]:
+        if _is_patch(row, columns, line):
             n_patch += 1
             continue
         found.append(under(f"line {number}", _component, row))
@@ -151,6 +152,14 @@ def _row(line: str, columns: Mapping[str, tuple[int, str]]) -> dict[str, str]:
     return row
 
 
+def _is_patch(row: Mapping[str, str], columns: Mapping[str, tuple[int, str]], line: str) -> bool:
+    """Whether a line defines a patch: neither name nor type, whatever default the format gives the type."""
+    if row["name"]:
+        return False
+    written = {"type": (columns["type"][0], "")} if "type" in columns else {}
+    return not _row(line, written)["type"]
+
+
 def _number(row: Mapping[str, str], key: str) -> float:
     return under(key, parse_float, row[key]) if row[key] else 0.0
 
@@ -163,6 +172,8 @@ def _component(row: Mapping[str, str]) -> Component:
         raise ModelError(f"reftype: J2000, found {shown(row['reftype'])}")
     if _number(row, "rotationmeasure") != 0:
         raise ModelError("rotationmeasure: rotation measures are not supported")
+    if _number(row, "polarizedfraction") != 0:
+        raise ModelError("polarizedfraction: is not supported; give Q and U")
     shape = None
     if kind == "GAUSSIAN":
         axes = _number(row, "majoraxis") * _ARCSEC, _number(row, "minoraxis") * _ARCSEC

@@ -103,6 +103,21 @@ def test_bbs_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert found["zero"].dec == pytest.approx(-ARCSEC, rel=1e-15)
 
 
+def test_a_patch_line_stays_one_where_type_has_a_default(tmp_path: Path) -> None:
+    text = (
+        "Format = Name, Type='POINT', Patch, Ra, Dec, I\n"
+        ", , A, 1:0:0, 2.0.0\n, , B, 1:0:0, 2.0.0\nx, , A, 1:0:0, 2.0.0, 3\n"
+    )
+    assert set(by_name(write(tmp_path / "sky.model", text))) == {"x"}
+
+
+def test_a_polarised_fraction_is_not_passed_over(tmp_path: Path) -> None:
+    text = "Format = Name, Ra, Dec, I, PolarizedFraction, PolarizationAngle\nx, 1:0:0, 2.0.0, 3, {}, 0.3\n"
+    assert by_name(write(tmp_path / "sky.model", text.format("0")))["x"].stokes == (3, 0, 0, 0)
+    with pytest.raises(ModelError, match=r"line 2: polarizedfraction: is not supported; give Q and U"):
+        read_sky(write(tmp_path / "sky.model", text.format("0.1")))
+
+
 def test_tigger_lines(tmp_path: Path) -> None:
     found = by_name(write(tmp_path / "sky.lsm.txt", TIGGER))
     a, b = found["a"], found["b"]
