@@ -41,7 +41,8 @@ def sample(
     sampler : "emcee", "dynesty" or "dynesty-dynamic"
     run_dir : path, optional
         Keeps everything about the run. A run that was interrupted there goes on, a finished one is
-        read; either only when data, model, sampler, options and seed are as they were.
+        read; either only when data, model, sampler, options and seed are as they were. Where the
+        posterior cannot be written (a full disk), that is logged as an error and it is returned.
     seed : int, optional
         Drawn, and recorded, when not given.
     progress : bool
@@ -120,8 +121,15 @@ def _run_in(
             return posterior
     run.reopen(provenance.options)
     posterior = _run(target, options, provenance, (run.path, run.run_id), stop, progress=progress)
-    posterior.save(run.posterior_path)
-    run.finish()
+    try:
+        posterior.save(run.posterior_path)
+        run.finish()
+    except OSError as error:  # a full disk must not cost what was sampled
+        log.error(
+            "%s cannot be written (%s); the same command writes it from what the run has saved",
+            run.posterior_path,
+            error,
+        )
     return posterior
 
 

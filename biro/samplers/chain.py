@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -24,6 +25,8 @@ SAVE_EVERY = 1.0
 """Seconds between appends; what a kill can cost."""
 BACKUP_EVERY = 60.0
 """Seconds between copies of the file."""
+_SPARE = 4 << 20
+"""Bytes that must stay free: HDF5 grows a file by whole chunks, and needs some to close it."""
 
 
 class ChainFile:
@@ -88,6 +91,7 @@ class ChainFile:
             return
         self._last_save = time.monotonic()
         try:
+            self._require_room(backend)
             self._write(backend)
             self._copy()
         except OSError as error:
@@ -99,6 +103,13 @@ class ChainFile:
             log.warning("%s is written again", self.path)
         self._failed = False
         self._n_saved = backend.iteration
+
+    def _require_room(self, backend: Backend) -> None:
+        """Refuse before HDF5 meets the end of the disk: it can neither close such a file nor end cleanly."""
+        n_step = backend.iteration - self._n_saved
+        need = _SPARE + sum(n_step * data[0].nbytes for data in _arrays(backend).values())
+        if shutil.disk_usage(self.path.parent).free < need:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _copy(self) -> None:
         if time.monotonic() - self._last_backup > BACKUP_EVERY:

@@ -57,7 +57,7 @@ def user_key() -> bytes:
 
 def _make_key(path: Path) -> None:
     """A whole key or none: another process may be making one at the same time, and the first counts."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(_KEY_SIZE))
     try:

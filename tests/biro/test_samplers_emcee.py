@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,6 +200,31 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
     assert "written again" in messages[1]
     with h5py.File(tmp_path / "chain.h5") as file:
         assert len(file["chain"]) == posterior.diagnostics["n_step"]
+
+
+def test_hdf5_never_meets_the_end_of_the_disk(tmp_path, monkeypatch, caplog):
+    """A file that HDF5 could not extend cannot be closed, and ends Python with a crash."""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(chain_module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    posterior = sample(small(), **QUICK, run_dir=tmp_path)
+    assert "No space left" in caplog.text
+    assert not (tmp_path / "chain.h5").exists()
+    assert posterior.diagnostics["converged"]
+
+
+def test_a_posterior_that_cannot_be_written_is_returned_and_written_later(tmp_path, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Posterior, "save", full)
+        first = sample(small(), **QUICK, run_dir=tmp_path)
+    assert "posterior.nc cannot be written" in caplog.text
+    likelihood = small()
+    again = sample(likelihood, **QUICK, run_dir=tmp_path)
+    assert likelihood.n_call == 0, "nothing is sampled anew"
+    assert np.array_equal(first.samples, again.samples)
+    assert np.array_equal(Posterior.load(tmp_path / "posterior.nc").samples, again.samples)
 
 
 def test_a_broken_chain_falls_back_on_its_copy_or_is_refused(tmp_path, monkeypatch):
