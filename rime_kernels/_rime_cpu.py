@@ -18,7 +18,7 @@ _DIGEST = source_digest("phase", "envelope", "beam", "brightness")
 _VIS, _RESIDUAL, _WEIGHTED, _CHI2 = (int(kind) for kind in Output)
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
-_turns, _angle = phase.turns, phase.angle
+_turns, _cos_sin = phase.turns, phase.cos_sin
 _exponent = envelope.exponent
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _variable, _factor, _brightness = (
@@ -82,9 +82,9 @@ def _fill_antenna_terms(
                 voltage = _voltage(beam_code, _argument(inputs.beam_scale[b], nu, dl, dm))
             if factored:
                 turns = _turns(uvw[a, 0], uvw[a, 1], uvw[a, 2], l, m, n_minus_1) * (nu / _C)
-                angle = real(_angle(turns))
-                terms[0, a, s] = real(voltage) * math.cos(angle)
-                terms[1, a, s] = real(voltage) * math.sin(angle)
+                cos, sin = _cos_sin(turns, real)
+                terms[0, a, s] = real(voltage) * cos
+                terms[1, a, s] = real(voltage) * sin
             else:
                 terms[0, a, s] = voltage
 
@@ -102,9 +102,7 @@ def _fill_row(real: Any, uvw: Any, scale: Any, direction: Any, re: Any, im: Any)
     """The phase of one row, for each source; `scale` is nu/c."""
     for s in range(re.size):
         turns = _turns(uvw[0], uvw[1], uvw[2], direction[s, 0], direction[s, 1], direction[s, 2]) * scale
-        angle = real(_angle(turns))
-        re[s] = math.cos(angle)
-        im[s] = math.sin(angle)
+        re[s], im[s] = _cos_sin(turns, real)
 
 
 @scalar

@@ -21,7 +21,7 @@ cuda: Any = device.cuda
 
 _C = phase.SPEED_OF_LIGHT
 
-_turns, _angle = phase.turns, phase.angle
+_turns, _cos_sin = phase.turns, phase.cos_sin
 _exponent = envelope.exponent
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _variable, _factor, _brightness = (
@@ -101,8 +101,8 @@ def make_antenna_terms(variant: Variant) -> Any:
         if factored:
             u, v, w = antenna_uvw[time, a, 0], antenna_uvw[time, a, 1], antenna_uvw[time, a, 2]
             turns = _turns(u, v, w, l, m, direction[b, s, 2]) * (nu / _C)
-            angle = real(_angle(turns))
-            out[b, t, s, a, c] = complex(real(voltage) * math.cos(angle), real(voltage) * math.sin(angle))
+            cos, sin = _cos_sin(turns, real)
+            out[b, t, s, a, c] = complex(real(voltage) * cos, real(voltage) * sin)
         else:
             out[b, t, s, a, c] = voltage
 
@@ -149,8 +149,7 @@ def make_visibilities(variant: Variant) -> Any:
                 im = x.imag * y.real - x.real * y.imag
             else:
                 turns = _turns(u, v, w, direction[b, s, 0], direction[b, s, 1], direction[b, s, 2])
-                angle = real(_angle(turns * scale))
-                re, im = math.cos(angle), math.sin(angle)
+                re, im = _cos_sin(turns * scale, real)
                 if has_terms:
                     e = terms[b, t, s, p, c] * terms[b, t, s, q, c]
                     re, im = re * e, im * e

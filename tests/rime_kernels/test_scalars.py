@@ -17,14 +17,26 @@ def test_n_minus_1_below_the_horizon_is_nan() -> None:
     assert phase.directions(np.array([0.6, 0.8]))[2] == pytest.approx(-1.0, abs=1e-7)
 
 
-@pytest.mark.parametrize("turns", [0.0, 0.25, -0.25, 1e6 + 0.125, -1e6 - 0.375, 1e9 + 0.0625])
-def test_angle_keeps_the_fraction_of_many_turns(turns: float) -> None:
-    fraction = turns - np.rint(turns)  # exact: these are dyadic
-    assert phase.angle(turns) == pytest.approx(2.0 * np.pi * fraction, abs=1e-15)
+def test_cos_sin_against_longer_numbers() -> None:
+    pi = np.longdouble("3.14159265358979323846264338327950288")
+    turns = np.concatenate([np.linspace(-1.0, 1.0, 4001), np.random.default_rng(1).normal(size=2000) * 1e6])
+    angle = 2 * pi * (np.longdouble(turns) - np.rint(np.longdouble(turns)))
+    expected = np.array([np.cos(angle), np.sin(angle)]).T
+    # Rounding of the polynomial's last steps: less than 1.5 units of the last place of 1.
+    for real, tolerance in ((np.float64, 3.4e-16), (np.float32, 1.8e-7)):
+        found = np.array([phase.cos_sin(x, real) for x in turns])
+        assert np.abs(found - expected).max() < tolerance
 
 
-def test_angle_keeps_nan() -> None:
-    assert np.isnan(phase.angle(np.nan))
+@pytest.mark.parametrize("turns", [0.0, 0.25, -0.25, 1e6 + 0.5, -1e6 - 0.75, 1e9 + 0.25, -0.5, 0.5, 1.0])
+def test_cos_sin_of_quarter_turns_are_exact(turns: float) -> None:
+    quadrant = int(4 * turns) % 4
+    assert phase.cos_sin(turns, np.float64) == [(1, 0), (0, 1), (-1, 0), (0, -1)][quadrant]
+
+
+@pytest.mark.parametrize("turns", [np.nan, np.inf])
+def test_cos_sin_keep_what_is_not_a_number(turns: float) -> None:
+    assert not np.isfinite(phase.cos_sin(turns, np.float64)).any()
 
 
 def test_cos3_is_the_wsrt_beam_of_the_text() -> None:
