@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 _TAIL = 1e-9
 # A prior that reaches this far from the phase centre may cross the horizon.
 _NEAR_HORIZON = 0.999
+_WIDE = 0.5
 
 
 class BoundModel:
@@ -196,9 +197,12 @@ class BoundModel:
                 )
 
     def _find_extent(self, frame: Frame) -> float:
-        """Over a 3 x 3 grid of each source's box: the edges and the middle."""
+        """Over a 3 x 3 grid of each source's box: the edges and the middle; finer in a wide right ascension."""
         low, high = (limit[self._layout.position] for limit in self._resolved.limits(_TAIL))
-        steps = np.array([[a, b] for a in (0.0, 0.5, 1.0) for b in (0.0, 0.5, 1.0)])[:, None, :]
+        # l is largest a quarter turn from the centre, which may lie between the edges: 5.6 deg miss 0.5 %.
+        n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
+        first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
+        steps = np.array([[a, b] for a in first for b in second])[:, None, :]
         lm = self._layout.lm(low + steps * (high - low), self.origin, frame.phase_centre)
         fixed = (low == high).all(axis=-1)
         lost = fixed & np.isnan(lm).any(axis=(0, 2))

@@ -189,6 +189,18 @@ def test_extent_covers_the_prior(frame: MakeFrame) -> None:
     assert bind(frame, everywhere).extent(0) == 1.0
 
 
+@pytest.mark.parametrize("dec", ["85 deg", Uniform("84 deg", "85 deg")])
+def test_extent_of_a_ring_about_the_pole(dec: object) -> None:
+    centre = (np.pi / 4, np.deg2rad(85))
+    about = Frame("a", "a", "0", centre, np.zeros(1), np.array([1e9]), ("A", "B"))
+    ring = PointSource("a", ra=Uniform("0 deg", "360 deg"), dec=dec, I="1 Jy")
+    model = SkyModel(ring, noise=FIXED_NOISE).bind([about])
+    draws = model.prior_transform(np.random.default_rng(0).random((4000, model.n_param)))
+    seen = np.abs(model.sources(draws, 0).lm).max()
+    # Steps of 5.6 deg come within 2.8 deg of every place of the ring: 0.5 % at most of its m are missed.
+    assert 0.995 * seen <= model.extent(0) < 1.1 * seen
+
+
 def test_noise_groups(frame: MakeFrame) -> None:
     fields = [frame("a/x"), frame("a/y"), frame("b/x")]
     source = PointSource("s", **HERE, I="1 Jy")
