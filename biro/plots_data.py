@@ -90,7 +90,8 @@ def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
         density = (
             np.histogram(np.clip(values, _EDGES[0], _EDGES[-1]), _EDGES)[0] / values.size / np.diff(_EDGES)
         )
-        label = f"{_label(likelihood, i)}: rms {np.sqrt(np.mean(values**2)):.3f}, noise factor {factors[i]:.4g}"
+        rms = np.sqrt(np.mean(values**2))
+        label = f"{_label(likelihood, i)}: rms {rms:.3f}, noise factor {factors[i]:.4g}"
         ax.stairs(density, _EDGES, color=f"C{i % 10}", lw=1.2, label=label)
     grid = np.linspace(-6.0, 6.0, 400)
     ax.plot(
