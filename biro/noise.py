@@ -47,10 +47,15 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
         (v2 - v1) / sqrt(2)                    has the rms sigma,
         (v2 - v1) / sqrt(1/w1 + 1/w2)          has the rms 1 if the weights are right,
 
-    both estimated as 1.4826 median |x| of real and imaginary parts. Neighbours are at most 1.5 median
-    spacings (and 7.5 integration times) apart. Where the sky's fringes turn between neighbours this is an
-    upper limit. Stokes I is the weighted mean of those parallel hands that are there, its weight their sum.
-    Channels are thinned out in large sets.
+    both estimated as 1.4826 median |x| of real and imaginary parts: an rms would be that of the few
+    differences in which the fringes of a bright source turn or a gain jumps. Neighbours are at most 1.5
+    median spacings (and 7.5 integration times) apart: across a gap the sky turns, not the noise. Differences
+    of whatever neighbours a scan break left would find 14 % more in a VLA set of 3C273 (their rms: 16 times
+    as much), and 5 % in a WSRT set. Where fringes turn between neighbours too, this is an upper limit.
+
+    Stokes I is the weighted mean of those parallel hands that are there, its weight their sum; where only
+    one is there the noise is larger, so that `ratio` says more than `measured` about a set with flags of
+    single hands. Channels are thinned out in large sets.
     """
     gathered = []
     size = sum(part.vis.size for part in partitions)
