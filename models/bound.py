@@ -197,7 +197,7 @@ class BoundModel:
                 )
 
     def _find_extent(self, frame: Frame) -> float:
-        """Over a 3 x 3 grid of each source's box: the edges and the middle; finer in a wide right ascension."""
+        """Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension."""
         low, high = (limit[self._layout.position] for limit in self._resolved.limits(_TAIL))
         # l is largest a quarter turn from the centre, which may lie between the edges: 5.6 deg miss 0.5 %.
         n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
