@@ -58,7 +58,7 @@ def corner(
     size = 1.0 + max(1.35, 2.1 - 0.06 * n) * n
     figure = Figure(figsize=(size, size))
     axes = figure.subplots(n, n, squeeze=False)
-    truth = truth or {}
+    marks = [_mark(truth or {}, column, moved) for column, moved in zip(columns, values, strict=True)]
     for i in range(n):
         for j in range(n):
             ax = axes[i][j]
@@ -66,10 +66,10 @@ def corner(
                 ax.set_axis_off()
                 continue
             if i == j:
-                _marginal(ax, values[i], posterior.weight, truth.get(columns[i].name))
+                _marginal(ax, values[i], posterior.weight, marks[i])
             else:
                 _pair(ax, values[j], values[i], posterior.weight)
-                _truth_lines(ax, truth.get(columns[j].name), truth.get(columns[i].name))
+                _truth_lines(ax, marks[j], marks[i])
             _label_corner(ax, (i, j, n), columns[j], columns[i])
     figure.subplots_adjust(
         left=1.0 / size, bottom=1.0 / size, right=0.99, top=1 - 0.5 / size, wspace=0.06, hspace=0.06
@@ -166,6 +166,14 @@ def _continuous(posterior: Posterior, column: Column) -> NDArray[np.float64]:
     """Samples of one parameter; those of one that wraps in one piece about their circular mean."""
     values = posterior[column.name]
     return values if column.period is None else unwrap(values, posterior.weight, column.period)
+
+
+def _mark(truth: Mapping[str, float], column: Column, values: NDArray[np.float64]) -> float | None:
+    """A true value, moved by whole periods to where the samples of a parameter that wraps are drawn."""
+    value = truth.get(column.name)
+    if value is None or column.period is None:
+        return value
+    return value - column.period * round((value - float(np.median(values))) / column.period)
 
 
 def _text(column: Column, *, short: bool = False) -> str:

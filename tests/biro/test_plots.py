@@ -1,6 +1,7 @@
 """Pictures show what they say: known positions, angles, amplitudes and residuals."""
 
 import html
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -102,6 +103,17 @@ def test_corner_and_traces_have_names_and_units(n_walker):
     assert isinstance(traces, Figure)
     with pytest.raises(InputError, match="no parameter 'z'"):
         plots.corner(posterior(), ["z"])
+
+
+def test_a_true_angle_is_marked_beside_the_samples_that_wrap():
+    base = posterior()
+    around = np.mod(base.samples * 10.0, 180.0)  # about 0, which is 180
+    columns = (Column("x", "deg", period=180.0), Column("y", "deg", period=180.0))
+    figure = plots.corner(replace(base, columns=columns, samples=around), truth={"x": 179.0})
+    ax = figure.axes[0]
+    (mark,) = (line for line in ax.lines if line.get_color() == plots.TRUTH)
+    assert mark.get_xdata()[0] == pytest.approx(-1.0)
+    assert ax.get_xlim()[0] < -1.0 < ax.get_xlim()[1]
 
 
 def test_the_report_is_one_page_with_everything_escaped(tmp_path):
