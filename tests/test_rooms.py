@@ -15,7 +15,7 @@ ALLOWED = {
     "rime_kernels": NUMERIC,
     "models": {"rime_kernels", "numpy", "scipy", "pydantic", "astropy"},
 }
-CASACORE = {"biro/measurement_set.py", "biro/_ms_child.py"}
+CASACORE = {f"biro/_ms_child{part}.py" for part in ("", "_read", "_write", "_create")}
 CUDA = {"rime_kernels/device.py"}
 
 
