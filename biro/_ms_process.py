@@ -171,7 +171,11 @@ class MeasurementSetProcess:
             )
 
     def _raise_death(self) -> None:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(self.time_limit)
+        except subprocess.TimeoutExpired:  # its pipes are closed, but the library does not let it end
+            self._process.kill()
+            code = self._process.wait()
         if code == -signal.SIGKILL:
             why = "was killed (out of memory?)"
         elif code < 0:

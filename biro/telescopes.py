@@ -131,7 +131,7 @@ def read_antennas(
     """
     path = Path(path)
     head = _read_head(path)
-    system = (coordsys or head.get("coordsys", "global")).split()[0].lower()
+    system = (coordsys or head.get("coordsys") or "global").split()[0].lower()
     if system not in _GLOBAL | _LOCAL:
         raise InputError(f"{path}: coordsys must be global (XYZ) or local (LOC), found {system!r}")
     rows = [_parse_row(path, number, line) for number, line in _data_lines(path)]

@@ -93,6 +93,7 @@ def test_what_the_caller_says_wins_over_the_file(tmp_path):
         ("1 2 3 4\n", "line 1: expected 'x y z diameter name'"),
         ("# coordsys = LOC\n0 0 0 12 a\n1 0 0 12 b\n", "need their centre"),
         ("# coordsys = UTM\n0 0 0 12 a\n", "coordsys must be global"),
+        ("# coordsys =\n0 0 0 12 a\n1 0 0 12 b\n", "are they local"),
         ("0 0 0 12 a\n1 0 0 12 b\n", "are they local"),
         ("# nothing\n", "no antennas"),
         ("6378137 0 0 12 a\n", "2 or more antennas"),

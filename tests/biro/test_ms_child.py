@@ -1,7 +1,9 @@
-"""Cells without a value and cells of another shape, as the child process finds them."""
+"""The child process: cells without a value and of another shape as it finds them, and how it is ended."""
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ from casacore.tables import makearrcoldesc, maketabdesc, table
 
 from biro import _ms_child_read
 from biro._ms_child_read import Reader, undefined_rows
+from biro._ms_process import MeasurementSetProcess
 from biro._ms_wire import RefusalError
+from biro.errors import MeasurementSetError
 
 
 class Silent:
@@ -52,3 +56,20 @@ def test_cells_of_another_shape(cells: Any, shape: tuple[int, int]) -> None:
     cells.putcell("D", 11, np.ones(shape, np.complex64))
     with pytest.raises(RefusalError, match="D of row 11 has shape"):
         undefined_rows(cells, "D", (1, 4))
+
+
+def test_a_child_that_closes_its_pipe_and_stays_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def stubborn(self: MeasurementSetProcess) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        child = subprocess.Popen(["sh", "-c", "exec 1>&-; exec sleep 60"], stdin=pipe, stdout=pipe, bufsize=0)
+        started.append(child)
+        return child
+
+    monkeypatch.setattr(MeasurementSetProcess, "_start", stubborn)
+    begin = time.monotonic()
+    with pytest.raises(MeasurementSetError, match="while starting"):
+        MeasurementSetProcess(Path("none.ms"), time_limit=0.3)
+    assert time.monotonic() - begin < 30
+    assert started[0].returncode is not None
