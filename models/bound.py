@@ -222,6 +222,10 @@ class BoundModel:
     def _find_checks(self) -> tuple[list[Check], list[list[int]]]:
         implied = Implied(self._resolved)
         implied.shapes(self._layout)
+        # A negative fraction is a positive one at an angle 90 deg away: every posterior would be there twice.
+        for least, slots in ((0.0, self._layout.linear[:, 1]), (-1.0, self._layout.circular[:, 1])):
+            for slot in slots:
+                implied.limit(int(slot), least, 1.0)
         for slot in self._instrument.positive:
             implied.limit(slot, 0.0, np.inf, above_low=True)
         implied.constraints(self.model.constraints)

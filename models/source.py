@@ -168,9 +168,9 @@ class PointSource(Source):
     I : flux density, or a list of one per time slot
     Q, U, V : the same, default 0
     pol_fraction, pol_angle : number, angle
-        Q = p I cos(2 chi), U = p I sin(2 chi), instead of Q and U.
+        Q = p I cos(2 chi), U = p I sin(2 chi), instead of Q and U; 0 <= p <= 1 whatever its prior.
     v_fraction : number
-        V = v I, instead of V.
+        V = v I, instead of V; -1 <= v <= 1.
     spectral_index, log10_spectrum, polynomial : number, list, or {"I": ..., "Q": ...}
         One of the three forms of physics: section 4; flat by default.
     ref_freq : frequency

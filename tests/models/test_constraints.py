@@ -180,6 +180,25 @@ def test_sizes_are_not_negative(frame: MakeFrame) -> None:
     np.testing.assert_array_equal(model.allowed([[1, 0.5], [-0.1, 0.5], [1, 1.1]]), [True, False, False])
 
 
+def test_fractions_of_polarisation_stay_fractions(frame: MakeFrame) -> None:
+    """The same limits as for numbers: 0 .. 1 linear (-p at chi is p at chi + 90 deg), -1 .. 1 circular."""
+    source = PointSource(
+        "a", **HERE, I="1 Jy", pol_fraction=Normal(0.1, 0.2), pol_angle="0 deg", v_fraction=Normal(0, 0.5)
+    )
+    model = SkyModel(source, noise=Z).bind([frame()])
+    assert np.isneginf(model.log_prior([[-0.01, 0.0], [1.01, 0.0], [0.5, -1.01], [0.5, 1.01]])).all()
+    linear, circular = stats.norm(0.1, 0.2), stats.norm(0, 0.5)
+    kept = np.log(linear.cdf(1) - linear.cdf(0)) + np.log(circular.cdf(1) - circular.cdf(-1))
+    assert model.log_constraint_mass == pytest.approx(kept, rel=1e-9)
+    expected = linear.logpdf(0.3) + circular.logpdf(-0.9) - kept
+    assert model.log_prior([0.3, -0.9]) == pytest.approx(expected, rel=1e-9)
+    beyond = SkyModel(PointSource("a", **HERE, I="1 Jy", pol_fraction=Uniform(1.5, 2), pol_angle="0 deg"))
+    with pytest.raises(ModelError, match=r"a\.pol_fraction must be within 0 \.\. 1, found"):
+        beyond.bind([frame()])
+    free = PointSource("a", **HERE, I="1 Jy", pol_fraction=Uniform(0, 1), pol_angle=Uniform(0, 180, "deg"))
+    assert SkyModel(free, noise=Z).bind([frame()]).log_constraint_mass == 0.0
+
+
 def test_instruments_are_positive(frame: MakeFrame) -> None:
     source = PointSource("a", **HERE, I="1 Jy")
     model = SkyModel([source], beam=AiryBeam(Normal(1, 1, "m")), noise=Noise(Uniform(-1, 1))).bind([frame()])
