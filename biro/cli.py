@@ -5,6 +5,7 @@ Nothing heavy is imported until a command runs, so that `biro --help` is quick.
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -63,11 +64,14 @@ def common(
 
     guard.debug = debug
     logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr, force=True)
-    logging.getLogger("biro").setLevel(logging.INFO if verbose else logging.WARNING)
+    # The level of the handler, not of the logger: a run's log.txt has everything.
+    logging.getLogger().handlers[0].setLevel(logging.INFO if verbose else logging.WARNING)
+    logging.getLogger("biro").setLevel(logging.INFO)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of the `biro` command; --debug, --verbose and -v may stand anywhere before `--`."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
     everywhere = {"--debug", "--verbose", "-v"}
@@ -126,8 +130,7 @@ def fit(
     sky = read_model(model)
     observation = read_ms(obs, **reading)
     likelihood = Likelihood(observation, sky, backend=backend.value, precision=precision.value)
-    choice = likelihood.description()["reason"][0]
-    say(f"{len(observation.partitions)} partition(s), {int(likelihood.n_vis.sum())} visibilities; {choice}")
+    say(_what_is_fitted(likelihood))
     posterior = sample(
         likelihood,
         sampler.value,
@@ -227,6 +230,8 @@ def simulate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
     """Make a new Measurement Set of a sky, with noise."""
+    import secrets
+
     from biro.errors import InputError
     from biro.measurement_set import create_ms
     from biro.prediction import read_any_sky
@@ -237,14 +242,16 @@ def simulate(
         raise InputError(f"{out}: exists already; choose another name or give --overwrite")
     seconds, width = quantity(integration, "s", "--integration"), quantity(chan_width, "Hz", "--chan-width")
     sigma = quantity(noise, "Jy", "--noise")
+    seed = secrets.randbelow(2**31) if seed is None else seed
     if sefd is not None:
         sigma = radiometer_noise(quantity(sefd, "Jy", "--sefd"), width, seconds)
     model, values = read_any_sky(sky)
+    track = Track(start, quantity(duration, "s", "--duration"), seconds)
     observation = simulate_sky(
         telescope,
         model,
         phase_centre=phase_centre,
-        times=Track(start, quantity(duration, "s", "--duration"), seconds),
+        times=track,
         channels=Channels(quantity(freq, "Hz", "--freq"), width, n_chan),
         feeds=feeds.value,
         noise=sigma,
@@ -255,7 +262,11 @@ def simulate(
     )
     create_ms(out, observation, overwrite=overwrite)
     part = observation.partitions[0]
-    say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, noise {sigma:.6g} Jy")
+    noted = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
+    say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noted}")
+    below = int(track.duration / track.integration + 1e-9) - len(part.times)
+    if below > 0:
+        say(f"{below} times are left out, where the field is lower than {elevation_limit:g} deg")
 
 
 @app.command(epilog=EXIT_CODES)
@@ -281,17 +292,10 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the pictures and the report of a run again."""
-    from biro.likelihood import Likelihood
-    from biro.measurement_set import read_ms
-    from biro.models import read_model
     from biro.posterior import Posterior
-    from biro.run import read_record
 
     posterior = Posterior.load(run / "posterior.nc")
-    facts = (read_record(run) or {}).get("facts", {})
-    observation = read_ms(obs or facts["observation"], **facts["reading"])
-    likelihood = Likelihood(observation, read_model(run / "model.toml"))
-    _draw(run, posterior, likelihood)
+    _draw(run, posterior, _likelihood_of(run, obs, posterior.provenance.data_digest))
 
 
 @app.command(epilog=EXIT_CODES)
@@ -306,6 +310,44 @@ def demo(
     from biro.demo import run_demo
 
     run_demo(output, seed=seed, progress=at_terminal(), say=typer.echo)
+
+
+def _what_is_fitted(likelihood: Any) -> str:
+    n_part, chosen = len(likelihood.n_vis), likelihood.description()
+    parts = "1 partition" if n_part == 1 else f"{n_part} partitions"
+    forms = " and ".join(dict.fromkeys(chosen["form"]))
+    free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
+    return (
+        f"{free}, {likelihood.n_vis.sum()} visibilities in {parts}; "
+        f"{chosen['backend']}, {chosen['precision']} precision, {forms} form (-v says why)"
+    )
+
+
+def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
+    """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
+    from biro.errors import InputError
+    from biro.likelihood import Likelihood
+    from biro.measurement_set import read_ms
+    from biro.models import read_model
+    from biro.run import read_record
+
+    facts = (read_record(run) or {}).get("facts", {})
+    place = obs or facts.get("observation")
+    if place is None:
+        raise InputError(f"{run} does not say which Measurement Set it is of; give it with --obs")
+    observation = read_ms(place, **facts.get("reading", {}))
+    if observation.digest() != data_digest:
+        raise InputError(
+            f"{place}: not the data that {run} was made from; give the Measurement Set as it was with --obs"
+        )
+    was = facts.get("likelihood", {})
+    return Likelihood(
+        observation,
+        read_model(run / "model.toml"),
+        backend="cpu" if was.get("backend") == "cpu" else "auto",
+        precision=was.get("precision", "double"),
+        gaussian_frame=was.get("gaussian_frame", "tangent"),
+    )
 
 
 def _draw(run: Path, posterior: Any, likelihood: Any) -> None:

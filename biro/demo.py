@@ -104,15 +104,15 @@ def run_demo(
 
 def truth_table(posterior: Posterior) -> str:
     """What was put in against what came out."""
-    from biro.posterior_table import align
+    from biro.posterior_table import align, digits_after_point
 
     rows = [["parameter", "unit", "truth", "median", "-68 %", "+68 %", "off by"]]
     for row in posterior.summary().rows:
         truth = TRUTH[row.name]
-        numbers = [truth, row.median, row.low_68 - row.median, row.high_68 - row.median]
-        rows.append(
-            [row.name, row.unit, *(f"{number:.4g}" for number in numbers), f"{_pull(row, truth):+.1f} sigma"]
-        )
+        digits = digits_after_point(0.5 * (row.high_68 - row.low_68))
+        numbers = [row.median, row.low_68 - row.median]
+        cells = [*(f"{number:.{digits}f}" for number in numbers), f"{row.high_68 - row.median:+.{digits}f}"]
+        rows.append([row.name, row.unit, f"{truth:g}", *cells, f"{_pull(row, truth):+.1f} sigma"])
     return align(rows)
 
 

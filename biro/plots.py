@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
@@ -26,6 +27,8 @@ TRUTH = "#c8553d"
 _SHADES = LinearSegmentedColormap.from_list("biro", ["#ffffff", "#c6d7e8", COLOUR])
 MAX_CORNER = 24
 _DEGREE = 180.0 / np.pi
+_FLUXES = ((1.0, "Jy"), (1e3, "mJy"), (1e6, "µJy"))
+_ARCSEC = 1.0 / (3600.0 * _DEGREE)
 _ANGLES = tuple(
     (_DEGREE * factor, unit)
     for factor, unit in ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "µas"))
@@ -97,6 +100,7 @@ def traces(posterior: Posterior, names: Sequence[str] | None = None) -> Figure:
             ax.set_xlim(0, len(values) // posterior.n_walker - 1)
         else:
             order = np.argsort(posterior.weight)
+            order = order[posterior.weight[order] > 1e-3 * posterior.weight.max()]  # the rest would be white
             ax.scatter(
                 posterior.log_likelihood[order],
                 values[order],
@@ -135,15 +139,15 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
     scale, unit = _angle_unit(extent)
     lm = np.asarray(sources.lm) * scale
     flux = np.asarray(sources.stokes)[:, :, :, 0].mean(axis=(0, 1))
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
+    figure = Figure(figsize=(6.4, 6.0), layout=ConstrainedLayoutEngine(w_pad=0.12))
     ax = figure.subplots()
     for i in range(lm.shape[1]):
         colour = f"C{i % 10}"
         gaussian = i - sources.n_point
         if gaussian >= 0:
             _outlines(ax, lm[:24, i], np.asarray(sources.shape)[:24, gaussian], scale, colour)
-        _position(ax, lm[:, i], colour, f"{likelihood.model.source_names[i]}  {flux[i]:.4g} Jy")
-    ax.set_aspect("equal")
+        _position(ax, lm[:, i], colour, f"{likelihood.model.source_names[i]}  {_flux_text(flux[i])}")
+    ax.set_box_aspect(1.0)  # with ranges of the same length on both axes
     _sky_limits(ax, lm, extent * scale)
     ax.set_xlabel(f"east offset [{unit}]")
     ax.set_ylabel(f"north offset [{unit}]")
@@ -267,6 +271,11 @@ def _angle_unit(extent: float) -> tuple[float, str]:
     return _ANGLES[-1]
 
 
+def _flux_text(flux: float) -> str:
+    scale, unit = next((item for item in _FLUXES if abs(flux) * item[0] >= 1.0), (1.0, "Jy"))
+    return f"{flux * scale:.4g} {unit}"
+
+
 def _sky_extent(sources: Any) -> float:
     """Half width (rad) that shows all sources: their spread, shapes, and a little air."""
     lm = np.asarray(sources.lm)
@@ -275,7 +284,9 @@ def _sky_extent(sources: Any) -> float:
     if shape.size:
         reach = max(reach + 0.5 * float(np.median(shape[..., 0], axis=0).max()), 1e-12)
     sigma = float(lm.std(axis=0).max())
-    return 1.15 * max(reach, 4.0 * sigma, 1e-12)
+    # One source at a fixed place: the phase centre shows where.
+    least = 1e-12 if sigma > 1e-15 else max(float(np.abs(lm).max()), _ARCSEC)
+    return 1.15 * max(reach, 4.0 * sigma, least)
 
 
 def _outlines(

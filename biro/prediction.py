@@ -91,6 +91,8 @@ def read_any_sky(path: str | Path) -> tuple[SkyModel, dict[str, float]]:
         return read_sky(path), {}
     from biro.posterior import Posterior
 
+    if not (path / "posterior.nc").is_file():
+        raise InputError(f"{path}: a folder, but not the run directory of a finished fit (no posterior.nc)")
     posterior = Posterior.load(path / "posterior.nc")
     best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
     return read_model(path / "model.toml"), best

@@ -24,6 +24,12 @@ from biro.errors import RunError
 log = logging.getLogger(__name__)
 
 FORMAT = 1
+DIGESTS = {
+    "data": "the data (or their selection) changed",
+    "model": "the model changed",
+    "likelihood": "the precision or the frame of Gaussians changed",
+}
+"""Settings that are hashes, and what it means when one differs."""
 PACKAGES = ("numpy", "scipy", "numba", "emcee", "dynesty", "astropy", "h5py", "python-casacore", "numba-cuda")
 
 
@@ -103,13 +109,21 @@ class RunDirectory:
         self._handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8", delay=True)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         self._handler.setLevel(logging.INFO)
-        logging.getLogger("biro").addHandler(self._handler)
+        self._logger = logging.getLogger("biro")
+        self._level = self._logger.level
+        self._logger.setLevel(min(self._logger.getEffectiveLevel(), logging.INFO))
+        self._logger.addHandler(self._handler)
 
     def __enter__(self) -> RunDirectory:
+        settings = self._record["settings"]
+        word = "goes on" if self._record["resumed"] else "begins"
+        log.info("%s, seed %s: %s", settings.get("sampler"), settings.get("seed"), word)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("biro").removeHandler(self._handler)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        log.info("ends" if error is None else f"ends: {error or type(error).__name__}")
+        self._logger.removeHandler(self._handler)
+        self._logger.setLevel(self._level)
         self._handler.close()
         self._lock.release()
 
@@ -181,6 +195,8 @@ class RunDirectory:
         if record is None:
             return None
         changes = list(_changes(record["settings"], _plain(settings), may_change))
+        if {DIGESTS["data"], DIGESTS["model"]} & {*changes}:
+            changes = [change for change in changes if change != DIGESTS["likelihood"]]  # follows from these
         if changes:
             raise RunError(
                 f"{self.path} holds a run that differs: {'; '.join(changes)}. "
@@ -225,12 +241,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], may_change: tuple[s
         if isinstance(before, dict) and isinstance(after, dict):
             yield from _changes(before, after, may_change)
         elif before != after:
-            yield f"{key} was {_short(before)}, is {_short(after)}"
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text[:12] + "..." if len(text) == 64 and text.isalnum() else text
+            yield DIGESTS.get(key, f"{key} was {before}, is {after}")
 
 
 def _plain(value: Any) -> Any:

@@ -274,8 +274,10 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     if not known:
         return ["  noise         not measured: no neighbouring times"]
     lines = [
-        "  noise per real or imaginary part, from differences of neighbouring times, and by the weights (Jy)"
+        "  noise         of the real and of the imaginary part; ratio: median, sample by sample",
+        f"    {'':<18}{'neighbouring times':>20}{'weights':>16}{'ratio':>10}",
     ]
     for name, item in known.items():
-        lines.append(f"    {name:<18}{item.measured:>12.3g}  {item.stated:>9.3g}   ratio {item.ratio:.3g}")
+        measured, stated = (f"{value:.3g} Jy" for value in (item.measured, item.stated))
+        lines.append(f"    {name:<18}{measured:>20}{stated:>16}{item.ratio:>10.3g}")
     return lines

@@ -13,7 +13,7 @@ from biro.models.constraint import Bounds, Order
 from biro.models.errors import ModelError
 from biro.models.layout import SourceLayout
 from biro.models.slots import Resolved
-from biro.models.units import factor
+from biro.models.units import convert, factor
 
 Array = NDArray[np.float64]
 
@@ -64,9 +64,11 @@ class Implied:
     def _found(self, slot: int) -> str:
         name = self.name_of.get(slot, "0")
         si = self.resolved.kinds[slot].si
-        if self.low[slot] == self.high[slot]:
-            return f"{name} = {self.low[slot]:.6g} {si}".rstrip()
-        return f"{name} within {self.low[slot]:.6g} .. {self.high[slot]:.6g} {si}".rstrip()
+        unit = "arcsec" if si == "rad" else si  # people think of sizes and offsets in arcsec
+        low, high = (convert(value, si, unit) for value in (self.low[slot], self.high[slot]))
+        if low == high:
+            return f"{name} = {low:.6g} {unit}".rstrip()
+        return f"{name} within {low:.6g} .. {high:.6g} {unit}".rstrip()
 
     def shapes(self, layout: SourceLayout) -> None:
         """Sizes are not negative and the major axis is the larger one."""

@@ -139,12 +139,12 @@ def number(value: Any) -> tuple[float, str | None]:
     if isinstance(value, str):
         parts = split(value)
         if parts is None:
-            raise ModelError(f"expected a number such as '1.5 arcsec', found {shown(value)}")
+            raise ModelError(f"expected a number with its unit, if it has one, found {shown(value)}")
         result, unit = parts[0], parts[1] or None
     elif hasattr(value, "unit") and hasattr(value, "value"):
         result, unit = _plain(value.value), str(value.unit) or None
     elif isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise ModelError(f"expected a number such as '1.5 arcsec', found {shown(value)}")
+        raise ModelError(f"expected a number with its unit, if it has one, found {shown(value)}")
     else:
         result = _plain(value)
     if unit is not None and not is_unit(unit):

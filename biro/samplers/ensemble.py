@@ -15,7 +15,7 @@ from biro.posterior import Posterior, Provenance
 from biro.run import StopFlag
 from biro.samplers.chain import ChainFile, last_state
 from biro.samplers.options import EnsembleOptions
-from biro.samplers.start import find_mode, scatter
+from biro.samplers.start import Start, find_mode, scatter
 from biro.samplers.target import Target
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class EnsembleRun:
         LikelihoodError
             No start was found, or the likelihood returned what it must not.
         """
-        backend, state = self._begin()
+        backend, state = self._begin(stop, progress=progress)
         sampler = emcee.EnsembleSampler(
             self._options.n_walker,
             self._target.n_param,
@@ -70,7 +70,7 @@ class EnsembleRun:
         )
         old_tau = np.full(self._target.n_param, np.inf)
         with tqdm(
-            total=None, initial=backend.iteration, unit="step", disable=not progress, desc="emcee"
+            total=None, initial=backend.iteration, unit=" steps", disable=not progress, desc="emcee"
         ) as bar:
             for look in looks(self._options.max_steps):
                 if look > backend.iteration:
@@ -120,13 +120,13 @@ class EnsembleRun:
             },
         )
 
-    def _begin(self) -> tuple[Backend, emcee.State]:
+    def _begin(self, stop: StopFlag, *, progress: bool) -> tuple[Backend, emcee.State]:
         backend = self._chain.restore() if self._chain else None
         if backend is not None and self._chain is not None and self._chain.centre is not None:
             self._centre = self._chain.centre
             log.info("going on from step %d", backend.iteration)
             return backend, last_state(backend)
-        start = find_mode(self._target, self._seed)
+        start = self._mode(stop, progress=progress)
         walkers = scatter(self._target, start, self._options.n_walker, self._seed)
         self._centre = self._target.theta(start.mode[None])[0]
         if self._chain is not None:
@@ -135,6 +135,18 @@ class EnsembleRun:
         backend.reset(self._options.n_walker, self._target.n_param)
         random_state = np.random.RandomState(self._seed).get_state()
         return backend, emcee.State(self._near(walkers), random_state=random_state)
+
+    def _mode(self, stop: StopFlag, *, progress: bool) -> Start:
+        """Where the walkers start; nothing is kept of a search that is stopped."""
+        with tqdm(unit=" generations", disable=not progress, desc="looking for the mode") as bar:
+
+            def watch(best: float) -> None:
+                bar.set_postfix_str(f"best lnL {best:.2f}", refresh=False)
+                bar.update()
+                if stop:
+                    stop.raise_interrupted("no step was taken yet, the same command begins again")
+
+            return find_mode(self._target, self._seed, watch)
 
     def _near(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Theta with parameters that wrap moved to within half a period of the centre."""
@@ -161,7 +173,7 @@ class EnsembleRun:
     def _after_step(self, backend: Backend, stop: StopFlag) -> None:
         self._save(backend, now=bool(stop))
         if stop:
-            stop.raise_interrupted(f"{backend.iteration} steps are saved, the same command goes on with them")
+            stop.raise_interrupted(f"{backend.iteration} step(s) saved, the same command goes on from there")
 
     def _save(self, backend: Backend, *, now: bool) -> None:
         if self._chain is not None:

@@ -125,7 +125,7 @@ class NestedRun:
         """
         with (
             BatchingPool(self._target.log_likelihood_of_unit, self._options.batch) as pool,
-            tqdm(unit="it", disable=not progress, desc="dynesty") as bar,
+            tqdm(unit=" iterations", disable=not progress, desc="dynesty") as bar,
             warnings.catch_warnings(),
         ):
             warnings.filterwarnings("ignore", category=UserWarning, module="dynesty")
@@ -220,7 +220,7 @@ class _Watch:
             self._bar.last_print_t = time.time()
         if self._run.save(self._sampler, now=bool(self._stop)) and self._stop:
             self._stop.raise_interrupted(
-                f"{n_iteration} iterations are saved, the same command goes on with them"
+                f"{n_iteration} iteration(s) saved, the same command goes on from there"
             )
 
 

@@ -112,6 +112,7 @@ class NestedOptions:
 
 
 Options = EnsembleOptions | NestedOptions
+_KINDS = {int: "a whole number", float: "a number", str: "a word"}
 _Kind = TypeVar("_Kind", EnsembleOptions, NestedOptions)
 
 
@@ -132,7 +133,7 @@ def parse(kind: type[_Kind], given: dict[str, Any], n_param: int) -> _Kind:
         if known[name] is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, known[name]) or isinstance(value, bool):
-            raise InputError(f"option {name} must be of type {known[name].__name__}, got {value!r}")
+            raise InputError(f"option {name} must be {_KINDS[known[name]]}, got {value!r}")
     return kind(**given).resolved(n_param)
 
 

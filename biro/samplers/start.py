@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ class Start:
     scale: NDArray[np.float64]
 
 
-def find_mode(target: Target, seed: int) -> Start:
+def find_mode(target: Target, seed: int, watch: Callable[[float], None] | None = None) -> Start:
     """Highest likelihood over the prior: differential evolution, then Newton steps.
 
     Both work on whole populations, one batched likelihood call per generation or step.
@@ -49,6 +50,8 @@ def find_mode(target: Target, seed: int) -> Start:
     ----------
     target : Target
     seed : int
+    watch : function of the best log-likelihood so far, optional
+        Called after each generation; what it raises ends the search.
 
     Raises
     ------
@@ -65,6 +68,10 @@ def find_mode(target: Target, seed: int) -> Start:
         found = target.log_likelihood_of_unit(_inside(columns.T))
         return -np.where(np.isfinite(found), found, worst)
 
+    def after_generation(intermediate_result: Any) -> None:
+        if watch is not None:
+            watch(-float(intermediate_result.fun))
+
     minimise: Any = differential_evolution  # its stubs know no vectorized costs
     common = {
         "bounds": [(0.0, 1.0)] * n_param,
@@ -76,6 +83,7 @@ def find_mode(target: Target, seed: int) -> Start:
         "updating": "deferred",
         "vectorized": True,
         "rng": rng,
+        "callback": after_generation,
     }
     # Random parents search, the best parent converges: among fringes the second alone ends in a sidelobe.
     outcome = minimise(cost, init=first, maxiter=_N_SEARCH, strategy="rand1bin", **common)

@@ -1,0 +1,189 @@
+"""Bad input on the command line: each fault is one clear line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from casacore.tables import table
+from typer.testing import CliRunner
+
+from biro.cli import app
+
+SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
+DROP_RIGHTS = """
+import ctypes, sys
+# Root may write to everything: give up CAP_DAC_OVERRIDE (bit 1) and CAP_DAC_READ_SEARCH (bit 2).
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+sets = (ctypes.c_uint32 * 6)()
+libc = ctypes.CDLL(None)
+libc.capget(header, sets)
+for i in range(3):
+    sets[i] &= ~0b110
+libc.capset(header, sets)
+from biro.cli import main
+main(sys.argv[1:])
+"""
+
+
+def fails(*words: str | Path) -> str:
+    """The one line that a command says before it ends with exit code 2."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return one_line(result.exit_code, result.stdout, result.stderr)
+
+
+def one_line(code: int, out: str, said: str) -> str:
+    assert (code, out) == (2, ""), said
+    (line,) = said.splitlines()
+    assert line.startswith("biro: ")
+    return line.removeprefix("biro: ")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[table]:
+    with table(str(path), readonly=False, ack=False) as main:
+        yield main
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory) -> Path:
+    """A small simulated set: 63 rows, 1 channel, XX XY YX YY."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "sky.toml").write_text(SOURCE + 'I = "1 Jy"\n')
+    words = [
+        *("simulate", folder / "obs.ms", folder / "sky.toml", "--telescope", "KAT-7", "--seed", "1"),
+        *("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "3 min"),
+        *("--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz", "--noise", "1 Jy"),
+    ]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.stderr
+    return folder / "obs.ms"
+
+
+@pytest.fixture
+def ms(clean: Path, tmp_path: Path) -> Path:
+    """A copy of it to be damaged."""
+    return Path(shutil.copytree(clean, tmp_path / "copy.ms"))
+
+
+@pytest.fixture
+def sky(clean: Path) -> Path:
+    return clean.parent / "sky.toml"
+
+
+def test_all_flagged(ms: Path) -> None:
+    with opened(ms) as main:
+        main.putcol("FLAG", np.ones((63, 1, 4), bool))
+    assert "0 of 252 visibilities usable: FLAG 252" in fails("info", ms)
+
+
+def test_truncated(ms: Path) -> None:
+    with open(ms / "table.dat", "r+b") as file:
+        file.truncate((ms / "table.dat").stat().st_size // 2)
+    assert str(ms) in fails("info", ms)
+
+
+def test_unknown_correlations(ms: Path) -> None:
+    with opened(ms / "POLARIZATION") as polarization:
+        polarization.putcell("CORR_TYPE", 0, np.array([9, 10, 21, 12], np.int32))
+    assert "unknown correlation types PP in data description 0; known are" in fails("info", ms)
+
+
+def test_locked(ms: Path) -> None:
+    code = (
+        "import sys; from casacore.tables import table;"
+        "t = table(sys.argv[1], readonly=False, ack=False, lockoptions='permanentwait');"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == b"locked"
+        line = fails("info", ms, "--time-limit", "1")
+        holder.kill()
+    assert "gave up after 1 s while opening" in line
+    assert f"locked by process {holder.pid}" in line
+
+
+def test_read_only(ms: Path, sky: Path) -> None:
+    """With the rights of an ordinary user, whoever runs the test."""
+    ms.chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", DROP_RIGHTS, "predict", str(ms), str(sky), "--backend", "cpu"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    ms.chmod(0o755)
+    assert "read-only: no permission" in one_line(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'I = "1 Jy"\ntype = "gaussian"\nemaj = "1 arcsec"\nemin = "2 arcsec"\npa = "0 deg"',
+            "emaj must not be below emin, found a.emaj = 1 arcsec and a.emin = 2 arcsec",
+        ),
+        (
+            'I = { prior = "uniform", low = 3, high = 1, unit = "Jy" }',
+            "needs low < high, found low = 3.0, high = 1.0",
+        ),
+        ('I = "1 foo"', "unknown unit 'foo' in '1 foo'"),
+        ('I = "1 arcsec"', "unit 'arcsec' is not a flux density; write for example '1.5 Jy'"),
+        ('I = "nan Jy"', "I: expected a number"),
+        ('I = "1 Jy"\nspectral_idx = -0.7', "unknown key 'spectral_idx' (did you mean 'spectral_index'?)"),
+    ],
+)
+def test_impossible_models(clean: Path, tmp_path: Path, text: str, message: str) -> None:
+    model = tmp_path / "bad.toml"
+    model.write_text(SOURCE + text + "\n")
+    for words in (["predict", clean, model], ["fit", clean, model, "-o", tmp_path / "run"]):
+        line = fails(*words)
+        assert "bad.toml: " in line
+        assert "source 'a'" in line
+        assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_source_below_the_horizon(clean: Path, tmp_path: Path) -> None:
+    model = tmp_path / "bad.toml"
+    model.write_text('[[source]]\nname = "a"\nra = "75 deg"\ndec = "80 deg"\nI = "1 Jy"\n')
+    assert "source 'a' lies below the horizon" in fails("predict", clean, model)
+
+
+def test_too_few_walkers(clean: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.toml"
+    model.write_text(SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n')
+    words = ["fit", clean, model, "-o", tmp_path / "run", "--backend", "cpu", "--set", "n_walker=2"]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == (
+        "biro: emcee needs an even number of walkers, at least 2 x 2 parameters = 4, got n_walker=2"
+    )
+
+
+def test_a_folder_that_is_no_run(clean: Path) -> None:
+    assert "not the run directory of a finished fit" in fails("predict", clean, clean.parent)
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator stands for a GPU")
+def test_cuda_without_a_gpu(clean: Path, sky: Path) -> None:
+    """Hidden from the process, so that it is without one on every machine."""
+    done = subprocess.run(
+        [sys.executable, "-m", "biro", "predict", str(clean), str(sky), "--backend", "cuda"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert 'backend="cuda" cannot be used' in one_line(done.returncode, done.stdout, done.stderr)
