@@ -100,12 +100,17 @@ class RunDirectory:
         self._make()
         self._lock = _Lock(self.path / "lock")
         try:
-            self._record = self._resume(settings, may_change) or self._begin(
-                settings, facts or {}, model_toml
-            )
+            self._record = self._resume(settings, may_change) or self._begin(settings, facts or {})
+            # After the record, so that a run killed between the two is still ours.
+            if model_toml and not (self.path / "model.toml").exists():
+                write_atomic(self.path / "model.toml", model_toml.encode())
         except BaseException:
             self._lock.release()
             raise
+        # Python itself prints warnings, but of loggers without handlers only; ours must not silence them.
+        console = None if logging.getLogger("biro").hasHandlers() else logging.lastResort
+        self._console = console or logging.NullHandler()
+        logging.getLogger("biro").addHandler(self._console)
         self._handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8", delay=True)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         self._handler.setLevel(logging.INFO)
@@ -124,6 +129,7 @@ class RunDirectory:
         log.info("ends" if error is None else f"ends: {error or type(error).__name__}")
         self._logger.removeHandler(self._handler)
         self._logger.setLevel(self._level)
+        logging.getLogger("biro").removeHandler(self._console)
         self._handler.close()
         self._lock.release()
 
@@ -165,10 +171,8 @@ class RunDirectory:
         if not os.access(self.path, os.W_OK):
             raise RunError(f"run directory {self.path} cannot be written to; choose another with run_dir")
 
-    def _begin(
-        self, settings: Mapping[str, Any], facts: Mapping[str, Any], model_toml: str
-    ) -> dict[str, Any]:
-        strangers = sorted(p.name for p in self.path.iterdir() if p.name not in ("lock", "log.txt"))
+    def _begin(self, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        strangers = sorted(p.name for p in self.path.iterdir() if not _is_ours(p.name))
         if strangers:
             raise RunError(
                 f"{self.path} holds {strangers[0]!r} but no run.json, so no run of ours began there; "
@@ -185,8 +189,6 @@ class RunDirectory:
             "resumed": [],
             "finished": None,
         }
-        if model_toml:
-            write_atomic(self.path / "model.toml", model_toml.encode())
         self._write_record()
         return self._record
 
@@ -210,6 +212,11 @@ class RunDirectory:
 
     def _write_record(self) -> None:
         write_atomic(self.path / "run.json", (json.dumps(self._record, indent=2) + "\n").encode())
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a run that was killed before its record was written may have left a file of this name."""
+    return name in ("lock", "log.txt") or (name.startswith(".run.json.") and name.endswith(".tmp"))
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

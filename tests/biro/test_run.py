@@ -62,6 +62,28 @@ def test_the_lock_of_a_killed_process_is_no_hindrance(tmp_path):
         assert len(run.record["resumed"]) == 1
 
 
+def test_a_run_killed_while_it_begins_begins_again(tmp_path):
+    (tmp_path / ".run.json.123.tmp").write_text("{")
+    with RunDirectory(tmp_path, SETTINGS, model_toml="# model\n"):
+        pass
+    (tmp_path / "model.toml").unlink()  # it is written after the record
+    with RunDirectory(tmp_path, SETTINGS, model_toml="# model\n"):
+        assert (tmp_path / "model.toml").read_text() == "# model\n"
+
+
+def test_warnings_of_a_run_are_seen_without_any_logging_set_up(tmp_path):
+    code = (
+        "import logging, sys; from biro.run import RunDirectory\n"
+        "with RunDirectory(sys.argv[1], {}):\n"
+        "    logging.getLogger('biro.samplers').warning('disk is full')\n"
+        "    logging.getLogger('biro.samplers').info('hardly of interest')\n"
+        "assert not logging.getLogger('biro').handlers\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "disk is full\n"
+
+
 def test_directories_of_others_and_broken_records_are_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(RunError, match=r"holds 'thesis\.tex' but no run.json"):
