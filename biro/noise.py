@@ -55,12 +55,13 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
 
     Stokes I is the weighted mean of those parallel hands that are there, its weight their sum; where only
     one is there the noise is larger, so that `ratio` says more than `measured` about a set with flags of
-    single hands. Channels are thinned out in large sets.
+    single hands. In large sets channels, then baselines, are thinned out.
     """
     gathered = []
     size = sum(part.vis.size for part in partitions)
     for part in partitions:
         step = max(1, min(part.n_chan, round(size / MAX_SAMPLES)))
+        rows = _some_baselines(part, max(1, round(size / step / MAX_SAMPLES)))
         vis, weight = part.vis[:, ::step], part.weight[:, ::step]
         if stokes_i:
             vis, weight = _stokes_i(part, vis, weight)
@@ -68,7 +69,7 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
             mine = [name == corr for name in part.corr_type]
             vis, weight = vis[..., mine], weight[..., mine]
         used = weight > 0
-        gathered.append((*_differences(part, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
+        gathered.append((*_differences(part, rows, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
     plain, scaled, stated = (np.concatenate(items) for items in zip(*gathered, strict=True))
     return Noise(
         _sigma(plain), float(np.median(stated)) if stated.size else np.nan, _sigma(scaled), len(plain)
@@ -84,11 +85,22 @@ def _stokes_i(
     return np.divide(mean, total, out=np.zeros_like(mean), where=total > 0), total
 
 
+def _some_baselines(part: Partition, step: int) -> NDArray[np.int64]:
+    """Rows of every step-th baseline that is there."""
+    pair = part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2
+    there = np.zeros(part.n_antenna**2, bool)
+    there[pair] = True
+    return np.flatnonzero(((np.cumsum(there) - 1) % step == 0)[pair])
+
+
 def _differences(
-    part: Partition, vis: NDArray[np.complexfloating], weight: NDArray[np.floating]
+    part: Partition,
+    rows: NDArray[np.int64],
+    vis: NDArray[np.complexfloating],
+    weight: NDArray[np.floating],
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
-    """Differences over sqrt(2), and over what the weights expect of them."""
-    order = np.lexsort((part.time, part.antenna2, part.antenna1))
+    """Differences of some rows over sqrt(2), and over what the weights expect of them."""
+    order = rows[np.lexsort((part.time[rows], part.antenna2[rows], part.antenna1[rows]))]
     apart = np.diff(part.time[order])
     spacing = typical_interval(part.times)
     near = (apart > 0) & (apart <= 1.5 * min(spacing, 5 * (part.interval or spacing)))

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from biro import averaging
+from biro import averaging, noise
 from biro.averaging import (
     EARTH_RATE,
     Averaging,
@@ -226,6 +226,28 @@ def test_noise_of_known_noise() -> None:
     assert found.stated == pytest.approx(2 * np.median(sigma), rel=1e-6)
     assert measure_noise([part], stokes_i=True).ratio == pytest.approx(0.5, rel=0.02)
     assert found.n_difference == 1999 * 16
+
+
+@pytest.mark.parametrize("n_chan", [1, 4])
+def test_noise_of_a_large_set_is_that_of_some_baselines(n_chan: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "MAX_SAMPLES", 6000)
+    rng = np.random.default_rng(5)
+    first, second = np.triu_indices(12, k=1)  # 66 baselines, of 500 times: 33000 visibilities a channel
+    shape = (500 * 66, n_chan, 1)
+    (part,) = Observation.from_arrays(
+        vis=3 * (rng.normal(size=shape) + 1j * rng.normal(size=shape)),
+        uvw=np.ones((shape[0], 3)),
+        antenna1=np.tile(first, 500),
+        antenna2=np.tile(second, 500),
+        time=5e9 + np.repeat(10.0 * np.arange(500), 66),
+        chan_freq=1e9 + 1e6 * np.arange(n_chan),
+        corr_type=("I",),
+    ).partitions
+    found = measure_noise([part])
+    # 33000 / 6000 = 5.5, rounded to even 6: 11 of 66 baselines; with four channels, one channel and the same.
+    assert found.n_difference == 11 * 499
+    # 11000 real numbers, each in two differences: the scatter of a MAD estimate is 1.1 %.
+    assert found.measured == pytest.approx(3, rel=0.05)
 
 
 def across_gaps(part: Partition) -> tuple[np.ndarray, np.ndarray]:
