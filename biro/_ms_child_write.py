@@ -60,7 +60,8 @@ class Writer:
             raise RefusalError(f"column {self.column} is there, but does not hold visibilities")
         if self.source is not None and self.source not in there:
             raise RefusalError(
-                f"no column {self.source} to {self.mode} to or from; there are {', '.join(there)}"
+                f"no column {self.source} to {self.mode} to or from; there are {', '.join(there)}, "
+                "of which source_column (--from) may name one"
             )
         half = {name for name in there if self.main.getcolkeywords(name).get(COMPLETE) is False}
         if self.source in half:

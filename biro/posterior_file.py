@@ -52,7 +52,7 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     """
     source = Path(path)
     if not source.is_file():
-        raise InputError(f"no posterior at {source}: no such file")
+        raise InputError(f"no posterior at {source}: no such file (a run writes it when it is finished)")
     try:
         with h5py.File(source, "r") as file:
             if file.attrs.get("format") != FORMAT:
