@@ -241,7 +241,10 @@ class Likelihood:
         return dict(zip(self.parameter_names, vector.tolist(), strict=True))
 
     def _vectors(self, theta: ArrayLike) -> tuple[NDArray[np.float64], bool]:
-        array = np.asarray(theta, dtype=np.float64)
+        try:
+            array = np.asarray(theta, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"theta must be real numbers ({error})") from None
         if array.ndim not in (1, 2) or array.shape[-1] != self.n_param:
             raise InputError(
                 f"theta must have shape ({self.n_param},) or (n_batch, {self.n_param}), got {array.shape}; "

@@ -148,14 +148,27 @@ def _run(
 
         chain = ChainFile(folder[0] / "chain.h5", folder[1]) if folder else None
         ensemble = EnsembleRun(target, options, provenance.seed, chain)
-        return ensemble.posterior(ensemble.run(stop, progress=progress), provenance)
+        backend = ensemble.run(stop, progress=progress)
+        _say_what_was_not_a_number(target)
+        return ensemble.posterior(backend, provenance)
     from biro.samplers.nested import Checkpoint, NestedRun
 
     checkpoint = Checkpoint(folder[0] / "checkpoint.bin", folder[1]) if folder else None
     nested = NestedRun(
         target, options, provenance.seed, checkpoint, dynamic=provenance.sampler == "dynesty-dynamic"
     )
-    return nested.posterior(nested.run(stop, progress=progress), provenance)
+    finished = nested.run(stop, progress=progress)
+    _say_what_was_not_a_number(target)
+    return nested.posterior(finished, provenance)
+
+
+def _say_what_was_not_a_number(target: Any) -> None:
+    n_nan = getattr(target.likelihood, "nan_count", 0)
+    if n_nan:
+        log.warning(
+            "%d likelihood values were not a number, and counted as impossible; is part of the prior absurd?",
+            n_nan,
+        )
 
 
 def _recorded_seed(run_dir: str | os.PathLike[str] | None) -> int | None:

@@ -137,6 +137,13 @@ def test_other_shapes_are_refused(tmp_path, shape: tuple[int, ...]) -> None:
         likelihood.log_likelihood(np.ones(shape))
 
 
+@pytest.mark.parametrize("theta", ["abc", [1j, 0.0, 1.0], [[1.0], [2.0, 3.0]]])
+def test_what_is_no_number_is_refused(tmp_path, theta) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    with pytest.raises(InputError, match="theta must be real numbers"):
+        likelihood.log_likelihood(theta)
+
+
 def test_not_a_number_is_minus_infinity_and_counted(tmp_path) -> None:
     likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
     values = likelihood.log_likelihood([[np.nan, 0.0, 1.0], [1.0, 0.0, 1.0], [1.0, 0.0, -1.0]])

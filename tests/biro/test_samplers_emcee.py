@@ -202,6 +202,13 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
         assert len(file["chain"]) == posterior.diagnostics["n_step"]
 
 
+def test_values_that_were_not_a_number_are_told_at_the_end(caplog):
+    likelihood = small()
+    likelihood.nan_count = 3
+    sample(likelihood, **QUICK, max_steps=50)
+    assert "3 likelihood values were not a number" in caplog.text
+
+
 def test_hdf5_never_meets_the_end_of_the_disk(tmp_path, monkeypatch, caplog):
     """A file that HDF5 could not extend cannot be closed, and ends Python with a crash."""
     usage = shutil.disk_usage(tmp_path)
