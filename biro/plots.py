@@ -61,7 +61,7 @@ def corner(
     size = 1.0 + max(1.35, 2.1 - 0.06 * n) * n
     figure = Figure(figsize=(size, size))
     axes = figure.subplots(n, n, squeeze=False)
-    marks = [_mark(truth or {}, column, moved) for column, moved in zip(columns, values, strict=True)]
+    marks = [_mark(posterior, column, (truth or {}).get(column.name)) for column in columns]
     for i in range(n):
         for j in range(n):
             ax = axes[i][j]
@@ -172,12 +172,12 @@ def _continuous(posterior: Posterior, column: Column) -> NDArray[np.float64]:
     return values if column.period is None else unwrap(values, posterior.weight, column.period)
 
 
-def _mark(truth: Mapping[str, float], column: Column, values: NDArray[np.float64]) -> float | None:
+def _mark(posterior: Posterior, column: Column, value: float | None) -> float | None:
     """A true value, moved by whole periods to where the samples of a parameter that wraps are drawn."""
-    value = truth.get(column.name)
     if value is None or column.period is None:
         return value
-    return value - column.period * round((value - float(np.median(values))) / column.period)
+    (median,) = quantiles(_continuous(posterior, column), posterior.weight, (0.5,))
+    return value - column.period * round((value - median) / column.period)
 
 
 def _text(column: Column, *, short: bool = False) -> str:
