@@ -93,7 +93,7 @@ def test_too_few_or_odd_walkers_are_refused_with_numbers(n_walker, words):
 def test_unknown_options_samplers_and_types_are_refused():
     with pytest.raises(InputError, match="did you mean 'n_walker'"):
         sample(small(), n_walkers=32)
-    with pytest.raises(InputError, match="of type int"):
+    with pytest.raises(InputError, match="n_walker must be a whole number"):
         sample(small(), n_walker=32.0)
     with pytest.raises(InputError, match="unknown sampler 'nuts'"):
         sample(small(), "nuts")
