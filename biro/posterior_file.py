@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.posterior import Column, Posterior, Provenance
+from biro.run import write_atomic
 
 FORMAT = "biro-posterior-1"
 _SCALARS = ("n_walker", "log_evidence", "log_evidence_err")
@@ -29,17 +30,13 @@ _ARRAYS = ("samples", "log_likelihood", "log_prior", "log_weight", "effective", 
 
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """Write a posterior; the file appears as a whole or not at all."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with h5py.File(temporary, "w", track_order=True) as file:
-            _write_arviz(file, posterior)
-            _write_own(file.create_group("biro", track_order=True), posterior)
-            file.flush()
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    # Made in memory: HDF5 that meets a full disk cannot close its file, and ends Python with a crash.
+    with h5py.File("posterior", "w", driver="core", backing_store=False, track_order=True) as file:
+        _write_arviz(file, posterior)
+        _write_own(file.create_group("biro", track_order=True), posterior)
+        file.flush()
+        image = file.id.get_file_image()
+    write_atomic(Path(path), image)
 
 
 def load(path: str | os.PathLike[str]) -> Posterior:
