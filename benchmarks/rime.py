@@ -122,7 +122,8 @@ def timed(call: Callable[[], object], n: int) -> list[float]:
 def measure(case: Case, backend: Any, precision: Any, n_repeat: int) -> dict[str, Any]:
     """One line of the table."""
     rows, sources = problem(case)
-    vis = np.zeros((rows.n_row, rows.n_chan, rows.n_corr), np.complex64)
+    rng = np.random.default_rng(2)
+    vis = rng.normal(size=(rows.n_row, rows.n_chan, 2 * rows.n_corr)).astype(np.float32).view(np.complex64)
     options: dict[str, Any] = {"backend": backend, "precision": precision, "form": case.form}
     rime = Rime(rows, vis=vis, weight=np.ones(vis.shape, np.float32), extent=0.02, **options)
     start = time.perf_counter()
