@@ -1,5 +1,6 @@
 """`Rime` against explicit sums: every term of the equation, every output, every promise."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -196,7 +197,7 @@ def test_results_repeat_to_the_bit_for_any_number_of_threads() -> None:
     """
     conftest = __file__.replace("test_rime.py", "conftest.py")
     command = [sys.executable, "-c", textwrap.dedent(code), conftest]
-    environment = {**__import__("os").environ, "NUMBA_NUM_THREADS": "3"}
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout == "1\n", done.stderr
 
