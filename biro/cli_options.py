@@ -72,6 +72,11 @@ def _option(text: str, kind: Any = str | None) -> Any:
     return Annotated[kind, typer.Option(help=text, rich_help_panel=_READ)]
 
 
+def _list(text: str) -> Any:
+    """An option of several values: separated by commas, or given several times."""
+    return _option(text, list[str] | None)
+
+
 def _flag(name: str, text: str) -> Any:
     return Annotated[bool, typer.Option(name, help=text, rich_help_panel=_READ)]
 
@@ -79,14 +84,14 @@ def _flag(name: str, text: str) -> Any:
 READING: dict[str, tuple[Any, Any]] = {
     "column": (_option("Visibility column. Default: CORRECTED_DATA if there, else DATA."), None),
     "weight_column": (_option("Weights. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA."), None),
-    "fields": (_option("Names or ids of fields, separated by commas."), None),
-    "spws": (_option("Names or ids of spectral windows, separated by commas."), None),
-    "scans": (_option("Scan numbers, separated by commas."), None),
-    "antennas": (_option("Names or ids; '!name' leaves one out. Separated by commas."), None),
+    "fields": (_list("Names or ids of fields, separated by commas."), None),
+    "spws": (_list("Names or ids of spectral windows, separated by commas."), None),
+    "scans": (_list("Scan numbers, separated by commas."), None),
+    "antennas": (_list("Names or ids; '!name' leaves one out. Separated by commas."), None),
     "time_range": (_option("'start..stop' in UTC as 2017-04-10T00:30; either end may be open."), None),
     "uv_range": (_option("'low..high' as '100 m..5 km' or '1 klambda..'."), None),
-    "channels": (_option("'start:stop:step' or numbers separated by commas, in each window."), None),
-    "correlations": (_option("As in 'XX,YY'."), None),
+    "channels": (_list("'start:stop:step' or numbers separated by commas, in each window."), None),
+    "correlations": (_list("As in 'XX,YY'."), None),
     "autocorrelations": (_flag("--autocorrelations", "Keep them."), False),
     "average_time": (_option("Average in time up to, for example, '30 s'."), None),
     "average_channels": (_option("Average this many channels.", int), 1),
@@ -124,9 +129,9 @@ def read_options(given: dict[str, Any]) -> dict[str, Any]:
     """Arguments of `biro.read_ms` from the text of a command line; what was not given is left out."""
     options: dict[str, Any] = {}
     for name, value in given.items():
-        if value is None or value == READING[name][1]:
+        if not value or value == READING[name][1]:
             continue
-        options[name] = _meaning(name, value)
+        options[name] = _meaning(name, ",".join(value) if isinstance(value, list) else value)
     return options
 
 

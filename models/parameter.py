@@ -169,8 +169,8 @@ def under(key: str, read: Any, *args: Any) -> Any:
 _SYMBOLS = {
     "ra": r"\alpha",
     "dec": r"\delta",
-    "east": "x",
-    "north": "y",
+    "east": r"\mathrm{east}",
+    "north": r"\mathrm{north}",
     "emaj": r"\theta_\mathrm{maj}",
     "emin": r"\theta_\mathrm{min}",
     "fwhm": r"\theta",

@@ -154,6 +154,13 @@ def test_info_selects_as_read_ms_does(folder):
     assert json.loads(out)["counts"] == expected["counts"]
 
 
+def test_values_of_a_list_may_be_given_one_by_one(folder):
+    command = ("info", folder / "obs.ms", "--json")
+    one_by_one = biro(*command, "--correlations", "XX", "--correlations", "YY")
+    assert one_by_one == biro(*command, "--correlations", "XX,YY")
+    assert one_by_one != biro(*command, "--correlations", "YY")
+
+
 def test_simulated_data_are_reproducible_and_circular_when_asked(folder, tmp_path):
     words = (folder / "sky.toml", *SIMULATE, "--duration", "10min")
     assert biro("simulate", tmp_path / "again.ms", *words)[0] == 0
