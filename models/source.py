@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from biro.models import units
@@ -37,25 +37,27 @@ KINDS: dict[str, Kind] = {
 }
 
 
+@dataclass(frozen=True)
 class Source:
     """What points and Gaussians share; see `PointSource`."""
 
     name: str
-    ra: QuantityLike
-    dec: QuantityLike
-    east: QuantityLike
-    north: QuantityLike
+    _: KW_ONLY
+    ra: QuantityLike = None
+    dec: QuantityLike = None
+    east: QuantityLike = None
+    north: QuantityLike = None
     I: QuantityLike
-    Q: QuantityLike
-    U: QuantityLike
-    V: QuantityLike
-    pol_fraction: QuantityLike
-    pol_angle: QuantityLike
-    v_fraction: QuantityLike
-    spectral_index: Any
-    log10_spectrum: Any
-    polynomial: Any
-    ref_freq: QuantityLike
+    Q: QuantityLike = None
+    U: QuantityLike = None
+    V: QuantityLike = None
+    pol_fraction: QuantityLike = None
+    pol_angle: QuantityLike = None
+    v_fraction: QuantityLike = None
+    spectral_index: Any = None
+    log10_spectrum: Any = None
+    polynomial: Any = None
+    ref_freq: QuantityLike = None
     shape_keys: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -184,23 +186,6 @@ class PointSource(Source):
 
     label: ClassVar[str] = "source"
     type: ClassVar[str] = "point"
-    name: str
-    _: KW_ONLY
-    ra: QuantityLike = None
-    dec: QuantityLike = None
-    east: QuantityLike = None
-    north: QuantityLike = None
-    I: QuantityLike
-    Q: QuantityLike = None
-    U: QuantityLike = None
-    V: QuantityLike = None
-    pol_fraction: QuantityLike = None
-    pol_angle: QuantityLike = None
-    v_fraction: QuantityLike = None
-    spectral_index: Any = None
-    log10_spectrum: Any = None
-    polynomial: Any = None
-    ref_freq: QuantityLike = None
 
 
 @strict
@@ -230,23 +215,7 @@ class GaussianSource(Source):
     label: ClassVar[str] = "source"
     type: ClassVar[str] = "gaussian"
     shape_keys: ClassVar[tuple[str, ...]] = ("emaj", "emin", "ratio", "pa", "fwhm")
-    name: str
     _: KW_ONLY
-    ra: QuantityLike = None
-    dec: QuantityLike = None
-    east: QuantityLike = None
-    north: QuantityLike = None
-    I: QuantityLike
-    Q: QuantityLike = None
-    U: QuantityLike = None
-    V: QuantityLike = None
-    pol_fraction: QuantityLike = None
-    pol_angle: QuantityLike = None
-    v_fraction: QuantityLike = None
-    spectral_index: Any = None
-    log10_spectrum: Any = None
-    polynomial: Any = None
-    ref_freq: QuantityLike = None
     emaj: QuantityLike = None
     emin: QuantityLike = None
     ratio: QuantityLike = None
