@@ -11,11 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Workers share the cores; with all of Numba's threads in each, they would wait for one another.
-    _share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    os.environ.setdefault("NUMBA_NUM_THREADS", str(max(1, _share)))
-
 DATA = Path(os.environ.get("BIRO_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
