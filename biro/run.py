@@ -73,7 +73,7 @@ class RunDirectory:
         Made when missing. An existing run there is resumed if everything that decides the result is
         as it was.
     settings : mapping
-        Everything that decides the result, as plain JSON values. "digests" and "options" may be mappings.
+        Everything that decides the result, as plain JSON values; "options" may be a mapping.
     may_change : collection of str
         Options that may differ on resuming, because what was sampled already does not depend on them.
     facts : mapping
@@ -108,13 +108,13 @@ class RunDirectory:
             self._lock.release()
             raise
         # Python itself prints warnings, but of loggers without handlers only; ours must not silence them.
-        console = None if logging.getLogger("biro").hasHandlers() else logging.lastResort
+        self._logger = logging.getLogger("biro")
+        console = None if self._logger.hasHandlers() else logging.lastResort
         self._console = console or logging.NullHandler()
-        logging.getLogger("biro").addHandler(self._console)
+        self._logger.addHandler(self._console)
         self._handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8", delay=True)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         self._handler.setLevel(logging.INFO)
-        self._logger = logging.getLogger("biro")
         self._level = self._logger.level
         self._logger.setLevel(min(self._logger.getEffectiveLevel(), logging.INFO))
         self._logger.addHandler(self._handler)
@@ -129,7 +129,7 @@ class RunDirectory:
         log.info("ends" if error is None else f"ends: {error or type(error).__name__}")
         self._logger.removeHandler(self._handler)
         self._logger.setLevel(self._level)
-        logging.getLogger("biro").removeHandler(self._console)
+        self._logger.removeHandler(self._console)
         self._handler.close()
         self._lock.release()
 

@@ -97,7 +97,6 @@ class AiryBeam:
         return np.asarray(np.pi / SPEED_OF_LIGHT * value)
 
 
-BeamModel = Cos3Beam | GaussianBeam | AiryBeam
 BEAMS: dict[str, type[Cos3Beam] | type[GaussianBeam] | type[AiryBeam]] = {
     "cos3": Cos3Beam,
     "gaussian": GaussianBeam,

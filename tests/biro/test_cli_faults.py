@@ -13,21 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from rights import DROP_RIGHTS
 from typer.testing import CliRunner
 
 from biro.cli import app
 
 SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
-DROP_RIGHTS = """
-import ctypes, sys
-# Root may write to everything: give up CAP_DAC_OVERRIDE (bit 1) and CAP_DAC_READ_SEARCH (bit 2).
-header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-sets = (ctypes.c_uint32 * 6)()
-libc = ctypes.CDLL(None)
-libc.capget(header, sets)
-for i in range(3):
-    sets[i] &= ~0b110
-libc.capset(header, sets)
+MAIN = """
 from biro.cli import main
 main(sys.argv[1:])
 """
@@ -117,7 +109,7 @@ def test_read_only(ms: Path, sky: Path) -> None:
     """With the rights of an ordinary user, whoever runs the test."""
     ms.chmod(0o555)
     done = subprocess.run(
-        [sys.executable, "-c", DROP_RIGHTS, "predict", str(ms), str(sky), "--backend", "cpu"],
+        [sys.executable, "-c", DROP_RIGHTS + MAIN, "predict", str(ms), str(sky), "--backend", "cpu"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
+from rights import DROP_RIGHTS
 
 from biro._ms_process import MeasurementSetProcess
 from biro.errors import InputError, MeasurementSetError
@@ -303,17 +304,6 @@ def test_no_rows(ms: Path, tmp_path: Path) -> None:
         read_ms(tmp_path / "empty.ms")
 
 
-DROP_RIGHTS = """
-import ctypes, sys
-# Root may write to everything: give up CAP_DAC_OVERRIDE (bit 1) and CAP_DAC_READ_SEARCH (bit 2).
-header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-sets = (ctypes.c_uint32 * 6)()
-libc = ctypes.CDLL(None)
-libc.capget(header, sets)
-for i in range(3):
-    sets[i] &= ~0b110
-libc.capset(header, sets)
-"""
 WRITE = """
 from biro.errors import MeasurementSetError
 from biro.measurement_set import read_ms, write_column
