@@ -20,6 +20,9 @@ FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
 # IEEE division instead of Python's ZeroDivisionError: kernels do not raise.
 scalar = njit(inline="always", error_model="numpy")
 
+# Functions of vectors (`_simd`): they join their caller in the machine code, not in Numba's.
+vector_function = njit(forceinline=True, error_model="numpy")
+
 
 def source_digest(*names: str) -> int:
     """A number that changes with the source text of the named modules of this package.

@@ -1,0 +1,258 @@
+"""Vectors as values in compiled code: lanes of numbers that one instruction works on.
+
+Numba vectorises a loop where it can see that it may, which small changes undo; loops over these vectors say
+it. A vector has any number of lanes: LLVM cuts it to the registers of the host, so that one text serves
+every host and both precisions. `+`, `-`, `*` work lane by lane; what else there is takes another vector
+(`like`) that says how many lanes are meant.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core import cgutils, codegen, config
+from numba.core.imputils import lower_builtin
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, models, register_model
+
+ir: Any = cgutils.ir
+_INDEX = ir.IntType(32)
+
+
+def register_bytes() -> int:
+    """Size of the widest vector registers that Numba compiles for: 64, 32 or 16."""
+    features = config.CPU_FEATURES
+    if features is None:
+        features = codegen.get_host_cpu_features()
+    if "+avx512f" in features.split(","):
+        return 64
+    return 32 if "+avx2" in features.split(",") else 16
+
+
+def n_lanes(real: type[np.floating]) -> int:
+    """Numbers of this type that fill one register of the host."""
+    return register_bytes() // np.dtype(real).itemsize
+
+
+class Vector(types.Type):
+    """The type of n float32 or float64 numbers."""
+
+    def __init__(self, dtype: types.Type, n: int) -> None:
+        self.dtype, self.n = dtype, n
+        super().__init__(f"Vector({dtype}, {n})")
+
+    @property
+    def bits(self) -> int:
+        return int(self.dtype.bitwidth)
+
+    @property
+    def llvm(self) -> ir.VectorType:
+        return ir.VectorType(ir.FloatType() if self.bits == 32 else ir.DoubleType(), self.n)
+
+    @property
+    def llvm_int(self) -> ir.VectorType:
+        return ir.VectorType(ir.IntType(self.bits), self.n)
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, fe_type: Vector) -> None:
+        super().__init__(manager, fe_type, fe_type.llvm)
+
+
+def _lane_wise(symbol: Any, instruction: str, n_arg: int) -> None:
+    """Teach Numba an operator between vectors of one type."""
+
+    @infer_global(symbol)
+    class _Template(AbstractTemplate):
+        def generic(self, args: Any, kws: Any) -> Any:
+            if isinstance(args[0], Vector) and all(arg == args[0] for arg in args):
+                return signature(args[0], *args)
+            return None
+
+    @lower_builtin(symbol, *[Vector] * n_arg)
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        # A product and a sum may become one instruction: the compiler's choice, the same in every run.
+        return getattr(builder, instruction)(*args, flags=("contract",))
+
+
+for _symbol, _instruction in (
+    (operator.add, "fadd"), (operator.iadd, "fadd"), (operator.sub, "fsub"), (operator.isub, "fsub"),
+    (operator.mul, "fmul"), (operator.imul, "fmul"),
+):  # fmt: skip
+    _lane_wise(_symbol, _instruction, 2)
+_lane_wise(operator.neg, "fneg", 1)
+
+
+def _constant(kind: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def _address(context: Any, builder: Any, array: types.Array, value: Any, index: Any, kind: Vector) -> Any:
+    """Where element `index` of a contiguous array lies; no bounds, no negative indices."""
+    data = context.make_array(array)(context, builder, value).data
+    return builder.bitcast(builder.gep(data, [index], inbounds=True), kind.llvm.as_pointer())
+
+
+def _spread(builder: Any, value: Any, kind: Vector) -> Any:
+    undefined = ir.Constant(kind.llvm, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(_INDEX, 0))
+    return builder.shuffle_vector(first, undefined, _constant(ir.VectorType(_INDEX, kind.n), 0))
+
+
+def _call(builder: Any, name: str, kind: Vector, args: Any) -> Any:
+    """LLVM's own function of this name, lane by lane."""
+    declared = ir.FunctionType(kind.llvm, [kind.llvm] * len(args))
+    full_name = f"llvm.{name}.v{kind.n}f{kind.bits}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, declared, full_name), args)
+
+
+@intrinsic(prefer_literal=True)
+def zeros(typingctx: Any, real: Any, n: Any) -> Any:
+    """A vector of n zeros; n a constant of the compiled function."""
+    kind = Vector(real.dtype, n.literal_value)
+    return kind(real, n), lambda context, builder, sig, args: _constant(kind.llvm, 0.0)
+
+
+@intrinsic
+def size(typingctx: Any, vector: Any) -> Any:
+    """The number of lanes."""
+    return types.intp(vector), lambda context, builder, sig, args: context.get_constant(types.intp, vector.n)
+
+
+@intrinsic
+def load(typingctx: Any, array: Any, index: Any, like: Any) -> Any:
+    """Elements index, index + 1, ... of a contiguous array."""
+    kind = Vector(array.dtype, like.n)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value = builder.load(_address(context, builder, array, args[0], args[1], kind))
+        value.align = kind.bits // 8
+        return value
+
+    return kind(array, types.intp, like), generate
+
+
+@intrinsic
+def element(typingctx: Any, array: Any, index: Any) -> Any:
+    """One element of a contiguous array, counted through all axes."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        data = context.make_array(array)(context, builder, args[0]).data
+        return builder.load(builder.gep(data, [args[1]], inbounds=True))
+
+    return array.dtype(array, types.intp), generate
+
+
+@intrinsic
+def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Write a vector to elements index, index + 1, ... of a contiguous array."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        target = _address(context, builder, array, args[0], args[1], vector)
+        builder.store(args[2], target).align = vector.bits // 8
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), generate
+
+
+@intrinsic
+def spread(typingctx: Any, value: Any, like: Any) -> Any:
+    """A number in every lane, in the number's own type."""
+    kind = Vector(types.unliteral(value), like.n)
+    return kind(kind.dtype, like), lambda context, builder, sig, args: _spread(builder, args[0], kind)
+
+
+@intrinsic
+def constant(typingctx: Any, value: Any, like: Any) -> Any:
+    """A float64 number in every lane, in the type of `like`."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _spread(builder, context.cast(builder, args[0], types.float64, like.dtype), like)
+
+    return like(types.float64, like), generate
+
+
+@intrinsic
+def repeat(typingctx: Any, vector: Any, like: Any) -> Any:
+    """All lanes, again and again until there are as many as in `like`; in registers this is no work."""
+    kind = Vector(vector.dtype, like.n)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        order = ir.Constant(ir.VectorType(_INDEX, kind.n), [i % vector.n for i in range(kind.n)])
+        return builder.shuffle_vector(args[0], ir.Constant(vector.llvm, ir.Undefined), order)
+
+    return kind(vector, like), generate
+
+
+@intrinsic
+def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c, rounded once where the host can."""
+    return a(a, a, a), lambda context, builder, sig, args: _call(builder, "fmuladd", a, args)
+
+
+@intrinsic
+def nearest(typingctx: Any, a: Any) -> Any:
+    """The nearest whole numbers."""
+    return a(a), lambda context, builder, sig, args: _call(builder, "rint", a, args)
+
+
+@intrinsic
+def convert(typingctx: Any, vector: Any, like: Any) -> Any:
+    """The vector in the type of `like`."""
+    kind = Vector(like.dtype, vector.n)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if kind.bits == vector.bits:
+            return args[0]
+        cast: Callable[..., Any] = builder.fptrunc if kind.bits < vector.bits else builder.fpext
+        return cast(args[0], kind.llvm)
+
+    return kind(vector, like), generate
+
+
+@intrinsic
+def at_least(typingctx: Any, low: Any, vector: Any) -> Any:
+    """The larger of two vectors; NaN of the second stays."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", args[1], args[0]), *args)
+
+    return vector(vector, vector), generate
+
+
+@intrinsic
+def power_of_two(typingctx: Any, vector: Any) -> Any:
+    """2^k of whole numbers k within the exponents of the type; of NaN, anything."""
+    mantissa, bias = (23, 127) if vector.bits == 32 else (52, 1023)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        # The last bits of k + 1.5 * 2^mantissa are k: no conversion, which NaN would make undefined.
+        shifted = builder.fadd(args[0], _constant(vector.llvm, 1.5 * 2.0**mantissa))
+        bits = builder.add(builder.bitcast(shifted, vector.llvm_int), _constant(vector.llvm_int, bias))
+        exponent = builder.shl(bits, _constant(vector.llvm_int, mantissa))
+        return builder.bitcast(exponent, vector.llvm)
+
+    return vector(vector), generate
+
+
+def polynomial(single: tuple[float, ...], double: tuple[float, ...]) -> Any:
+    """A function p(vector) = c0 + c1 x + c2 x^2 + ... by Horner's rule, with coefficients for each type."""
+
+    @intrinsic
+    def evaluate(typingctx: Any, vector: Any) -> Any:
+        coefficients = single if vector.bits == 32 else double
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            value = _constant(vector.llvm, coefficients[-1])
+            for c in coefficients[-2::-1]:
+                value = _call(builder, "fmuladd", vector, [value, args[0], _constant(vector.llvm, c)])
+            return value
+
+        return vector(vector), generate
+
+    return evaluate
