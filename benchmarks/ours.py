@@ -1,0 +1,106 @@
+"""biro's own variants: `Rime.chi2`, the same streamed, and beside it the project's first kernels."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import time
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from cases import STREAMED, Case, Field, fewer_times, field, first_times, sources
+from timing import measure
+
+from rime_kernels import Rime
+
+# Source-visibilities that the first kernels get: they are slow, and hold antenna terms of the whole problem.
+_PLAIN_WORK = {"cpu": 5e7, "cuda": 4e9}
+# They keep one float64 of each sample and entry of the batch, and the data, on the device.
+_PLAIN_SAMPLES = 2e8
+
+
+class NotMeasuredError(Exception):
+    """A case that cannot be measured here, and why."""
+
+
+class Ours:
+    """Measures cases on one backend; a `Rime` is kept as long as the cases have the same geometry."""
+
+    def __init__(self, device: str, repeat: int) -> None:
+        self._device, self._repeat = device, repeat
+        self._field: Field | None = None
+        self._rimes: dict[tuple[str, str], tuple[Rime, float]] = {}
+
+    def measure(self, case: Case, precision: str) -> dict[str, Any]:
+        """One line of the table."""
+        rime, build = self._rime(case, precision)
+        sky = sources(case)
+        timing = measure(lambda: rime.chi2(sky), self._repeat)
+        line = {**asdict(case), "precision": precision, "form": rime.form, "n_row": case.n_row}
+        line |= {"build_s": build, "first_s": timing.first, "n": timing.n}
+        line |= {"median_ms": 1e3 * timing.median, "min_ms": 1e3 * timing.least}
+        line["rate"] = case.n_source_visibility / timing.median
+        line["likelihoods_per_s"] = case.n_batch / timing.median
+        return line
+
+    def plain(self, case: Case, precision: str) -> dict[str, Any]:
+        """Rate of the first kernels, on as many times as they hold, and how far their chi2 is from ours."""
+        if case.form == "row":
+            return {"skipped": "the first kernels here have the factored form alone"}
+        module = importlib.import_module("plain" if self._device == "cpu" else "plain_cuda")
+        most = _PLAIN_WORK[self._device]
+        few = fewer_times(
+            case, min(most, _PLAIN_SAMPLES / (case.n_sample * case.n_batch) * case.n_source_visibility)
+        )
+        part, sky = first_times(field(case), few.n_time), sources(case)
+        plain = module.Plain(part, precision == "single")
+        found = plain.chi2(sky)
+        timing = measure(lambda: plain.chi2(sky), self._repeat, longest=2.0)
+        line = {"rate": few.n_source_visibility / timing.median, "n_time": few.n_time, "n": timing.n}
+        if few.n_time == case.n_time:
+            expected = self._rime(case, precision)[0].chi2(sky)
+            line["difference"] = float(np.abs(found / expected - 1.0).max())
+        return line
+
+    def streamed(self, case: Case, precision: str, host_to_device: float | None) -> dict[str, Any]:
+        """With a quarter of the data's bytes as memory limit, against the slower of kernel and bus."""
+        if "memory_limit" not in inspect.signature(Rime).parameters:
+            raise NotMeasuredError("Rime takes no memory_limit in this version")
+        if host_to_device is None:
+            raise NotMeasuredError("the rate from host to device was not measured")
+        n_byte = field(case).n_byte * (1 if precision == "single" else 2)
+        limit = f"{n_byte / 4e6:.3f} MB"
+        sky = sources(case)
+        resident = measure(lambda: self._rime(case, precision)[0].chi2(sky), self._repeat)
+        rime, _ = self._rime(case, precision, memory_limit=limit)
+        timing = measure(lambda: rime.chi2(sky), self._repeat)
+        slower = max(resident.median, n_byte / host_to_device)
+        line = {
+            **asdict(case),
+            "name": f"{case.name}, {STREAMED}",
+            "precision": precision,
+            "n_row": case.n_row,
+            "n": timing.n,
+        }
+        line |= {"median_ms": 1e3 * timing.median, "min_ms": 1e3 * timing.least, "memory_limit": limit}
+        line |= {"n_byte": n_byte, "resident_ms": 1e3 * resident.median}
+        line |= {"transfer_ms": 1e3 * n_byte / host_to_device, "share_of_slower": slower / timing.median}
+        return {**line, "rate": case.n_source_visibility / timing.median}
+
+    def _rime(self, case: Case, precision: str, **more: Any) -> tuple[Rime, float]:
+        """A `Rime` and the seconds it took to make; those of another geometry go first."""
+        whole = field(case)
+        if self._field is not whole:
+            self._rimes.clear()
+            self._field = whole
+        key = precision, case.form
+        if key in self._rimes and not more:
+            return self._rimes[key]
+        options: dict[str, Any] = {"backend": self._device, "precision": precision, "form": case.form, **more}
+        start = time.perf_counter()
+        rime = Rime(whole.rows, vis=whole.vis, weight=whole.weight, extent=0.02, **options)
+        made = rime, time.perf_counter() - start
+        if not more:
+            self._rimes[key] = made
+        return made

@@ -1,0 +1,175 @@
+"""Writes the tables of docs/performance.md from the JSON files in benchmarks/results.
+
+    python benchmarks/page.py [--check]
+
+`--check` writes nothing and ends with 1 when the page is not what the files say.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+BEGIN, END = "<!-- tables: benchmarks/page.py -->", "<!-- end of tables -->"
+
+_RATIOS = ("plain", "numpy", "africanus", "matvis", "matvis_cuda")
+# What grows along each axis, and the cases that differ in nothing else; the rate is given against the first.
+_AXES = {
+    "antennas": ("64 antennas, 50 + 50", [f"{n} antennas, 50 + 50" for n in (7, 14, 27, 64, 128, 192)]),
+    "channels (equal work)": (
+        "64 antennas, 100 points",
+        [
+            *(f"64 antennas, 100 points, {n} channel{'s' * (n > 1)}" for n in (1, 4, 20)),
+            "64 antennas, 100 points",
+            "64 antennas, 100 points, 1000 channels",
+        ],
+    ),
+    "sources": (
+        "64 antennas, 100 points",
+        ["64 antennas, 1 point", "64 antennas, 100 points", "64 antennas, 1000 points"],
+    ),
+    "batch (EHT)": ("EHT, batch 4096", [f"EHT, batch {n}" for n in (1, 16, 256, 4096)]),
+}
+
+
+def tables(runs: Iterable[Mapping[str, Any]]) -> str:
+    """The page's tables as Markdown, one section for each run."""
+    sections = [_section(run) for run in runs if not run["quick"]]
+    return "\n\n".join(sections) or "No run has been committed yet."
+
+
+def _section(run: Mapping[str, Any]) -> str:
+    about = run["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    peers = ", ".join(f"{name} {version}" for name, version in about["peers"].items())
+    head = f"## {about['gpu']}" if "gpu" in about else f"## {about['cpu']}, {about['threads']} threads"
+    if "gpu" in about:
+        versions += f", CUDA {about['cuda_runtime']}, driver {about['driver']}"
+    words = f"Python {about['python']}, {versions}." + (f" Beside it: {peers}." if peers else "")
+    words += f" The run took {about['wall_s'] / 60:.1f} minutes; load average before it {about['load']:.1f}."
+    parts = [head, words]
+    parts += [_roofs(run["roofs"]), _cases(run), _growth(run["cases"]), _batches(run["cases"])]
+    return "\n\n".join(part for part in [*parts, _extras(run["cases"]), _goals(run["goals"])] if part)
+
+
+def _roofs(roofs: Mapping[str, Any]) -> str:
+    labels = {
+        "fma_per_s": ("multiply-adds in a Numba kernel", 1e-12, "T/s"),
+        "gemm_flop_per_s": ("matrix product", 1e-12, "TFLOP/s"),
+        "copy_byte_per_s": ("copy", 1e-9, "GB/s"),
+        "host_to_device_byte_per_s": ("pinned host to device", 1e-9, "GB/s"),
+        "launch_s": ("empty launch, waited for", 1e6, "us"),
+    }
+    lines = []
+    for key, value in roofs.items():
+        label, scale, unit = labels[key]
+        found = value.items() if isinstance(value, Mapping) else [("", value)]
+        text = ", ".join(f"{_number(x * scale)} {unit} {name}".strip() for name, x in found)
+        lines.append([label, text or "not measured"])
+    return _table(["roof", "best"], lines)
+
+
+def _cases(run: Mapping[str, Any]) -> str:
+    """Every case with its rate; the column of a peer that no case has is left out."""
+    lines = [line for line in run["cases"] if "rate" in line and "share_of_slower" not in line]
+    ratios = [name for name in _RATIOS if any(name in line.get("ratios", {}) for line in lines)]
+    header = ["case", "times", "form", "precision", "ms (median)", "source-vis/s", "% of FMA"]
+    header += [f"x {name.removesuffix('_cuda')}" for name in ratios]
+    rows = []
+    for line in lines:
+        found = line.get("ratios", {})
+        row = [line["name"], str(line["n_time"]), line["form"], line["precision"], _number(line["median_ms"])]
+        row += [f"{line['rate']:.2e}", f"{100 * line['fma_share']:.0f}"]
+        rows.append(row + [_number(found[name]) if name in found else "" for name in ratios])
+    few = sorted({line["n"] for line in lines if line["n"] < 20})
+    note = f" Medians of at least {few[0]} calls where a call takes seconds." if few else ""
+    note = f"`times`: integrations of the run. `x ...`: our rate divided by theirs.{note}"
+    return f"{_table(header, rows)}\n\n{note}"
+
+
+def _growth(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Rates along each axis, in single precision, as shares of that of one case."""
+    rates = {line["name"]: line["rate"] for line in lines if line["precision"] == "single" and "rate" in line}
+    rows = []
+    for axis, (reference, names) in _AXES.items():
+        if reference not in rates:
+            continue
+        shares = [f"{name}: {100 * rates[name] / rates[reference]:.0f} %" for name in names if name in rates]
+        rows.append([axis, "<br>".join(shares)])
+    return _table(["along", "rate, single precision"], rows) if rows else ""
+
+
+def _batches(lines: Sequence[Mapping[str, Any]]) -> str:
+    header = ["case", "precision", "likelihoods/s", "us a call", "log_likelihood/s", "us a call"]
+    rows = []
+    for line in lines:
+        if line.get("whole"):
+            row = [line["name"], line["precision"], f"{line['likelihoods_per_s']:.2e}"]
+            row += [_number(1e3 * line["median_ms"])]
+            has = "whole_us" in line
+            row += [f"{line['whole_likelihoods_per_s']:.2e}", _number(line["whole_us"])] if has else ["", ""]
+            rows.append(row)
+    return _table(header, rows) if rows else ""
+
+
+def _extras(lines: Sequence[Mapping[str, Any]]) -> str:
+    found = []
+    for line in lines:
+        if "share_of_slower" in line:
+            words = f'{_number(line["median_ms"])} ms with `memory_limit="{line["memory_limit"]}"`, against '
+            words += f"{_number(line['resident_ms'])} ms resident and {_number(line['transfer_ms'])} ms for "
+            words += f"the transfer alone: {100 * line['share_of_slower']:.0f} % of the slower of the two."
+            found.append(f"- {line['name']}, {line['precision']}: {words}")
+        if "share_outside" in line:
+            words = f"{line['n_walker']} walkers, {line['n_param']} parameters, {line['n_time']} times: "
+            words += f"{100 * line['share_outside']:.1f} % of the wall time is not in `Rime.chi2`."
+            found.append(f"- {line['name']}: {words}")
+    return "\n".join(found)
+
+
+def _goals(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    words = {True: "reached", False: "not reached", None: "not measured"}
+    rows = []
+    for verdict in verdicts:
+        bound = f"{verdict['sense']} {_number(verdict['bound'])} {verdict['unit']}"
+        found = "" if verdict["found"] is None else _number(verdict["found"])
+        rows.append([verdict["case"], verdict["precision"], bound, found, words[verdict["reached"]]])
+    return _table(["case", "precision", "goal", "found", ""], rows)
+
+
+def _number(value: float) -> str:
+    """Three figures, without an exponent where it reads better."""
+    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else f"{value:.0f}" if value < 1e5 else f"{value:.2e}"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def page(text: str, runs: Iterable[Mapping[str, Any]]) -> str:
+    """The page with new tables between its two markers."""
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{tables(runs)}\n\n{END}{rest.split(END)[1]}"
+
+
+def main() -> int:
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    old = PAGE.read_text(encoding="utf-8")
+    new = page(old, runs)
+    if "--check" in sys.argv[1:]:
+        print(
+            "up to date" if new == old else f"{PAGE.name} differs from the JSON files: run benchmarks/page.py"
+        )
+        return int(new != old)
+    PAGE.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""A run as text and as JSON."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numba
+
+from rime_kernels import device
+
+_PACKAGES = ("biro-rime", "numpy", "numba", "llvmlite", "numba-cuda", "cupy-cuda12x", "cupy-cuda13x", "emcee")
+_SHORT = {"africanus": "africanus", "matvis_cuda": "matvis", "matvis": "matvis"}
+
+
+def machine(backend: str) -> dict[str, Any]:
+    """What the figures belong to: processors, threads, versions; no names of hosts or people."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"model name\s*:\s*(.+)", text)
+    found: dict[str, Any] = {
+        "cpu": model[1] if model else platform.processor(),
+        "threads": numba.get_num_threads(),
+        "load": os.getloadavg()[0],  # others' work, before ours: medians are worth less the more there is
+        "python": platform.python_version(),
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
+    }
+    if backend == "cuda":
+        found["gpu"] = device.device_name()
+        for name, ask in (("cuda_runtime", _runtime), ("driver", _driver)):
+            try:
+                found[name] = ask()
+            except Exception as error:  # each driver package answers in its own way, or not at all
+                found[name] = f"unknown ({type(error).__name__})"
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _runtime() -> str:
+    return ".".join(map(str, device.cuda.runtime.get_version()))
+
+
+def _driver() -> str:
+    text = Path("/proc/driver/nvidia/version").read_text()
+    match = re.search(r"\s(\d+\.\d+(\.\d+)?)\s", text)
+    return match[1] if match else "unknown"
+
+
+def machine_slug(about: Mapping[str, Any]) -> str:
+    """The processor's name as a file name."""
+    return re.sub(r"[^a-z0-9]+", "_", str(about.get("gpu", about["cpu"])).lower()).strip("_")
+
+
+def roofs_text(roofs: Mapping[str, Any]) -> str:
+    """The machine's roofs, one a line."""
+    units: dict[str, tuple[str, Callable[[float], str]]] = {
+        "fma_per_s": ("multiply-adds, Numba kernel", lambda x: f"{x / 1e12:.3g} T FMA/s"),
+        "gemm_flop_per_s": ("matrix product", lambda x: f"{x / 1e12:.3g} TFLOP/s"),
+        "copy_byte_per_s": ("copy", lambda x: f"{x / 1e9:.4g} GB/s"),
+        "host_to_device_byte_per_s": ("pinned host to device", lambda x: f"{x / 1e9:.4g} GB/s"),
+        "launch_s": ("empty launch, waited for", lambda x: f"{x * 1e6:.3g} us"),
+    }
+    lines = []
+    for key, value in roofs.items():
+        label, show = units[key]
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        text = ", ".join(f"{name} {show(x)}".strip() for name, x in parts) or "not measured"
+        lines.append(f"  {label:30} {text}")
+    return "\n".join(lines)
+
+
+def head(peers: tuple[str, ...]) -> str:
+    """Names of the columns of `line_text`."""
+    ratios = "".join(f"{'x ' + _SHORT.get(name, name):>12}" for name in ("plain", *peers))
+    numbers = f"{'ms':>10}{'min':>10}{'n':>5}{'s-vis/s':>10}{'FMA %':>7}"
+    return f"{'case':40}{'times':>6} {'form':9}{'prec':7}{numbers}{ratios}"
+
+
+def line_text(line: Mapping[str, Any], peers: tuple[str, ...]) -> str:
+    """A line of the table; ratios are our rate over theirs."""
+    start = f"{line['name']:40}{line['n_time']:6} {line['form']:9}{line['precision']:7}"
+    if "skipped" in line:
+        return f"{start} left out: {line['skipped']}"
+    text = f"{start}{_ms(line['median_ms'])}{_ms(line.get('min_ms'))}{line['n']:5}"
+    text += f"{line['rate']:10.3g}" if "rate" in line else f"{'':10}"
+    text += f"{100 * line['fma_share']:7.1f}" if "fma_share" in line else f"{'':7}"
+    ratios = line.get("ratios", {})
+    return text + "".join(
+        f"{ratios[name]:12.3g}" if name in ratios else f"{'':12}" for name in ("plain", *peers)
+    )
+
+
+def _ms(value: float | None) -> str:
+    return f"{'':10}" if value is None else f"{value:10.3f}" if value < 1e3 else f"{value:10.0f}"
+
+
+def extra_text(line: Mapping[str, Any]) -> str | None:
+    """What a line has beside its rate: likelihoods of batches, streaming, sampling."""
+    if "share_outside" in line:
+        words = f"{line['n_walker']} walkers, {line['n_param']} parameters, {line['n']} steps"
+        return f"{line['name']}: {words}: {100 * line['share_outside']:.1f} % of the time outside Rime.chi2"
+    if "share_of_slower" in line:
+        words = f"memory limit {line['memory_limit']}, resident {line['resident_ms']:.3g} ms"
+        words += f", transfer {line['transfer_ms']:.3g} ms, streamed {line['median_ms']:.3g} ms"
+        share = f"{100 * line['share_of_slower']:.0f} % of the slower"
+        return f"{line['name']}, {line['precision']}: {words}: {share}"
+    if not line.get("whole"):
+        return None
+    words = f"{line['likelihoods_per_s']:.3g} likelihoods/s, {1e3 * line['median_ms']:.3g} us a call"
+    if "whole_us" in line:
+        words += f"; log_likelihood {line['whole_likelihoods_per_s']:.3g}/s, {line['whole_us']:.3g} us a call"
+    elif "whole_skipped" in line:
+        words += f"; log_likelihood left out: {line['whole_skipped']}"
+    return f"{line['name']}, {line['precision']}: {words}"
+
+
+def goal_text(verdict: Mapping[str, Any]) -> str:
+    """A goal in one line."""
+    word = {True: "reached", False: "NOT REACHED", None: "not measured"}[verdict["reached"]]
+    found = "" if verdict["found"] is None else f"found {verdict['found']:.4g}"
+    bound = f"{verdict['sense']} {verdict['bound']:.4g} {verdict['unit']}"
+    return f"  {word:13}{verdict['case']:40}{verdict['precision']:7} {bound:45}{found}"
+
+
+def write(path: Path, run: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,45 @@
+"""How long a call takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Seconds that the calls of one median may take together, and those of short calls should.
+_LONGEST, _SHORTEST = 20.0, 0.2
+_MOST_CALLS = 2000
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of the first call (which compiles), and of those after it."""
+
+    first: float
+    median: float
+    least: float
+    n: int
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def measure(call: Callable[[], object], repeat: int, longest: float = _LONGEST) -> Timing:
+    """Median of `repeat` calls after two for warming up; fewer (at least 3) where they would take more than
+    `longest` seconds, more where they take little: the median of short calls needs many.
+
+    The call returns when its work is done: on a GPU, with the result on the host.
+    """
+    first = seconds_of(call)
+    warm = seconds_of(call)
+    n = repeat
+    if warm * repeat > longest:
+        n = max(3, int(longest / warm))
+    elif warm * repeat < _SHORTEST and repeat >= 20:
+        n = min(_MOST_CALLS, int(_SHORTEST / warm))
+    found = [seconds_of(call) for _ in range(min(n, max(repeat, _MOST_CALLS)))]
+    return Timing(first, statistics.median(found), min(found), len(found))
