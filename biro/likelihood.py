@@ -156,10 +156,10 @@ class Likelihood:
             are -inf, and counted in `nan_count`.
         """
         vectors, single = self._vectors(theta)
-        value = np.full(len(vectors), -np.inf)
-        allowed = np.flatnonzero(self.model.allowed(vectors))
-        if allowed.size:
-            value[allowed] = self._log_likelihood(vectors[allowed])
+        if self.model.is_constrained or not len(vectors):
+            value = self._of_allowed(vectors)
+        else:
+            value = self._log_likelihood(vectors)
         return float(value[0]) if single else value
 
     def log_prior(self, theta: ArrayLike) -> Any:
@@ -188,7 +188,8 @@ class Likelihood:
     def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta."""
         vector = self._one_vector(theta)
-        return [rime.predict(self.model.sources(vector, i))[0] for i, rime in enumerate(self._rimes)]
+        sources = self.model.sources_of_all(vector)
+        return [rime.predict(each)[0] for rime, each in zip(self._rimes, sources, strict=True)]
 
     def noise_factor(self, theta: ArrayLike) -> NDArray[np.float64]:
         """Noise factor of each partition, for one vector theta."""
@@ -212,24 +213,39 @@ class Likelihood:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _chi2(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        columns = [rime.chi2(self.model.sources(theta, i)) for i, rime in enumerate(self._rimes)]
-        return np.stack(columns, axis=1)
+        sources = self.model.sources_of_all(theta)
+        found = [rime.chi2(each) for rime, each in zip(self._rimes, sources, strict=True)]
+        chi2 = np.empty((len(theta), len(found)))
+        for i, column in enumerate(found):
+            chi2[:, i] = column
+        return chi2
+
+    def _of_allowed(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log-likelihood where the constraints hold, -inf elsewhere."""
+        value = np.full(len(theta), -np.inf)
+        allowed = np.flatnonzero(self.model.allowed(theta))
+        if allowed.size:
+            value[allowed] = self._log_likelihood(theta[allowed])
+        return value
 
     def _log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         factor = self.model.noise_factor(theta)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             terms = self._log_norm - self._chi2(theta) / (2.0 * factor**2) - 2.0 * self.n_vis * np.log(factor)
-        value = terms.sum(axis=1)
-        bad = np.isnan(value) | (value == np.inf)
-        self._count(theta, bad)
-        return np.where(bad, -np.inf, value)
-
-    def _count(self, theta: NDArray[np.float64], bad: NDArray[np.bool_]) -> None:
-        """Count what is not a number; stop when it is more than an accident."""
+        # A sum over one is slow for many vectors: each is a loop of its own.
+        value = terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1)
+        usable = value < np.inf
         self.n_call += len(theta)
+        if usable.all():
+            return value
+        self._count_bad(theta, ~usable)
+        return np.where(usable, value, -np.inf)
+
+    def _count_bad(self, theta: NDArray[np.float64], bad: NDArray[np.bool_]) -> None:
+        """Count what is not a number; stop when it is more than an accident."""
         n_bad = int(bad.sum())
         self.nan_count += n_bad
-        if n_bad and self.n_call >= NAN_GRACE and self.nan_count > NAN_FRACTION * self.n_call:
+        if self.n_call >= NAN_GRACE and self.nan_count > NAN_FRACTION * self.n_call:
             culprit = self._named(theta[np.flatnonzero(bad)[0]])
             words = ", ".join(f"{name} = {value:.6g}" for name, value in culprit.items())
             raise LikelihoodError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -97,7 +97,8 @@ class AiryBeam:
         return np.asarray(np.pi / SPEED_OF_LIGHT * value)
 
 
-BEAMS: dict[str, type[Cos3Beam] | type[GaussianBeam] | type[AiryBeam]] = {
+AnyBeam: TypeAlias = Cos3Beam | GaussianBeam | AiryBeam
+BEAMS: dict[str, type[AnyBeam]] = {
     "cos3": Cos3Beam,
     "gaussian": GaussianBeam,
     "airy": AiryBeam,

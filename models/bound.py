@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.models.assembly import Assembly
 from biro.models.checks import Check, OnSky, UserCondition, log_mass, split_orders
 from biro.models.constraint import Condition
 from biro.models.density import JointPrior
+from biro.models.direction import Directions, TangentPlanes
 from biro.models.errors import ModelError
 from biro.models.frame import Frame
 from biro.models.implied import Implied
@@ -61,14 +63,21 @@ class BoundModel:
         self._layout = model.layout(slots)
         self._instrument = InstrumentLayout(model, frames, slots)
         self._resolved = slots.resolve()
+        noise = self._instrument.noise
+        self._noise_is_free = bool(self._resolved.is_free(noise).all())
+        self._noise_parameter = self._resolved.parameter_of[noise]
+        self._noise_scale = self._resolved.scale[noise]
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
         self._check_times()
         self._extent = [self._find_extent(frame) for frame in frames]
+        self._assembly = self._assemble(range(len(frames)))
+        # Of one partition each, made when asked for.
+        self._single = {0: self._assembly} if len(frames) == 1 else {}
         checks, chains = self._find_checks()
         self._checks = checks
         self._prior = JointPrior(self.parameters, chains)
-        self._known_lm = self._constant_positions()
+        self._wrap_for_checks = any(set(self._prior.periodic.tolist()) & check.parameters for check in checks)
         self.log_constraint_mass, self.log_constraint_mass_error = log_mass(
             self._resolved, checks, chains, self._prior.transform
         )
@@ -77,6 +86,11 @@ class BoundModel:
     def parameter_names(self) -> tuple[str, ...]:
         """Names in the order of theta."""
         return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether there is anything that `allowed` could forbid."""
+        return bool(self._checks)
 
     @property
     def n_param(self) -> int:
@@ -104,7 +118,8 @@ class BoundModel:
 
     def allowed(self, theta: ArrayLike) -> NDArray[np.bool_]:
         """Whether the constraints that the transform does not build in hold: bool (...)."""
-        return self._allowed(self._prior.wrap(self._shaped(theta)))
+        array = self._shaped(theta)
+        return self._allowed(self._prior.wrap(array) if self._wrap_for_checks else array)
 
     def wrap(self, theta: ArrayLike) -> Array:
         """theta with periodic parameters (position angles) brought back into their prior's range."""
@@ -124,26 +139,25 @@ class BoundModel:
         Sources
             With NaN positions for a source below the horizon.
         """
-        values = self._values(theta)
-        layout = self._layout
-        known = self._known_lm[i_frame]
-        if known is None:
-            lm = layout.lm(values[:, layout.position], self.origin, self.frames[i_frame].phase_centre)
-        else:
-            lm = np.repeat(known, values.shape[0], axis=0)
-        return Sources(
-            lm=lm,
-            stokes=layout.brightness(values),
-            ref_freq=layout.ref_freq,
-            spectral_terms=layout.spectral_terms(values),
-            log_spectrum=layout.log_spectrum,
-            shape=layout.shapes(values),
-            beam=self._instrument.beam(values, i_frame),
-        )
+        if i_frame not in self._single:
+            self._single[i_frame] = self._assemble([i_frame])
+        (shared,) = self._single[i_frame].sources(self._wrapped(theta))
+        return shared.copy()
+
+    def sources_of_all(self, theta: ArrayLike) -> Iterator[Sources]:
+        """The sources of one partition after the other, as `sources` has them, with less work.
+
+        What does not depend on the partition is worked out once. The arrays are shared between
+        partitions, and those that do not depend on theta with other calls: nobody may write into them.
+        """
+        return self._assembly.sources(self._wrapped(theta))
 
     def noise_factor(self, theta: ArrayLike) -> Array:
         """What the stated noise of each partition is multiplied by, float64 (n_batch, n_frame)."""
-        return np.asarray(self._values(theta)[:, self._instrument.noise])
+        array, slots = self._batch(theta), self._instrument.noise
+        if self._noise_is_free:
+            return np.asarray(array.take(self._noise_parameter, axis=1) * self._noise_scale)
+        return np.repeat(self._resolved.base[slots][None], len(array), axis=0)
 
     def extent(self, i_frame: int) -> float:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
@@ -170,22 +184,29 @@ class BoundModel:
             )
         return array
 
-    def _values(self, theta: ArrayLike) -> Array:
+    def _batch(self, theta: ArrayLike) -> Array:
         array = self._shaped(theta)
-        if array.ndim > 2:
-            raise ModelError(f"theta must have shape (n_batch, {self.n_param}), got {array.shape}")
-        return self._resolved.values(self._prior.wrap(np.atleast_2d(array)))
+        if array.ndim == 2:
+            return array
+        if array.ndim == 1:
+            return array[None]
+        raise ModelError(f"theta must have shape (n_batch, {self.n_param}), got {array.shape}")
+
+    def _wrapped(self, theta: ArrayLike) -> Array:
+        return self._prior.wrap(self._batch(theta))
 
     def _allowed(self, wrapped: Array) -> NDArray[np.bool_]:
         shape = wrapped.shape[:-1]
         allowed = np.ones(shape, dtype=bool)
-        if not self._checks:
-            return allowed
-        flat = wrapped.reshape(-1, self.n_param)
-        values = self._resolved.values(flat)
+        flat = wrapped.reshape(-1, self.n_param) if self._checks else wrapped
         for check in self._checks:
-            allowed &= check.test(flat, values).reshape(shape)
+            allowed &= check.test(flat).reshape(shape)
         return allowed
+
+    def _assemble(self, i_frames: Iterable[int]) -> Assembly:
+        pointing = self._instrument.pointing
+        partitions = [(self.frames[i].phase_centre, pointing[i] if pointing else None) for i in i_frames]
+        return Assembly(self._layout, self._instrument, self._resolved, self.origin, partitions)
 
     def _check_times(self) -> None:
         n_time = self._layout.n_time
@@ -203,7 +224,8 @@ class BoundModel:
         n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
         first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
         steps = np.array([[a, b] for a in first for b in second])[:, None, :]
-        lm = self._layout.lm(low + steps * (high - low), self.origin, frame.phase_centre)
+        planes = TangentPlanes([frame.phase_centre], self.origin)
+        lm = Directions(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
         fixed = (low == high).all(axis=-1)
         lost = fixed & np.isnan(lm).any(axis=(0, 2))
         if lost.any():
@@ -241,17 +263,6 @@ class BoundModel:
             raise ModelError("constraints: a function needs parameters, but the model has none")
         return checks, chains
 
-    def _on_sky(self, values: Array) -> NDArray[np.bool_]:
-        position = values[:, self._layout.position]
-        good = np.ones(values.shape[0], dtype=bool)
-        for centre in {frame.phase_centre for frame in self.frames}:
-            lm = self._layout.lm(position, self.origin, centre)
-            good &= np.isfinite(lm).all(axis=(1, 2))
-        return good
-
-    def _constant_positions(self) -> list[Array | None]:
-        positions = self._layout.position
-        if self._resolved.is_free(positions).any():
-            return [None] * len(self.frames)
-        fixed = self._resolved.base[positions][None]
-        return [self._layout.lm(fixed, self.origin, frame.phase_centre) for frame in self.frames]
+    def _on_sky(self, theta: Array) -> NDArray[np.bool_]:
+        finite = [np.isfinite(lm).all(axis=(1, 2)) for lm in self._assembly.positions(theta)]
+        return np.asarray(np.logical_and.reduce(finite))

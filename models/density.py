@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from biro.models.index import as_slice
 from biro.models.parameter import Parameter
 from biro.models.prior import Frozen, Prior
 
@@ -41,13 +42,19 @@ class JointPrior:
         self.periodic = np.array([i for i, _, _ in wrapped], dtype=np.int64)
         self.start = np.array([start for _, start, _ in wrapped])
         self.period = np.array([period for _, _, period in wrapped], dtype=np.float64)
+        self.end = self.start + self.period
 
     def wrap(self, theta: Array) -> Array:
-        """theta with periodic parameters brought into [low, low + period)."""
+        """theta with periodic parameters brought into [low, low + period); itself where they are."""
         if not self.periodic.size:
             return theta
+        given = theta.take(self.periodic, axis=-1)
+        inside = (given >= self.start) & (given < self.end)
+        if inside.all():
+            return theta
         wrapped = theta.copy()
-        wrapped[..., self.periodic] = self.start + np.mod(theta[..., self.periodic] - self.start, self.period)
+        moved = self.start + np.mod(given - self.start, self.period)
+        wrapped[..., self.periodic] = np.where(inside, given, moved)
         return wrapped
 
     def transform(self, unit_cube: Array) -> Array:
@@ -82,7 +89,6 @@ def _stack(priors: Sequence[Prior]) -> list[tuple[Prior, slice | NDArray[np.int6
     for found in columns.values():
         first = priors[found[0]]
         members = [priors[i] for i in found]
-        contiguous = found[-1] - found[0] + 1 == len(found)
-        where = slice(found[0], found[-1] + 1) if contiguous else np.array(found)
+        where = as_slice(np.array(found))
         groups.append((first if isinstance(first, Frozen) else type(first).stack(members), where))
     return groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,36 +11,126 @@ from numpy.typing import NDArray
 
 from biro.models import units
 from biro.models.errors import ModelError
+from biro.models.index import as_slice
+from biro.models.memory import Reused
 from biro.models.strict import shown
 
 Array = NDArray[np.float64]
 Centre = tuple[float, float]
 
 
-def radec_to_lm(ra: Array, dec: Array, centre: Centre) -> Array:
-    """Direction cosines (l east, m north) of a direction about a phase centre.
-
-    l = cos(dec) sin(ra - ra0),  m = sin(dec - dec0) + 2 cos(dec) sin(dec0) sin^2((ra - ra0) / 2),
-    which is physics: section 1 with its cancellation for small angles taken out.
+class TangentPlanes:
+    """Directions as direction cosines about several phase centres at once.
 
     Parameters
     ----------
-    ra, dec : float64, any shape, rad
-    centre : (float, float), rad
-
-    Returns
-    -------
-    float64 (..., 2); NaN where the direction lies 90 degrees or more from the centre.
+    centres : sequence of (float, float), rad
+        All different.
+    origin : (float, float), rad
+        Where offsets start.
     """
-    ra0, dec0 = centre
-    shift = ra - ra0
-    cos_dec = np.cos(dec)
-    l = cos_dec * np.sin(shift)
-    m = np.sin(dec - dec0) + 2 * cos_dec * np.sin(dec0) * np.sin(0.5 * shift) ** 2
-    n = np.sin(dec) * np.sin(dec0) + cos_dec * np.cos(dec0) * np.cos(shift)
-    lm = np.stack([l, m], axis=-1)
-    lm[~(n > 0)] = np.nan
+
+    def __init__(self, centres: Sequence[Centre], origin: Centre) -> None:
+        self.n_centre = len(centres)
+        # The centres are the first axis, in front of (n_batch, n_source).
+        self._ra, self._dec = np.array(centres, dtype=np.float64).reshape(-1, 2).T[..., None, None]
+        self._sin_dec, self._cos_dec = np.sin(self._dec), np.cos(self._dec)
+        turned = np.array([i for i, centre in enumerate(centres) if centre != origin], dtype=np.int64)
+        self._at_origin = np.setdiff1d(np.arange(self.n_centre), turned)
+        self._turned = as_slice(turned)
+        turns = [basis(centres[i]) @ basis(origin).T for i in turned]
+        self._turn = np.array(turns).reshape(-1, 3, 3).transpose(1, 2, 0)[..., None, None]
+        self._radec_memory, self._offset_memory = Reused(), Reused()
+
+    def of_radec(self, ra: Array, dec: Array) -> Array:
+        """Direction cosines (l east, m north) of right ascensions and declinations.
+
+        l = cos(dec) sin(ra - ra0),  m = sin(dec - dec0) + 2 cos(dec) sin(dec0) sin^2((ra - ra0) / 2),
+        which is physics: section 1 with its cancellation for small angles taken out.
+
+        Parameters
+        ----------
+        ra, dec : float64 (n_batch, n_source), rad
+
+        Returns
+        -------
+        float64 (n_centre, n_batch, n_source, 2); NaN where the direction lies 90 degrees or more from
+        the centre.
+        """
+        shift = ra - self._ra
+        sin_dec, cos_dec = np.sin(dec), np.cos(dec)
+        lm = self._radec_memory.empty(*shift.shape, 2)
+        np.multiply(cos_dec, np.sin(shift), out=lm[..., 0])
+        bend = 2 * cos_dec * self._sin_dec * np.sin(0.5 * shift) ** 2
+        np.add(np.sin(dec - self._dec), bend, out=lm[..., 1])
+        n = sin_dec * self._sin_dec + cos_dec * self._cos_dec * np.cos(shift)
+        return _without_hidden(lm, n)
+
+    def of_offsets(self, offsets: Array) -> Array:
+        """Direction cosines of sources given by direction cosines about the origin.
+
+        With (east, north, n) along the axes at the origin, the turn to the axes at a centre is exact;
+        about the origin itself the offsets are returned to the bit.
+
+        Parameters
+        ----------
+        offsets : float64 (n_batch, n_source, 2)
+            East and north, direction cosines; becomes NaN below the horizon of the origin.
+
+        Returns
+        -------
+        float64 (n_centre, n_batch, n_source, 2); NaN for offsets beyond the horizon of either plane.
+        """
+        # Where all are within 0.7, l^2 + m^2 is below 1; NaN is not within.
+        if not (offsets.max(initial=0.0) < 0.7 and offsets.min(initial=0.0) > -0.7):
+            offsets[~(offsets[..., 0] ** 2 + offsets[..., 1] ** 2 < 1)] = np.nan
+        if not self._turn.size:
+            return offsets[None]
+        lm = self._offset_memory.empty(self.n_centre, *offsets.shape)
+        lm[self._at_origin] = offsets
+        east, north = offsets[..., 0], offsets[..., 1]
+        outward = np.sqrt(1 - east * east - north * north)
+        l, m, n = (a * east + b * north + c * outward for a, b, c in self._turn)
+        lm[self._turned] = _without_hidden(np.stack([l, m], axis=-1), n)
+        return lm
+
+
+def _without_hidden(lm: Array, n: Array) -> Array:
+    """NaN where n is not above 0."""
+    seen = n > 0
+    if not seen.all():
+        lm[~seen] = np.nan
     return lm
+
+
+class Directions:
+    """Positions of a list of sources, some by right ascension and declination and some by offsets.
+
+    Parameters
+    ----------
+    by_offset : bool (n_source,)
+    planes : TangentPlanes
+    """
+
+    def __init__(self, by_offset: NDArray[np.bool_], planes: TangentPlanes) -> None:
+        self._planes = planes
+        self._offsets, self._radec = (as_slice(np.flatnonzero(rows)) for rows in (by_offset, ~by_offset))
+        self._all_offsets, self._any_offsets = bool(by_offset.all()), bool(by_offset.any())
+
+    def lm(self, position: Array) -> Array:
+        """Direction cosines (n_centre, n_batch, n_source, 2) of positions (n_batch, n_source, 2), rad.
+
+        NaN where a source is below the horizon of the tangent plane. The positions may be overwritten.
+        """
+        if self._all_offsets:
+            return self._planes.of_offsets(position)
+        if not self._any_offsets:
+            return self._planes.of_radec(position[..., 0], position[..., 1])
+        lm = np.empty((self._planes.n_centre, *position.shape))
+        given = position[:, self._radec]
+        lm[:, :, self._radec] = self._planes.of_radec(given[..., 0], given[..., 1])
+        lm[:, :, self._offsets] = self._planes.of_offsets(position[:, self._offsets])
+        return lm
 
 
 def basis(centre: Centre) -> Array:
@@ -52,37 +143,6 @@ def basis(centre: Centre) -> Array:
             [cos_dec * cos_ra, cos_dec * sin_ra, sin_dec],
         ]
     )
-
-
-def offsets_to_lm(east: Array, north: Array, origin: Centre, centre: Centre) -> Array:
-    """Direction cosines about `centre` of a source given by direction cosines about `origin`.
-
-    With (east, north, n) along the axes at `origin`, the turn to the axes at `centre` is exact; where
-    both are the same the offsets are returned to the bit.
-
-    Parameters
-    ----------
-    east, north : float64, any shape, direction cosines
-    origin, centre : (float, float), rad
-
-    Returns
-    -------
-    float64 (..., 2); NaN for offsets beyond the horizon of either plane.
-    """
-    squared = east * east + north * north
-    lm = np.empty((*squared.shape, 2))
-    lm[..., 0], lm[..., 1] = east, north
-    above = squared < 1
-    if not above.all():
-        lm[~above] = np.nan
-    if origin == centre:
-        return lm
-    turn = basis(centre) @ basis(origin).T
-    with np.errstate(invalid="ignore"):
-        outward = np.sqrt(1 - squared)
-    turned = np.concatenate([lm, outward[..., None]], axis=-1) @ turn.T
-    turned[~(turned[..., 2] > 0)] = np.nan
-    return np.asarray(turned[..., :2])
 
 
 def lm_to_radec(east: float, north: float, origin: Centre) -> tuple[float, float]:

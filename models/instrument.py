@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.beam import AnyBeam
 from biro.models.errors import ModelError
 from biro.models.frame import Frame
-from biro.models.slots import Slots
+from biro.models.slots import ZERO, Slots
 from biro.models.strict import nearest, shown
 from biro.models.units import ANGLE, NUMBER
-from rime_kernels.arrays import Beam
 
 if TYPE_CHECKING:
     from biro.models.sky import SkyModel
@@ -26,22 +27,26 @@ class InstrumentLayout:
 
     Attributes
     ----------
+    beam : Cos3Beam, GaussianBeam, AiryBeam or None
+    scale : int
+        Slot of the number that the beam has, where there is a beam.
+    pointing : list of PointingSlots
+        Of each partition, or none at all; one object for partitions of the same antennas and times.
     noise : int (n_frame,)
-        Slot of each partition's noise factor.
+        Slot of each partition's noise factor: all constant or all free, for they are one quantity.
     positive : list of int
         Slots that only mean something above 0.
     """
 
     def __init__(self, model: SkyModel, frames: Sequence[Frame], slots: Slots) -> None:
-        self._beam = model.beam
+        self.beam: AnyBeam | None = model.beam
+        self.scale = ZERO
         self.positive: list[int] = []
         if model.beam is not None:
             key = model.beam.key
-            self._scale = slots.add("beam", key, getattr(model.beam, key), model.beam.quantity_kind)
-            self.positive.append(self._scale)
-        self._pointing: list[_PointingSlots] | None = None
-        if model.pointing is not None:
-            self._pointing = _pointing(model, frames, slots)
+            self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.quantity_kind)
+            self.positive.append(self.scale)
+        self.pointing = _pointing(model, frames, slots) if model.pointing is not None else []
         groups = model.noise.groups(frames)
         slot_of = {
             group: slots.add("noise", "factor", model.noise.factor, NUMBER, f"[{group}]" if group else "")
@@ -50,27 +55,24 @@ class InstrumentLayout:
         self.noise = np.array([slot_of[group] for group in groups], dtype=np.int64)
         self.positive += slot_of.values()
 
-    def beam(self, values: Array, i_frame: int) -> Beam | None:
-        """The kernels' beam of a partition, for slots in SI (n_batch, n_slot)."""
-        if self._beam is None:
-            return None
-        pointing = self._pointing[i_frame].pointing(values) if self._pointing is not None else None
-        return Beam(self._beam.kind, self._beam.scale(values[:, self._scale].copy()), pointing)
+
+@dataclass(frozen=True, eq=False)
+class PointingSlots:
+    """Pointing of the antennas of one partition as polynomials in time.
+
+    Attributes
+    ----------
+    table : int (n_power, n_antenna, 2)
+        Slots of the coefficients; 2 for east, north.
+    powers : float64 (n_time or 1, n_power)
+        What they are multiplied by: powers of times in -1 .. 1.
+    """
+
+    table: NDArray[np.int64]
+    powers: Array
 
 
-class _PointingSlots:
-    """Pointing of the antennas of one partition: slots (n_power, n_antenna, 2), times in -1 .. 1."""
-
-    def __init__(self, table: NDArray[np.int64], moment: Array) -> None:
-        self.table = table
-        self.powers = moment[:, None] ** np.arange(len(table)) if len(table) > 1 else np.ones((1, 1))
-
-    def pointing(self, values: Array) -> Array:
-        """Pointing error, rad (n_batch, n_time or 1, n_antenna, 2)."""
-        return np.einsum("tp,bpax->btax", self.powers, values[:, self.table])
-
-
-def _pointing(model: SkyModel, frames: Sequence[Frame], slots: Slots) -> list[_PointingSlots]:
+def _pointing(model: SkyModel, frames: Sequence[Frame], slots: Slots) -> list[PointingSlots]:
     antennas = list(dict.fromkeys(name for frame in frames for name in frame.antenna_names))
     unknown = sorted(model.pointing.named() - set(antennas))
     if unknown:
@@ -92,11 +94,14 @@ def _pointing(model: SkyModel, frames: Sequence[Frame], slots: Slots) -> list[_P
     times = np.concatenate([frame.time for frame in frames])
     middle, half = 0.5 * (times.min() + times.max()), 0.5 * (times.max() - times.min())
     n_power = 1 + max((power for terms in found.values() for _, power in terms), default=0)
-    made = []
+    made: dict[tuple[bytes, bytes], PointingSlots] = {}
+    each = []
     for frame in frames:
         table = np.zeros((n_power, len(frame.antenna_names), 2), dtype=np.int64)
         for i, name in enumerate(frame.antenna_names):
             for (axis, power), slot in found[name].items():
                 table[power, i, axis] = slot
-        made.append(_PointingSlots(table, (frame.time - middle) / half if half > 0 else 0 * frame.time))
-    return made
+        moment = (frame.time - middle) / half if half > 0 else 0 * frame.time
+        powers = moment[:, None] ** np.arange(n_power) if n_power > 1 else np.ones((1, 1))
+        each.append(made.setdefault((table.tobytes(), powers.tobytes()), PointingSlots(table, powers)))
+    return each

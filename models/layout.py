@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models import units
-from biro.models.direction import Centre, offsets_to_lm, radec_to_lm
 from biro.models.errors import ModelError
 from biro.models.slots import ZERO, Slots
 from biro.models.source import KINDS, GaussianSource, Source, in_si
 from biro.models.spectrum import STOKES, term_scale
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 # A flat spectrum has no use for a reference frequency; the kernels want a positive number.
 _ANY_FREQ = 1e9
@@ -38,6 +36,15 @@ class SourceLayout:
     n_time : int
         Time slots of the brightness, 1 where it is constant.
     position : int (n_source, 2)
+        East and north, or right ascension and declination; `by_offset` (n_source,) tells which.
+    stokes : int (n_time, n_source, 4)
+        I, Q, U, V, of which `linear` and `circular` replace some.
+    linear : int (n, 3)
+        A source, and the slots of its pol_fraction and pol_angle.
+    circular : int (n, 2)
+        A source, and the slot of its v_fraction.
+    terms : int (n_source, 4, n_term)
+        Of the spectrum, to be multiplied by `term_scale` of that shape.
     shape : int (n_gaussian, 3)
         emaj, emin or ratio, pa; `by_ratio` (n_gaussian,) tells which.
     """
@@ -83,47 +90,6 @@ class SourceLayout:
             for stokes, terms in enumerate(table.terms):
                 self.terms[i, stokes, : len(terms)] = terms
                 self.term_scale[i, stokes, : len(terms)] = term_scale(table.form, len(terms))
-
-    def lm(self, position: Array, origin: Centre, centre: Centre) -> Array:
-        """Direction cosines (n_batch, n_source, 2) about `centre` of positions (n_batch, n_source, 2) in rad.
-
-        NaN where a source is below the horizon of the tangent plane.
-        """
-        first, second = position[..., 0], position[..., 1]
-        if self.by_offset.all():
-            return offsets_to_lm(first, second, origin, centre)
-        lm = radec_to_lm(first, second, centre)
-        rows = self.by_offset
-        if rows.any():
-            lm[:, rows] = offsets_to_lm(first[:, rows], second[:, rows], origin, centre)
-        return lm
-
-    def brightness(self, values: Array) -> Array:
-        """Stokes I, Q, U, V, Jy (n_batch, n_time, n_source, 4)."""
-        stokes = values[:, self.stokes]
-        if self.linear.size:
-            rows, fraction, angle = self.linear.T
-            polarised = values[:, None, fraction] * stokes[:, :, rows, 0]
-            twice = 2 * values[:, None, angle]
-            stokes[:, :, rows, 1] = polarised * np.cos(twice)
-            stokes[:, :, rows, 2] = polarised * np.sin(twice)
-        if self.circular.size:
-            rows, fraction = self.circular.T
-            stokes[:, :, rows, 3] = values[:, None, fraction] * stokes[:, :, rows, 0]
-        return np.asarray(stokes)
-
-    def spectral_terms(self, values: Array) -> Array:
-        """Terms in the kernels' form (n_batch, n_source, 4, n_term)."""
-        return np.asarray(values[:, self.terms] * self.term_scale)
-
-    def shapes(self, values: Array) -> Array:
-        """emaj, emin, pa, rad (n_batch, n_gaussian, 3)."""
-        shape = values[:, self.shape]
-        if self.by_ratio.all():
-            shape[..., 1] *= shape[..., 0]
-        elif self.by_ratio.any():
-            shape[:, self.by_ratio, 1] *= shape[:, self.by_ratio, 0]
-        return np.asarray(shape)
 
 
 class _SourceSlots:

@@ -67,12 +67,12 @@ class Resolved:
         object.__setattr__(self, "_column", self.parameter_of[free])
         object.__setattr__(self, "_scale", self.scale[free])
 
-    def values(self, theta: Array) -> Array:
-        """All slots in SI, float64 (n_batch, n_slot), of theta (n_batch, n_param)."""
-        values = np.empty((theta.shape[0], self.base.size))
-        values[:] = self.base
-        values[:, self._free] = theta[:, self._column] * self._scale
-        return values
+    def column(self, theta: Array, slot: int) -> Array:
+        """One slot in SI for each row of theta (n, n_param): float64 (n,), or (1,) where it is constant."""
+        parameter = self.parameter_of[slot]
+        if parameter < 0:
+            return self.base[slot : slot + 1]
+        return np.asarray(theta[:, parameter] * self.scale[slot])
 
     def limits(self, tail: float) -> tuple[Array, Array]:
         """Smallest and largest value of each slot in SI, leaving out `tail` of the prior on either side."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -160,6 +161,15 @@ class Beam:
         if self.pointing is not None:
             _coerce(self, "pointing", np.float64, ("batch", "time", "antenna", 2), sizes)
 
+    @classmethod
+    def unchecked(
+        cls, kind: BeamKind, scale: NDArray[np.float64], pointing: NDArray[np.float64] | None = None
+    ) -> Beam:
+        """A beam of arrays known to be as the class wants them, contiguous: see `Sources.unchecked`."""
+        made = object.__new__(cls)
+        made.__dict__.update(kind=kind, scale=scale, pointing=pointing)
+        return made
+
 
 @dataclass(frozen=True, eq=False)
 class Sources:
@@ -217,6 +227,64 @@ class Sources:
                 f"beam.scale must have shape (batch = {self.n_batch},), got {self.beam.scale.shape}"
             )
 
+    @classmethod
+    def unchecked(
+        cls,
+        lm: NDArray[np.float64],
+        stokes: NDArray[np.float64],
+        ref_freq: NDArray[np.float64],
+        spectral_terms: NDArray[np.float64],
+        log_spectrum: NDArray[np.bool_],
+        shape: NDArray[np.float64],
+        beam: Beam | None,
+        *,
+        polarised: bool,
+    ) -> Sources:
+        """Sources of arrays known to be as the class wants them, contiguous: nothing is looked at.
+
+        For code that settled shapes and types beforehand and makes new sources for every likelihood:
+        the checks would take longer than the work.
+
+        Parameters
+        ----------
+        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam
+            As the attributes.
+        polarised : bool
+            Whether any of Q, U, V may be other than 0.
+        """
+        made = object.__new__(cls)
+        made.__dict__.update(
+            lm=lm,
+            stokes=stokes,
+            ref_freq=ref_freq,
+            spectral_terms=spectral_terms,
+            log_spectrum=log_spectrum,
+            shape=shape,
+            beam=beam,
+            polarised=polarised,
+        )
+        return made
+
+    def copy(self) -> Sources:
+        """The same sources in arrays of their own, checked."""
+        beam = self.beam
+        if beam is not None:
+            beam = Beam(beam.kind, beam.scale.copy(), None if beam.pointing is None else beam.pointing.copy())
+        return Sources(
+            self.lm.copy(),
+            self.stokes.copy(),
+            self.ref_freq.copy(),
+            self.spectral_terms.copy(),
+            self.log_spectrum.copy(),
+            self.shape.copy(),
+            beam,
+        )
+
+    @cached_property
+    def polarised(self) -> bool:
+        """Whether any of Q, U, V is other than 0, or may be for other parameters of the same model."""
+        return bool(np.any(self.stokes[..., 1:]))
+
     def impossible(self) -> NDArray[np.bool_]:
         """Entries of the batch whose values cannot be meant, whatever the rest.
 
@@ -226,8 +294,13 @@ class Sources:
             A source below the horizon, l^2 + m^2 > 1 (physics: section 1), a FWHM or a scale of
             the beam below 0. NaN is not impossible: it makes NaN by itself.
         """
-        bad = np.any(np.sum(self.lm * self.lm, axis=-1) > 1.0, axis=-1)
-        bad |= np.any(self.shape[..., :2] < 0.0, axis=(-2, -1))
+        bad = np.zeros(self.n_batch, dtype=bool)
+        # Where all are within 0.7, l^2 + m^2 is below 1; NaN is not within.
+        if not (self.lm.max(initial=0.0) < 0.7 and self.lm.min(initial=0.0) > -0.7):
+            bad |= np.any(self.lm[..., 0] ** 2 + self.lm[..., 1] ** 2 > 1.0, axis=-1)
+        for axis in (self.shape[..., 0], self.shape[..., 1]):
+            if not axis.min(initial=0.0) >= 0.0:
+                bad |= np.any(axis < 0.0, axis=-1)
         if self.beam is not None:
             bad |= self.beam.scale < 0.0
         return bad

@@ -6,15 +6,18 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from biro.models.assembly import Brightness, Shapes, SpectralTerms
+from biro.models.columns import Columns, settle
 from biro.models.direction import lm_to_radec
 from biro.models.errors import ModelError
 from biro.models.layout import SourceLayout
 from biro.models.parameter import Fixed
 from biro.models.sky import SkyModel
-from biro.models.slots import Slots
+from biro.models.slots import Resolved, Slots
 from biro.models.source import GaussianSource, PointSource
 from biro.models.strict import shown
 
@@ -132,13 +135,17 @@ def from_model(model: SkyModel) -> list[Component]:
         raise ModelError("brightness varies in time, which a component list cannot say; write a model file")
     if layout.by_offset.any() and model.centre is None:
         raise ModelError("positions are offsets, but the model states no centre; give [sky] centre")
-    return list(_evaluate(model, layout, resolved.values(np.zeros((1, 0)))))
+    return list(_evaluate(model, layout, resolved))
 
 
-def _evaluate(model: SkyModel, layout: SourceLayout, values: np.ndarray) -> Iterator[Component]:
-    position = values[0, layout.position]
-    stokes, terms = layout.brightness(values)[0, 0], layout.spectral_terms(values)[0]
-    ellipses = [(float(emaj), float(emin), float(pa)) for emaj, emin, pa in layout.shapes(values)[0]]
+def _evaluate(model: SkyModel, layout: SourceLayout, resolved: Resolved) -> Iterator[Component]:
+    position = resolved.base[layout.position]
+    stokes, terms, shape = (
+        settle(resolved, Columns(resolved), partial(make, layout))(np.zeros((1, 0)))[0]
+        for make in (Brightness, SpectralTerms, Shapes)
+    )
+    stokes = stokes[0]
+    ellipses = [(float(emaj), float(emin), float(pa)) for emaj, emin, pa in shape]
     shapes = [*[None] * (len(layout.names) - len(ellipses)), *ellipses]
     for i, name in enumerate(layout.names):
         ra, dec = position[i]

@@ -8,9 +8,19 @@ from astropy.coordinates import Angle, SkyCoord
 from astropy.wcs import WCS
 
 from biro.models import ModelError
-from biro.models.direction import lm_to_radec, offsets_to_lm, parse_direction, radec_to_lm
+from biro.models.direction import TangentPlanes, lm_to_radec, parse_direction
 
 CENTRES = [(0.5236, 0.5236), (3.2686, 0.0358), (6.28, -1.4), (0.01, 1.5707)]
+
+
+def radec_to_lm(ra: object, dec: object, centre: tuple[float, float]) -> np.ndarray:
+    """Direction cosines (..., 2) about one centre."""
+    ra, dec = np.atleast_1d(ra), np.atleast_1d(dec)
+    return TangentPlanes([centre], centre).of_radec(ra[None], dec[None])[0, 0]
+
+
+def offsets_to_lm(east: np.ndarray, north: np.ndarray, origin: tuple, centre: tuple) -> np.ndarray:
+    return TangentPlanes([centre], origin).of_offsets(np.stack([east, north], -1)[None])[0, 0]
 
 
 def sin_wcs(centre: tuple[float, float]) -> WCS:
@@ -52,7 +62,7 @@ def test_small_offsets_keep_their_digits(centre: tuple[float, float]) -> None:
     """A shift in declination alone by 1 milli-arcsec is m = sin(shift), l = 0."""
     shift = np.deg2rad(1e-3 / 3600)
     dec = centre[1] - shift
-    lm = radec_to_lm(np.array(centre[0]), np.array(dec), centre)
+    (lm,) = radec_to_lm(centre[0], dec, centre)
     # the declination itself is rounded to 2e-16 rad
     assert lm[1] == pytest.approx(np.sin(dec - centre[1]), abs=1e-24)
     assert lm[0] == 0

@@ -89,3 +89,61 @@ def test_rows_from_columns_number_the_times() -> None:
     )
     assert made.time_index.tolist() == [1, 0, 1]
     assert (made.n_antenna, made.n_time) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [False, False]),
+        ({"lm": [[0.69, 0.69], [0.8, 0.6]]}, [False, False]),
+        ({"lm": [[0.71, 0.70], [0.72, 0.70]]}, [False, True]),
+        ({"lm": [[-0.9, 0.1], [0.1, -1.01]]}, [False, True]),
+        ({"lm": [[np.nan, 0.1], [2.0, 0.1]]}, [False, True]),
+        ({"shape": [[1.0, 0.0, -3.0], [1.0, -1e-9, 0.0]]}, [False, True]),
+        ({"shape": [[-1e-9, 0.0, 0.0], [np.nan, 1.0, 0.0]]}, [True, False]),
+    ],
+)
+def test_impossible_is_each_entry_by_itself(changes, expected) -> None:
+    """l^2 + m^2 above 1, or an axis below 0; 0.8^2 + 0.6^2 is 1, NaN is neither."""
+    given = sources()
+    for name, values in changes.items():
+        getattr(given, name)[:, -1] = values
+    assert given.impossible().tolist() == expected
+
+
+def test_a_negative_beam_is_impossible() -> None:
+    assert sources(beam=Beam("cos3", np.array([1.0, -1.0]))).impossible().tolist() == [False, True]
+
+
+def test_unchecked_is_the_same_but_for_the_checks() -> None:
+    checked = sources(beam=Beam("airy", np.ones(2)))
+    beam = Beam.unchecked("airy", checked.beam.scale)
+    arrays = [getattr(checked, name) for name in ("lm", "stokes", "ref_freq", "spectral_terms")]
+    made = Sources.unchecked(*arrays, checked.log_spectrum, checked.shape, beam, polarised=True)
+    assert made.lm is checked.lm
+    assert (made.n_batch, made.n_source, made.n_gaussian) == (2, 3, 1)
+    assert made.beam.pointing is None
+    assert made.impossible().tolist() == [False, False]
+
+
+def test_polarised_is_looked_at_unless_it_was_said() -> None:
+    stokes = np.ones((2, 1, 3, 4))
+    assert sources(stokes=stokes).polarised
+    stokes[..., 1:] = 0.0
+    given = sources(stokes=stokes)
+    assert not given.polarised
+    said = Sources.unchecked(
+        given.lm, given.stokes, given.ref_freq, given.spectral_terms, given.log_spectrum, given.shape, None,
+        polarised=True,
+    )  # fmt: skip
+    assert said.polarised
+
+
+def test_copies_share_nothing() -> None:
+    given = sources(beam=Beam("cos3", np.ones(2), np.zeros((2, 1, 3, 2))))
+    copied = given.copy()
+    for name in ("lm", "stokes", "ref_freq", "spectral_terms", "log_spectrum", "shape"):
+        np.testing.assert_array_equal(getattr(copied, name), getattr(given, name))
+        assert not np.shares_memory(getattr(copied, name), getattr(given, name))
+    assert copied.beam.kind == "cos3"
+    assert not np.shares_memory(copied.beam.pointing, given.beam.pointing)
