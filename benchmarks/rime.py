@@ -116,9 +116,8 @@ def main() -> int:
     device.resolve(args.device)
     about = machine(args.device)
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    print(
-        f"{about.get('gpu', about['cpu'])}, {about['threads']} CPU threads, load {about['load']:.1f}, {versions}"
-    )
+    print(f"{about.get('gpu', about['cpu'])}, {about['threads']} CPU threads, load {about['load']:.1f}")
+    print(versions)
     if args.device == "cpu":
         from roofs_cpu import measure_roofs
     else:
