@@ -50,6 +50,20 @@ def observation(seed: int = 0, n_row: int = 40, **about) -> biro.Observation:
     )
 
 
+def joined(*parts: biro.Observation) -> biro.Observation:
+    """One observation of the first partition of each."""
+    return biro.Observation(
+        partitions=tuple(part.partitions[0] for part in parts),
+        antenna_names=parts[0].antenna_names,
+        antenna_positions=parts[0].antenna_positions,
+        telescope="",
+        source="arrays",
+        column="DATA",
+        weight_origin="WEIGHT",
+        counts={},
+    )
+
+
 def log_likelihood_by_hand(obs: biro.Observation, i: float, v: float, s: float) -> float:
     """A source at the phase centre is I + V in RR and I - V in LL, on every baseline."""
     total = 0.0
@@ -174,23 +188,46 @@ def test_cuda_without_a_gpu_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatc
 
 def test_two_partitions_have_a_noise_factor_each(tmp_path) -> None:
     one, two = observation(1, field="A"), observation(2, field="B")
-    parts = (one.partitions[0], two.partitions[0])
-    both = biro.Observation(
-        partitions=parts,
-        antenna_names=one.antenna_names,
-        antenna_positions=one.antenna_positions,
-        telescope="",
-        source="arrays",
-        column="DATA",
-        weight_origin="WEIGHT",
-        counts={},
-    )
+    both = joined(one, two)
     likelihood = biro.Likelihood(both, sky(ONE_SOURCE, tmp_path))
     assert likelihood.n_param == 4
     value = likelihood.log_likelihood([1.0, 0.2, 0.5, 2.0])
     expected = log_likelihood_by_hand(one, 1.0, 0.2, 0.5) + log_likelihood_by_hand(two, 1.0, 0.2, 2.0)
     assert value == pytest.approx(expected, rel=1e-12)
     assert likelihood.chi2([1.0, 0.2, 0.5, 2.0]).shape == (2,)
+
+
+def test_every_partition_is_compared_with_the_sky_from_its_own_centre(tmp_path) -> None:
+    """What one partition alone gives, whatever stands beside it: two fields, the first in two bands."""
+    centres = [(1.0, 0.5), (1.003, 0.501), (1.0, 0.5)]
+    alone = [observation(i, field=f"F{i}", phase_centre=centre) for i, centre in enumerate(centres)]
+    text = ONE_SOURCE.replace(
+        'east = "0 arcsec"', 'ra = { prior = "uniform", low = 0.99, high = 1.01, unit = "rad" }'
+    )
+    text = text.replace('north = "0 arcsec"', 'dec = "0.5 rad"') + FIXED_NOISE
+    theta = np.array([[1.001, 2.0, 0.3], [0.999, -1.0, 0.2], [1.0, 3.0, 0.0]])
+    together = biro.Likelihood(joined(*alone), sky(text, tmp_path))
+    single = [biro.Likelihood(one, sky(text, tmp_path)) for one in alone]
+    expected = np.stack([likelihood.chi2(theta)[:, 0] for likelihood in single], axis=1)
+    np.testing.assert_array_equal(together.chi2(theta), expected)
+    # Three sums of 150 terms instead of one.
+    values = sum(likelihood.log_likelihood(theta) for likelihood in single)
+    np.testing.assert_allclose(together.log_likelihood(theta), values, rtol=1e-13)
+    for vis, likelihood in zip(together.predict(theta[0]), single, strict=True):
+        np.testing.assert_array_equal(vis, likelihood.predict(theta[0])[0])
+
+
+def test_what_a_constraint_forbids_is_minus_infinity_and_no_error(tmp_path) -> None:
+    text = ONE_SOURCE + FIXED_NOISE + '[[constraint]]\nbounds = "a.I"\nlow = "0 Jy"\n'
+    obs = observation()
+    likelihood = biro.Likelihood(obs, sky(text, tmp_path))
+    values = likelihood.log_likelihood([[1.0, 0.5], [-1.0, 0.5], [2.0, 0.0], [np.nan, 0.0]])
+    assert values[[1, 3]].tolist() == [-np.inf, -np.inf]
+    assert likelihood.nan_count == 0
+    for k, flux, circular in ((0, 1.0, 0.5), (2, 2.0, 0.0)):
+        assert values[k] == pytest.approx(log_likelihood_by_hand(obs, flux, circular, 1.0), rel=1e-12)
+    assert likelihood.log_likelihood([-1.0, 0.0]) == -np.inf
+    assert likelihood.log_likelihood(np.empty((0, 2))).shape == (0,)
 
 
 def test_the_model_is_what_was_simulated(tmp_path) -> None:
