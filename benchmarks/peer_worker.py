@@ -57,16 +57,17 @@ def direct_sum(work: Work, rows: slice, real: type, frame: str = "tangent") -> n
     l, m = work.lm.T
     n_minus_1 = np.sqrt(1.0 - l * l - m * m) - 1.0
     metres = (work.uvw[rows] @ np.stack([l, m, n_minus_1])).astype(real)
-    bright = work.correlations().astype(np.result_type(real, np.complex64))
-    out = np.empty((metres.shape[0], work.n_chan, bright.shape[2]), bright.dtype)
-    kernel = np.empty(metres.shape, bright.dtype)
+    dtype = np.result_type(real, np.complex64)
+    bright = np.ascontiguousarray(work.correlations().transpose(1, 0, 2), dtype)  # BLAS takes no strides
+    out = np.empty((metres.shape[0], work.n_chan, bright.shape[2]), dtype)
+    kernel = np.empty(metres.shape, dtype)
     square = gaussian_squares(work, rows, n_minus_1, frame).astype(real)
     for c, freq in enumerate(work.chan_freq):
         x = metres * real(2.0 * np.pi * freq / SPEED_OF_LIGHT)
         np.cos(x, out=kernel.real)
         np.sin(x, out=kernel.imag)
         kernel[:, work.n_point :] *= np.exp(-square * real((freq / SPEED_OF_LIGHT) ** 2))
-        out[:, c] = kernel @ bright[:, c]
+        out[:, c] = kernel @ bright[c]
     return out
 
 

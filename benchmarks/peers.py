@@ -7,7 +7,6 @@ import os
 import select
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,14 @@ class Peers:
         self.skipped: dict[str, str] = {}
         self.versions: dict[str, str] = {}
         self._python, self._threads = python, threads
-        self._process: subprocess.Popen[str] | None = None
+        self._processes: dict[str, subprocess.Popen[str]] = {}
         self._answers: dict[Any, dict[str, Any]] = {}
 
     def rates(self, case: Case, precision: str, seconds: float) -> dict[str, dict[str, Any]]:
         """What each peer says of a case: rate, variant and so on, or "skipped" with the reason."""
         found = {}
         for peer in self.names:
-            key = peer, replace(case, name="", form=""), precision
+            key = peer, precision, _sizes(case)
             if peer not in self.skipped and key not in self._answers:
                 self._answers[key] = self._ask(peer, case, precision, seconds)
             if peer not in self.skipped:
@@ -54,19 +53,18 @@ class Peers:
         return found
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            self._process = None
+        for process in self._processes.values():
+            process.terminate()
+            process.wait()
+        self._processes.clear()
 
     def _ask(self, peer: str, case: Case, precision: str, seconds: float) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "work.npz"
-            np.savez(
-                path, **_arrays(case, precision, n_most=self._threads * _ROW_WORK if peer in _ROWS else None)
-            )
+            n_most = self._threads * _ROW_WORK if peer in _ROWS else None
+            np.savez(path, **_arrays(case, precision, n_most))
             request = {"peer": peer, "path": str(path), "seconds": seconds, "threads": self._threads}
-            answer = self._exchange(json.dumps(request))
+            answer = self._exchange(peer, json.dumps(request))
         why = answer.get("skipped", "")
         if why.startswith(("ModuleNotFoundError", "ImportError", "no answer")):
             self.skipped[peer] = why
@@ -74,8 +72,8 @@ class Peers:
         self.versions |= answer.pop("versions", {})
         return answer
 
-    def _exchange(self, request: str) -> dict[str, Any]:
-        process = self._process or self._start()
+    def _exchange(self, peer: str, request: str) -> dict[str, Any]:
+        process = self._processes.get(peer) or self._start(peer)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -85,23 +83,28 @@ class Peers:
         except BrokenPipeError:
             line = ""
         if not line:
-            self.close()
             return {"skipped": f"no answer from {self._python}"}
         return dict(json.loads(line))
 
-    def _start(self) -> subprocess.Popen[str]:
-        """The worker, with all threads for itself while it is asked; its warnings go nowhere."""
+    def _start(self, peer: str) -> subprocess.Popen[str]:
+        """A worker. Where it takes rows on threads of its own, BLAS must not start others under each."""
+        n_thread = 1 if peer in _ROWS else self._threads
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-        environment = {**os.environ, **dict.fromkeys(names, str(self._threads))}
-        self._process = subprocess.Popen(
+        self._processes[peer] = subprocess.Popen(
             [self._python, str(_WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env={**os.environ, **dict.fromkeys(names, str(n_thread))},
         )
-        return self._process
+        return self._processes[peer]
+
+
+def _sizes(case: Case) -> tuple[Any, ...]:
+    """What decides a peer's work."""
+    n_times = case.n_antenna, case.n_time, case.n_chan
+    return (*n_times, case.n_point, case.n_gaussian, case.polarised)
 
 
 def _arrays(case: Case, precision: str, n_most: float | None) -> dict[str, Any]:
