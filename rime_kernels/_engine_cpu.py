@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels import _rime_cpu
+from rime_kernels._brightness_cpu import make_spectra
 from rime_kernels._inputs import Constants, Inputs, Output, Variant
-from rime_kernels._lanes import Lanes, aligned, copied, make_lanes
-from rime_kernels._rime_cpu import Correlations
+from rime_kernels._lanes import Lanes, aligned, make_lanes
+from rime_kernels._outputs_cpu import correlations
+from rime_kernels._rime_cpu import make_visibilities
 from rime_kernels._simd import n_lanes
 from rime_kernels.geometry import RowTable
 
@@ -20,6 +21,10 @@ _MEMORY_BUDGET = 256 << 20
 # Source-visibilities, counted in vectors, that make a task worth its overhead.
 _TASK_WORK = 20000
 _MAX_TASKS = 256
+# So many tasks keep all threads busy: slots are cut only if they are fewer, and into parts of at least so
+# many entries per antenna, because each part makes the antenna terms anew.
+_MANY_TASKS = 64
+_TERM_SHARE = 12
 
 
 class Engine:
@@ -63,15 +68,15 @@ class Engine:
         n_batch, n_source = inputs.direction.shape[:2]
         n_block, n_lane = self._lanes.scale.shape
         spectra = aligned((n_batch, n_block, n_source, variant.n_stokes, n_lane), variant.real)
-        _rime_cpu.make_spectra(variant.single)(shared_beam, inputs, self._lanes.scale, spectra)
+        make_spectra(variant.single)(shared_beam, inputs, self._lanes.scale, spectra)
         none = (n_batch, 0, 0, 0)
-        vis_out, real_out = np.empty(none, variant.complex), np.empty(none)
+        vis_out, real_out = np.empty(none, variant.real), np.empty(none)
         if output is Output.WEIGHTED:
             real_out = result
         elif output is not Output.CHI2:
-            vis_out = result
+            vis_out = result.view(variant.real)
         partial = np.empty((n_batch, len(tasks)))
-        loop = _rime_cpu.make_visibilities(variant.single, variant.n_stokes)
+        loop = make_visibilities(variant.single, variant.n_stokes)
         loop(
             variant.factored, variant.beam, int(output), tasks, self._lanes, inputs, spectra,
             correlations(self._matrix[:, : variant.n_stokes], variant.real), vis_out, real_out, partial,
@@ -94,25 +99,22 @@ def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:
     n_block, n_slot, n_entry = len(lanes.scale), len(lanes.slot_time), len(lanes.row)
     wanted = min(_MAX_TASKS, max(1, n_block * n_entry * (n_source + 10) // _TASK_WORK))
     per_block = -(-wanted // n_block)
-    cuts: list[tuple[int, int, int, int]] = []
-    if per_block <= n_slot:
-        bounds = np.linspace(0, n_slot, per_block + 1).astype(np.int64)
+    if per_block <= n_slot or n_block * n_slot >= _MANY_TASKS:
+        bounds = np.linspace(0, n_slot, min(per_block, n_slot) + 1).astype(np.int64)
         cuts = [(a, z, 0, n_entry) for a, z in pairwise(bounds)]
     else:
-        for slot, (a, z) in enumerate(pairwise(lanes.slot_entry)):
-            n_part = max(1, round(per_block * int(z - a) / n_entry))
-            bounds = a + (np.linspace(0, int(z - a + 1) // 2, n_part + 1).astype(np.int64) * 2)
-            cuts += [(slot, slot + 1, e, min(f, z)) for e, f in pairwise(bounds)]
+        least = max(2, _TERM_SHARE * lanes.antenna_uvw.shape[1])
+        cuts = [
+            (slot, slot + 1, first, stop)
+            for slot, (start, end) in enumerate(pairwise(lanes.slot_entry))
+            for first, stop in _cut(int(start), int(end), min(per_block // n_slot, int(end - start) // least))
+        ]
     tasks = [(block, *cut) for block in range(n_block) for cut in cuts]
     return np.array(tasks, dtype=np.int64).reshape(-1, 5)
 
 
-def correlations(matrix: NDArray[np.complexfloating], real: type[np.floating]) -> Correlations:
-    """The map (n_corr, n_stokes) without its zeros."""
-    n_corr, n_stokes = matrix.shape
-    full = np.zeros((2 * n_corr, 2 * n_stokes))
-    full[0::2, :n_stokes], full[0::2, n_stokes:] = matrix.real, -matrix.imag
-    full[1::2, :n_stokes], full[1::2, n_stokes:] = matrix.imag, matrix.real
-    n_term = max(1, int(np.count_nonzero(full, axis=1).max()))
-    part = np.argsort(full == 0.0, axis=1, kind="stable")[:, :n_term]
-    return Correlations(copied(part, np.int64), copied(np.take_along_axis(full, part, axis=1), real))
+def _cut(start: int, end: int, n_part: int) -> list[tuple[int, int]]:
+    """Parts of start .. end - 1 of even length but for the last: the loops take two entries at a time."""
+    n_pair = -(-(end - start) // 2)
+    bounds = np.linspace(0, n_pair, max(1, n_part) + 1).astype(np.int64) * 2 + start
+    return [(int(a), min(int(z), end)) for a, z in pairwise(bounds)]

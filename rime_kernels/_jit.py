@@ -20,8 +20,11 @@ FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
 # IEEE division instead of Python's ZeroDivisionError: kernels do not raise.
 scalar = njit(inline="always", error_model="numpy")
 
-# Functions of vectors (`_simd`): they join their caller in the machine code, not in Numba's.
-vector_function = njit(forceinline=True, error_model="numpy")
+# Functions of vectors (`_simd`): they join their caller in the machine code alone, which compiles fast.
+_INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+vector_function = njit(forceinline=True, **_INNER)
+# The same as functions of their own in the machine code: called from other compiled functions only.
+inner_function = njit(**_INNER)
 
 
 def source_digest(*names: str) -> int:

@@ -39,7 +39,7 @@ class Lanes(NamedTuple):
     uvw: NDArray[np.float64]  # (n_entry, 3, 1 or n), m
     chan: NDArray[np.int64]  # (n_block, n); -1 for none
     scale: NDArray[np.float64]  # (n_block, n): nu/c
-    data: NDArray[np.floating]  # (n_entry, n_block, n_corr, 3, n): re, im, weight; or one element
+    data: NDArray[np.floating]  # (n_block, n_entry, n_corr, 3, n): re, im, weight; or one element
 
 
 class _Cut(NamedTuple):
@@ -142,12 +142,12 @@ def _data(fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64]) -> 
     if fixed.vis.shape != (fixed.uvw.shape[0], fixed.chan_freq.size, n_corr):
         return aligned((1, 1, 1, 1, 1), real)
     weight = np.broadcast_to(fixed.weight, fixed.vis.shape)
-    out = aligned((row.shape[0], chan.shape[0], n_corr, 3, chan.shape[1]), real)
-    step = max(1, _COPY_BYTES // out[0].nbytes)
+    out = aligned((chan.shape[0], row.shape[0], n_corr, 3, chan.shape[1]), real)
+    step = max(1, _COPY_BYTES // out[:, 0].nbytes)
     for start in range(0, row.shape[0], step):
-        rows, target = row[start : start + step, None, :], out[start : start + step]
-        exists = ((rows >= 0) & (chan >= 0))[..., None]
-        at = np.maximum(rows, 0), np.maximum(chan, 0)
+        rows, chans, target = row[start : start + step], chan[:, None], out[:, start : start + step]
+        exists = ((rows >= 0) & (chans >= 0))[..., None]
+        at = np.maximum(rows, 0), np.maximum(chans, 0)
         values = np.moveaxis(np.where(exists, fixed.vis[at], 0), -1, -2)
         target[..., 0, :], target[..., 1, :] = values.real, values.imag
         target[..., 2, :] = np.moveaxis(np.where(exists, weight[at], 0), -1, -2)

@@ -92,12 +92,6 @@ def _constant(kind: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(kind, [value] * kind.count)
 
 
-def _address(context: Any, builder: Any, array: types.Array, value: Any, index: Any, kind: Vector) -> Any:
-    """Where element `index` of a contiguous array lies; no bounds, no negative indices."""
-    data = context.make_array(array)(context, builder, value).data
-    return builder.bitcast(builder.gep(data, [index], inbounds=True), kind.llvm.as_pointer())
-
-
 def _spread(builder: Any, value: Any, kind: Vector) -> Any:
     undefined = ir.Constant(kind.llvm, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_INDEX, 0))
@@ -125,39 +119,73 @@ def size(typingctx: Any, vector: Any) -> Any:
 
 
 @intrinsic
-def load(typingctx: Any, array: Any, index: Any, like: Any) -> Any:
-    """Elements index, index + 1, ... of a contiguous array."""
-    kind = Vector(array.dtype, like.n)
+def pointer(typingctx: Any, array: Any) -> Any:
+    """Where the elements of a contiguous array lie: p[i] counts through all axes, without bounds.
+
+    Functions that are called often take pointers: an array costs a dozen arguments and a count of its
+    uses that all threads share. The caller keeps the array.
+    """
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        value = builder.load(_address(context, builder, array, args[0], args[1], kind))
+        return context.make_array(array)(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def ahead(typingctx: Any, pointer: Any, n: Any) -> Any:
+    """The pointer n elements further."""
+    return (
+        pointer(pointer, types.intp),
+        lambda context, builder, sig, args: builder.gep(args[0], [args[1]], inbounds=True),
+    )
+
+
+@intrinsic
+def fetch(typingctx: Any, pointer: Any, start: Any, stop: Any) -> Any:
+    """Ask for elements start .. stop - 1, so that they are in the cache when they are needed."""
+    line = 64 * 8 // pointer.dtype.bitwidth
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        declared = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
+        function = cgutils.get_or_insert_function(builder.module, declared, "llvm.prefetch.p0")
+        flags = [ir.Constant(ir.IntType(32), flag) for flag in (0, 3, 1)]  # to read, keep, data
+        step = context.get_constant(types.intp, line)
+        with cgutils.for_range_slice(builder, args[1], args[2], step, inc=True) as (index, _):
+            where = builder.bitcast(builder.gep(args[0], [index], inbounds=True), byte)
+            builder.call(function, [where, *flags])
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.intp, types.intp), generate
+
+
+def _vector_at(builder: Any, args: Any, kind: Vector) -> Any:
+    return builder.bitcast(builder.gep(args[0], [args[1]], inbounds=True), kind.llvm.as_pointer())
+
+
+@intrinsic
+def load(typingctx: Any, pointer: Any, index: Any, like: Any) -> Any:
+    """Elements index, index + 1, ..."""
+    kind = Vector(pointer.dtype, like.n)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value = builder.load(_vector_at(builder, args, kind))
         value.align = kind.bits // 8
         return value
 
-    return kind(array, types.intp, like), generate
+    return kind(pointer, types.intp, like), generate
 
 
 @intrinsic
-def element(typingctx: Any, array: Any, index: Any) -> Any:
-    """One element of a contiguous array, counted through all axes."""
+def store(typingctx: Any, pointer: Any, index: Any, vector: Any) -> Any:
+    """Write a vector to elements index, index + 1, ..."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        data = context.make_array(array)(context, builder, args[0]).data
-        return builder.load(builder.gep(data, [args[1]], inbounds=True))
-
-    return array.dtype(array, types.intp), generate
-
-
-@intrinsic
-def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
-    """Write a vector to elements index, index + 1, ... of a contiguous array."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        target = _address(context, builder, array, args[0], args[1], vector)
-        builder.store(args[2], target).align = vector.bits // 8
+        builder.store(args[2], _vector_at(builder, args, vector)).align = vector.bits // 8
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, vector), generate
+    return types.void(pointer, types.intp, vector), generate
 
 
 @intrinsic
@@ -216,13 +244,15 @@ def convert(typingctx: Any, vector: Any, like: Any) -> Any:
 
 
 @intrinsic
-def at_least(typingctx: Any, low: Any, vector: Any) -> Any:
-    """The larger of two vectors; NaN of the second stays."""
+def between(typingctx: Any, low: Any, vector: Any, high: Any) -> Any:
+    """The vector, held between two others; NaN stays."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered("<", args[1], args[0]), *args)
+        least, value, most = args
+        value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
+        return builder.select(builder.fcmp_ordered(">", value, most), most, value)
 
-    return vector(vector, vector), generate
+    return vector(vector, vector, vector), generate
 
 
 @intrinsic

@@ -1,0 +1,119 @@
+"""What becomes of the sums over sources: correlations, then visibilities, residuals or chi2."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels._inputs import Output
+from rime_kernels._jit import inner_function, vector_function
+from rime_kernels._lanes import copied
+from rime_kernels._simd import ahead, constant, fetch, load, size, spread, store
+
+_VIS, _RESIDUAL, _WEIGHTED, _CHI2 = (int(kind) for kind in Output)
+
+
+class Correlations(NamedTuple):
+    """The map from sums to correlations without its zeros.
+
+    Each real (row 2 k) and imaginary part (2 k + 1) of correlation k is a sum of factors times parts:
+    part j of the sums is the real part of Stokes j, part n_stokes + j the imaginary part.
+    """
+
+    part: NDArray[np.int64]  # (2 n_corr, n_term)
+    factor: NDArray[np.floating]  # (2 n_corr, n_term)
+
+
+def correlations(matrix: NDArray[np.complexfloating], real: type[np.floating]) -> Correlations:
+    """The map of a matrix (n_corr, n_stokes)."""
+    n_corr, n_stokes = matrix.shape
+    full = np.zeros((2 * n_corr, 2 * n_stokes))
+    full[0::2, :n_stokes], full[0::2, n_stokes:] = matrix.real, -matrix.imag
+    full[1::2, :n_stokes], full[1::2, n_stokes:] = matrix.imag, matrix.real
+    n_term = max(1, int(np.count_nonzero(full, axis=1).max()))
+    part = np.argsort(full == 0.0, axis=1, kind="stable")[:, :n_term]
+    return Correlations(copied(part, np.int64), copied(np.take_along_axis(full, part, axis=1), real))
+
+
+class Ending(NamedTuple):
+    """Where the sums of a task go; pointers to contiguous arrays, `n` the number of lanes."""
+
+    output: int
+    n_corr: int
+    n_term: int
+    part: Any  # as in Correlations
+    factor: Any
+    data: Any  # (n_entry, n_corr, 3, n), of the block
+    row: Any  # (n_entry, n_row_lane)
+    n_row_lane: int
+    chan: Any  # (n,), of the block
+    n_chan: int
+    vis_out: Any  # (n_row, n_chan, n_corr, 2)
+    real_out: Any  # float64 (n_row, n_chan, n_corr)
+    scratch: Any  # (2, n)
+
+
+@vector_function
+def _part(ending: Any, i: int, sums: Any, like: Any) -> Any:
+    """Real (i even) or imaginary part of correlation i // 2."""
+    value = constant(0.0, like)
+    for j in range(ending.n_term * i, ending.n_term * (i + 1)):
+        value = value + spread(ending.factor[j], like) * load(sums, size(like) * ending.part[j], like)
+    return value
+
+
+@inner_function
+def _chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
+    """Weighted squares of the lanes, summed over correlations."""
+    total, n = constant(0.0, like), size(like)
+    for k in range(ending.n_corr):
+        re = _part(ending, 2 * k, sums, like) - load(data, 3 * n * k, like)
+        im = _part(ending, 2 * k + 1, sums, like) - load(data, 3 * n * k + n, like)
+        total = total + load(data, 3 * n * k + 2 * n, like) * (re * re + im * im)
+    return total
+
+
+@inner_function
+def _write(ending: Any, entry: int, sums: Any, data: Any, like: Any) -> None:
+    """Write V, V - D or w |V - D|^2 of the lanes to their rows and channels."""
+    n = size(like)
+    for k in range(ending.n_corr):
+        re, im = _part(ending, 2 * k, sums, like), _part(ending, 2 * k + 1, sums, like)
+        if ending.output != _VIS:
+            re, im = re - load(data, 3 * n * k, like), im - load(data, 3 * n * k + n, like)
+        if ending.output == _WEIGHTED:
+            re = load(data, 3 * n * k + 2 * n, like) * (re * re + im * im)
+        store(ending.scratch, 0, re)
+        store(ending.scratch, n, im)
+        for i in range(n):
+            row = ending.row[entry * ending.n_row_lane + min(i, ending.n_row_lane - 1)]
+            chan = ending.chan[i]
+            if row >= 0 and chan >= 0:
+                place = (row * ending.n_chan + chan) * ending.n_corr + k
+                if ending.output == _WEIGHTED:
+                    ending.real_out[place] = ending.scratch[i]
+                else:
+                    ending.vis_out[2 * place] = ending.scratch[i]
+                    ending.vis_out[2 * place + 1] = ending.scratch[n + i]
+
+
+@vector_function
+def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
+    """Let the data of entries entry .. stop - 1 come while their sums are made."""
+    n_data = ending.n_corr * 3 * size(like)
+    if ending.output != _VIS:
+        fetch(ending.data, entry * n_data, stop * n_data)
+
+
+@vector_function
+def finish(ending: Any, entry: int, sums: Any, like: Any) -> Any:
+    """Make what `Output` names of the sums of an entry; the chi2 of its lanes, or 0."""
+    data = ahead(ending.data, entry * ending.n_corr * 3 * size(like))
+    done = constant(0.0, like)
+    if ending.output == _CHI2:
+        done = _chi2(ending, sums, data, like)
+    else:
+        _write(ending, entry, sums, data, like)
+    return done
