@@ -12,7 +12,7 @@ from numba import prange
 from rime_kernels import beam, brightness, phase
 from rime_kernels._inputs import Inputs
 from rime_kernels._jit import inner_function, loop, scalar, source_digest
-from rime_kernels._simd import constant, convert, load, n_lanes, pointer, spread, store, zeros
+from rime_kernels._simd import constant, convert, load, n_lanes, pointer, size, spread, store, zeros
 from rime_kernels._vector_math import exp
 
 _DIGEST = source_digest("phase", "beam", "brightness", "_simd", "_vector_math", "_jit")
@@ -21,6 +21,9 @@ _DIGEST = source_digest("phase", "beam", "brightness", "_simd", "_vector_math", 
 _voltage, _argument, NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _variable, _brightness = brightness.spectral_variable, brightness.brightness
 _C = phase.SPEED_OF_LIGHT
+
+# Parts of a batch that threads take, and numbers that one thread makes faster than it wakes the others.
+_BATCH_PARTS, _SMALL = 16, 8192
 
 
 @scalar
@@ -78,6 +81,33 @@ def _fill_spectra(
             store(pointer(out), (s * n_stokes + k) * n, convert(factor * power, like))
 
 
+@inner_function
+def _fill_batch(
+    beam_code: Any, inputs: Any, block: Any, first: Any, step: Any, scale: Any, out: Any, like: Any, wide: Any
+) -> None:
+    """Spectral factors of one block of channels and the entries first, first + step, ... of the batch.
+
+    They share the logarithms of frequencies.
+    """
+    n_batch, n_source, n = out.shape[0], out.shape[2], size(like)
+    if first >= n_batch:
+        return
+    variables, voltages = room(n_source * n, np.float64), room(n, np.float64)
+    _fill_variables(inputs, scale[block], variables)
+    for b in range(first, n_batch, step):
+        _fill_spectra(
+            beam_code,
+            inputs,
+            b,
+            scale[block],
+            pointer(variables),
+            pointer(voltages),
+            out[b, block],
+            like,
+            wide,
+        )
+
+
 @functools.cache
 def make_spectra(single: bool) -> Callable[..., None]:
     """The loop that fills spectral factors, real (n_batch, n_block, n_source, n_stokes, n_lane).
@@ -85,23 +115,21 @@ def make_spectra(single: bool) -> Callable[..., None]:
     Each is S(nu)/S0 times the power E^2 of the beam that all antennas share.
     """
     digest, real = _DIGEST, np.float32 if single else np.float64
-    n, n_part = n_lanes(real), 16
+    n = n_lanes(real)
 
     @loop
     def spectra(beam_code: int, inputs: Inputs, scale: Any, out: Any) -> None:
         _ = digest
-        n_batch, n_block = out.shape[:2]
-        for item in prange(n_block * n_part):
-            # A part of the batch shares the logarithms of frequencies.
-            block, part = item // n_part, item % n_part
-            variables, voltages = room(out.shape[2] * n, np.float64), room(n, np.float64)
-            if part < n_batch:
-                _fill_variables(inputs, scale[block], variables)
-            for b in range(part, n_batch, n_part):
-                _fill_spectra(
-                    beam_code, inputs, b, scale[block], pointer(variables), pointer(voltages), out[b, block],
-                    zeros(real, n), zeros(np.float64, n),
-                )  # fmt: skip
+        n_block = out.shape[1]
+        if out.size < _SMALL:
+            for block in range(n_block):
+                _fill_batch(beam_code, inputs, block, 0, 1, scale, out, zeros(real, n), zeros(np.float64, n))
+            return
+        for item in prange(n_block * _BATCH_PARTS):
+            block, part = item // _BATCH_PARTS, item % _BATCH_PARTS
+            _fill_batch(
+                beam_code, inputs, block, part, _BATCH_PARTS, scale, out, zeros(real, n), zeros(np.float64, n)
+            )
 
     return spectra
 

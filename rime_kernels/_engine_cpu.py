@@ -34,9 +34,9 @@ class Engine:
         self._single, self._factored = single, factored
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
-        self._matrix = fixed.matrix
         self._lanes = make_lanes(fixed, n_lanes(real), factored)
         self._tasks: dict[int, NDArray[np.int64]] = {}
+        self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
 
     def run(self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
@@ -79,7 +79,7 @@ class Engine:
         loop = make_visibilities(variant.single, variant.n_stokes)
         loop(
             variant.factored, variant.beam, int(output), tasks, self._lanes, inputs, spectra,
-            correlations(self._matrix[:, : variant.n_stokes], variant.real), vis_out, real_out, partial,
+            self._correlations[variant.n_stokes], vis_out, real_out, partial,
         )  # fmt: skip
         if output is Output.CHI2:
             # NumPy sums each row by itself, in an order that depends on its length alone.

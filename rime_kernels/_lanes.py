@@ -55,10 +55,10 @@ def make_lanes(fixed: Constants, n: int, factored: bool) -> Lanes:
     """The cut with the least work, and the data in its order."""
     cut = _cheapest(fixed, n, factored)
     n_chan = fixed.chan_freq.size
-    if cut.n_block == n_chan and (n_chan == 1 or cut.row.shape[1] == n):
-        chan = np.repeat(np.arange(n_chan)[:, None], n, axis=1)
-    else:
+    if cut.row.shape[1] == 1:
         chan = np.arange(cut.n_block * n).reshape(-1, n)
+    else:
+        chan = np.repeat(np.arange(n_chan)[:, None], n, axis=1)
     freq = fixed.chan_freq[np.minimum(chan, n_chan - 1)]
     chan = np.where(chan < n_chan, chan, -1)
     used = np.maximum(cut.row, 0)

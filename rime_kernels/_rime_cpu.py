@@ -150,14 +150,16 @@ def _task(
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     scale, antennas = load(pointer(lanes.scale[block]), 0, total), np.arange(n_antenna).reshape(-1, 1)
+    has_brightness = False
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
         stop = min(stop_entry, lanes.slot_entry[slot + 1])
         if entry >= stop:
             continue
         times = lanes.slot_time[slot]
-        if slot == first_slot or inputs.stokes.shape[1] > 1:
+        if not has_brightness:
             fill_brightness(inputs.stokes[b], times, spectra[b, block], pointer(bright), like)
+            has_brightness = inputs.stokes.shape[1] == 1  # else each slot has its own
         if has_beam and not by_entry:
             fill_voltages(
                 beam_code,
@@ -220,6 +222,12 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         _ = digest
         n_batch, n_task = partial.shape
+        if n_batch * n_task == 1:  # to wake the other threads takes longer
+            partial[0, 0] = _task(
+                factored, beam_code, output, tasks[0], 0, lanes, inputs, spectra, correlations,
+                vis_out, real_out, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+            )  # fmt: skip
+            return
         for item in prange(n_batch * n_task):
             b, i = item // n_task, item % n_task
             partial[b, i] = _task(
