@@ -15,7 +15,6 @@ from rime_kernels import (
     Rows,
     Sources,
     _brightness_cpu,
-    _engine_cpu,
     _rime_cpu,
     _simd,
     stokes_to_corr,
@@ -23,7 +22,7 @@ from rime_kernels import (
 from rime_kernels._engine_cpu import make_tasks
 from rime_kernels._inputs import constants
 from rime_kernels._lanes import Lanes, make_lanes
-from rime_kernels._simd import load, pointer, store, zeros
+from rime_kernels._simd import load, n_lanes, pointer, store, zeros
 from rime_kernels._vector_math import cos_sin_turns, exp
 from rime_kernels.geometry import row_table, solve_antennas
 
@@ -219,7 +218,7 @@ def many_tasks() -> tuple[Rime, Sources]:
 
 def test_threads_do_not_change_a_bit(many_tasks) -> None:
     rime, sources = many_tasks
-    assert len(rime._engine._tasks_of(70)) > 20
+    assert len(make_tasks(lanes_of(rime.rows, 8, True), 70)) > 20
     n_thread = numba.get_num_threads()
     expected = [rime.chi2(sources) for _ in range(3)]
     try:
@@ -262,15 +261,8 @@ def test_narrow_registers(reference: ModuleType, monkeypatch: pytest.MonkeyPatch
         expected = reference.visibilities(rows, LINEAR, sources)
         for form in ("factored", "row"):
             rime = Rime(rows, backend="cpu", form=form, extent=0.04)
-            assert rime._engine._lanes.chan.shape[1] == 2
+            assert n_lanes(np.float64) == 2
             np.testing.assert_allclose(rime.predict(sources), expected, rtol=0, atol=1e-11)
     finally:
         for maker in makers:
             maker.cache_clear()
-
-
-def test_memory_of_the_engine_is_the_data_once(many_tasks) -> None:
-    rime, _ = many_tasks
-    data = rime._engine._lanes.data
-    assert data.nbytes < 1.5 * 3000 * 40 * 4 * 12
-    assert isinstance(rime._engine, _engine_cpu.Engine)
