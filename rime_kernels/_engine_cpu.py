@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels._brightness_cpu import make_spectra
+from rime_kernels._brightness_cpu import NO_BEAM, make_spectra
 from rime_kernels._inputs import Constants, Inputs, Output, Variant
 from rime_kernels._lanes import Lanes, aligned, make_lanes
 from rime_kernels._outputs_cpu import correlations
@@ -34,13 +34,16 @@ class Engine:
         self._single, self._factored = single, factored
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
+        self._n_antenna = fixed.antenna_uvw.shape[1]
         self._lanes = make_lanes(fixed, n_lanes(real), factored)
         self._tasks: dict[int, NDArray[np.int64]] = {}
         self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
 
     def run(self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        variant = Variant(self._single, self._factored, codes[1], polarised)
+        # A sky without sources has no beam either.
+        has_beam = inputs.pointing.shape[2] == self._n_antenna
+        variant = Variant(self._single, self._factored, codes[1] if has_beam else NO_BEAM, polarised)
         n_batch, n_source = inputs.direction.shape[:2]
         tasks = self._tasks_of(n_source)
         bytes_each = 8 * (variant.n_stokes * n_source * self._lanes.scale.size + len(tasks))

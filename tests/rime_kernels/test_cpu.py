@@ -1,5 +1,6 @@
 """The CPU loops: vectors, what they hold, and any ragged problem against explicit sums."""
 
+from dataclasses import fields
 from types import ModuleType
 
 import numba
@@ -160,6 +161,16 @@ def test_every_entry_has_one_task(n_source: int, factored: bool, **size: int) ->
 # ---- the RIME
 
 
+def test_a_sky_without_sources_has_no_beam(beam_of) -> None:
+    rows = rows_of(1, n_antenna=5, n_time=3, n_chan=2, n_row=20)
+    empty = sky_of(2, rows, 0, 0, False, False)
+    sources = Sources(
+        **{**{f.name: getattr(empty, f.name) for f in fields(empty)}, "beam": beam_of(rows, "airy")}
+    )
+    for form in ("factored", "row"):
+        assert not Rime(rows, backend="cpu", form=form, extent=0.0).predict(sources).any()
+
+
 def sky_of(seed: int, rows: Rows, n_point: int, n_gaussian: int, per_time: bool, pointing: bool) -> Sources:
     rng = np.random.default_rng(seed)
     n, n_batch = n_point + n_gaussian, 2
@@ -175,7 +186,7 @@ def sky_of(seed: int, rows: Rows, n_point: int, n_gaussian: int, per_time: bool,
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     precision=st.sampled_from(["double", "single"]),
     form=st.sampled_from(["factored", "row"]),
