@@ -208,7 +208,7 @@ def test_any_problem(
     vis, weight = rng.normal(size=shape) + 1j * rng.normal(size=shape), rng.uniform(0.0, 2.0, shape)
     rime = Rime(rows, vis=vis, weight=weight, backend="cpu", precision=precision, form=form, extent=0.04)
     expected = reference.visibilities(rows, LINEAR, sources)
-    # Phases of up to 300 turns, good to 2e-16 of that; float32 terms of them. Sources and data are of some Jy.
+    # Phases of up to 300 turns, good to 2e-16 of that; float32 terms of them. Sources are of some Jy.
     scale = 1.0 + np.abs(expected).max() + np.sqrt(n_point + n_gaussian)
     tolerance = scale * (1e-12 if precision == "double" else 1e-6)
     np.testing.assert_allclose(rime.predict(sources), expected, rtol=0, atol=tolerance)
