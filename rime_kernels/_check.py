@@ -84,3 +84,21 @@ def finite(name: str, value: NDArray[Any]) -> None:
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(f"{name} must be finite; {int(bad.sum())} are not, the first at index {where}")
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def n_byte(name: str, value: int | str) -> int:
+    """A number of bytes: a whole number, or text such as "8 GB" or "512 MiB"."""
+    text = str(value).strip()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text[len(number) :].strip().upper() or "B"
+    try:
+        found = int(float(number) * _UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        found = 0
+    if found < 1 or isinstance(value, bool):
+        raise InputError(f'{name} must be bytes, or text such as "8 GB" or "512 MiB"; got {value!r}')
+    return found

@@ -1,188 +1,313 @@
-"""The device's side of `Rime`: what is uploaded, cut into slabs and launched."""
+"""The device's side of `Rime`: what lies there for good, and what each call sends, launches and fetches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import _rime_cuda, device
-from rime_kernels._inputs import Constants, Inputs, Output, Variant
+from rime_kernels._data_cuda import Data
+from rime_kernels._inputs import (
+    Constants,
+    Inputs,
+    Output,
+    Parameters,
+    Variant,
+    beam_codes,
+    in_time_order,
+    parameters,
+)
+from rime_kernels._launch_cuda import Arrays, Layout, Runs, Slab, Tiles
+from rime_kernels._shapes import row_shape, tile_shape
+from rime_kernels.arrays import Sources
+from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import BackendError
-from rime_kernels.geometry import RowTable, row_chunks
+from rime_kernels.geometry import RowTable
 
-# Blocks of the batch axis of a grid; CUDA allows 65535.
-_MAX_BATCH = 32768
-# Rows whose chi2 one block of threads sums.
-_CHUNK_ROWS = 256
+# Tiles that rows fill by less than this lose to rows one by one.
+_LEAST_FILL = 0.15
+# The share of the memory that data may take; brightness, sums and visibilities share the rest.
+_DATA_SHARE = 0.75
+# Kinds of call (sizes of batch) that are remembered as recordings.
+_MAX_RECORDING = 64
+
+T = TypeVar("T")
+Chi2 = Callable[[], NDArray[np.float64]]
 
 
-class _Slab(NamedTuple):
-    """A part of the batch and of the time slots that is computed in one pass."""
+class _Call(NamedTuple):
+    """What is asked for: parameters on the host, and how the rows are laid out for them."""
 
-    batch: slice
-    time: slice
-    place: slice  # rows, as places in `order`
-    chunk: slice  # ranges of rows that are summed by themselves
+    given: Parameters
+    shared_beam: int
+    variant: Variant
+    layout: Layout
+    n_gaussian: int
+
+    @property
+    def n_batch(self) -> int:
+        return int(self.given.lm.shape[0])
+
+    @property
+    def n_source(self) -> int:
+        return int(self.given.lm.shape[1])
+
+    @property
+    def per_time(self) -> bool:
+        return self.given.stokes.shape[1] > 1
 
 
 class Engine:
-    """The device's side of `Rime`: uploads the constants, cuts batch and time to the memory budget."""
+    """The device's side of `Rime`: keeps the data there, cuts batch and rows to the memory budget."""
 
-    def __init__(self, fixed: Constants, table: RowTable, *, single: bool, factored: bool) -> None:
-        self._fixed, self._table = fixed, table
-        self._single, self._factored = single, factored
-        self._n_thread = device.threads_per_block()
-        self._chunks = row_chunks(table, _CHUNK_ROWS)
-        self._on_device = Constants(*(device.upload(value) for value in fixed))
-        n_chan = fixed.chan_freq.size
-        self._start, self._stop = (device.upload(self._chunks[:, k] * n_chan) for k in (1, 2))
-        self._whole = device.upload(np.array([0])), device.upload(np.array([len(self._chunks)]))
-        self._workspace = device.Workspace()
+    def __init__(
+        self,
+        fixed: Constants,
+        table: RowTable,
+        *,
+        single: bool,
+        factored: bool,
+        frame: GaussianFrame,
+        memory_limit: int | None,
+    ) -> None:
+        self._fixed, self._table = in_time_order(fixed), table
+        self._single, self._factored, self._tangent = single, factored, frame == "tangent"
         # Asked for once: to ask takes longer than a small problem.
-        self._budget = device.memory_budget()
+        memory = device.memory_budget() if memory_limit is None else memory_limit
+        self._data_budget = int(_DATA_SHARE * memory)
+        self._work_budget = memory - self._data_budget
+        self._layouts: dict[tuple[Variant, bool], Layout] = {}
+        self._data: tuple[Layout, Data] | None = None
+        self._workspace = device.Workspace()
+        self._streams = device.streams(2)
+        self._recordings: dict[Any, device.Recording | None] = {}
+        self._generation = 0  # of the workspace whose addresses the recordings hold
 
-    def run(self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output) -> NDArray[Any]:
-        """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,).
+    def run(self, sources: Sources, output: Output) -> NDArray[Any]:
+        """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
+        if output is Output.CHI2:
+            return self.start_chi2(sources)()
+        call = self._call(sources)
+        vis = self._until_it_fits(lambda: self._predict(call))
+        if output is Output.VIS:
+            return vis
+        vis[:, self._fixed.order] -= self._fixed.vis
+        if output is Output.RESIDUAL:
+            return vis
+        weight = np.empty(vis.shape[1:])
+        weight[self._fixed.order] = self._fixed.weight
+        return weight * (vis.real.astype(np.float64) ** 2 + vis.imag.astype(np.float64) ** 2)
 
-        When the device runs out of memory the slabs are halved until they fit, for good.
+    def start_chi2(self, sources: Sources) -> Chi2:
+        """Begin to work out chi2, float64 (n_batch,); the function returned waits for it.
+
+        The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
-        variant = Variant(self._single, self._factored, codes[1], polarised)
-        self._n_gaussian = inputs.projection.shape[1]
-        slot_bytes = self._slot_bytes(variant, inputs, output)
-        n_most = self._fixed.antenna_uvw.shape[0] * inputs.direction.shape[0]
+        given, codes = parameters(sources), beam_codes(sources)
+        if self._generation != self._workspace.generation:
+            self._recordings = dict.fromkeys(self._recordings)
+            self._generation = self._workspace.generation
+        shapes = tuple([value.shape for value in given])
+        key = codes, sources.polarised, sources.n_gaussian, shapes
+        recording = self._recordings.get(key)
+        if recording is not None:
+            return recording.play(given)
+        call = self._call(sources)
+        data = self._until_it_fits(lambda: self._data_of(call.layout))
+        if key in self._recordings and len(self._pieces(call, data)) == 1:
+            recording = self._record(call, data)
+            if recording is not None:
+                self._recordings[key] = recording
+                return recording.play(given)
+        elif len(self._recordings) >= _MAX_RECORDING:
+            self._recordings.clear()
+        self._recordings.setdefault(key, None)
+        chi2 = self._until_it_fits(lambda: self._chi2(call))
+        return lambda: chi2
+
+    def plan(self, sources: Sources) -> str:
+        """How chi2 of such sources is worked out, in words."""
+        call = self._call(sources)
+        data = self._until_it_fits(lambda: self._data_of(call.layout))
+        step, n_piece = self._batch_step(call, data), len(self._pieces(call, data))
+        where = "on the device" if data.resident else f"streamed in {len(data.slabs)} slabs"
+        return (
+            f"{call.layout}; {data.n_byte / 1e6:.3g} MB of data and weights {where}; "
+            f"batch of {call.n_batch} in steps of {step}, {n_piece} launches each"
+        )
+
+    def _call(self, sources: Sources) -> _Call:
+        shared_beam, beam = beam_codes(sources)
+        variant = Variant(self._single, self._factored, beam, sources.polarised)
+        layout = self._layout(variant, sources.n_gaussian > 0)
+        return _Call(parameters(sources), shared_beam, variant, layout, sources.n_gaussian)
+
+    def _layout(self, variant: Variant, has_gaussian: bool) -> Layout:
+        key = variant, has_gaussian
+        if key not in self._layouts:
+            self._layouts[key] = self._new_layout(variant, has_gaussian)
+        return self._layouts[key]
+
+    def _new_layout(self, variant: Variant, has_gaussian: bool) -> Layout:
+        if variant.factored:
+            tiles = Tiles(self._fixed, self._table, variant, tile_shape(variant, has_gaussian))
+            if tiles.fill >= _LEAST_FILL:
+                return tiles
+        return Runs(self._fixed, variant, row_shape(variant, has_gaussian))
+
+    def _data_of(self, layout: Layout) -> Data:
+        """Data laid out for this kernel; those of another make room."""
+        if self._data is None or self._data[0] is not layout:
+            self._data = None
+            self._recordings.clear()
+            self._data = layout, Data(self._fixed, layout, self._data_budget)
+        return self._data[1]
+
+    def _until_it_fits(self, work: Callable[[], T]) -> T:
+        """Do it with ever smaller budgets, for good, until the device has room."""
         while True:
-            n_slot = min(max(1, self._budget // slot_bytes), n_most)
             try:
-                return self._run(inputs, codes[0], variant, output, n_slot)
+                return work()
             except device.DeviceMemoryError as error:
                 self._workspace.clear()
-                if n_slot == 1:
+                self._recordings.clear()
+                self._data_budget //= 2
+                self._work_budget //= 2
+                if self._work_budget < 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
-                self._budget = n_slot // 2 * slot_bytes
 
-    def _slot_bytes(self, variant: Variant, inputs: Inputs, output: Output) -> int:
-        """What a pair (batch entry, time slot) takes at most."""
-        n_source, n_chan = inputs.direction.shape[1], self._fixed.chan_freq.size
-        n_antenna = self._fixed.antenna_uvw.shape[1] if variant.has_antenna_terms else 0
-        real = np.dtype(variant.real).itemsize
-        per_source = real * (2 * n_antenna + variant.n_stokes)
-        n_row = int(np.diff(self._table.slot_start).max())
-        per_row = 8 if output is Output.CHI2 else 2 * real * self._fixed.matrix.shape[0]
-        return int(n_chan * (n_source * per_source + n_row * per_row))
+    def _bright_bytes(self, call: _Call) -> int:
+        """Brightness of one entry of the batch at one time."""
+        itemsize = np.dtype(call.variant.real).itemsize
+        return itemsize * call.variant.n_stokes * call.layout.n_chan * call.n_source
 
-    def _slabs(self, n_batch: int, n_slot: int) -> Iterator[_Slab]:
-        """Parts of the batch with all times; where not one entry fits, parts of its times."""
-        n_time = self._fixed.antenna_uvw.shape[0]
-        batch_step = min(max(1, n_slot // n_time), _MAX_BATCH)
-        time_step = min(n_slot, n_time)
-        for b in range(0, n_batch, batch_step):
-            for t in range(0, n_time, time_step):
-                stop = min(t + time_step, n_time)
-                place = slice(int(self._table.slot_start[t]), int(self._table.slot_start[stop]))
-                if place.stop > place.start:
-                    first, last = np.searchsorted(self._chunks[:, 0], (t, stop))
-                    batch = slice(b, min(b + batch_step, n_batch))
-                    yield _Slab(batch, slice(t, stop), place, slice(int(first), int(last)))
+    def _pieces(self, call: _Call, data: Data) -> list[tuple[int, Slab]]:
+        """Slabs of the data, cut further where brightness per time is large; with the number of the slab."""
+        per_unit = self._bright_bytes(call) * self._fixed.antenna_uvw.shape[0] / call.layout.n_unit
+        n_unit = int(self._work_budget / (2 * per_unit)) if call.per_time else call.layout.n_unit
+        pieces = []
+        for i, slab in enumerate(data.slabs):
+            pieces += [(i, piece) for piece in self._cut(call.layout, slab.unit, n_unit)]
+        return pieces
 
-    def _run(
-        self, inputs: Inputs, shared_beam: int, variant: Variant, output: Output, n_slot: int
-    ) -> NDArray[Any]:
-        n_batch = inputs.direction.shape[0]
-        n_row, n_chan, n_corr = self._fixed.uvw.shape[0], self._fixed.chan_freq.size, len(self._fixed.matrix)
-        if output is Output.CHI2:
-            result = np.empty((n_batch, 1))
-        else:
-            kind = np.float64 if output is Output.WEIGHTED else variant.complex
-            result = np.empty((n_batch, n_row, n_chan, n_corr), kind)
-        uploaded: tuple[int, Inputs] | None = None
-        for slab in self._slabs(n_batch, n_slot):
-            if uploaded is None or uploaded[0] != slab.batch.start:
-                part = inputs.batch(slab.batch.start, slab.batch.stop)
-                uploaded = slab.batch.start, self._upload(part)
-            values = self._launch(slab, uploaded[1], shared_beam, variant, output)
-            if output is not Output.CHI2:
-                rows = self._fixed.order[slab.place]
-                result[slab.batch, rows] = values.copy_to_host()
-            elif slab.place.stop == n_row:
-                result[slab.batch] = self._total(values)
-        return result[:, 0] if output is Output.CHI2 else result
+    def _cut(self, layout: Layout, unit: slice, n_unit: int) -> list[Slab]:
+        step = max(1, n_unit // layout.unit_step) * layout.unit_step
+        slabs = [layout.slab(k, min(k + step, unit.stop)) for k in range(unit.start, unit.stop, step)]
+        return [slab for slab in slabs if slab.place.stop > slab.place.start]
 
-    def _upload(self, inputs: Inputs) -> Inputs:
-        """The parameters of a call on the device; no Gaussians become one element that no kernel reads."""
-        parts = [value if value.size else np.zeros((1,) * value.ndim) for value in inputs]
-        return Inputs(*self._workspace.fill("inputs", parts))
+    def _batch_step(self, call: _Call, data: Data) -> int:
+        """Entries of the batch that are worked out together."""
+        n_time = max(p.time.stop - p.time.start for _, p in self._pieces(call, data)) if call.per_time else 1
+        each = 8 * call.layout.n_sum + 2 * n_time * self._bright_bytes(call)
+        return max(1, min(call.n_batch, self._work_budget // each, call.layout.max_batch))
 
-    def _launch(self, slab: _Slab, inputs: Inputs, shared_beam: int, variant: Variant, output: Output) -> Any:
-        """Run one slab: its visibilities or weighted squares, or the partial sums of chi2 so far."""
-        bright = self._brightness(slab, inputs, shared_beam, variant)
-        terms = self._antenna_terms(slab, inputs, variant)
-        n_batch, n_row = slab.batch.stop - slab.batch.start, slab.place.stop - slab.place.start
-        n_chan, n_corr = self._fixed.chan_freq.size, len(self._fixed.matrix)
-        shape = (n_batch, n_row, n_chan, 1 if output is Output.CHI2 else n_corr)
-        none = (1, 1, 1, 1)
-        is_real = output in (Output.CHI2, Output.WEIGHTED)
-        vis_out = self._workspace.array("vis", none if is_real else shape, variant.complex)
-        real_out = self._workspace.array("real", shape if is_real else none, np.float64)
-        fixed = self._on_device
-        _rime_cuda.make_visibilities(variant)[(self._n_block(n_row * n_chan), n_batch), self._n_thread](
-            n_row, self._n_gaussian, slab.place.start, slab.time.start,
-            fixed.uvw, fixed.antenna1, fixed.antenna2, fixed.time_index, fixed.order, fixed.chan_freq,
-            fixed.matrix, fixed.vis, fixed.weight,
-            inputs.direction, inputs.projection, bright, terms, int(output), vis_out, real_out,
+    def _chi2(self, call: _Call) -> NDArray[np.float64]:
+        data = self._data_of(call.layout)
+        step = self._batch_step(call, data)
+        result = np.empty(call.n_batch)
+        for first in range(0, call.n_batch, step):
+            part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
+            given = Parameters(*self._workspace.fill("parameters", part.given))
+            out = self._launch_chi2(part, given, data, self._streams)
+            result[first : first + step] = out.copy_to_host()
+        return result
+
+    def _record(self, call: _Call, data: Data) -> device.Recording | None:
+        """The same for a call of one launch, to be played; None where it cannot be."""
+        if self._batch_step(call, data) < call.n_batch:
+            return None
+
+        def launch(arrays: list[Any], stream: Any) -> Any:
+            return self._launch_chi2(call, Parameters(*arrays), data, [stream], stream)
+
+        recording = device.record(self._workspace, call.given, launch)
+        self._generation = self._workspace.generation
+        return recording
+
+    def _inputs(self, call: _Call, given: Parameters, stream: Any) -> Inputs:
+        """What the kernels read, on the device."""
+        n_item = call.n_batch * call.n_source
+        direction = self._workspace.array("direction", (call.n_batch, call.n_source, 3), np.float64)
+        shape = (call.n_batch, max(1, call.n_gaussian), 2, 3)
+        projection = self._workspace.array("projection", shape, np.float64)
+        n_thread = device.threads_per_block()
+        _rime_cuda.make_geometry(self._tangent)[-(-n_item // n_thread), n_thread, stream](
+            call.n_source - call.n_gaussian, given.lm, given.shape, direction, projection
+        )
+        return Inputs(  # every array on the device
+            direction, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms, projection,
+            given.beam_scale, given.pointing,
         )  # fmt: skip
-        if output is not Output.CHI2:
-            return real_out if is_real else vis_out
-        return self._sum_chunks(slab, self._workspace.array("real", (n_batch, n_row * n_chan), np.float64))
 
-    def _brightness(self, slab: _Slab, inputs: Inputs, shared_beam: int, variant: Variant) -> Any:
-        per_time = inputs.stokes.shape[1] > 1
-        n_batch, n_source = inputs.direction.shape[:2]
-        n_time = slab.time.stop - slab.time.start if per_time else 1
-        shape = (n_batch, n_time, n_source, variant.n_stokes, self._fixed.chan_freq.size)
-        bright = self._workspace.array("brightness", shape, variant.real)
-        n_item = int(np.prod(shape)) // variant.n_stokes
-        _rime_cuda.make_brightness(variant, shared_beam)[self._n_block(n_item), self._n_thread](
-            slab.time.start if per_time else 0, self._on_device.chan_freq, inputs.direction, inputs.stokes,
-                inputs.ref_freq, inputs.log_spectrum, inputs.spectral_terms, inputs.beam_scale, bright,
-            )  # fmt: skip
+    def _launch_chi2(
+        self, call: _Call, given: Parameters, data: Data, streams: list[Any], main: Any = 0
+    ) -> Any:
+        """Launch all that chi2 takes; float64 (n_batch,) on the device."""
+        n_batch = call.n_batch
+        sums = self._workspace.array("sums", (n_batch, call.layout.n_sum), np.float64)
+        out = self._workspace.array("chi2", (n_batch,), np.float64)
+        no_vis = self._workspace.array("no vis", (1, 1, 1, 1), call.variant.complex)
+        inputs = self._inputs(call, given, main)
+        bright: Any = None if call.per_time else self._brightness(call, given, None, "brightness", main)
+        loaded = -1
+        whole: tuple[Any, Any] = None, None
+        for i, piece in self._pieces(call, data):
+            stream = streams[i % len(streams)]
+            if i != loaded:
+                loaded, whole = i, data.load(i, stream)
+            vis, weight = whole
+            if call.per_time:
+                bright = self._brightness(call, given, piece, f"brightness {i % 2}", stream)
+            n_time = piece.time.stop - piece.time.start if call.per_time else 1
+            offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
+            if offset:
+                vis, weight = vis[offset:], weight[offset:]
+            arrays = Arrays(inputs, call.n_gaussian, bright, n_time, vis, weight, no_vis, sums)
+            call.layout.launch(piece, True, arrays, stream)
+        n_thread = device.threads_per_block()
+        _rime_cuda.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
+        return out
+
+    def _predict(self, call: _Call) -> NDArray[Any]:
+        """V, (n_batch, n_row, n_chan, n_corr)."""
+        n_chan, n_corr, order = self._fixed.chan_freq.size, len(self._fixed.matrix), self._fixed.order
+        result = np.empty((call.n_batch, order.size, n_chan, n_corr), call.variant.complex)
+        per_unit = order.size / call.layout.n_unit * n_chan * n_corr * result.itemsize
+        if call.per_time:
+            per_unit += self._bright_bytes(call) * self._fixed.antenna_uvw.shape[0] / call.layout.n_unit
+        n_unit = int(self._work_budget / per_unit)
+        sums = self._workspace.array("no sums", (1, 1), np.float64)
+        no_vis = self._workspace.array("no data", (1,), call.variant.complex)
+        no_weight = self._workspace.array("no weight", (1,), call.variant.real)
+        for b in range(call.n_batch):
+            part = call._replace(given=call.given.batch(b, b + 1))
+            given = Parameters(*self._workspace.fill("parameters", part.given))
+            inputs = self._inputs(part, given, 0)
+            for piece in self._cut(call.layout, slice(0, call.layout.n_unit), n_unit):
+                shape = (1, piece.place.stop - piece.place.start, n_chan, n_corr)
+                vis = self._workspace.array("vis", shape, call.variant.complex)
+                bright = self._brightness(part, given, piece if call.per_time else None, "brightness", 0)
+                n_time = piece.time.stop - piece.time.start if call.per_time else 1
+                arrays = Arrays(inputs, call.n_gaussian, bright, n_time, no_vis, no_weight, vis, sums)
+                call.layout.launch(piece, False, arrays, 0)
+                result[b, order[piece.place]] = vis.copy_to_host()[0]
+        return result
+
+    def _brightness(self, call: _Call, given: Parameters, piece: Slab | None, name: str, stream: Any) -> Any:
+        """B of the times of a piece, or of all times at once where it does not change."""
+        first, n_time = (piece.time.start, piece.time.stop - piece.time.start) if piece else (0, 1)
+        n_item = call.n_batch * n_time * call.layout.n_chan * call.n_source
+        polarised = call.variant.polarised
+        kind = call.variant.complex if polarised else call.variant.real
+        bright = self._workspace.array(name, (n_item * (2 if polarised else 1),), kind)
+        n_thread = device.threads_per_block()
+        kernel = _rime_cuda.make_brightness(call.variant, call.shared_beam, call.layout.source_first)
+        kernel[-(-n_item // n_thread), n_thread, stream](
+            call.layout.n_chan, first, n_time, call.layout.chan_freq,
+            given.lm, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms,
+            given.beam_scale, bright,
+        )  # fmt: skip
         return bright
-
-    def _antenna_terms(self, slab: _Slab, inputs: Inputs, variant: Variant) -> Any:
-        n_batch, n_source = inputs.direction.shape[:2]
-        n_antenna = self._fixed.antenna_uvw.shape[1]
-        shape = (n_batch, slab.time.stop - slab.time.start, n_source, n_antenna, self._fixed.chan_freq.size)
-        if not variant.has_antenna_terms:
-            shape = (1, 1, 1, 1, 1)
-        kind = variant.complex if variant.factored else variant.real
-        terms = self._workspace.array("terms", shape, kind)
-        if variant.has_antenna_terms:
-            _rime_cuda.make_antenna_terms(variant)[self._n_block(int(np.prod(shape))), self._n_thread](
-                slab.time.start, self._on_device.chan_freq, self._on_device.antenna_uvw,
-                inputs.direction, inputs.beam_scale, inputs.pointing, terms,
-            )  # fmt: skip
-        return terms
-
-    def _sum_chunks(self, slab: _Slab, values: Any) -> Any:
-        """Add the sums of this slab's chunks to those of the slabs before; float64 (n_batch, n_chunk)."""
-        partial = self._workspace.array("partial", (values.shape[0], len(self._chunks)), np.float64)
-        offset = slab.place.start * self._fixed.chan_freq.size
-        grid = (slab.chunk.stop - slab.chunk.start, values.shape[0])
-        _rime_cuda.make_range_sums(self._n_thread)[grid, self._n_thread](
-            self._start, self._stop, offset, values, slab.chunk.start, partial
-        )
-        return partial
-
-    def _total(self, partial: Any) -> NDArray[np.float64]:
-        """The sums over all chunks, float64 (n_batch, 1), on the host."""
-        out = self._workspace.array("chi2", (partial.shape[0], 1), np.float64)
-        start, stop = self._whole
-        _rime_cuda.make_range_sums(self._n_thread)[(1, partial.shape[0]), self._n_thread](
-            start, stop, 0, partial, 0, out
-        )
-        return out.copy_to_host()
-
-    def _n_block(self, n_item: int) -> int:
-        return -(-n_item // self._n_thread)

@@ -101,6 +101,47 @@ class Inputs(NamedTuple):
         )
 
 
+class Parameters(NamedTuple):
+    """The parameters of one call as `Sources` has them, for engines that work the rest out themselves.
+
+    No axis is empty: a flat spectrum has a term of 0, no Gaussian and no beam are one element that
+    nobody reads.
+    """
+
+    lm: NDArray[np.float64]  # (n_batch, n_source, 2)
+    stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, 4)
+    ref_freq: NDArray[np.float64]  # (n_source,)
+    log_spectrum: NDArray[Any]  # (n_source,)
+    spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
+    shape: NDArray[np.float64]  # (n_batch, n_gaussian, 3)
+    beam_scale: NDArray[np.float64]  # (n_batch,)
+    pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
+
+    def batch(self, start: int, stop: int) -> Parameters:
+        """The entries start .. stop - 1 of the batch."""
+        some = {name: getattr(self, name)[start:stop] for name in _OF_BATCH}
+        return self._replace(**some)
+
+
+_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing")
+
+
+def parameters(sources: Sources) -> Parameters:
+    """The parameters of one call; a sky without sources gets one of no flux."""
+    if sources.n_source == 0:
+        sources = _one_of_no_flux(sources)
+    n_batch, terms, shape, beam = sources.n_batch, sources.spectral_terms, sources.shape, sources.beam
+    if not terms.size:
+        terms = np.zeros((*terms.shape[:3], 1))
+    if not shape.size:
+        shape = np.zeros((n_batch, 1, 3))
+    scale = np.zeros(n_batch) if beam is None else beam.scale
+    pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
+    return Parameters(
+        sources.lm, sources.stokes, sources.ref_freq, sources.log_spectrum, terms, shape, scale, pointing
+    )
+
+
 def constants(
     rows: Rows,
     table: RowTable,
@@ -123,6 +164,15 @@ def constants(
         _plain(vis.astype(cplx, copy=False)),
         _plain(weight.astype(real, copy=False)),
     )
+
+
+def in_time_order(fixed: Constants) -> Constants:
+    """The same with rows grouped by time; `order` still says where they came from."""
+    if np.array_equal(fixed.order, np.arange(fixed.order.size)):
+        return fixed
+    has_data = fixed.vis.shape[0] == fixed.order.size
+    names = ("uvw", "antenna1", "antenna2", "time_index", *(("vis", "weight") if has_data else ()))
+    return fixed._replace(**{name: getattr(fixed, name)[fixed.order] for name in names})
 
 
 def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:

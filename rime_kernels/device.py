@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -18,11 +18,78 @@ from rime_kernels.errors import BackendError
 
 Backend = Literal["auto", "cpu", "cuda"]
 
-# The share of the free device memory that one evaluation may fill, and its ceiling (bytes).
-_MEMORY_SHARE = 0.5
-_MEMORY_CEILING = 2 << 30
+# The share of the free device memory that one `Rime` may take unless told otherwise.
+_MEMORY_SHARE = 0.8
 # Shapes that a workspace remembers: every batch size that a sampler comes up with, and some more.
 _MAX_VIEWS = 4096
+
+
+# exp(-x) of a square x: 2 to the minus this squared times x.
+EXPONENT_SCALE = math.sqrt(math.log2(math.e))
+
+
+def inline(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function into the kernels that call it; the simulator runs it as it is, arrays and all."""
+    if simulated():
+        return function
+    from numba import njit
+
+    return njit(inline="always", error_model="numpy")(function)
+
+
+def kernel(max_register: int) -> Any:
+    """Decorator of a kernel whose threads have at most so many registers; 0 leaves it to the compiler."""
+    options = {} if simulated() or not max_register else {"max_registers": max_register}
+    return _cuda().jit(**options)
+
+
+def nearest_function(single: bool, otherwise: Any) -> Any:
+    """The nearest whole number, by an addition that leaves no room for a fraction.
+
+    For |x| below 2^51, or 2^22 in single precision. `otherwise` is the function of other machines.
+    """
+    if simulated():
+        return otherwise
+    shift = np.float32(1.5 * 2.0**23) if single else np.float64(_ROUNDING)
+
+    @inline
+    def nearest(x: Any) -> Any:
+        return (x + shift) - shift
+
+    return nearest
+
+
+def exp2_function(single: bool) -> Any:
+    """2^x of numbers of at most 0 on the device.
+
+    In single precision there is an instruction for it. In double precision Taylor's series of the part within
+    1/2 of a whole number, whose first omitted term is 2e-16, and the whole part put into the
+    exponent's bits; without branches, so that several are worked out at once. 0 below 2^-1000.
+    """
+    if simulated():
+        return np.exp2
+    libdevice = importlib.import_module("numba.cuda.libdevice")
+    if single:
+        return libdevice.exp2f
+    low_word, high_word, joined = libdevice.double2loint, libdevice.double2hiint, libdevice.hiloint2double
+    terms = tuple(math.log(2.0) ** k / math.factorial(k) for k in range(13))
+
+    @inline
+    def exp2(x: float) -> Any:
+        # The sum's last bits hold the nearest whole number.
+        shifted = x + _ROUNDING
+        rest = x - (shifted - _ROUNDING)
+        total = terms[12]
+        for k in range(11, -1, -1):
+            total = terms[k] + rest * total
+        scaled = joined(high_word(total) + (low_word(shifted) << 20), low_word(total))
+        return 0.0 if x < -1000.0 else scaled
+
+    return exp2
+
+
+# Added to a number, it leaves whole numbers in the last bits of the sum.
+_ROUNDING = 1.5 * 2.0**52
 
 
 class DeviceMemoryError(BackendError):
@@ -125,17 +192,21 @@ def has_slow_float64() -> bool:
     return int(device.SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO) >= 16
 
 
+# Blocks of the second axis of a grid; CUDA allows 65535.
+MAX_GRID_Y = 32768
+
+
 def threads_per_block() -> int:
     """Threads of a block: a power of two; few in the simulator, whose threads are slow."""
     return 16 if simulated() else 128
 
 
 def memory_budget() -> int:
-    """Bytes that the terms and results of one pass may take."""
+    """Bytes that one `Rime` may take."""
     if simulated():
         return 1 << 26
     free, _ = _cuda().current_context().get_memory_info()
-    return int(min(_MEMORY_SHARE * free, _MEMORY_CEILING))
+    return int(_MEMORY_SHARE * free)
 
 
 @contextmanager
@@ -156,13 +227,33 @@ def upload(value: NDArray[Any]) -> Any:
         return _cuda().to_device(host)
 
 
+def empty(size: int, dtype: Any) -> Any:
+    """A device array of undefined content."""
+    with _memory_errors(size * np.dtype(dtype).itemsize):
+        return _cuda().device_array(size, dtype)
+
+
+def pinned_copy(value: Any) -> NDArray[Any]:
+    """A copy of a device array in memory of the host that transfers do not have to copy first."""
+    host: NDArray[Any] = _cuda().pinned_array(value.shape, value.dtype)
+    value.copy_to_host(host)
+    return host
+
+
+def streams(n: int) -> list[Any]:
+    """Streams of launches and transfers; each waits for the default stream and is waited for by it."""
+    return [_cuda().stream() for _ in range(n)]
+
+
 class Workspace:
     """Device arrays by name that are kept and used again while they are large enough.
 
-    So are their views: to slice or reshape a device array costs as much as a launch.
+    So are their views: to slice or reshape a device array costs as much as a launch. `generation` counts
+    how often an array was given back: those who remember addresses look at it.
     """
 
     def __init__(self) -> None:
+        self.generation = 0
         self._kept: dict[str, Any] = {}
         self._views: dict[tuple[str, tuple[tuple[int, ...], ...], type], list[Any]] = {}
 
@@ -176,8 +267,8 @@ class Workspace:
         """
         return self._views_of(name, (shape,), dtype)[1]
 
-    def fill(self, name: str, parts: Sequence[NDArray[np.float64]]) -> list[Any]:
-        """Copies of host arrays (none empty) of float64, one behind the other in one array: one transfer.
+    def fill(self, name: str, parts: Sequence[NDArray[Any]]) -> list[Any]:
+        """Copies of host arrays (none empty), as float64, one behind the other in one array: one transfer.
 
         Raises
         ------
@@ -185,11 +276,12 @@ class Workspace:
             There is no room for them.
         """
         whole, *views = self._views_of(name, tuple(part.shape for part in parts), np.float64)
-        whole.copy_to_device(np.concatenate([part.ravel() for part in parts]))
+        whole.copy_to_device(np.concatenate([part.ravel() for part in parts], dtype=np.float64))
         return views
 
     def clear(self) -> None:
         """Give every array back."""
+        self.generation += 1
         self._kept.clear()
         self._views.clear()
 
@@ -210,8 +302,104 @@ class Workspace:
         kept = self._kept.get(name)
         if kept is not None and kept.size >= size and kept.dtype == np.dtype(dtype):
             return
+        if kept is not None:
+            self.generation += 1
         del kept
         self._kept.pop(name, None)
         self._views = {key: views for key, views in self._views.items() if key[0] != name}
         with _memory_errors(size * np.dtype(dtype).itemsize):
             self._kept[name] = _cuda().device_array(size, dtype)
+
+
+class Recording:
+    """Upload, launches and download of one kind of call, played in one step.
+
+    Parameters
+    ----------
+    graph : cuda.bindings.driver.CUgraphExec
+    stream : stream
+    given : list of float64
+        Pinned host arrays that the graph uploads.
+    answer : float64 (n_batch,)
+        Pinned host array that it downloads to.
+    keep : object
+        What must live as long as the graph.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        stream: Any,
+        given: list[NDArray[np.float64]],
+        answer: NDArray[np.float64],
+        keep: Any,
+    ) -> None:
+        self._graph, self._stream, self._given, self._answer, self._keep = graph, stream, given, answer, keep
+        self._handle = int(stream.handle)
+        self._launch = _driver().cuGraphLaunch
+
+    def play(self, values: Sequence[NDArray[Any]]) -> Callable[[], NDArray[np.float64]]:
+        """Start it with these values; the function returned waits for the answer."""
+        for into, value in zip(self._given, values, strict=True):
+            into[...] = value
+        _checked(self._launch(self._graph, self._handle))
+        return self._finish
+
+    def _finish(self) -> NDArray[np.float64]:
+        self._stream.synchronize()
+        return self._answer.copy()
+
+
+def record(
+    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any]
+) -> Recording | None:
+    """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
+
+    All that it launches must have been compiled, and its arrays exist. None where it cannot be recorded.
+    """
+    if simulated():
+        return None
+    cuda, driver = _cuda(), _driver()
+    if driver is None:
+        return None
+    stream = cuda.stream()
+    size = sum(value.size for value in values)
+    host = cuda.pinned_array(size, np.float64)
+    ends = np.cumsum([value.size for value in values]).tolist()
+    given = [
+        host[first:end].reshape(value.shape)
+        for first, end, value in zip([0, *ends[:-1]], ends, values, strict=True)
+    ]
+    on_device = empty(size, np.float64)
+    arrays = [
+        on_device[first:end].reshape(value.shape)
+        for first, end, value in zip([0, *ends[:-1]], ends, values, strict=True)
+    ]
+    n_batch = launch(arrays, stream).size
+    stream.synchronize()
+    answer = cuda.pinned_array(n_batch, np.float64)
+    handle = int(stream.handle)
+    _checked(driver.cuStreamBeginCapture(handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    try:
+        on_device.copy_to_device(host, stream=stream)
+        launch(arrays, stream).copy_to_host(answer, stream=stream)
+    finally:
+        graph = _checked(driver.cuStreamEndCapture(handle))
+    executable = _checked(driver.cuGraphInstantiate(graph, 0))
+    return Recording(executable, stream, given, answer, (workspace, host, on_device, arrays, graph))
+
+
+def _driver() -> Any:
+    """The driver's functions as NVIDIA's own package gives them; None without it."""
+    try:
+        return importlib.import_module("cuda.bindings.driver")
+    except ImportError:
+        return None
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The value of a driver's call, its status looked at."""
+    status, *value = result
+    if int(status) != 0:
+        raise BackendError(f"the CUDA driver said {status.name}")
+    return value[0] if value else None

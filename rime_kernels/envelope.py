@@ -52,6 +52,13 @@ def projections(
 
 
 @scalar
+def projection(axis: float, first: float, second: float, slope_l: float, slope_m: float) -> Any:
+    """One of these vectors: `axis` is the FWHM, (first, second) the axis' direction in (u', v')."""
+    scale = _SQRT_K * axis
+    return scale * first, scale * second, -scale * (first * slope_l + second * slope_m)
+
+
+@scalar
 def exponent(along: float, across: float, nu: float) -> Any:
     """-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2 from the scaled coordinates; float64."""
     return -(along * along + across * across) * (nu * nu)

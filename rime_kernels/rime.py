@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import _check, device
-from rime_kernels._inputs import Inputs, Output, beam_codes, check_axes, constants, inputs
+from rime_kernels._inputs import Output, check_axes, constants
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.envelope import GaussianFrame
@@ -21,9 +22,11 @@ _LOCK = threading.Lock()
 
 
 class _Engine(Protocol):
-    def run(
-        self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output
-    ) -> NDArray[Any]: ...
+    def run(self, sources: Sources, output: Output) -> NDArray[Any]: ...
+
+    def start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]: ...
+
+    def plan(self, sources: Sources) -> str: ...
 
 
 class Rime:
@@ -52,6 +55,10 @@ class Rime:
         (u', v') of Gaussian sources (physics: section 5).
     extent : float
         Largest |l| and |m| that the sources will take; decides the form.
+    memory_limit : int or str, optional
+        Bytes, or text such as "8 GB", that data and work may take on the device (on the CPU, the work
+        of one pass). Data that do not fit stay in the host's memory and are streamed; without a
+        limit, most of what is free on the device.
 
     Attributes
     ----------
@@ -82,10 +89,11 @@ class Rime:
         form: Form | str = "auto",
         gaussian_frame: GaussianFrame = "tangent",
         extent: float,
+        memory_limit: int | str | None = None,
     ) -> None:
         _check.one_of("precision", precision, ("single", "double"))
         _check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
-        self.rows, self.precision, self._frame = rows, precision, gaussian_frame
+        self.rows, self.precision = rows, precision
         self._has_vis, self._has_weight = vis is not None, weight is not None
         data = _data(rows, vis, weight)
         self.backend, backend_reason = device.resolve(backend)
@@ -96,7 +104,12 @@ class Rime:
         table, single = row_table(rows), precision == "single"
         fixed = constants(rows, table, geometry.uvw, data, single)
         self._engine: _Engine = _engine(self.backend)(
-            fixed, table, single=single, factored=self.form == "factored"
+            fixed,
+            table,
+            single=single,
+            factored=self.form == "factored",
+            frame=gaussian_frame,
+            memory_limit=None if memory_limit is None else _check.n_byte("memory_limit", memory_limit),
         )
 
     def predict(self, sources: Sources) -> NDArray[np.complexfloating]:
@@ -145,10 +158,14 @@ class Rime:
         InputError
             No data or weights were given, or axes are not those of the rows.
         """
-        self._need("chi2", weight=True)
-        chi2 = self._run(sources, Output.CHI2)
-        chi2[sources.impossible()] = np.nan
-        return chi2
+        return chi2_together([self], [sources])[0]
+
+    def plan(self, sources: Sources) -> str:
+        """How `chi2` of sources like these would be worked out, in words: kernel, memory, slabs, batch."""
+        self._need("a plan", weight=True)
+        check_axes(self.rows, sources)
+        with _LOCK:
+            return f"{self.reason}; {self._engine.plan(sources)}"
 
     def _need(self, call: str, *, weight: bool) -> None:
         if not self._has_vis or (weight and not self._has_weight):
@@ -167,16 +184,49 @@ class Rime:
 
     def _run(self, sources: Sources, output: Output) -> NDArray[Any]:
         check_axes(self.rows, sources)
-        polarised = bool(np.any(sources.stokes[..., 1:]))
         with _LOCK:
-            return self._engine.run(inputs(sources, self._frame), beam_codes(sources), polarised, output)
+            return self._engine.run(sources, output)
+
+    def _start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]:
+        self._need("chi2", weight=True)
+        check_axes(self.rows, sources)
+        return self._engine.start_chi2(sources)
+
+
+def chi2_together(rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[NDArray[np.float64]]:
+    """`Rime.chi2` of several, all begun before the first is waited for.
+
+    Parameters
+    ----------
+    rimes : sequence of Rime
+    sources : iterable of Sources, one for each
+
+    Returns
+    -------
+    list of float64 (n_batch,)
+
+    Raises
+    ------
+    InputError
+        As `Rime.chi2`.
+    """
+    with _LOCK:
+        begun = []
+        try:
+            for rime, each in zip(rimes, sources, strict=True):
+                begun.append((rime._start_chi2(each), each.impossible()))
+        finally:
+            found = [(finish(), impossible) for finish, impossible in begun]
+    for chi2, impossible in found:
+        chi2[impossible] = np.nan
+    return [chi2 for chi2, _ in found]
 
 
 def _engine(backend: str) -> Any:
     if backend == "cpu":
-        from rime_kernels import _engine_cpu
+        from rime_kernels import _adapt_cpu
 
-        return _engine_cpu.Engine
+        return _adapt_cpu.Engine
     from rime_kernels import _engine_cuda
 
     return _engine_cuda.Engine

@@ -1,0 +1,209 @@
+"""How the rows are laid out for each of the two CUDA kernels, and how a slab of them is launched."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rime_kernels import _row_cuda as row_cuda
+from rime_kernels import _tile_cuda as tile_cuda
+from rime_kernels import device
+from rime_kernels._inputs import Constants, Inputs, Variant
+from rime_kernels._row_cuda import RowKernel, RowShape
+from rime_kernels._tile_cuda import TileKernel, TileShape
+from rime_kernels._tiles import tile_table
+from rime_kernels.geometry import RowTable
+
+# Channels may stray this far from even spacing, relative to the frequency: some roundings.
+_EVEN = 4 * float(np.finfo(np.float64).eps)
+# Kernels count the items of a launch in 32 bits.
+_MAX_ITEM = 2**31 - 2**16
+
+
+class Slab(NamedTuple):
+    """Some rows, as places in the order of time, and their time slots.
+
+    `unit` counts what a layout cuts by: time slots or rows.
+    """
+
+    unit: slice
+    place: slice
+    time: slice
+
+
+class Arrays(NamedTuple):
+    """What a launch reads and writes besides the constants of the layout."""
+
+    inputs: Inputs
+    n_gaussian: int
+    bright: Any
+    n_bright_time: int
+    vis: Any
+    weight: Any
+    vis_out: Any
+    sum_out: Any
+
+
+class Tiles:
+    """Tiles of antennas for the factored form; cut by time slots.
+
+    Attributes
+    ----------
+    n_unit, unit_step : int
+        Units in all; slabs are multiples of `unit_step`.
+    n_chan : int
+        Channels that the kernel wants brightness for.
+    n_sum : int
+        Partial sums of each chi2.
+    """
+
+    source_first = False
+    unit_step = 1
+
+    def __init__(self, fixed: Constants, table: RowTable, variant: Variant, shape: TileShape) -> None:
+        self._shape, self._variant = shape, variant
+        self._matrix = tuple(fixed.matrix.ravel().tolist())
+        tiles = tile_table(
+            fixed.antenna1, fixed.antenna2, fixed.time_index, shape.side, shape.n_thread, shape.n_slot
+        )
+        fitting = min(shape.n_thread // tiles.n_tile, shape.n_slot // tiles.n_slot, shape.n_item)
+        self.n_item = max(1, fitting)
+        self.n_unit, self.n_chan = fixed.antenna_uvw.shape[0], fixed.chan_freq.size
+        self._layer_start = np.searchsorted(tiles.layer_time, np.arange(self.n_unit + 1))
+        self._place_start = table.slot_start
+        self._per_layer = self.n_chan * tiles.n_split * shape.side**2 * tiles.n_tile * len(fixed.matrix)
+        self.n_sum = tiles.n_layer * self.n_chan * tiles.n_split
+        self._n_split, self.fill = tiles.n_split, tiles.fill
+        self._n_used = tiles.n_used
+        self._tables = [device.upload(value) for value in tiles[:4]]
+        self._freq, self._antenna_uvw = device.upload(fixed.chan_freq), device.upload(fixed.antenna_uvw)
+
+    @property
+    def chan_freq(self) -> Any:
+        """On the device."""
+        return self._freq
+
+    def slab(self, first: int, stop: int) -> Slab:
+        """The slab of these time slots."""
+        place = slice(int(self._place_start[first]), int(self._place_start[stop]))
+        return Slab(slice(first, stop), place, slice(first, stop))
+
+    def n_datum(self, slab: Slab) -> int:
+        """Data of the slab as the chi2 reads them, gaps between rows counted."""
+        first, stop = self._layers(slab)
+        return (stop - first) * self._per_layer
+
+    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any) -> None:
+        """Lay the slab's data out as the chi2 reads them."""
+        n_thread = device.threads_per_block()
+        tile_cuda.make_arrange()[-(-vis_out.size // n_thread), n_thread](
+            self._layers(slab)[0], slab.place.start, self.n_chan, vis.shape[2], self._tables[0],
+            vis, weight, vis_out, weight_out,
+        )  # fmt: skip
+
+    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
+        """Sum a slab's visibilities over the sources."""
+        key = TileKernel(self._variant, is_chi2, self._matrix, arrays.n_gaussian > 0, self._shape)
+        n_batch = arrays.inputs.direction.shape[0]
+        first, stop = self._layers(slab)
+        n_total = (stop - first) * self.n_chan
+        n_block = -(-n_total // self.n_item) * n_batch * self._n_split
+        inputs = arrays.inputs
+        tile_cuda.make_tile_sums(key)[n_block, self._shape.n_thread, stream](
+            self.n_item, self._n_used, n_total, n_batch, first, slab.place.start, arrays.n_gaussian,
+            slab.time.start, arrays.n_bright_time,
+            *self._tables, self._antenna_uvw, self._freq,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, arrays.bright,
+            arrays.vis, arrays.weight, arrays.vis_out, arrays.sum_out,
+        )  # fmt: skip
+
+    @property
+    def max_batch(self) -> int:
+        """The most entries of the batch in a launch."""
+        return max(1, _MAX_ITEM // self.n_sum)
+
+    def _layers(self, slab: Slab) -> tuple[int, int]:
+        return int(self._layer_start[slab.time.start]), int(self._layer_start[slab.time.stop])
+
+    def __str__(self) -> str:
+        side, threads = self._shape.side, self._shape.n_thread
+        return f"tiles of {side} x {side} antennas, {threads} threads and {self.n_item} items a block"
+
+
+class Runs:
+    """Rows with runs of channels, for any form; cut by rows. Attributes as those of `Tiles`."""
+
+    source_first = True
+    max_batch = device.MAX_GRID_Y
+    fill = 1.0
+
+    def __init__(self, fixed: Constants, variant: Variant, shape: RowShape) -> None:
+        self._variant, self._matrix = variant, tuple(fixed.matrix.ravel().tolist())
+        self._n_real_chan = fixed.chan_freq.size
+        self._step = _even_step(fixed.chan_freq)
+        run = min(shape.run, self._n_real_chan) if self._step is not None else 1
+        self.n_unit = fixed.uvw.shape[0]
+        n_row = shape.n_row
+        while n_row // 2 >= max(self.n_unit, 32):
+            n_row //= 2
+        self._shape = RowShape(n_row, run, shape.max_register)
+        self.unit_step = n_row
+        self._n_run = -(-self._n_real_chan // run)
+        self.n_chan = self._n_run * run
+        self._time = fixed.time_index
+        self.n_sum = -(-self.n_unit // n_row) * self._n_run
+        self._rows = [
+            device.upload(value) for value in (fixed.time_index, fixed.antenna1, fixed.antenna2, fixed.uvw)
+        ]
+        self._freq = device.upload(fixed.chan_freq)
+
+    @property
+    def chan_freq(self) -> Any:
+        """On the device."""
+        return self._freq
+
+    def slab(self, first: int, stop: int) -> Slab:
+        """The slab of these rows."""
+        time = slice(int(self._time[first]), int(self._time[stop - 1]) + 1)
+        return Slab(slice(first, stop), slice(first, stop), time)
+
+    def n_datum(self, slab: Slab) -> int:
+        """Data of the slab as the chi2 reads them, the last block filled up."""
+        n_block = -(-(slab.place.stop - slab.place.start) // self.unit_step)
+        return n_block * self.unit_step * self._n_real_chan * (len(self._matrix) // 4)
+
+    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any) -> None:
+        """Lay the slab's data out as the chi2 reads them."""
+        n_thread = device.threads_per_block()
+        row_cuda.make_arrange(self.unit_step)[-(-vis_out.size // n_thread), n_thread](
+            self._n_real_chan, vis.shape[2], vis, weight, vis_out, weight_out
+        )
+
+    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
+        """Sum a slab's visibilities over the sources."""
+        key = RowKernel(self._variant, is_chi2, self._matrix, arrays.n_gaussian > 0, self._shape)
+        n_row = slab.place.stop - slab.place.start
+        inputs = arrays.inputs
+        grid = -(-n_row // self.unit_step) * self._n_run, inputs.direction.shape[0]
+        row_cuda.make_row_sums(key)[grid, self.unit_step, stream](
+            n_row, slab.place.start, self._n_run, arrays.n_gaussian, slab.time.start, arrays.n_bright_time,
+            self._step or 0.0, *self._rows, self._freq,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, arrays.bright,
+            arrays.vis, arrays.weight, arrays.vis_out, arrays.sum_out,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"row by row, {self._shape.run} channels a thread, {self.unit_step} rows a block"
+
+
+Layout = Tiles | Runs
+
+
+def _even_step(chan_freq: Any) -> float | None:
+    """Spacing of the channels; None where it is uneven or there is one channel."""
+    if chan_freq.size < 2:
+        return None
+    step = float(chan_freq[-1] - chan_freq[0]) / (chan_freq.size - 1)
+    even = chan_freq[0] + step * np.arange(chan_freq.size)
+    return step if np.all(np.abs(chan_freq - even) <= _EVEN * np.abs(chan_freq)) else None

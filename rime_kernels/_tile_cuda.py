@@ -1,0 +1,522 @@
+"""The factored RIME on a CUDA device: a thread sums all sources for one tile of antennas.
+
+A block works on some items (a time and a channel) of one batch entry and, of each, on the tiles of one split
+(`_tiles`). Chunk by chunk of the sources it puts the terms of its antennas and the brightness into shared
+memory, where each thread reads `side` + `side` terms for the side^2 baselines whose sums it keeps in
+registers. While one chunk is summed the next is made: there are two buffers. No antenna term ever
+reaches the device's memory.
+
+Numba keeps a local array in registers where every index is a constant once loops of constant length are
+unrolled; hence the many such loops, and hence the sums that move up at the end instead of an
+index that moves down. Indices into shared memory are unsigned: signed ones cost a comparison each.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
+
+from rime_kernels import beam, device, phase
+from rime_kernels._inputs import Variant
+
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Any = device.cuda
+
+_C = phase.SPEED_OF_LIGHT
+_turns = phase.turns
+_voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
+_NO_ROW = 0
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """How a kernel is cut: chosen per device, never needed for a right answer.
+
+    Attributes
+    ----------
+    side : int
+        Antennas on each side of a tile.
+    n_thread : int
+        Threads of a block; `chunk` at least.
+    chunk : int
+        Sources whose terms lie in shared memory together.
+    n_slot : int
+        The most antenna terms of one source in a block; a multiple of `side`.
+    n_item : int
+        The most items of a block.
+    max_register : int
+        Registers that a thread may have; 0 leaves it to the compiler.
+    """
+
+    side: int
+    n_thread: int
+    chunk: int
+    n_slot: int
+    n_item: int
+    max_register: int = 0
+
+
+@dataclass(frozen=True)
+class TileKernel:
+    """All that a kernel is compiled for: the model's variant, its end, the shape of the work."""
+
+    variant: Variant
+    is_chi2: bool
+    matrix: tuple[complex, ...]  # (n_corr, 4), flat
+    has_gaussian: bool
+    shape: TileShape
+
+
+@functools.cache
+def make_accumulate(kernel: TileKernel, gaussian: bool) -> Any:
+    """Function that adds `n_source` sources to the sums of a thread's tile.
+
+    `p`, `q`, `b` are where the terms of the tile's antennas and its brightness begin. Sums are n_stokes
+    real and n_stokes imaginary parts, each for all baselines of the tile.
+    """
+    variant, shape = kernel.variant, kernel.shape
+    single, n_stokes, side = variant.single, variant.n_stokes, shape.side
+    real = float32 if single else float64
+    n_baseline = side * side
+    exp2 = device.exp2_function(single)
+    n_step = 2 if n_stokes == 4 else 1
+
+    @device.inline
+    def accumulate(
+        n_source: int, term: Any, high: Any, low: Any, bright: Any, p: Any, q: Any, b: Any, sums: Any
+    ) -> None:
+        q_re, q_im = cuda.local.array(side, real), cuda.local.array(side, real)
+        q_along, q_across = cuda.local.array(side, real), cuda.local.array(side, real)
+        q_along_low, q_across_low = cuda.local.array(side, real), cuda.local.array(side, real)
+        end = uint32(p + uint32(n_source) * uint32(side))
+        while p != end:
+            for j in range(side):
+                z = term[q + uint32(j)]
+                q_re[j], q_im[j] = z.real, z.imag
+                if gaussian:
+                    z = high[q + uint32(j)]
+                    q_along[j], q_across[j] = z.real, z.imag
+                    if single:
+                        z = low[q + uint32(j)]
+                        q_along_low[j], q_across_low[j] = z.real, z.imag
+            if n_stokes == 4:
+                z = bright[b]
+                stokes_i, stokes_q = z.real, z.imag
+                z = bright[b + uint32(1)]
+                stokes_u, stokes_v = z.real, z.imag
+            else:
+                stokes_i = bright[b].real
+            for i in range(side):
+                z = term[p + uint32(i)]
+                p_re, p_im = z.real, z.imag
+                if n_stokes == 1:
+                    p_re, p_im = stokes_i * p_re, stokes_i * p_im
+                if gaussian:
+                    z = high[p + uint32(i)]
+                    p_along, p_across = z.real, z.imag
+                    if single:
+                        z = low[p + uint32(i)]
+                        p_along_low, p_across_low = z.real, z.imag
+                for j in range(side):
+                    n = i * side + j
+                    if n_stokes == 1 and not gaussian:
+                        # Straight into the sums: four multiply-adds.
+                        sums[n] += p_re * q_re[j]
+                        sums[n] += p_im * q_im[j]
+                        sums[n + n_baseline] += p_im * q_re[j]
+                        sums[n + n_baseline] -= p_re * q_im[j]
+                        continue
+                    re = p_re * q_re[j] + p_im * q_im[j]
+                    im = p_im * q_re[j] - p_re * q_im[j]
+                    if gaussian:
+                        along, across = p_along - q_along[j], p_across - q_across[j]
+                        if single:
+                            along += p_along_low - q_along_low[j]
+                            across += p_across_low - q_across_low[j]
+                        e = exp2(-(along * along + across * across))
+                        re *= e
+                        im *= e
+                    if n_stokes == 4:
+                        sums[n] += stokes_i * re
+                        sums[n + n_baseline] += stokes_q * re
+                        sums[n + 2 * n_baseline] += stokes_u * re
+                        sums[n + 3 * n_baseline] += stokes_v * re
+                        sums[n + 4 * n_baseline] += stokes_i * im
+                        sums[n + 5 * n_baseline] += stokes_q * im
+                        sums[n + 6 * n_baseline] += stokes_u * im
+                        sums[n + 7 * n_baseline] += stokes_v * im
+                    else:
+                        sums[n] += re
+                        sums[n + n_baseline] += im
+            p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(n_step))
+
+    return accumulate
+
+
+@functools.cache
+def make_correlation(matrix: tuple[complex, ...], single: bool) -> Any:
+    """Function that makes correlation k of the Stokes sums at `at`, each n behind the one before.
+
+    Real and imaginary part of (the matrix times the sums); with sign -1 of the sums' conjugates, which are
+    those of the baseline turned round.
+    """
+    real = float32 if single else float64
+    re_part = tuple(real(z.real) for z in matrix)
+    im_part = tuple(real(z.imag) for z in matrix)
+
+    @device.inline
+    def correlation(k: int, n_stokes: int, n: int, at: int, sign: Any, sums: Any) -> Any:
+        re, im = real(0), real(0)
+        for j in range(n_stokes):
+            a, b = re_part[4 * k + j], im_part[4 * k + j]
+            x, y = sums[n * j + at], sign * sums[n * (n_stokes + j) + at]
+            if a != real(0):
+                re += a * x
+                im += a * y
+            if b != real(0):
+                re -= b * y
+                im += b * x
+        return re, im
+
+    return correlation
+
+
+@functools.cache
+def make_terms(kernel: TileKernel) -> Any:
+    """Function that puts the terms of one chunk of sources into shared memory, from `first` on."""
+    variant, shape, has_gaussian = kernel.variant, kernel.shape, kernel.has_gaussian
+    single, code, chunk, side = variant.single, variant.beam, shape.chunk, shape.side
+    real = float32 if single else float64
+    n_step = shape.n_thread // chunk
+    cos_sin = phase.make_cos_sin(
+        single, *(device.nearest_function(kind, phase.nearest) for kind in (False, single))
+    )
+    scale_exponent = device.EXPONENT_SCALE * _C
+
+    @device.inline
+    def fill_terms(
+        thread: Any, n_x: Any, b: Any, start: Any, n_now: Any, gaussian: Any, first: Any, u: Any, v: Any,
+        w: Any, at: Any, nu_of: Any, dl: Any, dm: Any, direction: Any, projection: Any, scale: Any,
+        term: Any, high: Any, low: Any,
+    ) -> None:  # fmt: skip
+        s = uint32(uint32(thread) % uint32(chunk))
+        if s >= n_now or thread >= chunk * n_step:
+            return
+        k = start + int32(s)
+        l, m, n_minus_1 = direction[b, k, 0], direction[b, k, 1], direction[b, k, 2]
+        first = uint32(first + s * uint32(side))
+        x = uint32(uint32(thread) // uint32(chunk))
+        while x < n_x:
+            # Two at a time: one's arithmetic fills the other's waits. The last may do the same twice.
+            y = uint32(x + uint32(n_step))
+            for h in range(2):
+                i = x if h == 0 or y >= n_x else y
+                cos, sin = cos_sin(_turns(u[i], v[i], w[i], l, m, n_minus_1))
+                if code != _NO_BEAM:
+                    e = real(_voltage(code, _argument(scale, nu_of[i], l - dl[i], m - dm[i])))
+                    cos, sin = e * cos, e * sin
+                into = uint32(first + at[i])
+                term[into] = complex(cos, sin)
+                if has_gaussian and gaussian >= 0:
+                    g = gaussian + int32(s)
+                    along = scale_exponent * _turns(
+                        u[i], v[i], w[i],
+                        projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2],
+                    )  # fmt: skip
+                    across = scale_exponent * _turns(
+                        u[i], v[i], w[i],
+                        projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2],
+                    )  # fmt: skip
+                    high[into] = complex(real(along), real(across))
+                    if single:
+                        low[into] = complex(
+                            real(along - float64(real(along))), real(across - float64(real(across)))
+                        )
+            x = uint32(y + uint32(n_step))
+
+    return fill_terms
+
+
+@functools.cache
+def make_chi2(kernel: TileKernel) -> Any:
+    """Function that gives the chi2 of a thread's tile; spends the sums.
+
+    Data and weights of the tile begin at `first`, a tile's neighbour beside it. A weight below 0
+    says that antenna2 is on the tile's first side.
+    """
+    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
+    real = float32 if single else float64
+    n_corr, n_baseline = len(kernel.matrix) // 4, side * side
+    n_datum = side * n_corr
+    correlation = make_correlation(kernel.matrix, single)
+
+    @device.inline
+    def chi2(first: Any, n_tile: Any, vis: Any, weight: Any, sums: Any) -> Any:
+        re, im = cuda.local.array(n_datum, real), cuda.local.array(n_datum, real)
+        w = cuda.local.array(n_datum, real)
+        total = 0.0
+        at = uint64(first)
+        for _ in range(side):
+            # Many loads at once, then the arithmetic.
+            for k in range(n_datum):
+                z = vis[at]
+                re[k], im[k], w[k] = z.real, z.imag, weight[at]
+                at += uint64(n_tile)
+            for j in range(side):
+                square = real(0)
+                for k in range(n_corr):
+                    d = j * n_corr + k
+                    sign = math.copysign(real(1), w[d])
+                    x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
+                    x, y = x - re[d], y - im[d]
+                    square += abs(w[d]) * (x * x + y * y)
+                total += square
+            for j in range(2 * n_stokes):
+                for k in range(n_baseline - side):
+                    sums[j * n_baseline + k] = sums[j * n_baseline + k + side]
+        return total
+
+    return chi2
+
+
+@device.inline
+def _term_at(slot: Any, side: Any, step: Any) -> Any:
+    """Where the terms of a slot begin in shared memory: group by group, `step` apart."""
+    group = uint32(slot // uint32(side))
+    return uint32(group * uint32(step) + uint32(slot - group * uint32(side)))
+
+
+@functools.cache
+def make_tile_sums(kernel: TileKernel) -> Any:
+    """The kernel, ending in visibilities or in chi2.
+
+    `vis_out` complex (n_batch, places of the slab, n_chan, n_corr), or `sum_out` float64 (n_batch, n_sum):
+    chi2 of each layer, channel and split, layers counted from the first of all. Data and weights
+    are those of the slab as `make_arrange` lays them out.
+    """
+    variant, shape, has_gaussian = kernel.variant, kernel.shape, kernel.has_gaussian
+    single, n_stokes, code, is_chi2 = variant.single, variant.n_stokes, variant.beam, kernel.is_chi2
+    real, cplx = (float32, complex64) if single else (float64, complex128)
+    side, n_thread, chunk = shape.side, shape.n_thread, shape.chunk
+    max_slot, max_item = shape.n_slot, shape.n_item
+    n_baseline, last, n_corr = side * side, side * side - 1, len(kernel.matrix) // 4
+    n_sum = 2 * n_stokes * n_baseline
+    # One element more than a group's terms: groups then begin in different banks.
+    step = chunk * side + 1
+    n_term = max_slot // side * step
+    n_gauss, n_low = (2 * n_term if has_gaussian else 1), (2 * n_term if has_gaussian and single else 1)
+    per_source = 2 if n_stokes == 4 else 1
+    bright_step, per_item = (chunk + 1) * per_source, chunk * per_source
+    n_bright = max_item * bright_step
+    bright_type = cplx if n_stokes == 4 else real
+    n_pointing = max_slot if code != _NO_BEAM else 1
+    two_terms, two_brights, line = 2 * n_term, 2 * n_bright, 16 if single else 8
+    correlation = make_correlation(kernel.matrix, single)
+    fill_terms, tile_chi2 = make_terms(kernel), make_chi2(kernel)
+    add_points, add_gaussians = make_accumulate(kernel, False), make_accumulate(kernel, True)
+
+    # fmt: off
+    @device.kernel(shape.max_register)
+    def sum_tiles(
+        n_item: int, n_used: int, n_total: int, n_batch: int, first_layer: int, first_place: int,
+        n_gaussian: int, first_time: int, n_bright_time: int,
+        place: Any, layer_time: Any, antenna: Any, group: Any, antenna_uvw: Any, chan_freq: Any,
+        direction: Any, projection: Any, beam_scale: Any, pointing: Any, bright: Any,
+        vis: Any, weight: Any, vis_out: Any, sum_out: Any,
+    ) -> None:
+        # fmt: on
+        # A line for each: the simulator tells shared arrays apart by their line.
+        term = cuda.shared.array(two_terms, cplx)
+        high = cuda.shared.array(n_gauss, cplx)
+        low = cuda.shared.array(n_low, cplx)
+        stage = cuda.shared.array(two_brights, bright_type)
+        u = cuda.shared.array(max_slot, float64)
+        v = cuda.shared.array(max_slot, float64)
+        w = cuda.shared.array(max_slot, float64)
+        at = cuda.shared.array(max_slot, uint32)
+        nu_of = cuda.shared.array(n_pointing, float64)
+        dl = cuda.shared.array(n_pointing, float64)
+        dm = cuda.shared.array(n_pointing, float64)
+        bright_at = cuda.shared.array(max_item, int64)
+        partial = cuda.shared.array(n_thread, float64)
+        sums = cuda.local.array(n_sum, real)
+
+        thread = int32(cuda.threadIdx.x)
+        n_chan, n_slot, n_source = uint32(chan_freq.size), uint32(antenna.shape[1]), int32(direction.shape[1])
+        n_split, n_tile = uint32(place.shape[1]), uint32(place.shape[3])
+        block = uint32(cuda.blockIdx.x)
+        split, rest = uint32(block % n_split), uint32(block // n_split)
+        # Entries of the batch follow one another, and read the same data.
+        b = uint32(rest % uint32(n_batch))
+        first_item = uint32(uint32(rest // uint32(n_batch)) * uint32(n_item))
+        n_here = min(int32(n_item), int32(n_total) - int32(first_item))
+        n_used = uint32(n_used)
+        n_x = uint32(uint32(n_here) * n_used)
+
+        # What each antenna term of the block needs.
+        x = uint32(thread)
+        while x < n_x:
+            j = uint32(x // n_used)
+            slot, item = uint32(x - j * n_used), uint32(first_item + j)
+            layer = uint32(item // n_chan)
+            c = uint32(item - layer * n_chan)
+            t, a = layer_time[uint32(first_layer) + layer], antenna[split, slot]
+            scale = chan_freq[c] / _C
+            u[x], v[x], w[x] = (
+                antenna_uvw[t, a, 0] * scale,
+                antenna_uvw[t, a, 1] * scale,
+                antenna_uvw[t, a, 2] * scale,
+            )
+            at[x] = _term_at(uint32(uint32(j * n_slot) + slot), side, step)
+            if code != _NO_BEAM:
+                pointing_time = min(t, pointing.shape[1] - 1)
+                nu_of[x] = chan_freq[c]
+                dl[x], dm[x] = pointing[b, pointing_time, a, 0], pointing[b, pointing_time, a, 1]
+            if slot == 0:
+                at_time = int64(b) * n_bright_time + min(t - first_time, n_bright_time - 1)
+                bright_at[j] = (at_time * int64(n_chan) + int64(c)) * n_source * per_source
+            x = uint32(x + uint32(n_thread))
+        # Places without an antenna, whose sums meet weights of 0, must not hold NaN.
+        n_gap = uint32(n_slot - n_used)
+        x = uint32(uint32(n_thread - 1) - uint32(thread))
+        while x < uint32(n_here) * n_gap * uint32(2 * chunk):
+            of_slot, k = uint32(x // uint32(2 * chunk)), uint32(x % uint32(2 * chunk))
+            j = uint32(of_slot // n_gap)
+            slot = uint32(uint32(j * n_slot) + n_used + uint32(of_slot - j * n_gap))
+            into = uint32(_term_at(slot, side, step) + uint32(k % uint32(chunk)) * uint32(side))
+            into = uint32(into + uint32(k // uint32(chunk)) * uint32(n_term))
+            term[into] = 0.0
+            if has_gaussian:
+                high[into] = 0.0
+                if single:
+                    low[into] = 0.0
+            x = uint32(x + uint32(n_thread))
+        local, tile = int32(uint32(thread) // n_tile), int32(uint32(thread) % n_tile)
+        active = local < n_here
+        item = uint32(first_item + uint32(local if active else 0))
+        of_split = uint64(item) * uint64(n_split) + uint64(split)
+        first_datum = of_split * uint64(n_baseline * n_corr) * uint64(n_tile)
+        touched = 0.0
+        if is_chi2 and active:
+            # The data are wanted at the end; a glance at every line of them now brings them near.
+            for k in range(tile * line, n_baseline * n_corr * int32(n_tile), int32(n_tile) * line):
+                touched += vis[first_datum + uint64(k)].real + weight[first_datum + uint64(k)]
+        cuda.syncthreads()
+
+        p, q, of_bright = uint32(0), uint32(0), uint32(0)
+        if active:
+            first_group = local * int32(n_slot) // side
+            p = uint32((first_group + group[0, split, tile]) * step)
+            q = uint32((first_group + group[1, split, tile]) * step)
+            of_bright = uint32(local * bright_step)
+        for k in range(n_sum):
+            sums[k] = real(0)
+
+        # Chunk after chunk; of points or of Gaussians, not of both.
+        n_stage, mine = n_here * int32(per_item), thread
+        j_mine, k_mine = mine // int32(per_item), mine % int32(per_item)
+        n_point = n_source - n_gaussian
+        before, n_before, start, buffer = int32(-1), int32(0), int32(0), int32(0)
+        while before < n_source:
+            n_now = int32(0)
+            if start < n_source:
+                gaussian = start - n_point
+                n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
+                # Asked for before the terms are made, put down after: the wait goes by meanwhile.
+                early = bright_type(0)
+                if mine < n_stage and k_mine < n_now * per_source:
+                    early = bright[bright_at[j_mine] + start * per_source + k_mine]
+                fill_terms(
+                    thread, n_x, b, start, n_now, gaussian, uint32(buffer * n_term), u, v, w, at,
+                    nu_of, dl, dm, direction, projection, beam_scale[b], term, high, low,
+                )  # fmt: skip
+                if mine < n_stage:
+                    stage[uint32(buffer * n_bright + j_mine * bright_step + k_mine)] = early
+                for e in range(mine + n_thread, n_stage, n_thread):
+                    j, k = e // per_item, e % per_item
+                    if k < n_now * per_source:
+                        stage[uint32(buffer * n_bright + j * bright_step + k)] = bright[
+                            bright_at[j] + start * per_source + k
+                        ]
+            if active and before >= 0:
+                # The chunk that was made before, from the other buffer.
+                of_term, of_stage = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
+                at_p, at_q, at_b = p + of_term, q + of_term, of_bright + of_stage
+                if has_gaussian and before >= n_point:
+                    add_gaussians(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                else:
+                    add_points(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+            cuda.syncthreads()
+            before, n_before = start, n_now
+            start += n_now
+            buffer = 1 - buffer
+
+        if is_chi2:
+            total = touched * 0.0
+            if active:
+                total += tile_chi2(first_datum + uint64(tile), n_tile, vis, weight, sums)
+            # A tree over the tiles of each item: an order that depends on their number alone.
+            partial[thread] = total
+            cuda.syncthreads()
+            width = int32(1)
+            while width < int32(n_tile):
+                width *= 2
+            while width > 1:
+                width //= 2
+                if active and tile < width and tile + width < int32(n_tile):
+                    partial[thread] += partial[thread + width]
+                cuda.syncthreads()
+            if active and tile == 0:
+                into = (int64(first_layer) * int64(n_chan) + int64(item)) * int64(n_split) + int64(split)
+                sum_out[b, into] = partial[thread]
+        elif active:
+            layer = uint32(item // n_chan)
+            c = uint32(item - layer * n_chan)
+            for n in range(n_baseline):
+                found = place[uint32(first_layer) + layer, split, n, tile]
+                if found != _NO_ROW:
+                    sign = real(1) if found > 0 else real(-1)
+                    row = abs(found) - 1 - first_place
+                    for k in range(n_corr):
+                        re, im = correlation(k, n_stokes, n_baseline, 0, sign, sums)
+                        vis_out[b, row, c, k] = complex(re, im)
+                for j in range(2 * n_stokes):
+                    for k in range(last):
+                        sums[j * n_baseline + k] = sums[j * n_baseline + k + 1]
+
+    return sum_tiles
+
+
+@functools.cache
+def make_arrange() -> Any:
+    """Kernel that lays data and weights of some rows out as the chi2 reads them.
+
+    Both become (n_layer, n_chan, n_split, side^2, n_corr, n_tile), flat: neighbouring threads read
+    neighbouring tiles. Weights are 0 where no row is and negative where antenna2 is on the first side.
+    """
+
+    @cuda.jit
+    def arrange(
+        first_layer: int, first_place: int, n_chan: int, n_corr: int, place: Any, vis: Any, weight: Any,
+        vis_out: Any, weight_out: Any,
+    ) -> None:  # fmt: skip
+        n_split, n_baseline, n_tile = place.shape[1], place.shape[2], place.shape[3]
+        i = cuda.grid(1)
+        if i >= vis_out.size:
+            return
+        tile, k = i % n_tile, i // n_tile % n_corr
+        n, split = i // (n_tile * n_corr) % n_baseline, i // (n_tile * n_corr * n_baseline) % n_split
+        item = i // (n_tile * n_corr * n_baseline * n_split)
+        found = place[first_layer + item // n_chan, split, n, tile]
+        row, c = abs(found) - 1 - first_place, item % n_chan
+        if found == _NO_ROW:
+            vis_out[i], weight_out[i] = 0.0, 0.0
+        else:
+            vis_out[i] = vis[row, c, k]
+            weight_out[i] = weight[row, c, k] if found > 0 else -weight[row, c, k]
+
+    return arrange
