@@ -121,14 +121,18 @@ def make_spectra(single: bool) -> Callable[..., None]:
     def spectra(beam_code: int, inputs: Inputs, scale: Any, out: Any) -> None:
         _ = digest
         n_block = out.shape[1]
+        # Numbers of one type, or Numba would compile the function twice.
+        none, one, n_part = np.int64(0), np.int64(1), np.int64(_BATCH_PARTS)
         if out.size < _SMALL:
             for block in range(n_block):
-                _fill_batch(beam_code, inputs, block, 0, 1, scale, out, zeros(real, n), zeros(np.float64, n))
+                _fill_batch(
+                    beam_code, inputs, block, none, one, scale, out, zeros(real, n), zeros(np.float64, n)
+                )
             return
         for item in prange(n_block * _BATCH_PARTS):
-            block, part = item // _BATCH_PARTS, item % _BATCH_PARTS
+            block, part = np.int64(item // _BATCH_PARTS), np.int64(item % _BATCH_PARTS)
             _fill_batch(
-                beam_code, inputs, block, part, _BATCH_PARTS, scale, out, zeros(real, n), zeros(np.float64, n)
+                beam_code, inputs, block, part, n_part, scale, out, zeros(real, n), zeros(np.float64, n)
             )
 
     return spectra

@@ -130,8 +130,11 @@ def _task(
     bright, scratch = room(n_source * n_all, real), room(2 * n, real)
     voltages = room(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
     terms = room(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, _PIECE) if factored else 0, real)
-    most = np.diff(lanes.slot_entry[first_slot : stop_slot + 1]).max()
-    n_sums = min(most, stop_entry - first_entry) + 1 if factored and n_source > _PIECE else 2
+    n_sums = 2
+    if factored and n_source > _PIECE:
+        for slot in range(first_slot, stop_slot):
+            n_sums = max(n_sums, lanes.slot_entry[slot + 1] - lanes.slot_entry[slot] + 1)
+        n_sums = min(n_sums, stop_entry - first_entry + 1)
     sums = room(2 * n_all * n_sums, real)
     rows = _Rows(
         lanes.antenna_uvw.shape[1], pointer(lanes.antenna_uvw), lanes.antenna_uvw.shape[3],
@@ -223,13 +226,14 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
         _ = digest
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # to wake the other threads takes longer
+            b = np.int64(0)  # of one type with that below, or Numba would compile the task twice
             partial[0, 0] = _task(
-                factored, beam_code, output, tasks[0], 0, lanes, inputs, spectra, correlations,
+                factored, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
                 vis_out, real_out, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
             return
         for item in prange(n_batch * n_task):
-            b, i = item // n_task, item % n_task
+            b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = _task(
                 factored, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
                 vis_out, real_out, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
