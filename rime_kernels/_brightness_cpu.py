@@ -124,10 +124,8 @@ def make_spectra(single: bool) -> Callable[..., None]:
         # Numbers of one type, or Numba would compile the function twice.
         none, one, n_part = np.int64(0), np.int64(1), np.int64(_BATCH_PARTS)
         if out.size < _SMALL:
-            for block in range(n_block):
-                _fill_batch(
-                    beam_code, inputs, block, none, one, scale, out, zeros(real, n), zeros(np.float64, n)
-                )
+            for k in range(n_block):
+                _fill_batch(beam_code, inputs, k, none, one, scale, out, zeros(real, n), zeros(np.float64, n))
             return
         for item in prange(n_block * _BATCH_PARTS):
             block, part = np.int64(item // _BATCH_PARTS), np.int64(item % _BATCH_PARTS)
