@@ -22,6 +22,7 @@ from rime_kernels._inputs import (
 )
 from rime_kernels._launch_cuda import Arrays, Layout, Runs, Slab, Tiles
 from rime_kernels._shapes import row_shape, tile_shape
+from rime_kernels._tiles import tile_table
 from rime_kernels.arrays import Sources
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import BackendError
@@ -153,9 +154,13 @@ class Engine:
 
     def _new_layout(self, variant: Variant, has_gaussian: bool) -> Layout:
         if variant.factored:
-            tiles = Tiles(self._fixed, self._table, variant, tile_shape(variant, has_gaussian))
-            if tiles.fill >= _LEAST_FILL:
-                return tiles
+            shape, rows = tile_shape(variant, has_gaussian), self._fixed
+            tiles = tile_table(
+                rows.antenna1, rows.antenna2, rows.time_index,
+                shape.side, shape.n_thread, shape.n_slot, _LEAST_FILL,
+            )  # fmt: skip
+            if tiles is not None:
+                return Tiles(rows, self._table, tiles, variant, shape)
         return Runs(self._fixed, variant, row_shape(variant, has_gaussian))
 
     def _data_of(self, layout: Layout) -> Data:

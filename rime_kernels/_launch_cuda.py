@@ -12,7 +12,7 @@ from rime_kernels import device
 from rime_kernels._inputs import Constants, Inputs, Variant
 from rime_kernels._row_cuda import RowKernel, RowShape
 from rime_kernels._tile_cuda import TileKernel, TileShape
-from rime_kernels._tiles import tile_table
+from rime_kernels._tiles import TileTable
 from rime_kernels.geometry import RowTable
 
 # Channels may stray this far from even spacing, relative to the frequency: some roundings.
@@ -61,12 +61,11 @@ class Tiles:
     source_first = False
     unit_step = 1
 
-    def __init__(self, fixed: Constants, table: RowTable, variant: Variant, shape: TileShape) -> None:
+    def __init__(
+        self, fixed: Constants, table: RowTable, tiles: TileTable, variant: Variant, shape: TileShape
+    ) -> None:
         self._shape, self._variant = shape, variant
         self._matrix = tuple(fixed.matrix.ravel().tolist())
-        tiles = tile_table(
-            fixed.antenna1, fixed.antenna2, fixed.time_index, shape.side, shape.n_thread, shape.n_slot
-        )
         fitting = min(shape.n_thread // tiles.n_tile, shape.n_slot // tiles.n_slot, shape.n_item)
         self.n_item = max(1, fitting)
         self.n_unit, self.n_chan = fixed.antenna_uvw.shape[0], fixed.chan_freq.size
@@ -74,8 +73,7 @@ class Tiles:
         self._place_start = table.slot_start
         self._per_layer = self.n_chan * tiles.n_split * shape.side**2 * tiles.n_tile * len(fixed.matrix)
         self.n_sum = tiles.n_layer * self.n_chan * tiles.n_split
-        self._n_split, self.fill = tiles.n_split, tiles.fill
-        self._n_used = tiles.n_used
+        self._n_split, self._n_used = tiles.n_split, tiles.n_used
         self._tables = [device.upload(value) for value in tiles[:4]]
         self._freq, self._antenna_uvw = device.upload(fixed.chan_freq), device.upload(fixed.antenna_uvw)
 
@@ -136,7 +134,6 @@ class Runs:
 
     source_first = True
     max_batch = device.MAX_GRID_Y
-    fill = 1.0
 
     def __init__(self, fixed: Constants, variant: Variant, shape: RowShape) -> None:
         self._variant, self._matrix = variant, tuple(fixed.matrix.ravel().tolist())

@@ -54,11 +54,6 @@ class TileTable(NamedTuple):
     def n_slot(self) -> int:
         return int(self.antenna.shape[1])
 
-    @property
-    def fill(self) -> float:
-        """The share of the places that rows occupy."""
-        return float(np.count_nonzero(self.place)) / self.place.size
-
 
 def tile_table(
     first: NDArray[np.int32],
@@ -67,8 +62,9 @@ def tile_table(
     side: int,
     max_tile: int,
     max_slot: int,
-) -> TileTable:
-    """Lay the rows out in tiles.
+    least_fill: float,
+) -> TileTable | None:
+    """Lay the rows out in tiles; None where they would occupy less than `least_fill` of the places.
 
     Parameters
     ----------
@@ -78,6 +74,8 @@ def tile_table(
         Antennas on each side of a tile.
     max_tile, max_slot : int
         The most tiles and antennas (2 `side` at least) of one split.
+    least_fill : float
+        Looked at before the table is made: of few rows at many times it would be without bounds.
     """
     used, number = np.unique(np.concatenate([first, second]), return_inverse=True)
     low, high = np.sort(number.reshape(2, -1).astype(np.int64), axis=0)
@@ -88,6 +86,8 @@ def tile_table(
     layer, layer_time = _layers(time_index.astype(np.int64), low * used.size + high)
 
     n_tile, n_slot = max(part.size for part in parts), side * max(group.size for group in groups)
+    if first.size < least_fill * (layer_time.size * len(parts) * side * side * n_tile):
+        return None
     place = np.zeros((layer_time.size, len(parts), side * side, n_tile), np.int32)
     antenna, n_used = np.zeros((len(parts), n_slot), np.int32), 0
     group_of = np.zeros((2, len(parts), n_tile), np.int32)
