@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels._brightness_cpu import NO_BEAM, make_spectra
-from rime_kernels._inputs import Constants, Inputs, Output, Variant
+from rime_kernels._inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
 from rime_kernels._lanes import Lanes, aligned, make_lanes
 from rime_kernels._outputs_cpu import correlations
 from rime_kernels._rime_cpu import make_visibilities
 from rime_kernels._simd import n_lanes
+from rime_kernels.arrays import Sources
+from rime_kernels.envelope import GaussianFrame
 from rime_kernels.geometry import RowTable
 
 # Bytes of spectral factors and partial sums that one pass over a part of the batch may take.
@@ -30,29 +33,64 @@ _TERM_SHARE = 12
 class Engine:
     """The CPU's side of `Rime`: keeps the constants, cuts batch and rows into tasks, runs the loops."""
 
-    def __init__(self, fixed: Constants, table: RowTable, *, single: bool, factored: bool) -> None:
+    def __init__(
+        self,
+        fixed: Constants,
+        table: RowTable,
+        *,
+        single: bool,
+        factored: bool,
+        frame: GaussianFrame,
+        memory_limit: int | None = None,
+    ) -> None:
         self._single, self._factored = single, factored
+        self._frame, self._memory_limit = frame, memory_limit
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
         self._n_antenna = fixed.antenna_uvw.shape[1]
-        self._lanes = make_lanes(fixed, n_lanes(real), factored)
+        self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored)
+        self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[int, NDArray[np.int64]] = {}
         self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
 
-    def run(self, inputs: Inputs, codes: tuple[int, int], polarised: bool, output: Output) -> NDArray[Any]:
+    def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        # A sky without sources has no beam either.
-        has_beam = inputs.pointing.shape[2] == self._n_antenna
-        variant = Variant(self._single, self._factored, codes[1] if has_beam else NO_BEAM, polarised)
-        n_batch, n_source = inputs.direction.shape[:2]
-        tasks = self._tasks_of(n_source)
-        bytes_each = 8 * (variant.n_stokes * n_source * self._lanes.scale.size + len(tasks))
-        step = max(1, min(n_batch, _MEMORY_BUDGET // bytes_each))
+        shared_beam, beam = beam_codes(sources)
+        given = inputs(sources, self._frame)
+        if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
+            beam = NO_BEAM
+        variant = Variant(self._single, self._factored, beam, sources.polarised)
+        n_batch, n_source = given.direction.shape[:2]
+        tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         result = self._result(n_batch, variant, output)
         for start in range(0, n_batch, step):
-            part = inputs.batch(start, min(start + step, n_batch))
-            self._run_part(part, codes[0], variant, output, tasks, result[start : start + step])
+            part = given.batch(start, start + step) if step < n_batch else given
+            self._run_part(part, shared_beam, variant, output, tasks, result[start : start + step])
         return result
+
+    def start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]:
+        """Work out chi2, float64 (n_batch,), at once; the function returned hands it over."""
+        chi2 = self.run(sources, Output.CHI2)
+        return lambda: chi2
+
+    def plan(self, sources: Sources) -> str:
+        """How chi2 of such sources is worked out, in words."""
+        variant = Variant(self._single, self._factored, beam_codes(sources)[1], sources.polarised)
+        n_source = max(1, sources.n_source)
+        step = self._batch_step(variant, n_source, sources.n_batch)
+        lanes = self._lanes
+        return (
+            f"{lanes.chan.shape[1]} lanes along {lanes.axis}, {100 * self._use:.0f} % of them used; "
+            f"batch of {sources.n_batch} in steps of {step}, {len(self._tasks_of(n_source))} tasks each"
+        )
+
+    def _batch_step(self, variant: Variant, n_source: int, n_batch: int) -> int:
+        """Entries of the batch in one pass."""
+        bytes_each = 8 * (
+            variant.n_stokes * n_source * self._lanes.scale.size + len(self._tasks_of(n_source))
+        )
+        budget = _MEMORY_BUDGET if self._memory_limit is None else min(_MEMORY_BUDGET, self._memory_limit)
+        return max(1, min(n_batch, budget // bytes_each))
 
     def _tasks_of(self, n_source: int) -> NDArray[np.int64]:
         if n_source not in self._tasks:

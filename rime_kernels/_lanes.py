@@ -41,6 +41,13 @@ class Lanes(NamedTuple):
     scale: NDArray[np.float64]  # (n_block, n): nu/c
     data: NDArray[np.floating]  # (n_block, n_entry, n_corr, 3, n): re, im, weight; or one element
 
+    @property
+    def axis(self) -> str:
+        """What the lanes lie along."""
+        if self.row.shape[1] == 1:
+            return "channels"
+        return "time" if self.slot_time.shape[1] > 1 else "rows"
+
 
 class _Cut(NamedTuple):
     """A way to put rows into lanes."""

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from rime_kernels import device
+from rime_kernels import device, tuning
+from rime_kernels._candidates import Kind, fitted
 from rime_kernels._inputs import Variant
 from rime_kernels._row_cuda import RowShape
 from rime_kernels._tile_cuda import TileShape
 
 
-def tile_shape(variant: Variant, has_gaussian: bool) -> TileShape:
-    """The shape of the kernel over tiles of antennas."""
+def tile_shape(variant: Variant, has_gaussian: bool, size: tuning.Size | None = None) -> TileShape:
+    """The shape of the kernel over tiles of antennas; `size` of the problem, where tuning may ask for it."""
+    kind = tuning.kind_of("tiles", variant, has_gaussian, size)
+    return tuning.best_shape(kind, _tile_guess(kind), size.work if size else 0.0)
+
+
+def row_shape(variant: Variant, has_gaussian: bool, size: tuning.Size | None = None) -> RowShape:
+    """The shape of the kernel over rows."""
+    kind = tuning.kind_of("rows", variant, has_gaussian, size)
+    return tuning.best_shape(kind, _row_guess(kind), size.work if size else 0.0)
+
+
+def guess(kind: Kind) -> TileShape | RowShape:
+    """What is taken untuned."""
+    return _row_guess(kind) if kind.kernel == "rows" else _tile_guess(kind)
+
+
+def _tile_guess(kind: Kind) -> TileShape:
     if device.simulated():
         return TileShape(2, 16, 4, 16, 4)
-    if not variant.single:
-        return TileShape(2, 192, 8, 96, 8, 160)
-    if not variant.polarised:
-        return TileShape(4, 160, 16, 96, 8)
-    return TileShape(3, 256, 8 if has_gaussian else 16, 96, 8, 128)
+    if not kind.single:
+        return fitted(kind, TileShape(2, 192, 8, 96, 8, 160))
+    if not kind.polarised:
+        return fitted(kind, TileShape(4, 160, 16, 96, 8))
+    return fitted(kind, TileShape(3, 256, 8 if kind.has_gaussian else 16, 96, 8, 128))
 
 
-def row_shape(variant: Variant, has_gaussian: bool) -> RowShape:
-    """The shape of the kernel over rows."""
+def _row_guess(kind: Kind) -> RowShape:
     if device.simulated():
         return RowShape(16, 4)
-    return RowShape(128, 8 if variant.single else 4)
+    return RowShape(128, 8 if kind.single else 4)

@@ -315,6 +315,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     bright_type = cplx if n_stokes == 4 else real
     n_pointing = max_slot if code != _NO_BEAM else 1
     two_terms, two_brights, line = 2 * n_term, 2 * n_bright, 16 if single else 8
+    n_glance = -(-n_baseline * n_corr // line)
     correlation = make_correlation(kernel.matrix, single)
     fill_terms, tile_chi2 = make_terms(kernel), make_chi2(kernel)
     add_points, add_gaussians = make_accumulate(kernel, False), make_accumulate(kernel, True)
@@ -400,11 +401,13 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         item = uint32(first_item + uint32(local if active else 0))
         of_split = uint64(item) * uint64(n_split) + uint64(split)
         first_datum = of_split * uint64(n_baseline * n_corr) * uint64(n_tile)
-        touched = 0.0
-        if is_chi2 and active:
-            # The data are wanted at the end; a glance at every line of them now brings them near.
-            for k in range(tile * line, n_baseline * n_corr * int32(n_tile), int32(n_tile) * line):
-                touched += vis[first_datum + uint64(k)].real + weight[first_datum + uint64(k)]
+        # The data are wanted at the end: a glance at every line of them now brings them near.
+        glance = cuda.local.array(n_glance, real)
+        for k in range(n_glance):
+            far = uint32(tile + int32(k) * int32(n_tile)) * uint32(line)
+            glance[k] = real(0)
+            if is_chi2 and active and far < n_baseline * n_corr * n_tile:
+                glance[k] = vis[first_datum + uint64(far)].real
         cuda.syncthreads()
 
         p, q, of_bright = uint32(0), uint32(0), uint32(0)
@@ -417,8 +420,12 @@ def make_tile_sums(kernel: TileKernel) -> Any:
             sums[k] = real(0)
 
         # Chunk after chunk; of points or of Gaussians, not of both.
-        n_stage, mine = n_here * int32(per_item), thread
-        j_mine, k_mine = mine // int32(per_item), mine % int32(per_item)
+        n_stage = uint32(n_here * int32(per_item))
+        is_stager = uint32(thread) < n_stage
+        j_mine = uint32(uint32(thread) // uint32(per_item))
+        k_mine = uint32(uint32(thread) - j_mine * uint32(per_item))
+        into_mine = uint32(j_mine * uint32(bright_step) + k_mine)
+        at_mine = bright_at[j_mine] + int64(k_mine) if is_stager else int64(0)
         n_point = n_source - n_gaussian
         before, n_before, start, buffer = int32(-1), int32(0), int32(0), int32(0)
         while before < n_source:
@@ -428,20 +435,22 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                 n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
                 # Asked for before the terms are made, put down after: the wait goes by meanwhile.
                 early = bright_type(0)
-                if mine < n_stage and k_mine < n_now * per_source:
-                    early = bright[bright_at[j_mine] + start * per_source + k_mine]
+                if is_stager and k_mine < uint32(n_now * per_source):
+                    early = bright[at_mine + int64(start * per_source)]
                 fill_terms(
                     thread, n_x, b, start, n_now, gaussian, uint32(buffer * n_term), u, v, w, at,
                     nu_of, dl, dm, direction, projection, beam_scale[b], term, high, low,
                 )  # fmt: skip
-                if mine < n_stage:
-                    stage[uint32(buffer * n_bright + j_mine * bright_step + k_mine)] = early
-                for e in range(mine + n_thread, n_stage, n_thread):
-                    j, k = e // per_item, e % per_item
+                if is_stager:
+                    stage[uint32(uint32(buffer * n_bright) + into_mine)] = early
+                e = uint32(thread + n_thread)
+                while e < n_stage:
+                    j = uint32(e // uint32(per_item))
+                    k = uint32(e - j * uint32(per_item))
                     if k < n_now * per_source:
-                        stage[uint32(buffer * n_bright + j * bright_step + k)] = bright[
-                            bright_at[j] + start * per_source + k
-                        ]
+                        into = uint32(uint32(buffer * n_bright) + j * uint32(bright_step) + k)
+                        stage[into] = bright[bright_at[j] + int64(k) + int64(start * per_source)]
+                    e = uint32(e + uint32(n_thread))
             if active and before >= 0:
                 # The chunk that was made before, from the other buffer.
                 of_term, of_stage = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
@@ -456,8 +465,10 @@ def make_tile_sums(kernel: TileKernel) -> Any:
             buffer = 1 - buffer
 
         if is_chi2:
-            total = touched * 0.0
+            total = 0.0
             if active:
+                for k in range(n_glance):
+                    total += glance[k] * real(0)
                 total += tile_chi2(first_datum + uint64(tile), n_tile, vis, weight, sums)
             # A tree over the tiles of each item: an order that depends on their number alone.
             partial[thread] = total

@@ -224,9 +224,9 @@ def chi2_together(rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[NDA
 
 def _engine(backend: str) -> Any:
     if backend == "cpu":
-        from rime_kernels import _adapt_cpu
+        from rime_kernels import _engine_cpu
 
-        return _adapt_cpu.Engine
+        return _engine_cpu.Engine
     from rime_kernels import _engine_cuda
 
     return _engine_cuda.Engine
