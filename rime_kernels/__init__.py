@@ -3,6 +3,8 @@
 predict           visibilities of a sky given as plain arrays: the simulator by itself
 Rime              many skies at the same rows, and their chi2 against data
 Rows, Sources     what a `Rime` is made of, and what it is called with
+chi2_together     the chi2 of several, so that a GPU works on all of them at once
+tune              which shape of each CUDA kernel is fastest here
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from rime_kernels.brightness import stokes_to_corr
     from rime_kernels.errors import BackendError, BiroError, InputError
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
-    from rime_kernels.rime import Rime
+    from rime_kernels.rime import Rime, chi2_together
     from rime_kernels.simulator import Antennas, Options, Spectrum, predict
+    from rime_kernels.tuning import tune
 
 __all__ = [
     "AntennaGeometry",
@@ -30,9 +33,11 @@ __all__ = [
     "Rows",
     "Sources",
     "Spectrum",
+    "chi2_together",
     "predict",
     "solve_antennas",
     "stokes_to_corr",
+    "tune",
 ]
 
 _HOME = {
@@ -40,8 +45,9 @@ _HOME = {
     "brightness": ("stokes_to_corr",),
     "errors": ("BackendError", "BiroError", "InputError"),
     "geometry": ("AntennaGeometry", "solve_antennas"),
-    "rime": ("Rime",),
+    "rime": ("Rime", "chi2_together"),
     "simulator": ("Antennas", "Options", "Spectrum", "predict"),
+    "tuning": ("tune",),
 }
 
 

@@ -1,0 +1,170 @@
+"""Shapes that a CUDA kernel may be cut by, and what they cost: what tuning chooses among.
+
+A shape is `TileShape` or `RowShape`; nothing here touches CUDA. Every shape that `fits` gives the right
+answer on every device: its shared arrays are within what a kernel may declare, and the registers of a
+block's threads within what a multiprocessor has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypeVar
+
+# Bytes of shared memory that a kernel may declare, on every device.
+_MAX_SHARED = 48 * 1024
+# Registers of a multiprocessor, and the most that one thread can have.
+_REGISTERS, _MOST = 65536, 255
+# A turning phase loses more than single precision may lose after more steps than these.
+_MAX_RUN = 8
+# With this many antennas and fewer, a block takes several items; with more, parts of one.
+_FEW_ANTENNAS = 32
+
+Kernel = Literal["tiles", "rows"]
+Antennas = Literal["few", "many", "any"]
+Shape = TypeVar("Shape")
+
+# What a field of a shape may be, in the order in which trials look at the fields.
+_LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
+    "tiles": {
+        "n_thread": (64, 96, 128, 160, 192, 256, 320, 384, 512),
+        "max_register": (64, 80, 96, 128, 160, 192, 224, 0),
+        "chunk": (4, 8, 16, 32),
+        "side": (1, 2, 3, 4),
+        "n_slot": (32, 48, 64, 96, 128, 192),
+        "n_item": (1, 2, 4, 8, 16),
+    },
+    "rows": {
+        "n_row": (32, 64, 128, 256, 512),
+        "run": (1, 2, 4, 8),
+        "max_register": (64, 80, 96, 128, 160, 192, 224, 0),
+    },
+}
+
+
+class Kind(NamedTuple):
+    """What one shape is remembered for, on one device: a kernel, its variant, a class of sizes."""
+
+    kernel: Kernel
+    single: bool
+    polarised: bool
+    has_gaussian: bool
+    antennas: Antennas
+
+    def __str__(self) -> str:
+        words = (
+            "single" if self.single else "double",
+            "IQUV" if self.polarised else "I",
+            "points and Gaussians" if self.has_gaussian else "points",
+        )
+        return f"{self.kernel}, {', '.join(words)}" + (
+            f", {self.antennas} antennas" if self.antennas != "any" else ""
+        )
+
+
+def antenna_class(n_antenna: int) -> Antennas:
+    """The class of sizes that so many antennas are of."""
+    return "few" if n_antenna <= _FEW_ANTENNAS else "many"
+
+
+def all_kinds(precision: str | None = None) -> list[Kind]:
+    """Every kind there is, or those of "single" or "double" precision."""
+    kernels: list[tuple[Kernel, Antennas]] = [("tiles", "many"), ("tiles", "few"), ("rows", "any")]
+    return [
+        Kind(kernel, single, polarised, has_gaussian, antennas)
+        for single in (True, False)
+        if precision in (None, "single" if single else "double")
+        for polarised in (True, False)
+        for has_gaussian in (False, True)
+        for kernel, antennas in kernels
+    ]
+
+
+def shared_bytes(kind: Kind, shape: Any) -> int:
+    """Bytes of the shared arrays of `_tile_cuda.make_tile_sums` or `_row_cuda.make_row_sums`.
+
+    With a beam, whose three arrays other kernels do not have, and gaps where each array begins.
+    """
+    if kind.kernel == "rows":
+        return 8 * int(shape.n_row)
+    real = 4 if kind.single else 8
+    n_stokes = 4 if kind.polarised else 1
+    n_term = 2 * (shape.n_slot // shape.side) * (shape.chunk * shape.side + 1)
+    per_source = 2 if n_stokes == 4 else 1
+    n_bright = 2 * shape.n_item * (shape.chunk + 1) * per_source
+    arrays = [
+        2 * real * n_term,  # antenna terms, of two chunks
+        2 * real * n_term if kind.has_gaussian else 2 * real,  # exponents
+        2 * real * n_term if kind.has_gaussian and kind.single else 2 * real,  # their low parts
+        (2 * real if n_stokes == 4 else real) * n_bright,  # brightness, of two chunks
+        *(8 * shape.n_slot for _ in range(6)),  # u, v, w; frequency and pointing
+        4 * shape.n_slot,  # where terms lie
+        8 * shape.n_item,  # where brightness lies
+        8 * shape.n_thread,  # partial sums
+    ]
+    return sum(-(-n_byte // 16) * 16 for n_byte in arrays)
+
+
+def fits(kind: Kind, shape: Any) -> bool:
+    """Whether a kernel of this shape can be launched anywhere, and is as precise as it must be."""
+    n_thread = shape.n_row if kind.kernel == "rows" else shape.n_thread
+    if min(dataclasses.astuple(shape)[:-1]) < 1 or not 0 <= shape.max_register <= _MOST:
+        return False
+    if n_thread % 32 or n_thread > 1024 or n_thread * _registers(shape.max_register) > _REGISTERS:
+        return False
+    if kind.kernel == "rows":
+        # The tree that joins a block's sums halves.
+        return shape.run <= _MAX_RUN and n_thread & (n_thread - 1) == 0
+    if shape.chunk > n_thread or shape.n_slot % shape.side or shape.n_slot < 2 * shape.side:
+        return False
+    return shared_bytes(kind, shape) <= _MAX_SHARED
+
+
+def neighbours(kind: Kind, shape: Shape) -> Iterator[Shape]:
+    """Shapes that fit and differ in one field, by one rung of its ladder; the most promising field first."""
+    for name, ladder in _LADDERS[kind.kernel].items():
+        now = getattr(shape, name)
+        rung = _rung(now, ladder, name)
+        for value in ladder[max(0, rung - 1) : rung + 2]:
+            changed = _changed(kind, shape, name, value) if value != now else shape
+            if changed != shape and fits(kind, changed):
+                yield changed
+
+
+def fitted(kind: Kind, shape: Shape) -> Shape:
+    """The shape, with as many sources side by side and items in a block as there is shared memory for."""
+    made: Any = shape
+    while kind.kernel == "tiles" and shared_bytes(kind, made) > _MAX_SHARED:
+        if made.chunk > 4:
+            made = dataclasses.replace(made, chunk=made.chunk // 2)
+        elif made.n_item > 1:
+            made = dataclasses.replace(made, n_item=made.n_item // 2)
+        else:
+            made = dataclasses.replace(made, n_slot=max(2, made.n_slot // made.side // 2) * made.side)
+    found: Shape = made
+    return found
+
+
+def _changed(kind: Kind, shape: Shape, name: str, value: int) -> Shape:
+    """The shape with one field changed, and what must follow from that."""
+    made: Any = dataclasses.replace(shape, **{name: value})  # type: ignore[type-var]
+    n_thread = made.n_row if kind.kernel == "rows" else made.n_thread
+    if kind.kernel == "tiles":
+        made = dataclasses.replace(made, n_slot=-(-made.n_slot // made.side) * made.side)
+    if name == "side" or n_thread * _registers(made.max_register) > _REGISTERS:
+        # Larger tiles want more registers, more threads leave fewer.
+        most = _REGISTERS // n_thread // 8 * 8
+        made = dataclasses.replace(made, max_register=0 if most > _MOST else most)
+    found: Shape = made
+    return found
+
+
+def _rung(value: int, ladder: tuple[int, ...], name: str) -> int:
+    """The rung nearest to a value; no limit of registers stands at the top."""
+    size = {rung: rung if rung or name != "max_register" else _MOST for rung in (*ladder, value)}
+    return min(range(len(ladder)), key=lambda i: abs(size[ladder[i]] - size[value]))
+
+
+def _registers(max_register: int) -> int:
+    """Registers set aside for a thread, in the steps that devices have."""
+    return -(-(max_register or _MOST) // 8) * 8

@@ -1,0 +1,390 @@
+"""Tuning: what is tried, what is remembered, and that no shape changes an answer. Times are made up here."""
+
+import dataclasses
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import BackendError, InputError, Rime, _trial_cuda, device, tuning
+from rime_kernels._candidates import all_kinds, antenna_class, fits, fitted, neighbours, shared_bytes
+from rime_kernels._inputs import Variant
+from rime_kernels._row_cuda import RowShape
+from rime_kernels._shapes import guess, row_shape, tile_shape
+from rime_kernels._tile_cuda import TileShape
+
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+KINDS = all_kinds()
+LARGE = tuning.Size(64, 1e9)
+SINGLE = Variant(single=True, factored=True, beam=0, polarised=True)
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch) -> Path:
+    """A file to remember in, as on a machine with a GPU, in a process that knows nothing yet."""
+    path = tmp_path / "cache" / "tuning.json"
+    monkeypatch.setenv("BIRO_TUNING", str(path))
+    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
+    monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
+    forget(monkeypatch)
+    yield path
+    forget(monkeypatch)
+
+
+def forget(monkeypatch) -> None:
+    """As in a new process."""
+    tuning._records.cache_clear()
+    tuning._here.cache_clear()
+    monkeypatch.setattr(tuning, "_tried", set())
+
+
+def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[Any]:
+    """Times that grow with the distance of a block's threads from `best`; the list of what was tried."""
+    tried = []
+
+    def milliseconds(kind: Any) -> float:
+        shape = tuning._forced[kind.kernel]
+        tried.append((kind, shape))
+        n_thread = shape.n_row if kind.kernel == "rows" else shape.n_thread
+        if n_thread in broken:
+            raise RuntimeError("too many resources requested for launch")
+        return 1.0 + abs(math.log(n_thread / best))
+
+    monkeypatch.setattr(tuning, "_milliseconds", milliseconds)
+    return tried
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_guesses_and_what_is_tried_can_run_anywhere(kind) -> None:
+    assert fits(kind, guess(kind))
+    found = list(neighbours(kind, guess(kind)))
+    assert len(found) >= 3
+    assert len(set(found)) == len(found)
+    for shape in found:
+        assert shape != guess(kind)
+        assert fits(kind, shape)
+        assert shared_bytes(kind, shape) <= 49152, "what a CUDA kernel may declare"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chunk": 64},  # 48 KB are not enough for it
+        {"n_slot": 97},  # no multiple of the side
+        {"n_thread": 250},  # no multiple of a warp
+        {"n_thread": 512, "max_register": 160},  # 81920 registers of 65536
+        {"n_thread": 512, "max_register": 0},  # the compiler may want 255 for each
+        {"n_item": 0},
+        {"max_register": 300},
+    ],
+)
+def test_what_may_not_run_is_refused(change) -> None:
+    shape = TileShape(3, 256, 16, 96, 8, 128)
+    assert fits(KINDS[0], shape)
+    assert not fits(KINDS[0], dataclasses.replace(shape, **change))
+
+
+def test_rows_that_lose_precision_or_a_sum_are_refused() -> None:
+    kind = next(kind for kind in KINDS if kind.kernel == "rows")
+    assert fits(kind, RowShape(128, 8))
+    assert not fits(kind, RowShape(128, 16)), "16 turns of a phase: more than 1e-6 in single precision"
+    assert not fits(kind, RowShape(96, 8)), "the tree of sums halves"
+
+
+def test_too_large_a_shape_is_cut_to_fit() -> None:
+    for kind in KINDS:
+        if kind.kernel == "tiles":
+            assert fits(kind, fitted(kind, TileShape(4, 256, 32, 192, 16)))
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_the_search_walks_to_the_best_and_drops_what_fails(file, monkeypatch) -> None:
+    kind = KINDS[0]
+    assert guess(kind).n_thread == 256
+    made_up(monkeypatch, best=128)
+    assert tuning._search(kind, math.inf, 4).shape.n_thread == 128
+    assert tuning._search(kind, math.inf, 1).shape.n_thread == 192, "one step is one rung"
+    made_up(monkeypatch, best=128, broken=(192,))
+    assert tuning._search(kind, math.inf, 4).shape.n_thread == 256, "what fails is no stepping stone"
+    made_up(monkeypatch, best=128, broken=(256,))
+    best = tuning._search(kind, math.inf, 1)
+    assert (best.shape.n_thread, best.guess_ms) == (192, math.inf)
+    made_up(monkeypatch, broken=(192, 256, 320))
+    assert tuning._search(kind, math.inf, 4) is None
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_noise_changes_nothing(file, monkeypatch) -> None:
+    times = iter(np.random.default_rng(1).uniform(0.99, 1.0, 1000))
+    monkeypatch.setattr(tuning, "_milliseconds", lambda _: next(times))
+    assert all(tuning._search(kind, math.inf, 4).shape == guess(kind) for kind in KINDS)
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_patience_ends_a_search(file, monkeypatch) -> None:
+    tried = made_up(monkeypatch)
+    now = iter(range(0, 1000, 3))  # a trial takes 3 s
+    monkeypatch.setattr(tuning.time, "perf_counter", lambda: float(next(now)))
+    tuning._search(KINDS[0], 8.0, 1)
+    assert len(tried) == 3
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_tune_remembers_on_disk_for_this_device_alone(file, monkeypatch) -> None:
+    made_up(monkeypatch, best=128)
+    watched = []
+    found = tuning.tune("single", watch=lambda kinds: watched.extend(kinds) or kinds)
+    assert [item.kind for item in found] == watched == all_kinds("single")
+    made_up(monkeypatch, broken=tuple(range(1024)))
+    forget(monkeypatch)
+    assert tile_shape(SINGLE, False, LARGE) == found[0].shape
+    assert tile_shape(SINGLE, False).n_thread == 128, "a problem of unknown size is taken for large"
+    double = dataclasses.replace(SINGLE, single=False)
+    assert tile_shape(double, False) == guess(next(kind for kind in KINDS if not kind.single))
+    monkeypatch.setattr(device, "device_name", lambda: "GPU 2")
+    forget(monkeypatch)
+    assert tile_shape(SINGLE, False) == guess(KINDS[0])
+    assert not list(file.parent.glob("*.tmp*"))
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_tuning_again_replaces_the_records_and_keeps_those_of_others(file, monkeypatch) -> None:
+    made_up(monkeypatch, best=128)
+    tuning.tune()
+    monkeypatch.setattr(device, "device_name", lambda: "GPU 2")
+    forget(monkeypatch)
+    for best in (192, 256):
+        made_up(monkeypatch, best=best)
+        tuning.tune()
+    records = json.loads(file.read_text())["records"]
+    assert len(records) == 2 * len(KINDS)
+    threads = {
+        record["device"]: record["shape"]["n_thread"] for record in records if record["kernel"] == "tiles"
+    }
+    assert threads == {"GPU 1": 128, "GPU 2": 256}
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_quick_tries_less(file, monkeypatch) -> None:
+    tried = made_up(monkeypatch, best=64)
+    tuning.tune("single", quick=True)
+    n_quick = len(tried)
+    tuning.tune("single")
+    assert len(tried) > 2 * n_quick
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_a_large_problem_is_tuned_for_once(file, monkeypatch, caplog) -> None:
+    tried = made_up(monkeypatch, best=128)
+    assert tile_shape(SINGLE, False, tuning.Size(64, 9e7)) == guess(KINDS[0])
+    assert tried == []
+    with caplog.at_level(logging.INFO, "rime_kernels"):
+        assert tile_shape(SINGLE, False, LARGE).n_thread == 192
+    assert "tiles, single, IQUV, points, many antennas: measuring" in caplog.text
+    n_tried = len(tried)
+    forget(monkeypatch)
+    assert tile_shape(SINGLE, False, LARGE).n_thread == 192
+    assert len(tried) == n_tried
+    tile_shape(SINGLE, False, tuning.Size(7, 1e9))
+    row_shape(SINGLE, False, LARGE)
+    assert {kind.antennas for kind, _ in tried} == {"many", "few", "any"}
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_what_cannot_be_measured_is_not_tried_again(file, monkeypatch, caplog) -> None:
+    tried = made_up(monkeypatch, broken=tuple(range(1024)))
+    assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
+    assert "no shape could be measured" in caplog.text
+    n_tried = len(tried)
+    assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
+    assert len(tried) == n_tried
+    assert not file.exists()
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "something else", "records": []}', "\0\1"])
+def test_a_broken_or_foreign_file_is_left_alone(file, monkeypatch, caplog, text) -> None:
+    made_up(monkeypatch, best=128)
+    file.parent.mkdir()
+    file.write_text(text)
+    assert tile_shape(SINGLE, False, LARGE).n_thread == 192
+    assert "left alone" in caplog.text
+    assert file.read_text() == text
+    assert tile_shape(SINGLE, False).n_thread == 192, "this process remembers"
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": {"n_thread": 128}},
+        {"shape": {"side": 3, "n_thread": 1 << 20, "chunk": 16, "n_slot": 96, "n_item": 8}},
+        {"shape": {"side": 3, "n_thread": 128.5, "chunk": 16, "n_slot": 96, "n_item": 8}},
+        {"shape": None},
+        {"kernel": "pyramids"},
+        {"ms": "fast"},
+        {"ms": None},
+        {"antennas": []},
+    ],
+)
+def test_records_that_cannot_be_meant_do_not_count(file, monkeypatch, change) -> None:
+    made_up(monkeypatch, best=128)
+    tuning.tune("single")
+    content = json.loads(file.read_text())
+    content["records"][0].update(change)
+    file.write_text(json.dumps(content))
+    forget(monkeypatch)
+    assert tile_shape(SINGLE, False) == guess(KINDS[0])
+    assert tile_shape(SINGLE, True).n_thread == 128, "the next record is in order"
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_where_nothing_can_be_written_the_process_remembers(file, monkeypatch, caplog) -> None:
+    made_up(monkeypatch, best=128)
+    file.parent.write_text("no folder")
+    assert tile_shape(SINGLE, False, LARGE).n_thread == 192
+    assert "cannot be" in caplog.text
+    assert tile_shape(SINGLE, False).n_thread == 192
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_off_is_off(file, monkeypatch) -> None:
+    monkeypatch.setenv("BIRO_TUNING", "off")
+    tried = made_up(monkeypatch)
+    assert tuning.location() is None
+    assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
+    assert tried == []
+
+
+def test_where_the_file_is(monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv("BIRO_TUNING", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tuning.location() == tmp_path / "biro" / "tuning.json"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tuning.location() == tmp_path / ".cache" / "biro" / "tuning.json"
+
+
+def test_without_a_device_there_is_nothing_to_tune(monkeypatch) -> None:
+    monkeypatch.setattr(device, "resolve", lambda _: ("cpu", "cpu: no CUDA device was found"))
+    with pytest.raises(BackendError, match="nothing to tune: cpu: no CUDA device"):
+        tuning.tune()
+    with pytest.raises(InputError, match="precision must be one of"):
+        tuning.tune("half")
+
+
+def test_the_table_says_what_was_gained() -> None:
+    shape = TileShape(3, 128, 16, 96, 8, 128)
+    records = [tuning.Tuned(KINDS[0], shape, 0.5, 0.6), tuning.Tuned(KINDS[1], shape, 0.5, math.inf)]
+    head, first, second, last = tuning.table(records).splitlines()
+    assert head.split() == ["kernel", "shape", "ms", "gain"]
+    assert first.startswith("tiles, single, IQUV, points, many antennas  side 3, n_thread 128, ")
+    assert first.split()[-2:] == ["0.5", "1.20"]
+    assert second.split()[-1] == "-"
+    assert last.split() == ["CPU,", "any", "nothing", "to", "tune", "-", "-"]
+
+
+def test_sizes() -> None:
+    assert [antenna_class(n) for n in (7, 32, 33, 192)] == ["few", "few", "many", "many"]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("kernel", "shape"),
+    [
+        ("tiles", TileShape(1, 32, 8, 8, 2)),
+        ("tiles", TileShape(3, 32, 4, 6, 1)),
+        ("tiles", TileShape(4, 64, 32, 16, 4)),
+        ("rows", RowShape(32, 1)),
+        ("rows", RowShape(64, 2)),
+    ],
+)
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_no_shape_changes_the_answer(cuda_backend, problem, sky, kernel, shape, precision) -> None:
+    rows = problem(n_antenna=3, n_time=2, n_chan=2)
+    shapes = rows.n_row, rows.n_chan, rows.n_corr
+    rng = np.random.default_rng(4)
+    options: dict[str, Any] = {
+        "vis": rng.normal(size=shapes) + 1j,
+        "weight": rng.uniform(0.5, 2.0, shapes),
+        "extent": 0.04,
+        "precision": precision,
+        "form": "row" if kernel == "rows" else "factored",
+    }
+    sources = sky(rows)
+    expected = Rime(rows, backend="cpu", **options).chi2(sources)
+    with tuning.forced(kernel, shape):
+        cuda = Rime(rows, backend="cuda", **options)
+        plan, found = cuda.plan(sources), cuda.chi2(sources)
+    assert (f"tiles of {shape.side} x {shape.side}" if kernel == "tiles" else "row by row") in plan
+    # Sums in another order, sines of another library.
+    np.testing.assert_allclose(found, expected, rtol=1e-11 if precision == "double" else 2e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not SIMULATED, reason="looks at the simulator's shared arrays")
+@pytest.mark.parametrize("polarised", [True, False])
+@pytest.mark.parametrize("n_gaussian", [0, 2])
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_shared_memory_is_what_the_kernel_declares(
+    problem, sky, beam_of, monkeypatch, precision, n_gaussian, polarised
+) -> None:
+    """The sum over the arrays of a kernel with a beam, which has them all, as the simulator makes them."""
+    from numba.cuda.simulator import kernelapi
+
+    blocks: list[Any] = []
+    begin = kernelapi.FakeCUDAShared.__init__
+    monkeypatch.setattr(
+        kernelapi.FakeCUDAShared, "__init__", lambda self, size: (blocks.append(self), begin(self, size))[1]
+    )
+    rows = problem(n_antenna=3, n_time=1, n_chan=1)
+    sources = sky(rows, n_batch=1, n_gaussian=n_gaussian, beam=beam_of(rows, "cos3", n_batch=1))
+    if not polarised:
+        sources.stokes[..., 1:] = 0.0
+    shape = TileShape(2, 32, 4, 8, 2)
+    data = np.ones((rows.n_row, 1, rows.n_corr))
+    options: dict[str, Any] = {"vis": data, "weight": data, "extent": 0.04, "precision": precision}
+    with tuning.forced("tiles", shape):
+        Rime(rows, backend="cuda", form="factored", **options).chi2(sources)
+    kind = tuning.Kind("tiles", precision == "single", polarised, n_gaussian > 0, "few")
+    declared = [
+        [array.nbytes for (file, _), array in block._allocations.items() if file.endswith("_tile_cuda.py")]
+        for block in blocks
+    ]
+    n_array, total = max((len(sizes), sum(sizes)) for sizes in declared)
+    assert n_array == 13
+    # Every array begins at a multiple of 16 bytes: each may lose 15.
+    assert total <= shared_bytes(kind, shape) <= total + 15 * n_array
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[5]], ids=str)
+def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, kind) -> None:
+    if SIMULATED:
+        for name, value in {"_CHAN": 2, "_SOURCE": 4, "_BATCH": 1, "_WARM": 1, "_CALLS": 1}.items():
+            monkeypatch.setattr(_trial_cuda, name, value)
+        monkeypatch.setattr(_trial_cuda, "_SIZES", {"many": (4, 1), "any": (4, 1)})
+    _trial_cuda.make_problem.cache_clear()
+    with tuning.forced(kind.kernel, guess(kind)):
+        assert 0.0 < _trial_cuda.milliseconds(kind) < math.inf
+    _trial_cuda.make_problem.cache_clear()
+
+
+@pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
+def test_the_kernels_in_the_simulator() -> None:
+    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", "-m", "cuda", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "skipped" not in done.stdout.splitlines()[-1]
