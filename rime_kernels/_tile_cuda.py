@@ -192,9 +192,8 @@ def make_terms(kernel: TileKernel) -> Any:
     single, code, chunk, side = variant.single, variant.beam, shape.chunk, shape.side
     real = float32 if single else float64
     n_step = shape.n_thread // chunk
-    cos_sin = phase.make_cos_sin(
-        single, *(device.nearest_function(kind, phase.nearest) for kind in (False, single))
-    )
+    nearest = (device.nearest_function(kind, phase.nearest) for kind in (False, single))
+    cos_sin = device.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
     scale_exponent = device.EXPONENT_SCALE * _C
 
     @device.inline
