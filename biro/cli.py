@@ -1,4 +1,4 @@
-"""The command line: `biro info`, `fit`, `predict`, `simulate`, `compare`, `plot`, `demo`.
+"""The command line: `biro info`, `fit`, `predict`, `simulate`, `compare`, `plot`, `demo`, `tune`.
 
 Nothing heavy is imported until a command runs, so that `biro --help` is quick.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from biro import __version__
+from biro import __version__, cli_tune
 from biro.cli_options import (
     EXIT_CODES,
     AnyPrecision,
@@ -20,6 +20,7 @@ from biro.cli_options import (
     BackendOption,
     Feeds,
     JsonFlag,
+    MemoryOption,
     Precision,
     Sampler,
     at_terminal,
@@ -66,7 +67,8 @@ def common(
     logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr, force=True)
     # The level of the handler, not of the logger: a run's log.txt has everything.
     logging.getLogger().handlers[0].setLevel(logging.INFO if verbose else logging.WARNING)
-    logging.getLogger("biro").setLevel(logging.INFO)
+    for name in ("biro", "rime_kernels"):
+        logging.getLogger(name).setLevel(logging.INFO)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -108,6 +110,7 @@ def fit(
     ] = None,
     backend: BackendOption = Backend.auto,
     precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
+    memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=1000."),
@@ -129,15 +132,19 @@ def fit(
     options = keyword_options(set_option or [])
     sky = read_model(model)
     observation = read_ms(obs, **reading)
-    likelihood = Likelihood(observation, sky, backend=backend.value, precision=precision.value)
+    likelihood = Likelihood(
+        observation, sky, backend=backend.value, precision=precision.value, memory_limit=memory_limit
+    )
     say(_what_is_fitted(likelihood))
+    plan = likelihood.plan(_batch_of(sampler.value, options, likelihood.n_param))
+    say(plan)
     posterior = sample(
         likelihood,
         sampler.value,
         run_dir=run,
         seed=seed,
         progress=at_terminal(),
-        facts={"observation": str(obs.absolute()), "reading": reading},
+        facts={"observation": str(obs.absolute()), "reading": reading, "plan": plan.splitlines()},
         **options,
     )
     if as_json:
@@ -174,6 +181,7 @@ def predict(
     ] = None,
     precision: Annotated[AnyPrecision, typer.Option(help="Of the sums over sources.")] = AnyPrecision.auto,
     backend: BackendOption = Backend.auto,
+    memory_limit: MemoryOption = None,
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -190,7 +198,13 @@ def predict(
     model, values = read_any_sky(sky)
     observation = read_ms(obs, autocorrelations=True, allow_unusable=True, **reading)
     chosen = choose_precision(precision.value, backend.value)
-    models = predict_each(observation, model, values=values, backend=backend.value, precision=chosen)
+    models = predict_each(
+        *(observation, model),
+        values=values,
+        backend=backend.value,
+        precision=chosen,
+        memory_limit=memory_limit,
+    )
     mode: Literal["add", "subtract", "replace"] = "add" if add else "subtract" if subtract else "replace"
     limit = reading.get("time_limit", 30.0)
     report = write_column(
@@ -312,6 +326,18 @@ def demo(
     run_demo(output, seed=seed, progress=at_terminal(), say=typer.echo)
 
 
+app.command(epilog=EXIT_CODES)(cli_tune.tune)
+
+
+def _batch_of(sampler: str, options: dict[str, Any], n_param: int) -> int:
+    """Parameter vectors that a sampler hands over at once."""
+    from biro.samplers.options import EnsembleOptions, NestedOptions, parse
+
+    if sampler == "emcee":
+        return parse(EnsembleOptions, options, n_param).n_walker // 2
+    return parse(NestedOptions, options, n_param).batch
+
+
 def _what_is_fitted(likelihood: Any) -> str:
     n_part, chosen = len(likelihood.n_vis), likelihood.description()
     parts = "1 partition" if n_part == 1 else f"{n_part} partitions"
@@ -347,6 +373,7 @@ def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
         backend="cpu" if was.get("backend") == "cpu" else "auto",
         precision=was.get("precision", "double"),
         gaussian_frame=was.get("gaussian_frame", "tangent"),
+        memory_limit=was.get("memory_limit"),
     )
 
 

@@ -66,6 +66,12 @@ class Feeds(StrEnum):
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto takes a GPU that works.")]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES", help="What a GPU is asked to hold, as '8 GB'. Default: most of what is free."
+    ),
+]
 
 
 def _option(text: str, kind: Any = str | None) -> Any:

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.models import BoundModel, Parameter, SkyModel
 from biro.observation import Observation, Partition
-from rime_kernels import Rime
+from rime_kernels import Rime, chi2_together
+from rime_kernels._check import n_byte
 from rime_kernels.device import Backend
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.geometry import Form, Precision
@@ -52,6 +53,10 @@ class Likelihood:
         each partition's uvw close, and at how far out the prior lets sources go.
     gaussian_frame : "tangent" or "uv"
         Where an elliptical Gaussian lives (physics: section 5).
+    memory_limit : int or str, optional
+        Bytes, or text such as "8 GB", that data and work may take on the device, or the work on the CPU;
+        shared out over the partitions by the size of their data. What does not fit is streamed from
+        the host's memory. No result depends on it.
 
     Raises
     ------
@@ -70,11 +75,14 @@ class Likelihood:
         precision: Precision = "double",
         form: Form | Literal["auto"] = "auto",
         gaussian_frame: GaussianFrame = "tangent",
+        memory_limit: int | str | None = None,
     ) -> None:
+        limits = _shares(memory_limit, [part.vis.size for part in observation.partitions])
         self.observation = observation
         self.model: BoundModel = sky.bind(observation.frames)
         self.precision = precision
         self.gaussian_frame = gaussian_frame
+        self.memory_limit = memory_limit
         self._rimes = [
             Rime(
                 part.rows,
@@ -85,8 +93,9 @@ class Likelihood:
                 form=form,
                 gaussian_frame=gaussian_frame,
                 extent=self.model.extent(i),
+                memory_limit=limit,
             )
-            for i, part in enumerate(observation.partitions)
+            for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
         ]
         for part, rime in zip(observation.partitions, self._rimes, strict=True):
             log.info("%s, spw %s: %s", part.field, part.spw, rime.reason)
@@ -191,6 +200,22 @@ class Likelihood:
         sources = self.model.sources_of_all(vector)
         return [rime.predict(each)[0] for rime, each in zip(self._rimes, sources, strict=True)]
 
+    def plan(self, n_batch: int = 1) -> str:
+        """How a call with so many parameter vectors is worked out, a line for each partition.
+
+        Which kernel, how it is cut, what lies where, in how many steps; puts the data on the device.
+
+        Raises
+        ------
+        InputError
+            `n_batch` is below 1.
+        """
+        if n_batch < 1:
+            raise InputError(f"n_batch must be at least 1, got {n_batch}")
+        theta = self.model.prior_transform(np.full((n_batch, self.n_param), 0.5))
+        each = zip(self.observation.labels, self._rimes, self.model.sources_of_all(theta), strict=True)
+        return "\n".join(f"{label}: {rime.plan(sources)}" for label, rime, sources in each)
+
     def noise_factor(self, theta: ArrayLike) -> NDArray[np.float64]:
         """Noise factor of each partition, for one vector theta."""
         return self.model.noise_factor(self._one_vector(theta))[0]
@@ -201,6 +226,7 @@ class Likelihood:
             "backend": self.backend,
             "precision": self.precision,
             "gaussian_frame": self.gaussian_frame,
+            "memory_limit": self.memory_limit,
             "form": [rime.form for rime in self._rimes],
             "reason": [rime.reason for rime in self._rimes],
             "n_vis": self.n_vis.tolist(),
@@ -208,13 +234,16 @@ class Likelihood:
         }
 
     def digest(self) -> str:
-        """Hash of everything that decides the value: data, model, precision, Gaussian frame."""
+        """Hash of everything that decides the value: data, model, precision, Gaussian frame.
+
+        Backend, form, memory limit and the shapes of kernels change it by roundings and are left out.
+        """
         parts = (self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _chi2(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        sources = self.model.sources_of_all(theta)
-        found = [rime.chi2(each) for rime, each in zip(self._rimes, sources, strict=True)]
+        # Sources of the next partition are made while the device works on the one before.
+        found = chi2_together(self._rimes, self.model.sources_of_all(theta))
         chi2 = np.empty((len(theta), len(found)))
         for i, column in enumerate(found):
             chi2[:, i] = column
@@ -278,6 +307,14 @@ class Likelihood:
         vectors, single = self._vectors(theta)
         value = function(vectors)
         return value[0].item() if single else value
+
+
+def _shares(memory_limit: int | str | None, sizes: list[int]) -> list[int | None]:
+    """The memory of each partition, in proportion to the size of its data."""
+    if memory_limit is None:
+        return [None] * len(sizes)
+    limit, total = n_byte("memory_limit", memory_limit), sum(sizes)
+    return [max(1, limit * size // total) for size in sizes]
 
 
 def _usable_weights(part: Partition) -> NDArray[np.float64]:

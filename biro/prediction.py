@@ -28,6 +28,7 @@ def predict(
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
     precision: Literal["auto", "double", "single"] = "double",
+    memory_limit: int | str | None = None,
 ) -> Iterator[NDArray[Any]]:
     """Model visibilities of each partition, one after the other.
 
@@ -42,6 +43,8 @@ def predict(
     backend : "auto", "cpu" or "cuda"
     precision : "double", "single" or "auto"
         "auto" is double, except on a GPU whose float64 is slow.
+    memory_limit : int or str, optional
+        Bytes, or text such as "8 GB", that the work may take on the device.
 
     Returns
     -------
@@ -67,7 +70,8 @@ def predict(
             "give values, or name the directory of a run that fitted them"
         )
     theta = np.array([[given[name] for name in bound.parameter_names]], dtype=np.float64)
-    return _each(observation, bound, theta, backend, choose_precision(precision, backend))
+    options = {"backend": backend, "precision": choose_precision(precision, backend)}
+    return _each(observation, bound, theta, {**options, "memory_limit": memory_limit})
 
 
 def read_any_sky(path: str | Path) -> tuple[SkyModel, dict[str, float]]:
@@ -111,15 +115,11 @@ def choose_precision(precision: str, backend: Backend) -> Literal["double", "sin
 
 
 def _each(
-    observation: Observation,
-    bound: Any,
-    theta: NDArray[np.float64],
-    backend: Backend,
-    precision: Literal["double", "single"],
+    observation: Observation, bound: Any, theta: NDArray[np.float64], options: Mapping[str, Any]
 ) -> Iterator[NDArray[Any]]:
     from rime_kernels import Rime
 
     for i, part in enumerate(observation.partitions):
-        rime = Rime(part.rows, backend=backend, precision=precision, extent=bound.extent(i))
+        rime = Rime(part.rows, extent=bound.extent(i), **options)
         log.info("%s: %s", observation.labels[i], rime.reason)
         yield rime.predict(bound.sources(theta, i))[0]

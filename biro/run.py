@@ -30,6 +30,8 @@ DIGESTS = {
     "likelihood": "the precision or the frame of Gaussians changed",
 }
 """Settings that are hashes, and what it means when one differs."""
+LOGGERS = ("biro", "rime_kernels")
+"""Roots of our loggers."""
 PACKAGES = ("numpy", "scipy", "numba", "emcee", "dynesty", "astropy", "h5py", "python-casacore", "numba-cuda")
 
 
@@ -107,17 +109,7 @@ class RunDirectory:
         except BaseException:
             self._lock.release()
             raise
-        # Python itself prints warnings, but of loggers without handlers only; ours must not silence them.
-        self._logger = logging.getLogger("biro")
-        console = None if self._logger.hasHandlers() else logging.lastResort
-        self._console = console or logging.NullHandler()
-        self._logger.addHandler(self._console)
-        self._handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8", delay=True)
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        self._handler.setLevel(logging.INFO)
-        self._level = self._logger.level
-        self._logger.setLevel(min(self._logger.getEffectiveLevel(), logging.INFO))
-        self._logger.addHandler(self._handler)
+        self._log = _LogFile(self.path / "log.txt")
 
     def __enter__(self) -> RunDirectory:
         settings = self._record["settings"]
@@ -127,10 +119,7 @@ class RunDirectory:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         log.info("ends" if error is None else f"ends: {error or type(error).__name__}")
-        self._logger.removeHandler(self._handler)
-        self._logger.setLevel(self._level)
-        self._logger.removeHandler(self._console)
-        self._handler.close()
+        self._log.close()
         self._lock.release()
 
     @property
@@ -257,6 +246,31 @@ def _plain(value: Any) -> Any:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class _LogFile:
+    """Puts what our loggers say from INFO on into a file as well."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = logging.FileHandler(path, encoding="utf-8", delay=True)
+        self._file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._file.setLevel(logging.INFO)
+        self._before: list[tuple[logging.Logger, int, logging.Handler]] = []
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            # Python itself prints warnings, but of loggers without handlers only; ours must not silence them.
+            console = None if logger.hasHandlers() else logging.lastResort
+            self._before.append((logger, logger.level, console or logging.NullHandler()))
+            logger.addHandler(self._before[-1][2])
+            logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+            logger.addHandler(self._file)
+
+    def close(self) -> None:
+        for logger, level, console in self._before:
+            logger.removeHandler(self._file)
+            logger.setLevel(level)
+            logger.removeHandler(console)
+        self._file.close()
 
 
 class _Lock:

@@ -129,9 +129,11 @@ def table(records: Iterable[Tuned]) -> str:
     )
 
 
-def location() -> Path | None:
-    """Where it is remembered: the file that BIRO_TUNING names, or one in the user's cache folder, or None."""
-    return _tuning_file.location()
+def saved(records: Iterable[Tuned]) -> Path | None:
+    """The file that holds these records; None where they could not be written, or were not to be."""
+    path = _tuning_file.location()
+    kept = _tuning_file.read(path) if path is not None else None
+    return path if kept is not None and all(_as_record(item) in kept for item in records) else None
 
 
 def best_shape(kind: Kind, guess: S, work: float) -> S:
@@ -142,7 +144,7 @@ def best_shape(kind: Kind, guess: S, work: float) -> S:
     if kind.kernel in _forced:
         shape: S = _forced[kind.kernel]
         return shape
-    path = location()
+    path = _tuning_file.location()
     if path is None or device.simulated():
         return guess
     records = _records(path)
@@ -217,12 +219,16 @@ def _milliseconds(kind: Kind) -> float:
 
 def _remember(best: Tuned) -> None:
     """In this process, and on disk where that can be."""
-    path = location()
+    path = _tuning_file.location()
     if path is not None:
         _records(path)[best.kind] = best
-        times = {"ms": best.ms, "guess_ms": best.guess_ms if math.isfinite(best.guess_ms) else None}
-        record = {**_here(), **best.kind._asdict(), "shape": dataclasses.asdict(best.shape), **times}
-        _tuning_file.write(path, [record], _KEY)
+        _tuning_file.write(path, [_as_record(best)], _KEY)
+
+
+def _as_record(best: Tuned) -> dict[str, Any]:
+    """As it stands in the file."""
+    times = {"ms": best.ms, "guess_ms": best.guess_ms if math.isfinite(best.guess_ms) else None}
+    return {**_here(), **best.kind._asdict(), "shape": dataclasses.asdict(best.shape), **times}
 
 
 @functools.cache

@@ -113,7 +113,7 @@ def test_help_is_quick_and_lists_exit_codes():
     # The aim is 1 s on an idle machine (measured: 0.2 s); 5 s leaves room for a busy one.
     assert time.perf_counter() - started < 5.0
     assert "130 interrupted" in done.stdout
-    for command in ("info", "fit", "predict", "simulate", "compare", "plot", "demo"):
+    for command in ("info", "fit", "predict", "simulate", "compare", "plot", "demo", "tune"):
         assert f"  {command} " in done.stdout
 
 
@@ -202,6 +202,20 @@ def test_fit_again_reads_the_finished_run_or_refuses(folder, run):
     assert code == 2
     assert said.splitlines()[-1].startswith("biro: ")
     assert "seed was 1, is 2" in said
+
+
+def test_the_plan_is_said_and_recorded_and_the_memory_limit_decides_nothing(folder, run):
+    words = ("fit", folder / "obs.ms", folder / "model.toml", "-o", run, "--no-pictures", "--backend", "cpu")
+    options = ("--seed", "1", "--set", "n_walker=8", "--set", "max_steps=300")
+    code, _, said = biro(*words, *options, "--memory-limit", "50 MB")
+    assert code == 0, said
+    plan = said.splitlines()[1]
+    assert plan.split(": ")[0] == read_ms(folder / "obs.ms").labels[0]
+    assert "cpu: as asked" in plan
+    record = json.loads((run / "run.json").read_text())
+    assert record["facts"]["plan"] == [plan]
+    assert record["facts"]["likelihood"]["memory_limit"] is None, "that of the run that began here"
+    assert "memory_limit" not in record["settings"]
 
 
 def test_plot_draws_again(run):
@@ -321,6 +335,22 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
             ["fit", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run", "--set", "n_walker=3"],
             "even number of walkers",
         ),
+        (
+            [
+                "fit",
+                "{folder}/obs.ms",
+                "{folder}/model.toml",
+                "-o",
+                "{tmp}/run",
+                "--memory-limit",
+                "8 parsec",
+            ],
+            "memory_limit must be bytes, or text such as",
+        ),
+        (
+            ["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--memory-limit", "much"],
+            "memory_limit must be bytes, or text such as",
+        ),
         (["predict", "{folder}/obs.ms", "{folder}/model.toml"], "free parameters without values: core.I"),
         (["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--add", "--subtract"], "not both"),
         (
@@ -338,7 +368,7 @@ def test_errors_are_one_line_and_exit_2(folder, tmp_path, words, message):
     *before, last = said.splitlines()
     assert last.startswith("biro: ")
     assert message in last
-    assert len(before) <= (words[0] == "fit"), "only a fit says something before it begins"
+    assert len(before) <= 2 * (words[0] == "fit"), "only a fit says something before it begins: what, and how"
 
 
 @pytest.mark.parametrize(

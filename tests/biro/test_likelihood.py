@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import biro
+import biro.likelihood
 from biro.errors import BackendError, InputError, LikelihoodError, ModelError
+from rime_kernels import Rime, Sources
 
 ONE_SOURCE = """
 [[source]]
@@ -215,6 +219,63 @@ def test_every_partition_is_compared_with_the_sky_from_its_own_centre(tmp_path) 
     np.testing.assert_allclose(together.log_likelihood(theta), values, rtol=1e-13)
     for vis, likelihood in zip(together.predict(theta[0]), single, strict=True):
         np.testing.assert_array_equal(vis, likelihood.predict(theta[0])[0])
+
+
+def test_every_partition_is_begun_before_the_first_is_waited_for(tmp_path, monkeypatch) -> None:
+    both = joined(observation(1, field="A"), observation(2, field="B"))
+    likelihood = biro.Likelihood(both, sky(ONE_SOURCE, tmp_path))
+    theta = [1.0, 0.2, 0.5, 2.0]
+    expected, order = likelihood.chi2(theta), []
+
+    def start(self: Rime, sources: Sources) -> Callable[[], NDArray[np.float64]]:
+        order.append("begun")
+        finish = begin(self, sources)
+        return lambda: (order.append("waited for"), finish())[1]
+
+    begin = Rime._start_chi2
+    monkeypatch.setattr(Rime, "_start_chi2", start)
+    assert likelihood.chi2(theta).tolist() == expected.tolist()
+    assert order == ["begun", "begun", "waited for", "waited for"]
+
+
+def test_the_memory_limit_is_shared_out_by_size(tmp_path, monkeypatch) -> None:
+    given = []
+    monkeypatch.setattr(
+        biro.likelihood,
+        "Rime",
+        lambda *rows, memory_limit, **more: (given.append(memory_limit), Rime(*rows, **more))[1],
+    )
+    both = joined(observation(1, n_row=40, field="A"), observation(2, n_row=120, field="B"))
+    for limit in ("2 GB", 2_000_000_000, None, 1):
+        biro.Likelihood(both, sky(ONE_SOURCE, tmp_path), memory_limit=limit)
+    assert given == [5e8, 1.5e9, 5e8, 1.5e9, None, None, 1, 1]
+
+
+def test_no_result_depends_on_the_memory_limit(tmp_path) -> None:
+    obs = observation()
+    likelihood = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path))
+    limited = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path), memory_limit="10 kB")
+    theta = likelihood.prior_transform(np.random.default_rng(5).random((50, 3)))
+    # The issue's promise for whatever the budget.
+    np.testing.assert_allclose(limited.log_likelihood(theta), likelihood.log_likelihood(theta), rtol=1e-12)
+    assert limited.digest() == likelihood.digest()
+    assert limited.description()["memory_limit"] == "10 kB"
+
+
+@pytest.mark.parametrize("limit", ["8 parsec", "GB", 0, -1, True])
+def test_a_memory_limit_that_cannot_be_meant_is_refused(tmp_path, limit) -> None:
+    with pytest.raises(InputError, match="memory_limit must be bytes, or text such as"):
+        biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path), memory_limit=limit)
+
+
+def test_the_plan_has_a_line_for_each_partition(tmp_path) -> None:
+    one, two = observation(1, field="A"), observation(2, field="B")
+    likelihood = biro.Likelihood(joined(one, two), sky(ONE_SOURCE, tmp_path), backend="cpu", form="row")
+    lines = likelihood.plan(16).splitlines()
+    assert [line.split(": ")[0] for line in lines] == list(likelihood.observation.labels)
+    assert all("cpu" in line and "row form" in line for line in lines)
+    with pytest.raises(InputError, match="n_batch must be at least 1, got 0"):
+        likelihood.plan(0)
 
 
 def test_what_a_constraint_forbids_is_minus_infinity_and_no_error(tmp_path) -> None:

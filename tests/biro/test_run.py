@@ -1,6 +1,7 @@
 """The run directory: one run at a time, only its own, its record whole."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -82,6 +83,15 @@ def test_warnings_of_a_run_are_seen_without_any_logging_set_up(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "disk is full\n"
+
+
+def test_the_log_has_what_the_kernels_say_and_leaves_the_loggers_as_they_were(tmp_path):
+    loggers = [logging.getLogger(name) for name in ("biro", "rime_kernels")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    with RunDirectory(tmp_path / "run", SETTINGS):
+        logging.getLogger("rime_kernels.tuning").info("measuring")
+    assert "INFO rime_kernels.tuning: measuring" in (tmp_path / "run" / "log.txt").read_text()
+    assert [(logger.level, list(logger.handlers)) for logger in loggers] == before
 
 
 def test_directories_of_others_and_broken_records_are_refused(tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, Rime, _trial_cuda, device, tuning
+from rime_kernels import BackendError, InputError, Rime, _trial_cuda, _tuning_file, device, tuning
 from rime_kernels._candidates import all_kinds, antenna_class, fits, fitted, neighbours, shared_bytes
 from rime_kernels._inputs import Variant
 from rime_kernels._row_cuda import RowShape
@@ -154,6 +154,10 @@ def test_tune_remembers_on_disk_for_this_device_alone(file, monkeypatch) -> None
     forget(monkeypatch)
     assert tile_shape(SINGLE, False) == guess(KINDS[0])
     assert not list(file.parent.glob("*.tmp*"))
+    assert tuning.saved(found) is None, "GPU 2 has none"
+    monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
+    forget(monkeypatch)
+    assert tuning.saved(found) == file
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
@@ -260,7 +264,7 @@ def test_where_nothing_can_be_written_the_process_remembers(file, monkeypatch, c
 def test_off_is_off(file, monkeypatch) -> None:
     monkeypatch.setenv("BIRO_TUNING", "off")
     tried = made_up(monkeypatch)
-    assert tuning.location() is None
+    assert _tuning_file.location() is tuning.saved([]) is None
     assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
     assert tried == []
 
@@ -268,10 +272,10 @@ def test_off_is_off(file, monkeypatch) -> None:
 def test_where_the_file_is(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("BIRO_TUNING", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert tuning.location() == tmp_path / "biro" / "tuning.json"
+    assert _tuning_file.location() == tmp_path / "biro" / "tuning.json"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert tuning.location() == tmp_path / ".cache" / "biro" / "tuning.json"
+    assert _tuning_file.location() == tmp_path / ".cache" / "biro" / "tuning.json"
 
 
 def test_without_a_device_there_is_nothing_to_tune(monkeypatch) -> None:

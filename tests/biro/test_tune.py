@@ -1,0 +1,67 @@
+"""`biro tune`: what it says, and where it writes. Times are made up; a device is pretended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from biro.cli import app
+from rime_kernels import device, tuning
+
+
+def biro(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(words))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    """A GPU on which every shape takes 1 ms; and the file that remembers."""
+    path = tmp_path / "tuning.json"
+    monkeypatch.setenv("BIRO_TUNING", str(path))
+    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
+    monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
+    monkeypatch.setattr(tuning, "_milliseconds", lambda _: 1.0)
+    for cache in (tuning._records, tuning._here):
+        cache.cache_clear()
+    yield path
+    for cache in (tuning._records, tuning._here):
+        cache.cache_clear()
+
+
+def test_without_a_device_it_says_so_in_one_line(monkeypatch) -> None:
+    monkeypatch.setattr(device, "resolve", lambda _: ("cpu", "cpu: no CUDA device was found"))
+    assert biro("tune") == (0, "nothing to tune: cpu: no CUDA device was found\n", "")
+
+
+def test_it_prints_a_table_and_says_where_it_wrote(pretended) -> None:
+    code, out, said = biro("tune", "--precision", "single", "--quick")
+    assert code == 0, said
+    head, *lines, last = out.splitlines()
+    assert head.split() == ["kernel", "shape", "ms", "gain"]
+    # Two of Stokes I or IQUV, two of points or Gaussians too, three of tiles for few, many and rows.
+    assert len(lines) == 12
+    assert all("single" in line and line.split()[-2:] == ["1", "1.00"] for line in lines)
+    assert "nothing to tune" in last
+    assert said.splitlines() == ["tuning for GPU 1", f"written to {pretended}"]
+    assert len(json.loads(pretended.read_text())["records"]) == 12
+
+
+def test_what_could_not_be_written_is_not_said_to_be(pretended, monkeypatch) -> None:
+    monkeypatch.setenv("BIRO_TUNING", "off")
+    code, _, said = biro("tune", "--precision", "double", "--quick")
+    assert code == 0
+    assert said.splitlines()[-1] == "not written: it holds for nobody (is BIRO_TUNING off?)"
+    pretended.write_text("precious")
+    monkeypatch.setenv("BIRO_TUNING", str(pretended))
+    assert "not written" in biro("tune", "--precision", "double", "--quick")[2]
+    assert pretended.read_text() == "precious"
+
+
+def test_another_precision_is_refused() -> None:
+    assert biro("tune", "--precision", "half")[0] == 2
