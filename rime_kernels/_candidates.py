@@ -29,8 +29,8 @@ _LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
     "tiles": {
         "n_thread": (64, 96, 128, 160, 192, 256, 320, 384, 512),
         "max_register": (64, 80, 96, 128, 160, 192, 224, 0),
-        "chunk": (4, 8, 16, 32),
-        "side": (1, 2, 3, 4),
+        "chunk": (4, 8, 16, 24, 32),
+        "side": (1, 2, 3, 4, 5, 6),
         "n_slot": (32, 48, 64, 96, 128, 192),
         "n_item": (1, 2, 4, 8, 16),
     },
@@ -142,6 +142,14 @@ def fitted(kind: Kind, shape: Shape) -> Shape:
         else:
             made = dataclasses.replace(made, n_slot=max(2, made.n_slot // made.side // 2) * made.side)
     found: Shape = made
+    return found
+
+
+def grown(kind: Kind, shape: Shape, n_slot: int) -> Shape:
+    """The shape for a block that needs `n_slot` slots alone: chunks twice as long where that fits."""
+    made: Any = shape
+    longer: Any = dataclasses.replace(made, n_slot=n_slot, n_item=1, chunk=2 * made.chunk)
+    found: Shape = longer if fits(kind, longer) else made
     return found
 
 

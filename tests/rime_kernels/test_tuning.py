@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, Rime, _trial_cuda, _tuning_file, device, tuning
+from rime_kernels import BackendError, InputError, Rime, _shapes, _trial_cuda, _tuning_file, device, tuning
 from rime_kernels._candidates import all_kinds, antenna_class, fits, fitted, neighbours, shared_bytes
 from rime_kernels._inputs import Variant
 from rime_kernels._row_cuda import RowShape
@@ -28,12 +28,17 @@ SINGLE = Variant(single=True, factored=True, beam=0, polarised=True)
 
 @pytest.fixture
 def file(tmp_path, monkeypatch) -> Path:
-    """A file to remember in, as on a machine with a GPU, in a process that knows nothing yet."""
+    """A file to remember in, as on a machine with a GPU, in a process that knows nothing yet.
+
+    Every search begins at 256 threads, on whose ladder 192, 160 and 128 come next.
+    """
     path = tmp_path / "cache" / "tuning.json"
     monkeypatch.setenv("BIRO_TUNING", str(path))
     monkeypatch.setattr(device, "simulated", lambda: False)
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
+    start = TileShape(3, 256, 16, 96, 8, 128)
+    monkeypatch.setattr(_shapes, "_tile_guess", lambda kind: fitted(kind, start))
     forget(monkeypatch)
     yield path
     forget(monkeypatch)
@@ -109,7 +114,6 @@ def test_too_large_a_shape_is_cut_to_fit() -> None:
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_the_search_walks_to_the_best_and_drops_what_fails(file, monkeypatch) -> None:
     kind = KINDS[0]
-    assert guess(kind).n_thread == 256
     made_up(monkeypatch, best=128)
     assert tuning._search(kind, math.inf, 4).shape.n_thread == 128
     assert tuning._search(kind, math.inf, 1).shape.n_thread == 192, "one step is one rung"
