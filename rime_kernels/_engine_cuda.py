@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import _rime_cuda, device
-from rime_kernels._data_cuda import Data
+from rime_kernels._candidates import grown
+from rime_kernels._data_cuda import Data, cut
 from rime_kernels._inputs import (
     Constants,
     Inputs,
@@ -27,6 +28,7 @@ from rime_kernels.arrays import Sources
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
+from rime_kernels.tuning import Size, kind_of
 
 # Tiles that rows fill by less than this lose to rows one by one.
 _LEAST_FILL = 0.15
@@ -143,25 +145,31 @@ class Engine:
     def _call(self, sources: Sources) -> _Call:
         shared_beam, beam = beam_codes(sources)
         variant = Variant(self._single, self._factored, beam, sources.polarised)
-        layout = self._layout(variant, sources.n_gaussian > 0)
+        layout = self._layout(variant, sources)
         return _Call(parameters(sources), shared_beam, variant, layout, sources.n_gaussian)
 
-    def _layout(self, variant: Variant, has_gaussian: bool) -> Layout:
-        key = variant, has_gaussian
+    def _layout(self, variant: Variant, sources: Sources) -> Layout:
+        """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
+        key = variant, sources.n_gaussian > 0
         if key not in self._layouts:
-            self._layouts[key] = self._new_layout(variant, has_gaussian)
+            rows = self._fixed
+            n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
+            work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
+            self._layouts[key] = self._new_layout(*key, Size(n_antenna, work))
         return self._layouts[key]
 
-    def _new_layout(self, variant: Variant, has_gaussian: bool) -> Layout:
+    def _new_layout(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
         if variant.factored:
-            shape, rows = tile_shape(variant, has_gaussian), self._fixed
+            shape, rows = tile_shape(variant, has_gaussian, size), self._fixed
             tiles = tile_table(
                 rows.antenna1, rows.antenna2, rows.time_index,
                 shape.side, shape.n_thread, shape.n_slot, _LEAST_FILL,
             )  # fmt: skip
             if tiles is not None:
+                if 2 * tiles.n_slot > shape.n_slot:
+                    shape = grown(kind_of("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
                 return Tiles(rows, self._table, tiles, variant, shape)
-        return Runs(self._fixed, variant, row_shape(variant, has_gaussian))
+        return Runs(self._fixed, variant, row_shape(variant, has_gaussian, size))
 
     def _data_of(self, layout: Layout) -> Data:
         """Data laid out for this kernel; those of another make room."""
@@ -181,6 +189,8 @@ class Engine:
                 self._recordings.clear()
                 self._data_budget //= 2
                 self._work_budget //= 2
+                if self._data is not None and self._data[1].n_byte > self._data_budget:
+                    self._data = None  # laid out anew, in smaller slabs
                 if self._work_budget < 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
 
@@ -191,21 +201,19 @@ class Engine:
 
     def _pieces(self, call: _Call, data: Data) -> list[tuple[int, Slab]]:
         """Slabs of the data, cut further where brightness per time is large; with the number of the slab."""
-        per_unit = self._bright_bytes(call) * self._fixed.antenna_uvw.shape[0] / call.layout.n_unit
-        n_unit = int(self._work_budget / (2 * per_unit)) if call.per_time else call.layout.n_unit
-        pieces = []
-        for i, slab in enumerate(data.slabs):
-            pieces += [(i, piece) for piece in self._cut(call.layout, slab.unit, n_unit)]
-        return pieces
-
-    def _cut(self, layout: Layout, unit: slice, n_unit: int) -> list[Slab]:
-        step = max(1, n_unit // layout.unit_step) * layout.unit_step
-        slabs = [layout.slab(k, min(k + step, unit.stop)) for k in range(unit.start, unit.stop, step)]
-        return [slab for slab in slabs if slab.place.stop > slab.place.start]
+        slabs = enumerate(data.slabs)
+        if not call.per_time:
+            return list(slabs)
+        per_time, limit = 2 * self._bright_bytes(call), self._work_budget
+        return [
+            (i, piece)
+            for i, slab in slabs
+            for piece in cut(call.layout, slab.unit, lambda piece: per_time * _n_time(piece), limit)
+        ]
 
     def _batch_step(self, call: _Call, data: Data) -> int:
         """Entries of the batch that are worked out together."""
-        n_time = max(p.time.stop - p.time.start for _, p in self._pieces(call, data)) if call.per_time else 1
+        n_time = max(_n_time(piece) for _, piece in self._pieces(call, data)) if call.per_time else 1
         each = 8 * call.layout.n_sum + 2 * n_time * self._bright_bytes(call)
         return max(1, min(call.n_batch, self._work_budget // each, call.layout.max_batch))
 
@@ -266,7 +274,7 @@ class Engine:
             vis, weight = whole
             if call.per_time:
                 bright = self._brightness(call, given, piece, f"brightness {i % 2}", stream)
-            n_time = piece.time.stop - piece.time.start if call.per_time else 1
+            n_time = _n_time(piece) if call.per_time else 1
             offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
             if offset:
                 vis, weight = vis[offset:], weight[offset:]
@@ -280,10 +288,13 @@ class Engine:
         """V, (n_batch, n_row, n_chan, n_corr)."""
         n_chan, n_corr, order = self._fixed.chan_freq.size, len(self._fixed.matrix), self._fixed.order
         result = np.empty((call.n_batch, order.size, n_chan, n_corr), call.variant.complex)
-        per_unit = order.size / call.layout.n_unit * n_chan * n_corr * result.itemsize
-        if call.per_time:
-            per_unit += self._bright_bytes(call) * self._fixed.antenna_uvw.shape[0] / call.layout.n_unit
-        n_unit = int(self._work_budget / per_unit)
+        per_row, per_time = n_chan * n_corr * result.itemsize, self._bright_bytes(call) * call.per_time
+        pieces = cut(
+            call.layout,
+            slice(0, call.layout.n_unit),
+            lambda piece: per_row * (piece.place.stop - piece.place.start) + per_time * _n_time(piece),
+            self._work_budget,
+        )
         sums = self._workspace.array("no sums", (1, 1), np.float64)
         no_vis = self._workspace.array("no data", (1,), call.variant.complex)
         no_weight = self._workspace.array("no weight", (1,), call.variant.real)
@@ -291,11 +302,11 @@ class Engine:
             part = call._replace(given=call.given.batch(b, b + 1))
             given = Parameters(*self._workspace.fill("parameters", part.given))
             inputs = self._inputs(part, given, 0)
-            for piece in self._cut(call.layout, slice(0, call.layout.n_unit), n_unit):
+            for piece in pieces:
                 shape = (1, piece.place.stop - piece.place.start, n_chan, n_corr)
                 vis = self._workspace.array("vis", shape, call.variant.complex)
                 bright = self._brightness(part, given, piece if call.per_time else None, "brightness", 0)
-                n_time = piece.time.stop - piece.time.start if call.per_time else 1
+                n_time = _n_time(piece) if call.per_time else 1
                 arrays = Arrays(inputs, call.n_gaussian, bright, n_time, no_vis, no_weight, vis, sums)
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]
@@ -303,7 +314,7 @@ class Engine:
 
     def _brightness(self, call: _Call, given: Parameters, piece: Slab | None, name: str, stream: Any) -> Any:
         """B of the times of a piece, or of all times at once where it does not change."""
-        first, n_time = (piece.time.start, piece.time.stop - piece.time.start) if piece else (0, 1)
+        first, n_time = (piece.time.start, _n_time(piece)) if piece else (0, 1)
         n_item = call.n_batch * n_time * call.layout.n_chan * call.n_source
         polarised = call.variant.polarised
         kind = call.variant.complex if polarised else call.variant.real
@@ -316,3 +327,7 @@ class Engine:
             given.beam_scale, bright,
         )  # fmt: skip
         return bright
+
+
+def _n_time(piece: Slab) -> int:
+    return int(piece.time.stop - piece.time.start)
