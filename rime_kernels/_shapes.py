@@ -30,10 +30,11 @@ def _tile_guess(kind: Kind) -> TileShape:
     if device.simulated():
         return TileShape(2, 16, 4, 16, 4)
     if not kind.single:
-        return fitted(kind, TileShape(2, 192, 8, 96, 8, 160))
+        return fitted(kind, TileShape(2, 192, 8, 64, 8, 160))
     if not kind.polarised:
-        return fitted(kind, TileShape(4, 160, 16, 96, 8))
-    return fitted(kind, TileShape(3, 256, 8 if kind.has_gaussian else 16, 96, 8, 128))
+        return fitted(kind, TileShape(5, 96, 24, 65, 8))
+    n_thread = 128 if kind.antennas == "most" else 256
+    return fitted(kind, TileShape(3, n_thread, 8 if kind.has_gaussian else 16, 96, 8, 128))
 
 
 def _row_guess(kind: Kind) -> RowShape:

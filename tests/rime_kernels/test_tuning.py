@@ -202,9 +202,10 @@ def test_a_large_problem_is_tuned_for_once(file, monkeypatch, caplog) -> None:
     forget(monkeypatch)
     assert tile_shape(SINGLE, False, LARGE).n_thread == 192
     assert len(tried) == n_tried
-    tile_shape(SINGLE, False, tuning.Size(7, 1e9))
+    for n_antenna in (7, 192):
+        tile_shape(SINGLE, False, tuning.Size(n_antenna, 1e9))
     row_shape(SINGLE, False, LARGE)
-    assert {kind.antennas for kind, _ in tried} == {"many", "few", "any"}
+    assert {kind.antennas for kind, _ in tried} == {"many", "few", "most", "any"}
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
@@ -302,7 +303,7 @@ def test_the_table_says_what_was_gained() -> None:
 
 
 def test_sizes() -> None:
-    assert [antenna_class(n) for n in (7, 32, 33, 192)] == ["few", "few", "many", "many"]
+    assert [antenna_class(n) for n in (7, 32, 33, 192)] == ["few", "few", "many", "most"]
 
 
 @pytest.mark.cuda
@@ -375,12 +376,12 @@ def test_shared_memory_is_what_the_kernel_declares(
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[5]], ids=str)
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[7]], ids=str)
 def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, kind) -> None:
     if SIMULATED:
         for name, value in {"_CHAN": 2, "_SOURCE": 4, "_BATCH": 1, "_WARM": 1, "_CALLS": 1}.items():
             monkeypatch.setattr(_trial_cuda, name, value)
-        monkeypatch.setattr(_trial_cuda, "_SIZES", {"many": (4, 1), "any": (4, 1)})
+        monkeypatch.setattr(_trial_cuda, "_SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
     _trial_cuda.make_problem.cache_clear()
     with tuning.forced(kind.kernel, guess(kind)):
         assert 0.0 < _trial_cuda.milliseconds(kind) < math.inf
