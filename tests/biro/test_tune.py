@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from biro.cli import app
 from rime_kernels import device, tuning
+from rime_kernels._candidates import all_kinds
 
 
 def biro(*words: str) -> tuple[int, str, str]:
@@ -44,12 +45,11 @@ def test_it_prints_a_table_and_says_where_it_wrote(pretended) -> None:
     assert code == 0, said
     head, *lines, last = out.splitlines()
     assert head.split() == ["kernel", "shape", "ms", "gain"]
-    # Two of Stokes I or IQUV, two of points or Gaussians too, three of tiles for few, many and rows.
-    assert len(lines) == 12
+    assert len(lines) == len(all_kinds("single"))
     assert all("single" in line and line.split()[-2:] == ["1", "1.00"] for line in lines)
     assert "nothing to tune" in last
     assert said.splitlines() == ["tuning for GPU 1", f"written to {pretended}"]
-    assert len(json.loads(pretended.read_text())["records"]) == 12
+    assert len(json.loads(pretended.read_text())["records"]) == len(lines)
 
 
 def test_what_could_not_be_written_is_not_said_to_be(pretended, monkeypatch) -> None:
