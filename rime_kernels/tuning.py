@@ -148,7 +148,7 @@ def best_shape(kind: Kind, guess: S, work: float) -> S:
     if path is None or device.simulated():
         return guess
     records = _records(path)
-    if kind not in records and work >= _LEAST_WORK and kind not in _tried:
+    if kind not in records and work >= _LEAST_WORK and kind not in _tried and not _forced:
         _tried.add(kind)
         log.info("%s: measuring which shape is fastest here; biro tune does it ahead, for all", kind)
         best = _search(kind, _PATIENCE, 1)
