@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -88,6 +89,7 @@ class Engine:
         self._streams = device.streams(2)
         self._recordings: dict[Any, device.Recording | None] = {}
         self._generation = 0  # of the workspace whose addresses the recordings hold
+        self._begun: Chi2 | None = None
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
@@ -109,6 +111,12 @@ class Engine:
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
+        if self._begun is not None:
+            self._begun()  # calls share their arrays: one that nobody has waited for is waited for
+        self._begun = functools.cache(self._start(sources))
+        return self._begun
+
+    def _start(self, sources: Sources) -> Chi2:
         given, codes = parameters(sources), beam_codes(sources)
         if self._generation != self._workspace.generation:
             self._recordings = dict.fromkeys(self._recordings)
@@ -236,8 +244,14 @@ class Engine:
         def launch(arrays: list[Any], stream: Any) -> Any:
             return self._launch_chi2(call, Parameters(*arrays), data, [stream], stream)
 
-        recording = device.record(self._workspace, call.given, launch)
-        self._generation = self._workspace.generation
+        try:
+            recording = device.record(self._workspace, call.given, launch)
+        except device.DeviceMemoryError:
+            return None
+        if self._generation != self._workspace.generation:
+            # Arrays grew on the way: the other recordings hold those of before.
+            self._recordings = dict.fromkeys(self._recordings)
+            self._generation = self._workspace.generation
         return recording
 
     def _inputs(self, call: _Call, given: Parameters, stream: Any) -> Inputs:

@@ -1,0 +1,269 @@
+"""Calls of one kind are recorded and played: nothing of one call may be seen in another.
+
+The simulator records nothing. There a stand-in does: it keeps the buffers of one call as a recording does,
+and looks whether the arrays that it was recorded with are still those of the workspace.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import Rime, Rows, Sources, chi2_together, device
+
+STATUS = Path("/proc/self/status")
+
+
+def with_data(rows: Rows, seed: int = 5, **options: Any) -> Rime:
+    rng = np.random.default_rng(seed)
+    shape = (rows.n_row, rows.n_chan, rows.n_corr)
+    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
+    vis = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    return Rime(rows, vis=vis, weight=weight, **{"backend": "cuda", "extent": 0.04, **options})
+
+
+def small(problem: Any) -> Rows:
+    return problem(n_antenna=3, n_time=1, n_chan=2)
+
+
+def some(sources: Sources, entries: Any) -> Sources:
+    return Sources(
+        *(sources.lm[entries], sources.stokes[entries], sources.ref_freq),
+        *(sources.spectral_terms[entries], sources.log_spectrum, sources.shape[entries]),
+    )
+
+
+class StandIn:
+    """A recording without a device: one set of buffers, and the arrays of the moment it was made."""
+
+    def __init__(self, workspace: Any, values: list[np.ndarray], launch: Callable[..., Any]) -> None:
+        self._given = [np.ones(value.shape) for value in values]
+        self._launch, self._workspace, self._used = launch, workspace, {}
+        self._call()
+        recorded = type(workspace).array
+
+        def array(inner: Any, name: str, shape: tuple[int, ...], dtype: type) -> Any:
+            found = recorded(inner, name, shape, dtype)
+            self._used[name] = inner._kept[name]
+            return found
+
+        with pytest.MonkeyPatch.context() as context:
+            context.setattr(type(workspace), "array", array)
+            self._answer = np.empty(self._call().size)
+
+    def _call(self) -> Any:
+        return self._launch([device.upload(value) for value in self._given], 0)
+
+    def play(self, values: list[np.ndarray]) -> Callable[[], np.ndarray]:
+        for into, value in zip(self._given, values, strict=True):
+            into[...] = value
+        for name, array in self._used.items():
+            assert self._workspace._kept.get(name) is array, f"{name} was given back"
+        self._answer[...] = self._call().copy_to_host()
+        return self._answer.copy
+
+
+@pytest.fixture
+def recorded(cuda_backend, monkeypatch) -> list[Any]:
+    """The recordings that were made."""
+    made = []
+    given = StandIn if device.simulated() else device.record
+
+    def record(*args: Any) -> Any:
+        made.append(given(*args))
+        return made[-1]
+
+    monkeypatch.setattr(device, "record", record)
+    return made
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("form", ["factored", "row"])
+def test_played_again_and_again(recorded, problem, sky, form) -> None:
+    kernel = with_data(small(problem), form=form)
+    sources = [sky(kernel.rows, n_batch=1, seed=seed) for seed in range(3)]
+    first = [with_data(kernel.rows, form=form).chi2(each) for each in sources]
+    for _ in range(3):
+        for each, expected in zip(sources, first, strict=True):
+            np.testing.assert_array_equal(kernel.chi2(each), expected)
+    assert len(recorded) == 1
+
+
+@pytest.mark.cuda
+def test_batches_and_variants_and_predict_between(recorded, problem, sky) -> None:
+    kernel = with_data(small(problem))
+    rows = kernel.rows
+    full = sky(rows, n_batch=4, n_point=1, n_gaussian=1)
+    kinds = {
+        "gaussian": full,
+        "points": sky(rows, n_batch=4, n_point=2, n_gaussian=0),
+        "total": sky(rows, n_batch=4, n_point=1, n_gaussian=1, stokes=full.stokes * [1, 0, 0, 0]),
+    }
+    first = {}
+    for name, each in kinds.items():
+        alone = with_data(rows)
+        first[name] = alone.chi2(each), alone.predict(each)
+    rng = np.random.default_rng(1)
+    for _ in range(4 if device.simulated() else 40):
+        name = rng.choice(list(kinds))
+        for n_batch in rng.choice([1, 2, 4], 3):
+            entries = rng.choice(4, n_batch, replace=False)
+            for _ in range(2):
+                found = kernel.chi2(some(kinds[name], entries))
+                np.testing.assert_array_equal(found, first[name][0][entries])
+        other = rng.choice(list(kinds))
+        np.testing.assert_array_equal(kernel.predict(some(kinds[other], [1])), first[other][1][[1]])
+    assert len(recorded) > 3
+
+
+@pytest.mark.cuda
+def test_a_recording_outlives_no_array_of_its_own(recorded, problem, sky) -> None:
+    """predict of another type makes arrays small again; what is recorded next lets them grow."""
+    kernel = with_data(small(problem))
+    sources = sky(kernel.rows, n_batch=4)
+    total = sky(kernel.rows, n_batch=1, stokes=sources.stokes[:1] * [1, 0, 0, 0])
+    expected = with_data(kernel.rows).chi2(sources)
+    one, four = some(sources, [2]), some(sources, [0, 1, 2, 3])
+    for each in (one, one, four, four):
+        kernel.chi2(each)
+    kernel.predict(total)
+    for each, entries in ((one, [2]), (four, [0, 1, 2, 3]), (one, [2]), (four, [0, 1, 2, 3])):
+        np.testing.assert_array_equal(kernel.chi2(each), expected[entries])
+
+
+@pytest.mark.cuda
+def test_several_at_once(recorded, problem, sky) -> None:
+    """Two observations interleaved; and one with two parameter vectors, begun before the first is fetched."""
+    rows = small(problem)
+    kernels = [with_data(rows, seed) for seed in (1, 2)]
+    skies = [sky(rows, n_batch=2, seed=seed) for seed in (3, 4)]
+    expected = {(k, s): with_data(rows, k + 1).chi2(skies[s]) for k in (0, 1) for s in (0, 1)}
+    for _ in range(4):
+        for order in ([(0, 0), (1, 1)], [(1, 0), (0, 1)], [(0, 0), (0, 1), (1, 1), (0, 0)]):
+            found = chi2_together([kernels[k] for k, _ in order], [skies[s] for _, s in order])
+            for each, pair in zip(found, order, strict=True):
+                np.testing.assert_array_equal(each, expected[pair])
+    assert len(recorded) == 2
+
+
+@pytest.mark.cuda
+def test_two_threads(recorded, problem, sky) -> None:
+    """The second thread has never seen the device when it plays what the first one recorded."""
+    rows = small(problem)
+    kernels = [with_data(rows, seed) for seed in (1, 2)]
+    sources = [some(sky(rows, n_batch=3), [b]) for b in range(3)]
+    expected = [[with_data(rows, seed).chi2(each) for each in sources] for seed in (1, 2)]
+    for kernel in kernels:
+        for each in sources:
+            kernel.chi2(each)
+    wrong: list[Any] = []
+
+    def work(offset: int) -> None:
+        try:
+            for i in range(4):
+                k, s = (i + offset) % 2, (i * 2 + offset) % 3
+                np.testing.assert_array_equal(kernels[k].chi2(sources[s]), expected[k][s])
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(offset,)) for offset in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[0]
+    assert len(recorded) == 2
+
+
+@pytest.mark.cuda
+def test_without_room_for_a_recording_it_goes_step_by_step(cuda_backend, problem, sky, monkeypatch) -> None:
+    kernel = with_data(small(problem))
+    sources = sky(kernel.rows)
+    expected = kernel.chi2(sources)
+
+    def record(*_: Any) -> Any:
+        raise device.DeviceMemoryError("the device has no room for 1 MB")
+
+    monkeypatch.setattr(device, "record", record)
+    for _ in range(3):
+        np.testing.assert_array_equal(kernel.chi2(sources), expected)
+
+
+@pytest.mark.cuda
+def test_nan_in_what_is_played_stays_there(recorded, problem, sky) -> None:
+    kernel = with_data(small(problem))
+    good = sky(kernel.rows, n_batch=3)
+    expected = kernel.chi2(good)
+    for _ in range(2):
+        bad = good.copy()
+        bad.lm[1, 0, 0] = np.nan
+        bad.shape[2, 0, 0] = -1.0
+        np.testing.assert_array_equal(kernel.chi2(bad), [expected[0], np.nan, np.nan])
+        np.testing.assert_array_equal(kernel.chi2(good), expected)
+    assert len(recorded) == 1
+
+
+# ---- memory
+
+
+def host_bytes() -> int:
+    """Resident set of this process."""
+    return next(int(line.split()[1]) << 10 for line in STATUS.open() if line.startswith("VmRSS"))
+
+
+def device_bytes() -> int:
+    free, total = device.cuda.current_context().get_memory_info()
+    return int(total - free)
+
+
+def grown(work: Callable[[int], Any], n_call: int, used: Callable[[], int]) -> int:
+    """Bytes more after many calls than after the first tenth of them."""
+    for i in range(n_call // 10):
+        work(i)
+    before = used()
+    for i in range(n_call):
+        work(i)
+    return used() - before
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell how large a process is")
+def test_cpu_memory_does_not_grow(problem, sky) -> None:
+    kernel = with_data(small(problem), backend="cpu")
+    sources = [sky(kernel.rows, n_batch=n_batch) for n_batch in (1, 3)]
+    # A page that is kept at each call would be 40 MB.
+    assert grown(lambda i: kernel.chi2(sources[i % 2]), 10000, host_bytes) < 2 << 20
+    assert grown(lambda i: kernel.predict(sources[i % 2]), 3000, host_bytes) < 2 << 20
+
+
+@pytest.fixture
+def real_device(cuda_backend) -> None:
+    if device.simulated():
+        pytest.skip("simulated: there is no device whose memory could grow, and 1e5 calls take hours")
+
+
+@pytest.mark.cuda
+def test_device_memory_does_not_grow(real_device, problem, sky) -> None:
+    """Other programs on the device would be counted, too."""
+    kernel = with_data(small(problem))
+    sources = [sky(kernel.rows, n_batch=n_batch) for n_batch in (1, 3)]
+    assert grown(lambda i: kernel.chi2(sources[i % 2]), 100000, device_bytes) == 0
+    assert grown(lambda i: kernel.chi2(sources[i % 2]), 10000, host_bytes) < 2 << 20
+    assert grown(lambda i: kernel.predict(sources[i % 2]), 2000, device_bytes) == 0
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("used", [device_bytes, host_bytes])
+def test_recording_anew_does_not_grow(real_device, problem, sky, used) -> None:
+    """Other variants between make room for themselves: each pair of calls is recorded anew."""
+    kernel = with_data(small(problem))
+    skies = [sky(kernel.rows, n_gaussian=n) for n in (0, 2)]
+
+    def work(i: int) -> None:
+        for _ in range(3):
+            kernel.chi2(skies[i % 2])
+
+    # A recording takes some 10 kB here and there; the host's allocator keeps some pages.
+    assert grown(work, 1000, used) < 4 << 20
