@@ -70,7 +70,7 @@ class Ours:
         if host_to_device is None:
             raise NotMeasuredError("the rate from host to device was not measured")
         n_byte = field(case).n_byte * (1 if precision == "single" else 2)
-        limit = f"{n_byte / 4e6:.3f} MB"
+        limit = f"{n_byte // 4} B"
         sky = sources(case)
         resident = measure(lambda: self._rime(case, precision)[0].chi2(sky), self._repeat)
         rime, _ = self._rime(case, precision, memory_limit=limit)

@@ -136,6 +136,8 @@ def main() -> int:
             for precision in ["single", "double"] if args.precision == "both" else [args.precision]:
                 if precision == "single" or not case.single_only:
                     run.do(case, precision)
+    except KeyboardInterrupt:
+        print("interrupted: what was found so far follows")
     finally:
         peers.close()
     about |= {"wall_s": time.perf_counter() - start, "peers": peers.versions}
