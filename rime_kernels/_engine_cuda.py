@@ -26,6 +26,7 @@ from rime_kernels._launch_cuda import Arrays, Layout, Runs, Slab, Tiles
 from rime_kernels._shapes import row_shape, tile_shape
 from rime_kernels._tiles import tile_table
 from rime_kernels.arrays import Sources
+from rime_kernels.beam import NO_BEAM
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
@@ -117,7 +118,7 @@ class Engine:
         return self._begun
 
     def _start(self, sources: Sources) -> Chi2:
-        given, codes = parameters(sources), beam_codes(sources)
+        given, codes = parameters(sources), _beam_codes(sources)
         if self._generation != self._workspace.generation:
             self._recordings = dict.fromkeys(self._recordings)
             self._generation = self._workspace.generation
@@ -151,7 +152,7 @@ class Engine:
         )
 
     def _call(self, sources: Sources) -> _Call:
-        shared_beam, beam = beam_codes(sources)
+        shared_beam, beam = _beam_codes(sources)
         variant = Variant(self._single, self._factored, beam, sources.polarised)
         layout = self._layout(variant, sources)
         return _Call(parameters(sources), shared_beam, variant, layout, sources.n_gaussian)
@@ -341,6 +342,11 @@ class Engine:
             given.beam_scale, bright,
         )  # fmt: skip
         return bright
+
+
+def _beam_codes(sources: Sources) -> tuple[int, int]:
+    """As `beam_codes`, but the source of no flux that stands for none has no beam either."""
+    return beam_codes(sources) if sources.n_source else (NO_BEAM, NO_BEAM)
 
 
 def _n_time(piece: Slab) -> int:
