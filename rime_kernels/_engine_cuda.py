@@ -78,6 +78,8 @@ class Engine:
         frame: GaussianFrame,
         memory_limit: int | None,
     ) -> None:
+        # Data may come without weights, but are put in order together with them.
+        fixed = fixed._replace(weight=np.broadcast_to(fixed.weight, fixed.vis.shape))
         self._fixed, self._table = in_time_order(fixed), table
         self._single, self._factored, self._tangent = single, factored, frame == "tangent"
         # Asked for once: to ask takes longer than a small problem.
@@ -91,12 +93,13 @@ class Engine:
         self._recordings: dict[Any, device.Recording | None] = {}
         self._generation = 0  # of the workspace whose addresses the recordings hold
         self._begun: Chi2 | None = None
+        self._may_record = True
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
         if output is Output.CHI2:
             return self.start_chi2(sources)()
-        call = self._call(sources)
+        call = self._until_it_fits(lambda: self._call(sources))
         vis = self._until_it_fits(lambda: self._predict(call))
         if output is Output.VIS:
             return vis
@@ -127,16 +130,19 @@ class Engine:
         recording = self._recordings.get(key)
         if recording is not None:
             return recording.play(given)
-        call = self._call(sources)
+        if not sources.n_batch:
+            return lambda: np.empty(0)
+        call = self._until_it_fits(lambda: self._call(sources))
         data = self._until_it_fits(lambda: self._data_of(call.layout))
-        if key in self._recordings and len(self._pieces(call, data)) == 1:
+        if key in self._recordings and self._may_record and len(self._pieces(call, data)) == 1:
             recording = self._record(call, data)
             if recording is not None:
                 self._recordings[key] = recording
                 return recording.play(given)
-        elif len(self._recordings) >= _MAX_RECORDING:
-            self._recordings.clear()
+        while len(self._recordings) >= _MAX_RECORDING:
+            self._recordings.pop(next(iter(self._recordings)))
         self._recordings.setdefault(key, None)
+        del data  # it may have to make room
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
 
@@ -223,7 +229,8 @@ class Engine:
     def _batch_step(self, call: _Call, data: Data) -> int:
         """Entries of the batch that are worked out together."""
         n_time = max(_n_time(piece) for _, piece in self._pieces(call, data)) if call.per_time else 1
-        each = 8 * call.layout.n_sum + 2 * n_time * self._bright_bytes(call)
+        given = sum(value[:1].nbytes for value in call.given)
+        each = 8 * call.layout.n_sum + 2 * n_time * self._bright_bytes(call) + given
         return max(1, min(call.n_batch, self._work_budget // each, call.layout.max_batch))
 
     def _chi2(self, call: _Call) -> NDArray[np.float64]:
@@ -249,6 +256,7 @@ class Engine:
             recording = device.record(self._workspace, call.given, launch)
         except device.DeviceMemoryError:
             return None
+        self._may_record = recording is not None  # where it did not work once, it is not tried again
         if self._generation != self._workspace.generation:
             # Arrays grew on the way: the other recordings hold those of before.
             self._recordings = dict.fromkeys(self._recordings)
