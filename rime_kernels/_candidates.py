@@ -71,7 +71,8 @@ def antenna_class(n_antenna: int) -> Antennas:
 
 def all_kinds(precision: str | None = None) -> list[Kind]:
     """Every kind there is, or those of "single" or "double" precision."""
-    kernels: list[tuple[Kernel, Antennas]] = [("tiles", "many"), ("tiles", "few"), ("tiles", "most"), ("rows", "any")]
+    kernels: list[tuple[Kernel, Antennas]] = [("tiles", "many"), ("tiles", "few"), ("tiles", "most")]
+    kernels += [("rows", "any")]
     return [
         Kind(kernel, single, polarised, has_gaussian, antennas)
         for single in (True, False)

@@ -170,8 +170,8 @@ def in_time_order(fixed: Constants) -> Constants:
     """The same with rows grouped by time; `order` still says where they came from."""
     if np.array_equal(fixed.order, np.arange(fixed.order.size)):
         return fixed
-    has_data = fixed.vis.shape[0] == fixed.order.size
-    names = ("uvw", "antenna1", "antenna2", "time_index", *(("vis", "weight") if has_data else ()))
+    data = [name for name in ("vis", "weight") if getattr(fixed, name).shape[0] == fixed.order.size]
+    names = ("uvw", "antenna1", "antenna2", "time_index", *data)
     return fixed._replace(**{name: getattr(fixed, name)[fixed.order] for name in names})
 
 

@@ -198,6 +198,8 @@ def _task(
                 total = _row_slot(rows, sky, ending, e, e + 1, pointer(sums), scale, like, stokes, total)
         else:
             total = _row_slot(rows, sky, ending, entry, stop, pointer(sums), scale, like, stokes, total)
+    # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
+    scratch[0] = 0
     lane_sums = np.empty(n)
     store(pointer(lane_sums), 0, total)
     whole = 0.0

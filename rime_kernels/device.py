@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 
 from rime_kernels import _check
 from rime_kernels.errors import BackendError
+
+log = logging.getLogger(__name__)
 
 Backend = Literal["auto", "cpu", "cuda"]
 
@@ -106,7 +110,7 @@ def exp2_function(single: bool) -> Any:
             odd = terms[2 * k - 1] + square * odd
         total = (terms[0] + square * even) + rest * odd
         scaled = joined(high_word(total) + (low_word(shifted) << 20), low_word(total))
-        return 0.0 if x < -1000.0 else scaled
+        return scaled if x >= -1000.0 else (0.0 if x < -1000.0 else x)
 
     return exp2
 
@@ -258,13 +262,16 @@ def empty(size: int, dtype: Any) -> Any:
 
 def pinned_copy(value: Any) -> NDArray[Any]:
     """A copy of a device array in memory of the host that transfers do not have to copy first."""
-    host: NDArray[Any] = _cuda().pinned_array(value.shape, value.dtype)
+    try:
+        host: NDArray[Any] = _cuda().pinned_array(value.shape, value.dtype)
+    except Exception as error:
+        raise BackendError(f"the host has no memory to pin for {value.size} data to stream") from error
     value.copy_to_host(host)
     return host
 
 
 def streams(n: int) -> list[Any]:
-    """Streams of launches and transfers; each waits for the default stream and is waited for by it."""
+    """Streams of launches and transfers; each waits for the legacy default stream and is waited for by it."""
     return [_cuda().stream() for _ in range(n)]
 
 
@@ -360,15 +367,18 @@ class Recording:
         self._graph, self._stream, self._given, self._answer, self._keep = graph, stream, given, answer, keep
         self._handle = int(stream.handle)
         self._launch = _driver().cuGraphLaunch
+        weakref.finalize(self, _driver().cuGraphExecDestroy, graph)
 
     def play(self, values: Sequence[NDArray[Any]]) -> Callable[[], NDArray[np.float64]]:
         """Start it with these values; the function returned waits for the answer."""
+        _cuda().current_context()  # a thread may meet the device here for the first time
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         _checked(self._launch(self._graph, self._handle))
         return self._finish
 
     def _finish(self) -> NDArray[np.float64]:
+        _cuda().current_context()
         self._stream.synchronize()
         return self._answer.copy()
 
@@ -378,29 +388,34 @@ def record(
 ) -> Recording | None:
     """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
 
-    All that it launches must have been compiled, and its arrays exist. None where it cannot be recorded.
+    All that it launches must have been compiled. None where it cannot be recorded.
     """
     if simulated():
         return None
-    cuda, driver = _cuda(), _driver()
-    if driver is None:
+    if _driver() is None:
         return None
+    try:
+        return _record(workspace, values, launch)
+    except DeviceMemoryError:
+        raise
+    except Exception as error:  # the driver has many reasons, and the call works without
+        log.info("calls are not recorded: %s", error)
+        return None
+
+
+def _record(
+    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any]
+) -> Recording:
+    cuda, driver = _cuda(), _driver()
     stream = cuda.stream()
-    size = sum(value.size for value in values)
-    host = cuda.pinned_array(size, np.float64)
     ends = np.cumsum([value.size for value in values]).tolist()
-    given = [
-        host[first:end].reshape(value.shape)
-        for first, end, value in zip([0, *ends[:-1]], ends, values, strict=True)
-    ]
-    on_device = empty(size, np.float64)
-    arrays = [
-        on_device[first:end].reshape(value.shape)
-        for first, end, value in zip([0, *ends[:-1]], ends, values, strict=True)
-    ]
-    n_batch = launch(arrays, stream).size
+    host, on_device = cuda.pinned_array(ends[-1], np.float64), empty(ends[-1], np.float64)
+    pieces = list(zip([0, *ends[:-1]], ends, (value.shape for value in values), strict=True))
+    given, arrays = (
+        [whole[first:end].reshape(shape) for first, end, shape in pieces] for whole in (host, on_device)
+    )
+    answer = cuda.pinned_array(launch(arrays, stream).size, np.float64)
     stream.synchronize()
-    answer = cuda.pinned_array(n_batch, np.float64)
     handle = int(stream.handle)
     _checked(driver.cuStreamBeginCapture(handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
     try:
@@ -408,8 +423,11 @@ def record(
         launch(arrays, stream).copy_to_host(answer, stream=stream)
     finally:
         graph = _checked(driver.cuStreamEndCapture(handle))
-    executable = _checked(driver.cuGraphInstantiate(graph, 0))
-    return Recording(executable, stream, given, answer, (workspace, host, on_device, arrays, graph))
+    try:
+        executable = _checked(driver.cuGraphInstantiate(graph, 0))
+    finally:
+        driver.cuGraphDestroy(graph)
+    return Recording(executable, stream, given, answer, (workspace, host, on_device, arrays))
 
 
 def _driver() -> Any:
