@@ -186,9 +186,9 @@ class SmallDevice:
             self._check(float(np.prod(shape)) * np.dtype(dtype).itemsize, work.get(name, np.inf))
             return given_array(workspace, name, shape, dtype)
 
-        def empty(size: int, dtype: Any) -> Any:
-            self._check(size * np.dtype(dtype).itemsize, data)
-            return given_empty(size, dtype)
+        def empty(shape: Any, dtype: Any) -> Any:
+            self._check(float(np.prod(shape)) * np.dtype(dtype).itemsize, data)
+            return given_empty(shape, dtype)
 
         monkeypatch.setattr(device.Workspace, "array", array)
         monkeypatch.setattr(device, "empty", empty)
