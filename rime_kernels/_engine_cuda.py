@@ -78,8 +78,6 @@ class Engine:
         frame: GaussianFrame,
         memory_limit: int | None,
     ) -> None:
-        # Data may come without weights, but are put in order together with them.
-        fixed = fixed._replace(weight=np.broadcast_to(fixed.weight, fixed.vis.shape))
         self._fixed, self._table = in_time_order(fixed), table
         self._single, self._factored, self._tangent = single, factored, frame == "tangent"
         # Asked for once: to ask takes longer than a small problem.
