@@ -19,53 +19,67 @@ _ARRANGE_SHARE = 1 / 3
 class Data:
     """Data and weights of a layout, in slabs.
 
-    Where all of it fits into `budget` bytes there is one slab, on the device. Otherwise it stays in
-    pinned memory of the host, and `load` brings a slab into one of two buffers, on the stream
-    that will read it: while one slab is summed the next comes.
+    Where all of it fits into `budget` bytes there is one slab, laid out on the device for good. Otherwise
+    rows stay in pinned memory of the host, and `load` brings those of a slab into one of two buffers
+    and lays them out, on the stream that will read them: while one slab is summed the next comes.
     """
 
     def __init__(self, fixed: Constants, layout: Layout, budget: int) -> None:
         whole = layout.slab(0, layout.n_unit)
-        self._types = fixed.vis.dtype, fixed.weight.dtype
+        self._layout, self._types = layout, (fixed.vis.dtype, fixed.weight.dtype)
         self._item_bytes = sum(dtype.itemsize for dtype in self._types)
         self.n_byte = layout.n_datum(whole) * self._item_bytes
         self.resident = self.n_byte <= budget
-        half = budget // (2 * self._item_bytes)
-        self.slabs = [whole] if self.resident else cut(layout, whole.unit, layout.n_datum, half)
-        self._sizes = [layout.n_datum(slab) for slab in self.slabs]
-        n_buffer = 1 if self.resident else 2
-        self._buffers = [self._empty(max(self._sizes)) for _ in range(n_buffer)]
-        self._host: list[list[Any]] = []
-        self._fill(fixed, layout, min(_ARRANGE_BYTES, int(_ARRANGE_SHARE * budget)) // self._item_bytes)
+        if self.resident:
+            self.slabs = [whole]
+            self._laid_out = [self._empty((layout.n_datum(whole),))]
+            part_bytes = min(_ARRANGE_BYTES, int(_ARRANGE_SHARE * budget))
+            self._fill(fixed, part_bytes // self._item_bytes)
+        else:
+            self._stream_rows(fixed, budget // (2 * self._item_bytes))
 
     def load(self, i: int, stream: Any) -> tuple[Any, Any]:
-        """Data and weights of slab i on the device, once the stream gets there."""
-        vis, weight = self._views(self._buffers[i % len(self._buffers)], self._sizes[i])
+        """Data and weights of slab i on the device, laid out, once the stream gets there."""
+        vis, weight = self._laid_out[i]
         if not self.resident:
-            for buffer, host in zip((vis, weight), self._host[i], strict=True):
-                buffer.copy_to_device(host, stream=stream)
+            rows_vis, rows_weight = self._rows[i]
+            for rows, host in zip((rows_vis, rows_weight), self._host[i], strict=True):
+                rows.copy_to_device(host, stream=stream)
+            self._layout.arrange(self.slabs[i], rows_vis, rows_weight, vis, weight, stream)
         return vis, weight
 
-    def _fill(self, fixed: Constants, layout: Layout, n_datum: int) -> None:
-        """Lay every slab out, on the device, from parts of at most so many data."""
-        for i, slab in enumerate(self.slabs):
-            vis, weight = self._views(self._buffers[i % len(self._buffers)], self._sizes[i])
-            first = 0
-            for part in cut(layout, slab.unit, layout.n_datum, n_datum):
-                n = layout.n_datum(part)
-                rows = [device.upload(value[part.place]) for value in (fixed.vis, fixed.weight)]
-                into = vis[first : first + n], weight[first : first + n]
-                layout.arrange(part, rows[0], rows[1], *into)
-                first += n
-            if not self.resident:
-                self._host.append([device.pinned_copy(value) for value in (vis, weight)])
+    def _fill(self, fixed: Constants, n_datum: int) -> None:
+        """Lay everything out, from parts of at most so many data."""
+        (vis, weight), first = self._laid_out[0], 0
+        for part in cut(self._layout, self.slabs[0].unit, self._layout.n_datum, n_datum):
+            n = self._layout.n_datum(part)
+            rows_vis, rows_weight = (device.upload(x[part.place]) for x in (fixed.vis, fixed.weight))
+            into = vis[first : first + n], weight[first : first + n]
+            self._layout.arrange(part, rows_vis, rows_weight, into[0], into[1], 0)
+            first += n
 
-    def _empty(self, size: int) -> list[Any]:
-        return [device.empty(max(1, size), dtype) for dtype in self._types]
+    def _stream_rows(self, fixed: Constants, limit: int) -> None:
+        """Pin the rows of each slab, and make the two buffers; a slab and its rows are within the limit."""
+        n_each = fixed.vis.shape[1] * fixed.vis.shape[2]
 
-    def _views(self, arrays: list[Any], size: int) -> tuple[Any, Any]:
-        vis, weight = (array if array.size == size else array[:size] for array in arrays)
-        return vis, weight
+        def size(slab: Slab) -> int:
+            return self._layout.n_datum(slab) + n_each * (slab.place.stop - slab.place.start)
+
+        self.slabs = cut(self._layout, slice(0, self._layout.n_unit), size, limit)
+        self._host = [
+            [device.pinned_copy(x[slab.place]) for x in (fixed.vis, fixed.weight)] for slab in self.slabs
+        ]
+        sizes = [self._layout.n_datum(slab) for slab in self.slabs]
+        shapes = [host[0].shape for host in self._host]
+        longest = max(shape[0] for shape in shapes)
+        laid_out = [self._empty((max(sizes),)) for _ in range(2)]
+        rows = [self._empty((longest, *shapes[0][1:])) for _ in range(2)]
+        # Views are made once: each takes as long as a launch.
+        self._laid_out = [[x[:n] for x in laid_out[i % 2]] for i, n in enumerate(sizes)]
+        self._rows = [[x[: shape[0]] for x in rows[i % 2]] for i, shape in enumerate(shapes)]
+
+    def _empty(self, shape: tuple[int, ...]) -> list[Any]:
+        return [device.empty(shape, dtype) for dtype in self._types]
 
 
 def cut(layout: Layout, unit: slice, size: Callable[[Slab], float], limit: float) -> list[Slab]:

@@ -92,10 +92,10 @@ class Tiles:
         first, stop = self._layers(slab)
         return (stop - first) * self._per_layer
 
-    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any) -> None:
+    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any, stream: Any) -> None:
         """Lay the slab's data out as the chi2 reads them."""
         n_thread = device.threads_per_block()
-        tile_cuda.make_arrange()[-(-vis_out.size // n_thread), n_thread](
+        tile_cuda.make_arrange()[-(-vis_out.size // n_thread), n_thread, stream](
             self._layers(slab)[0], slab.place.start, self.n_chan, vis.shape[2], self._tables[0],
             vis, weight, vis_out, weight_out,
         )  # fmt: skip
@@ -170,10 +170,10 @@ class Runs:
         n_block = -(-(slab.place.stop - slab.place.start) // self.unit_step)
         return n_block * self.unit_step * self._n_real_chan * (len(self._matrix) // 4)
 
-    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any) -> None:
+    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any, stream: Any) -> None:
         """Lay the slab's data out as the chi2 reads them."""
         n_thread = device.threads_per_block()
-        row_cuda.make_arrange(self.unit_step)[-(-vis_out.size // n_thread), n_thread](
+        row_cuda.make_arrange(self.unit_step)[-(-vis_out.size // n_thread), n_thread, stream](
             self._n_real_chan, vis.shape[2], vis, weight, vis_out, weight_out
         )
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import logging
 import math
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -254,19 +255,19 @@ def upload(value: NDArray[Any]) -> Any:
         return _cuda().to_device(host)
 
 
-def empty(size: int, dtype: Any) -> Any:
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     """A device array of undefined content."""
-    with _memory_errors(size * np.dtype(dtype).itemsize):
-        return _cuda().device_array(size, dtype)
+    with _memory_errors(math.prod(shape) * np.dtype(dtype).itemsize):
+        return _cuda().device_array(shape, dtype)
 
 
-def pinned_copy(value: Any) -> NDArray[Any]:
-    """A copy of a device array in memory of the host that transfers do not have to copy first."""
+def pinned_copy(value: NDArray[Any]) -> NDArray[Any]:
+    """A copy of an array in memory of the host that transfers need not copy first."""
     try:
         host: NDArray[Any] = _cuda().pinned_array(value.shape, value.dtype)
     except Exception as error:
-        raise BackendError(f"the host has no memory to pin for {value.size} data to stream") from error
-    value.copy_to_host(host)
+        raise BackendError(f"the host has no {value.nbytes / 1e6:.0f} MB to pin for streaming") from error
+    host[...] = value
     return host
 
 
@@ -371,16 +372,26 @@ class Recording:
 
     def play(self, values: Sequence[NDArray[Any]]) -> Callable[[], NDArray[np.float64]]:
         """Start it with these values; the function returned waits for the answer."""
-        _cuda().current_context()  # a thread may meet the device here for the first time
+        _meet_device()
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         _checked(self._launch(self._graph, self._handle))
         return self._finish
 
     def _finish(self) -> NDArray[np.float64]:
-        _cuda().current_context()
+        _meet_device()
         self._stream.synchronize()
         return self._answer.copy()
+
+
+_thread = threading.local()
+
+
+def _meet_device() -> None:
+    """Make the device's context that of this thread, the first time."""
+    if not hasattr(_thread, "met"):
+        _cuda().current_context()
+        _thread.met = True
 
 
 def record(
@@ -409,7 +420,7 @@ def _record(
     cuda, driver = _cuda(), _driver()
     stream = cuda.stream()
     ends = np.cumsum([value.size for value in values]).tolist()
-    host, on_device = cuda.pinned_array(ends[-1], np.float64), empty(ends[-1], np.float64)
+    host, on_device = cuda.pinned_array(ends[-1], np.float64), empty((ends[-1],), np.float64)
     pieces = list(zip([0, *ends[:-1]], ends, (value.shape for value in values), strict=True))
     given, arrays = (
         [whole[first:end].reshape(shape) for first, end, shape in pieces] for whole in (host, on_device)
