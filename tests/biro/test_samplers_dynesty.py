@@ -152,7 +152,7 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
             raise OSError(errno.ENOSPC, "No space left on device")
         signed.write_signed(path, run_id, payload)
 
-    monkeypatch.setattr(nested, "SAVE_EVERY", 0.2)
+    monkeypatch.setattr(nested, "SAVE_EVERY", 0.0)  # at every iteration, however fast the machine
     monkeypatch.setattr(nested, "write_signed", full)
     sample(small(), "dynesty", seed=5, progress=False, run_dir=tmp_path / "run", **FAST)
     messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
