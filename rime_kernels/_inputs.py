@@ -58,10 +58,6 @@ class Variant:
     def complex(self) -> type[np.complexfloating]:
         return np.complex64 if self.single else np.complex128
 
-    @property
-    def has_antenna_terms(self) -> bool:
-        return self.factored or self.beam != beam.NO_BEAM
-
 
 class Constants(NamedTuple):
     """What stays the same from call to call; `vis` and `weight` have the working precision."""

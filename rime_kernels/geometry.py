@@ -174,17 +174,3 @@ def row_table(rows: Rows) -> RowTable:
     order = np.argsort(rows.time_index, kind="stable").astype(np.int64)
     slot_start = np.searchsorted(rows.time_index[order], np.arange(rows.n_time + 1))
     return RowTable(order, slot_start.astype(np.int64))
-
-
-def row_chunks(table: RowTable, max_rows: int) -> NDArray[np.int64]:
-    """Cut the time slots into pieces of at most `max_rows` rows.
-
-    Returns
-    -------
-    int64 (n_chunk, 3)
-        Time slot, first and one past the last place in `RowTable.order`.
-    """
-    chunks = []
-    for time, (start, stop) in enumerate(zip(table.slot_start[:-1], table.slot_start[1:], strict=True)):
-        chunks += [(time, first, min(first + max_rows, stop)) for first in range(start, stop, max_rows)]
-    return np.array(chunks, dtype=np.int64).reshape(-1, 3)

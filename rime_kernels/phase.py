@@ -49,32 +49,6 @@ def turns(u: float, v: float, w: float, l: float, m: float, n_minus_1: float) ->
 
 
 @scalar
-def cos_sin(turns: float, real: Any) -> Any:
-    """cos and sin of 2 pi turns, for any number of turns, in the type `real`.
-
-    The nearest quarter turn comes off in float64, and only the rest, within pi/4, is cast: float32
-    phases lose 1e-3 at 1000 turns, these 1e-7 at any number. The rest goes through Taylor's
-    series, whose first omitted terms are 5e-17 (sin) and 2e-18 (cos) there. No branches, so
-    loops over sources vectorise. NaN stays NaN.
-    """
-    quarter = math.floor(4.0 * turns + 0.5)
-    y = real(_TWO_PI * (turns - 0.25 * quarter))
-    z = y * y
-    sine = z * (real(_S[5]) + z * (real(_S[6]) + z * real(_S[7])))
-    sine = z * (real(_S[2]) + z * (real(_S[3]) + z * (real(_S[4]) + sine)))
-    sine = y + y * z * (real(_S[1]) + sine)
-    cosine = z * (real(_C[6]) + z * (real(_C[7]) + z * real(_C[8])))
-    cosine = z * (real(_C[3]) + z * (real(_C[4]) + z * (real(_C[5]) + cosine)))
-    cosine = real(1) + z * (real(_C[1]) + z * (real(_C[2]) + cosine))
-    quadrant = quarter - 4.0 * math.floor(0.25 * quarter)  # 0, 1, 2, 3
-    is_odd = (quadrant == 1.0) | (quadrant == 3.0)
-    cos, sin = (sine, cosine) if is_odd else (cosine, sine)
-    cos = -cos if (quadrant == 1.0) | (quadrant == 2.0) else cos
-    sin = -sin if quadrant >= 2.0 else sin
-    return cos, sin
-
-
-@scalar
 def nearest(x: Any) -> Any:
     """The whole number nearest to x."""
     return math.floor(x + 0.5)

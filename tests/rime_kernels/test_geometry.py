@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rime_kernels import Rows, solve_antennas, stokes_to_corr
-from rime_kernels.geometry import choose_form, closure_turns, row_chunks, row_table
+from rime_kernels.geometry import choose_form, closure_turns, row_table
 
 
 def test_antennas_reproduce_ragged_swapped_rows(problem) -> None:
@@ -68,4 +68,3 @@ def test_row_table_groups_by_time_and_keeps_the_order() -> None:
     table = row_table(rows)
     assert table.order.tolist() == [1, 3, 0, 2, 4]
     assert table.slot_start.tolist() == [0, 2, 2, 5, 5]
-    assert row_chunks(table, 2).tolist() == [[0, 0, 2], [2, 2, 4], [2, 4, 5]]
