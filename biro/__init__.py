@@ -15,12 +15,14 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BiroError": "biro.errors",
+    "ImageModel": "biro.models",
     "Likelihood": "biro.likelihood",
     "Observation": "biro.observation",
     "Posterior": "biro.posterior",
     "Selection": "biro.selection",
     "SkyModel": "biro.models",
     "compare": "biro.comparison",
+    "read_image": "biro.image_file",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
     "read_sky": "biro.models",
@@ -30,6 +32,7 @@ _HOME = {
 
 __all__ = [
     "BiroError",
+    "ImageModel",
     "Likelihood",
     "Observation",
     "Posterior",
@@ -37,6 +40,7 @@ __all__ = [
     "SkyModel",
     "__version__",
     "compare",
+    "read_image",
     "read_model",
     "read_ms",
     "read_sky",
@@ -47,9 +51,10 @@ __all__ = [
 if TYPE_CHECKING:
     from biro.comparison import compare
     from biro.errors import BiroError
+    from biro.image_file import read_image
     from biro.likelihood import Likelihood
     from biro.measurement_set import read_ms
-    from biro.models import SkyModel, read_model, read_sky
+    from biro.models import ImageModel, SkyModel, read_model, read_sky
     from biro.observation import Observation
     from biro.posterior import Posterior
     from biro.samplers import sample

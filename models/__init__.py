@@ -6,6 +6,7 @@ from biro.models.constraint import Bounds, Condition, Order
 from biro.models.errors import ModelError
 from biro.models.files import read_model, read_sky, write_model
 from biro.models.frame import Frame
+from biro.models.image import ImageModel
 from biro.models.noise import Noise
 from biro.models.parameter import Fixed, Parameter, Tie
 from biro.models.prior import (
@@ -36,6 +37,7 @@ __all__ = [
     "GaussianBeam",
     "GaussianSource",
     "HalfNormal",
+    "ImageModel",
     "LogUniform",
     "ModelError",
     "Noise",
