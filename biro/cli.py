@@ -8,19 +8,19 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from biro import __version__, cli_tune
+from biro import __version__, cli_predict, cli_tune
 from biro.cli_options import (
     EXIT_CODES,
-    AnyPrecision,
     Backend,
     BackendOption,
     Feeds,
     JsonFlag,
     MemoryOption,
+    Observed,
     Precision,
     Sampler,
     at_terminal,
@@ -42,7 +42,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Observed = Annotated[Path, typer.Argument(metavar="OBS", help="Measurement Set.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories of `biro fit`.")]
 
 
@@ -155,64 +154,7 @@ def fit(
         _draw(run, posterior, likelihood)
 
 
-@app.command(epilog=EXIT_CODES)
-@guard
-@takes_reading_options(
-    "column",
-    "weight_column",
-    "uv_range",
-    "autocorrelations",
-    "average_time",
-    "average_channels",
-    "smearing_radius",
-)
-def predict(
-    obs: Observed,
-    sky: Annotated[
-        Path,
-        typer.Argument(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
-    ],
-    column: Annotated[str, typer.Option(help="Column to write; made when it is not there.")] = "MODEL_DATA",
-    add: Annotated[bool, typer.Option("--add", help="Add the model to what a column holds.")] = False,
-    subtract: Annotated[bool, typer.Option("--subtract", help="Subtract it.")] = False,
-    source_column: Annotated[
-        str | None,
-        typer.Option("--from", metavar="COLUMN", help="Add to, or subtract from, this column instead."),
-    ] = None,
-    precision: Annotated[AnyPrecision, typer.Option(help="Of the sums over sources.")] = AnyPrecision.auto,
-    backend: BackendOption = Backend.auto,
-    memory_limit: MemoryOption = None,
-    *,
-    reading: dict[str, Any],
-) -> None:
-    """Write model visibilities into a column."""
-    from biro.errors import InputError
-    from biro.measurement_set import read_ms, write_column
-    from biro.prediction import choose_precision, read_any_sky
-    from biro.prediction import predict as predict_each
-
-    if add and subtract:
-        raise InputError("give --add or --subtract, not both")
-    if source_column and not (add or subtract):
-        raise InputError("--from needs --add or --subtract")
-    model, values = read_any_sky(sky)
-    observation = read_ms(obs, autocorrelations=True, allow_unusable=True, **reading)
-    chosen = choose_precision(precision.value, backend.value)
-    models = predict_each(
-        *(observation, model),
-        values=values,
-        backend=backend.value,
-        precision=chosen,
-        memory_limit=memory_limit,
-    )
-    mode: Literal["add", "subtract", "replace"] = "add" if add else "subtract" if subtract else "replace"
-    limit = reading.get("time_limit", 30.0)
-    report = write_column(
-        obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
-    )
-    made = "made" if report.created else "was there"
-    rows = f"{report.rows_written} rows written, {report.rows_kept} as before"
-    say(f"{column} ({made}), {chosen} precision: {rows}")
+app.command(epilog=EXIT_CODES)(cli_predict.predict)
 
 
 @app.command(epilog=EXIT_CODES)

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable
 from enum import Enum, StrEnum
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -64,6 +65,15 @@ class Feeds(StrEnum):
     circular = "circular"
 
 
+class Interpolation(StrEnum):
+    """Between the planes of an image."""
+
+    nearest = "nearest"
+    linear = "linear"
+    spectral_index = "spectral-index"
+
+
+Observed = Annotated[Path, typer.Argument(metavar="OBS", help="Measurement Set.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto takes a GPU that works.")]
 MemoryOption = Annotated[

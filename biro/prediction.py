@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 
 if TYPE_CHECKING:
-    from biro.models import SkyModel
+    from biro.models import BoundModel, ImageModel, SkyModel
     from biro.observation import Observation
+    from rime_kernels.arrays import Beam
     from rime_kernels.device import Backend
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,10 @@ log = logging.getLogger(__name__)
 
 def predict(
     observation: Observation,
-    sky: SkyModel,
+    sky: SkyModel | None,
     *,
+    image: ImageModel | None = None,
+    accuracy: float = 1e-5,
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
     precision: Literal["auto", "double", "single"] = "double",
@@ -36,7 +39,12 @@ def predict(
     ----------
     observation : Observation
         Says where and at which frequencies; its visibilities are not looked at.
-    sky : SkyModel
+    sky : SkyModel or None
+        None: the image alone.
+    image : ImageModel, optional
+        Added to the sources, and seen through the sky model's beam like them.
+    accuracy : float
+        Of the image's visibilities: rms error over rms.
     values : mapping name -> float, optional
         Values of the free parameters in the model's own units, by the names that fits give them. A
         noise factor is not needed.
@@ -53,25 +61,46 @@ def predict(
     Raises
     ------
     InputError
-        Free parameters without values.
+        Free parameters without values, neither sky nor image, or an image whose pixels are too coarse for
+        the longest baselines.
     ModelError
-        The sky cannot be seen from a phase centre of the observation.
+        The sky cannot be seen from a phase centre of the observation, or the image not at its frequencies.
     BackendError
         `backend="cuda"` without a working GPU.
     """
+    options = {"backend": backend, "memory_limit": memory_limit}
+    if image is not None:
+        for part in observation.partitions:
+            image.bands(part.chan_freq)  # raises here, not when half of a column is written
+    if sky is None:
+        if image is None:
+            raise InputError("there is nothing to predict: give a sky model, an image, or both")
+        return _each_image(observation, image, None, {**options, "accuracy": accuracy})
+    bound, theta = _bound(observation, sky, values or {})
+    components = _each(
+        observation, bound, theta, {**options, "precision": choose_precision(precision, backend)}
+    )
+    if image is None:
+        return components
+    beams = [bound.sources(theta, i).beam for i in range(len(observation.partitions))]
+    images = _each_image(observation, image, beams, {**options, "accuracy": accuracy})
+    return (one + other for one, other in zip(components, images, strict=True))
+
+
+def _bound(
+    observation: Observation, sky: SkyModel, given: Mapping[str, float]
+) -> tuple[BoundModel, NDArray[np.float64]]:
+    """The model bound to the data, and one parameter vector."""
     from biro.models import Noise
 
     bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(observation.frames)
-    given = values or {}
     lacking = [name for name in bound.parameter_names if name not in given]
     if lacking:
         raise InputError(
             f"the sky model has free parameters without values: {', '.join(lacking)}; fix them in the model, "
             "give values, or name the directory of a run that fitted them"
         )
-    theta = np.array([[given[name] for name in bound.parameter_names]], dtype=np.float64)
-    options = {"backend": backend, "precision": choose_precision(precision, backend)}
-    return _each(observation, bound, theta, {**options, "memory_limit": memory_limit})
+    return bound, np.array([[given[name] for name in bound.parameter_names]], dtype=np.float64)
 
 
 def read_any_sky(path: str | Path) -> tuple[SkyModel, dict[str, float]]:
@@ -123,3 +152,12 @@ def _each(
         rime = Rime(part.rows, extent=bound.extent(i), **options)
         log.info("%s: %s", observation.labels[i], rime.reason)
         yield rime.predict(bound.sources(theta, i))[0]
+
+
+def _each_image(
+    observation: Observation, image: ImageModel, beams: Sequence[Beam | None] | None, options: dict[str, Any]
+) -> Iterator[NDArray[Any]]:
+    from biro.image_prediction import predict_image
+
+    for i, part in enumerate(observation.partitions):
+        yield predict_image(part, image, beam=beams[i] if beams is not None else None, **options)

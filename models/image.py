@@ -126,26 +126,37 @@ class ImageModel:
         step = (np.arange(self.n_pixel, dtype=np.float64) - self.n_pixel // 2) * self.cell
         return np.asarray(self.offset[0] - step), np.asarray(self.offset[1] + step)
 
-    def at(self, freq: float) -> Array:
-        """Brightness at one frequency, float64 (n_stokes, N, N), Jy per pixel.
+    def at(self, freq: float, where: NDArray[np.int64] | None = None) -> Array:
+        """Brightness at one frequency, Jy per pixel.
 
         Parameters
         ----------
         freq : float, Hz
+        where : int64 (n,), optional
+            Only these pixels, counted along rows: y N + x.
+
+        Returns
+        -------
+        float64 (n_stokes, N, N), or (n_stokes, n)
         """
         if self.chan_freq is None or self.n_freq == 1:
-            return self.pixels[:, 0]
+            return self._plane(0, where)
         if self.interpolation == "nearest":
-            return self.pixels[:, int(np.argmin(np.abs(self.chan_freq - freq)))]
+            return self._plane(int(np.argmin(np.abs(self.chan_freq - freq))), where)
         i = int(self._interval(np.array(freq)))
-        (low, high), (first, second) = self.chan_freq[i : i + 2], self.pixels[:, i : i + 2].swapaxes(0, 1)
+        low, high = self.chan_freq[i : i + 2]
+        first, second = self._plane(i, where), self._plane(i + 1, where)
         part = (freq - low) / (high - low)
         between = (1.0 - part) * first + part * second
         if self.interpolation == "spectral-index":
             alike = first * second > 0.0
             power = np.log(freq / low) / np.log(high / low)
             between[alike] = first[alike] * (second[alike] / first[alike]) ** power
-        return between
+        return np.asarray(between)
+
+    def _plane(self, i: int, where: NDArray[np.int64] | None) -> Array:
+        plane = self.pixels[:, i]
+        return plane if where is None else plane.reshape(self.n_stokes, -1)[:, where]
 
     def bands(self, freq: Array) -> list[NDArray[np.int64]]:
         """Channels in groups within which `at` is smooth in frequency.
