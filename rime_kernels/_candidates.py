@@ -17,11 +17,12 @@ _MAX_SHARED = 48 * 1024
 _REGISTERS, _MOST = 65536, 255
 # A turning phase loses more than single precision may lose after more steps than these.
 _MAX_RUN = 8
-# With so many antennas and fewer a block takes several items, or one; with more, parts of one.
-_FEW_ANTENNAS, _MANY_ANTENNAS = 32, 72
+# With so many antennas and fewer, small tiles are filled better; a block takes several items, or one; with
+# more than the last, parts of one.
+_FEWEST_ANTENNAS, _FEW_ANTENNAS, _MANY_ANTENNAS = 16, 32, 72
 
 Kernel = Literal["tiles", "rows"]
-Antennas = Literal["few", "many", "most", "any"]
+Antennas = Literal["fewest", "few", "many", "most", "any"]
 Shape = TypeVar("Shape")
 
 # What a field of a shape may be, in the order in which trials look at the fields.
@@ -66,13 +67,16 @@ def antenna_class(n_antenna: int) -> Antennas:
     """The class of sizes that so many antennas are of."""
     if n_antenna > _MANY_ANTENNAS:
         return "most"
-    return "few" if n_antenna <= _FEW_ANTENNAS else "many"
+    if n_antenna > _FEW_ANTENNAS:
+        return "many"
+    return "few" if n_antenna > _FEWEST_ANTENNAS else "fewest"
 
 
 def all_kinds(precision: str | None = None) -> list[Kind]:
     """Every kind there is, or those of "single" or "double" precision."""
-    kernels: list[tuple[Kernel, Antennas]] = [("tiles", "many"), ("tiles", "few"), ("tiles", "most")]
-    kernels += [("rows", "any")]
+    kernels: list[tuple[Kernel, Antennas]] = [
+        ("tiles", "many"), ("tiles", "few"), ("tiles", "fewest"), ("tiles", "most"), ("rows", "any"),
+    ]  # fmt: skip
     return [
         Kind(kernel, single, polarised, has_gaussian, antennas)
         for single in (True, False)

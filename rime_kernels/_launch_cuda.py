@@ -8,12 +8,14 @@ import numpy as np
 
 from rime_kernels import _row_cuda as row_cuda
 from rime_kernels import _tile_cuda as tile_cuda
+from rime_kernels import _tile_parts_cuda as tile_parts
 from rime_kernels import device
 from rime_kernels._inputs import Constants, Inputs, Variant
 from rime_kernels._row_cuda import RowKernel, RowShape
-from rime_kernels._tile_cuda import TileKernel, TileShape
+from rime_kernels._tile_parts_cuda import TileKernel, TileShape
 from rime_kernels._tiles import TileTable
 from rime_kernels.geometry import RowTable
+from rime_kernels.phase import SPEED_OF_LIGHT
 
 # Channels may stray this far from even spacing, relative to the frequency: some roundings.
 _EVEN = 4 * float(np.finfo(np.float64).eps)
@@ -76,6 +78,9 @@ class Tiles:
         self._n_split, self._n_used = tiles.n_split, tiles.n_used
         self._tables = [device.upload(value) for value in tiles[:4]]
         self._freq, self._antenna_uvw = device.upload(fixed.chan_freq), device.upload(fixed.antenna_uvw)
+        # How far the antennas' coordinates reach, at any time and channel.
+        farthest = np.linalg.norm(fixed.antenna_uvw, axis=2).max(initial=0.0)
+        self._reach = float(farthest * fixed.chan_freq.max()) / SPEED_OF_LIGHT
 
     @property
     def chan_freq(self) -> Any:
@@ -95,7 +100,7 @@ class Tiles:
     def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any, stream: Any) -> None:
         """Lay the slab's data out as the chi2 reads them."""
         n_thread = device.threads_per_block()
-        tile_cuda.make_arrange()[-(-vis_out.size // n_thread), n_thread, stream](
+        tile_parts.make_arrange()[-(-vis_out.size // n_thread), n_thread, stream](
             self._layers(slab)[0], slab.place.start, self.n_chan, vis.shape[2], self._tables[0],
             vis, weight, vis_out, weight_out,
         )  # fmt: skip
@@ -110,7 +115,7 @@ class Tiles:
         inputs = arrays.inputs
         tile_cuda.make_tile_sums(key)[n_block, self._shape.n_thread, stream](
             self.n_item, self._n_used, n_total, n_batch, first, slab.place.start, arrays.n_gaussian,
-            slab.time.start, arrays.n_bright_time,
+            slab.time.start, arrays.n_bright_time, self._reach,
             *self._tables, self._antenna_uvw, self._freq,
             inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, arrays.bright,
             arrays.vis, arrays.weight, arrays.vis_out, arrays.sum_out,

@@ -14,9 +14,9 @@ from typing import Any
 
 from numba import float32, float64, int32, int64, uint32, uint64
 
-from rime_kernels import beam, device, phase
+from rime_kernels import _scalars_cuda, beam, device, phase
 from rime_kernels._inputs import Variant
-from rime_kernels._tile_cuda import make_correlation
+from rime_kernels._tile_parts_cuda import make_correlation
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
@@ -89,12 +89,12 @@ def make_row_sums(kernel: RowKernel) -> Any:
     last, n_corr, n_sum = run - 1, len(kernel.matrix) // 4, 2 * n_stokes * run
     per_source = 2 if n_stokes == 4 else 1
     cos_sin = phase.make_cos_sin(
-        single, *(device.nearest_function(kind, phase.nearest) for kind in (False, single))
+        single, *(_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
     )
-    exp2 = device.exp2_function(single)
+    exp2 = _scalars_cuda.exp2_function(single)
     correlation = make_correlation(kernel.matrix, single)
     add = make_add(kernel)
-    scale_exponent = device.EXPONENT_SCALE * _C
+    scale_exponent = _scalars_cuda.EXPONENT_SCALE * _C
 
     # fmt: off
     @device.kernel(kernel.shape.max_register)
@@ -127,7 +127,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
             for k in range(run):
                 c = min(start + int32(k), n_chan - int32(1))
                 ratio = chan_freq[c] / first_freq
-                exponent[k] = real(-ratio * ratio)
+                exponent[k] = real(ratio * ratio)
             n_point = n_source - n_gaussian
             at_time = (int64(b) * n_bright_time + time) * n_source * int64(n_run) * run
             at = uint64((at_time + start) * per_source)

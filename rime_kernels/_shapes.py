@@ -6,7 +6,7 @@ from rime_kernels import device, tuning
 from rime_kernels._candidates import Kind, fitted
 from rime_kernels._inputs import Variant
 from rime_kernels._row_cuda import RowShape
-from rime_kernels._tile_cuda import TileShape
+from rime_kernels._tile_parts_cuda import TileShape
 
 
 def tile_shape(variant: Variant, has_gaussian: bool, size: tuning.Size | None = None) -> TileShape:
@@ -29,12 +29,18 @@ def guess(kind: Kind) -> TileShape | RowShape:
 def _tile_guess(kind: Kind) -> TileShape:
     if device.simulated():
         return TileShape(2, 16, 4, 16, 4)
-    if not kind.single:
-        return fitted(kind, TileShape(2, 192, 8, 64, 8, 160))
-    if not kind.polarised:
-        return fitted(kind, TileShape(5, 96, 24, 65, 8))
-    n_thread = 128 if kind.antennas == "most" else 256
-    return fitted(kind, TileShape(3, n_thread, 8 if kind.has_gaussian else 16, 96, 8, 128))
+    antennas = kind.antennas
+    if not kind.single and antennas == "many":
+        shape = TileShape(3, 128, 8, 66, 8) if kind.polarised else TileShape(4, 160, 8, 64, 8)
+    elif not kind.single:
+        shape = TileShape(2, 192 if antennas == "most" else 128, 8, 64, 8, 160)
+    elif not kind.polarised:
+        shape = TileShape(2, 64, 8, 64, 8) if antennas == "fewest" else TileShape(5, 96, 24, 65, 8)
+    elif antennas == "fewest":
+        shape = TileShape(2, 192, 8, 96, 16, 96)
+    else:
+        shape = TileShape(3, 128 if antennas == "most" else 256, 8 if kind.has_gaussian else 16, 96, 8, 128)
+    return fitted(kind, shape)
 
 
 def _row_guess(kind: Kind) -> RowShape:

@@ -15,65 +15,25 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
-from rime_kernels import beam, device, phase
-from rime_kernels._inputs import Variant
+from rime_kernels import _scalars_cuda, beam, device, phase
+from rime_kernels._tile_parts_cuda import NO_ROW, TileKernel, make_correlation, make_terms
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
 
 _C = phase.SPEED_OF_LIGHT
-_turns = phase.turns
-_voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
-_NO_ROW = 0
-
-
-@dataclass(frozen=True)
-class TileShape:
-    """How a kernel is cut: chosen per device, never needed for a right answer.
-
-    Attributes
-    ----------
-    side : int
-        Antennas on each side of a tile.
-    n_thread : int
-        Threads of a block; `chunk` at least.
-    chunk : int
-        Sources whose terms lie in shared memory together.
-    n_slot : int
-        The most antenna terms of one source in a block; a multiple of `side`.
-    n_item : int
-        The most items of a block.
-    max_register : int
-        Registers that a thread may have; 0 leaves it to the compiler.
-    """
-
-    side: int
-    n_thread: int
-    chunk: int
-    n_slot: int
-    n_item: int
-    max_register: int = 0
-
-
-@dataclass(frozen=True)
-class TileKernel:
-    """All that a kernel is compiled for: the model's variant, its end, the shape of the work."""
-
-    variant: Variant
-    is_chi2: bool
-    matrix: tuple[complex, ...]  # (n_corr, 4), flat
-    has_gaussian: bool
-    shape: TileShape
+_NO_BEAM = beam.NO_BEAM
 
 
 @functools.cache
-def make_accumulate(kernel: TileKernel, gaussian: bool) -> Any:
+def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Any:
     """Function that adds `n_source` sources to the sums of a thread's tile.
+
+    Sources are points or Gaussians; coordinates of `wide` ones come in a high and a low part.
 
     `p`, `q`, `b` are where the terms of the tile's antennas and its brightness begin. Sums are n_stokes
     real and n_stokes imaginary parts, each for all baselines of the tile.
@@ -82,7 +42,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Any:
     single, n_stokes, side = variant.single, variant.n_stokes, shape.side
     real = float32 if single else float64
     n_baseline = side * side
-    exp2 = device.exp2_function(single)
+    exp2 = _scalars_cuda.exp2_function(single)
     n_step = 2 if n_stokes == 4 else 1
 
     @device.inline
@@ -100,7 +60,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Any:
                 if gaussian:
                     z = high[q + uint32(j)]
                     q_along[j], q_across[j] = z.real, z.imag
-                    if single:
+                    if wide:
                         z = low[q + uint32(j)]
                         q_along_low[j], q_across_low[j] = z.real, z.imag
             if n_stokes == 4:
@@ -118,7 +78,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Any:
                 if gaussian:
                     z = high[p + uint32(i)]
                     p_along, p_across = z.real, z.imag
-                    if single:
+                    if wide:
                         z = low[p + uint32(i)]
                         p_along_low, p_across_low = z.real, z.imag
                 for j in range(side):
@@ -134,10 +94,10 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Any:
                     im = p_im * q_re[j] - p_re * q_im[j]
                     if gaussian:
                         along, across = p_along - q_along[j], p_across - q_across[j]
-                        if single:
+                        if wide:
                             along += p_along_low - q_along_low[j]
                             across += p_across_low - q_across_low[j]
-                        e = exp2(-(along * along + across * across))
+                        e = exp2(along * along + across * across)
                         re *= e
                         im *= e
                     if n_stokes == 4:
@@ -155,89 +115,6 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Any:
             p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(n_step))
 
     return accumulate
-
-
-@functools.cache
-def make_correlation(matrix: tuple[complex, ...], single: bool) -> Any:
-    """Function that makes correlation k of the Stokes sums at `at`, each n behind the one before.
-
-    Real and imaginary part of (the matrix times the sums); with sign -1 of the sums' conjugates, which are
-    those of the baseline turned round.
-    """
-    real = float32 if single else float64
-    re_part = tuple(real(z.real) for z in matrix)
-    im_part = tuple(real(z.imag) for z in matrix)
-
-    @device.inline
-    def correlation(k: int, n_stokes: int, n: int, at: int, sign: Any, sums: Any) -> Any:
-        re, im = real(0), real(0)
-        for j in range(n_stokes):
-            a, b = re_part[4 * k + j], im_part[4 * k + j]
-            x, y = sums[n * j + at], sign * sums[n * (n_stokes + j) + at]
-            if a != real(0):
-                re += a * x
-                im += a * y
-            if b != real(0):
-                re -= b * y
-                im += b * x
-        return re, im
-
-    return correlation
-
-
-@functools.cache
-def make_terms(kernel: TileKernel) -> Any:
-    """Function that puts the terms of one chunk of sources into shared memory, from `first` on."""
-    variant, shape, has_gaussian = kernel.variant, kernel.shape, kernel.has_gaussian
-    single, code, chunk, side = variant.single, variant.beam, shape.chunk, shape.side
-    real = float32 if single else float64
-    n_step = shape.n_thread // chunk
-    nearest = (device.nearest_function(kind, phase.nearest) for kind in (False, single))
-    cos_sin = device.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
-    scale_exponent = device.EXPONENT_SCALE * _C
-
-    @device.inline
-    def fill_terms(
-        thread: Any, n_x: Any, b: Any, start: Any, n_now: Any, gaussian: Any, first: Any, u: Any, v: Any,
-        w: Any, at: Any, nu_of: Any, dl: Any, dm: Any, direction: Any, projection: Any, scale: Any,
-        term: Any, high: Any, low: Any,
-    ) -> None:  # fmt: skip
-        s = uint32(uint32(thread) % uint32(chunk))
-        if s >= n_now or thread >= chunk * n_step:
-            return
-        k = start + int32(s)
-        l, m, n_minus_1 = direction[b, k, 0], direction[b, k, 1], direction[b, k, 2]
-        first = uint32(first + s * uint32(side))
-        x = uint32(uint32(thread) // uint32(chunk))
-        while x < n_x:
-            # Two at a time: one's arithmetic fills the other's waits. The last may do the same twice.
-            y = uint32(x + uint32(n_step))
-            for h in range(2):
-                i = x if h == 0 or y >= n_x else y
-                cos, sin = cos_sin(_turns(u[i], v[i], w[i], l, m, n_minus_1))
-                if code != _NO_BEAM:
-                    e = real(_voltage(code, _argument(scale, nu_of[i], l - dl[i], m - dm[i])))
-                    cos, sin = e * cos, e * sin
-                into = uint32(first + at[i])
-                term[into] = complex(cos, sin)
-                if has_gaussian and gaussian >= 0:
-                    g = gaussian + int32(s)
-                    along = scale_exponent * _turns(
-                        u[i], v[i], w[i],
-                        projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2],
-                    )  # fmt: skip
-                    across = scale_exponent * _turns(
-                        u[i], v[i], w[i],
-                        projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2],
-                    )  # fmt: skip
-                    high[into] = complex(real(along), real(across))
-                    if single:
-                        low[into] = complex(
-                            real(along - float64(real(along))), real(across - float64(real(across)))
-                        )
-            x = uint32(y + uint32(n_step))
-
-    return fill_terms
 
 
 @functools.cache
@@ -317,13 +194,15 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     n_glance = -(-n_baseline * n_corr // line)
     correlation = make_correlation(kernel.matrix, single)
     fill_terms, tile_chi2 = make_terms(kernel), make_chi2(kernel)
-    add_points, add_gaussians = make_accumulate(kernel, False), make_accumulate(kernel, True)
+    add_points, add_narrow = make_accumulate(kernel, False), make_accumulate(kernel, True)
+    add_wide = make_accumulate(kernel, True, True) if single else add_narrow
+    votes = has_gaussian and single
 
     # fmt: off
     @device.kernel(shape.max_register)
     def sum_tiles(
         n_item: int, n_used: int, n_total: int, n_batch: int, first_layer: int, first_place: int,
-        n_gaussian: int, first_time: int, n_bright_time: int,
+        n_gaussian: int, first_time: int, n_bright_time: int, reach: float,
         place: Any, layer_time: Any, antenna: Any, group: Any, antenna_uvw: Any, chan_freq: Any,
         direction: Any, projection: Any, beam_scale: Any, pointing: Any, bright: Any,
         vis: Any, weight: Any, vis_out: Any, sum_out: Any,
@@ -427,8 +306,9 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         at_mine = bright_at[j_mine] + int64(k_mine) if is_stager else int64(0)
         n_point = n_source - n_gaussian
         before, n_before, start, buffer = int32(-1), int32(0), int32(0), int32(0)
+        any_wide = 0  # of the chunk that was made before
         while before < n_source:
-            n_now = int32(0)
+            n_now, wide = int32(0), False
             if start < n_source:
                 gaussian = start - n_point
                 n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
@@ -436,8 +316,8 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                 early = bright_type(0)
                 if is_stager and k_mine < uint32(n_now * per_source):
                     early = bright[at_mine + int64(start * per_source)]
-                fill_terms(
-                    thread, n_x, b, start, n_now, gaussian, uint32(buffer * n_term), u, v, w, at,
+                wide = fill_terms(
+                    thread, n_x, b, start, n_now, gaussian, uint32(buffer * n_term), reach, u, v, w, at,
                     nu_of, dl, dm, direction, projection, beam_scale[b], term, high, low,
                 )  # fmt: skip
                 if is_stager:
@@ -455,10 +335,16 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                 of_term, of_stage = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
                 at_p, at_q, at_b = p + of_term, q + of_term, of_bright + of_stage
                 if has_gaussian and before >= n_point:
-                    add_gaussians(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                    if any_wide:
+                        add_wide(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                    else:
+                        add_narrow(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
                 else:
                     add_points(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
-            cuda.syncthreads()
+            if votes:
+                any_wide = cuda.syncthreads_or(int32(wide))
+            else:
+                cuda.syncthreads()
             before, n_before = start, n_now
             start += n_now
             buffer = 1 - buffer
@@ -488,7 +374,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
             c = uint32(item - layer * n_chan)
             for n in range(n_baseline):
                 found = place[uint32(first_layer) + layer, split, n, tile]
-                if found != _NO_ROW:
+                if found != NO_ROW:
                     sign = real(1) if found > 0 else real(-1)
                     row = abs(found) - 1 - first_place
                     for k in range(n_corr):
@@ -499,34 +385,3 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                         sums[j * n_baseline + k] = sums[j * n_baseline + k + 1]
 
     return sum_tiles
-
-
-@functools.cache
-def make_arrange() -> Any:
-    """Kernel that lays data and weights of some rows out as the chi2 reads them.
-
-    Both become (n_layer, n_chan, n_split, side^2, n_corr, n_tile), flat: neighbouring threads read
-    neighbouring tiles. Weights are 0 where no row is and negative where antenna2 is on the first side.
-    """
-
-    @cuda.jit
-    def arrange(
-        first_layer: int, first_place: int, n_chan: int, n_corr: int, place: Any, vis: Any, weight: Any,
-        vis_out: Any, weight_out: Any,
-    ) -> None:  # fmt: skip
-        n_split, n_baseline, n_tile = place.shape[1], place.shape[2], place.shape[3]
-        i = cuda.grid(1)
-        if i >= vis_out.size:
-            return
-        tile, k = i % n_tile, i // n_tile % n_corr
-        n, split = i // (n_tile * n_corr) % n_baseline, i // (n_tile * n_corr * n_baseline) % n_split
-        item = i // (n_tile * n_corr * n_baseline * n_split)
-        found = place[first_layer + item // n_chan, split, n, tile]
-        row, c = abs(found) - 1 - first_place, item % n_chan
-        if found == _NO_ROW:
-            vis_out[i], weight_out[i] = 0.0, 0.0
-        else:
-            vis_out[i] = vis[row, c, k]
-            weight_out[i] = weight[row, c, k] if found > 0 else -weight[row, c, k]
-
-    return arrange

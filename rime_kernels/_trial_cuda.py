@@ -21,7 +21,7 @@ _CALLS, _SECONDS = 15, 0.25
 # More than the problem takes; less than a device has.
 _MEMORY = 1 << 30
 # Antennas and times; a batch, as samplers have it, fills the device with few data.
-_SIZES = {"many": (64, 8), "any": (64, 8), "few": (16, 64), "most": (128, 2)}
+_SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
 _CHAN, _SOURCE, _BATCH = 64, 100, 8
 
 

@@ -29,10 +29,6 @@ _MEMORY_SHARE = 0.8
 _MAX_VIEWS = 4096
 
 
-# exp(-x) of a square x: 2 to the minus this squared times x.
-EXPONENT_SCALE = math.sqrt(math.log2(math.e))
-
-
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function into the kernels that call it; the simulator runs it as it is, arrays and all."""
     if simulated():
@@ -48,78 +44,6 @@ def kernel(max_register: int) -> Any:
     return _cuda().jit(**options)
 
 
-def nearest_function(single: bool, otherwise: Any) -> Any:
-    """The nearest whole number, by an addition that leaves no room for a fraction.
-
-    For |x| below 2^51, or 2^22 in single precision. `otherwise` is the function of other machines.
-    """
-    if simulated():
-        return otherwise
-    shift = np.float32(1.5 * 2.0**23) if single else np.float64(_ROUNDING)
-
-    @inline
-    def nearest(x: Any) -> Any:
-        return (x + shift) - shift
-
-    return nearest
-
-
-def cos_sin_function(single: bool, otherwise: Any) -> Any:
-    """cos and sin of 2 pi turns, a float64, in working precision; `otherwise` where there is nothing better.
-
-    In single precision the device has instructions for both, good to 4e-7 within a half turn of 0; whole
-    turns come off in float64 before.
-    """
-    if simulated() or not single:
-        return otherwise
-    libdevice = importlib.import_module("numba.cuda.libdevice")
-    cos, sin, two_pi = libdevice.fast_cosf, libdevice.fast_sinf, np.float32(2.0 * math.pi)
-
-    @inline
-    def cos_sin(turns: float) -> Any:
-        angle = two_pi * np.float32(turns - ((turns + _ROUNDING) - _ROUNDING))
-        return cos(angle), sin(angle)
-
-    return cos_sin
-
-
-def exp2_function(single: bool) -> Any:
-    """2^x of numbers of at most 0 on the device.
-
-    In single precision there is an instruction for it. In double precision Taylor's series of the part within
-    1/2 of a whole number, whose first omitted term is 2e-16, and the whole part put into the
-    exponent's bits; without branches, so that several are worked out at once. 0 below 2^-1000.
-    """
-    if simulated():
-        return np.exp2
-    libdevice = importlib.import_module("numba.cuda.libdevice")
-    if single:
-        return libdevice.exp2f
-    low_word, high_word, joined = libdevice.double2loint, libdevice.double2hiint, libdevice.hiloint2double
-    terms = tuple(math.log(2.0) ** k / math.factorial(k) for k in range(13))
-
-    @inline
-    def exp2(x: float) -> Any:
-        # The sum's last bits hold the nearest whole number.
-        shifted = x + _ROUNDING
-        rest = x - (shifted - _ROUNDING)
-        # Even and odd powers apart: two short chains are sooner done than a long one.
-        square = rest * rest
-        even, odd = terms[12], terms[11]
-        for k in range(5, 0, -1):
-            even = terms[2 * k] + square * even
-            odd = terms[2 * k - 1] + square * odd
-        total = (terms[0] + square * even) + rest * odd
-        scaled = joined(high_word(total) + (low_word(shifted) << 20), low_word(total))
-        return scaled if x >= -1000.0 else (0.0 if x < -1000.0 else x)
-
-    return exp2
-
-
-# Added to a number, it leaves whole numbers in the last bits of the sum.
-_ROUNDING = 1.5 * 2.0**52
-
-
 class DeviceMemoryError(BackendError):
     """The device has no room for an array; a smaller batch may fit."""
 
@@ -129,6 +53,16 @@ def __getattr__(name: str) -> Any:
     if name != "cuda":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _cuda()
+
+
+def libdevice() -> Any:
+    """The device's library of functions of scalars; the simulator has none."""
+    return importlib.import_module("numba.cuda.libdevice")
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Decorator of a function that writes an instruction by itself; the simulator knows none."""
+    return importlib.import_module("numba.cuda.extending").intrinsic(function)
 
 
 def _cuda() -> Any:

@@ -18,7 +18,7 @@ from rime_kernels._candidates import all_kinds, antenna_class, fits, fitted, nei
 from rime_kernels._inputs import Variant
 from rime_kernels._row_cuda import RowShape
 from rime_kernels._shapes import guess, row_shape, tile_shape
-from rime_kernels._tile_cuda import TileShape
+from rime_kernels._tile_parts_cuda import TileShape
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
@@ -202,10 +202,10 @@ def test_a_large_problem_is_tuned_for_once(file, monkeypatch, caplog) -> None:
     forget(monkeypatch)
     assert tile_shape(SINGLE, False, LARGE).n_thread == 192
     assert len(tried) == n_tried
-    for n_antenna in (7, 192):
+    for n_antenna in (7, 27, 192):
         tile_shape(SINGLE, False, tuning.Size(n_antenna, 1e9))
     row_shape(SINGLE, False, LARGE)
-    assert {kind.antennas for kind, _ in tried} == {"many", "few", "most", "any"}
+    assert {kind.antennas for kind, _ in tried} == {"many", "few", "fewest", "most", "any"}
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
@@ -303,7 +303,7 @@ def test_the_table_says_what_was_gained() -> None:
 
 
 def test_sizes() -> None:
-    assert [antenna_class(n) for n in (7, 32, 33, 192)] == ["few", "few", "many", "most"]
+    assert [antenna_class(n) for n in (7, 17, 32, 33, 192)] == ["fewest", "few", "few", "many", "most"]
 
 
 @pytest.mark.cuda
@@ -376,7 +376,7 @@ def test_shared_memory_is_what_the_kernel_declares(
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[7]], ids=str)
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[9]], ids=str)
 def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, kind) -> None:
     if SIMULATED:
         for name, value in {"_CHAN": 2, "_SOURCE": 4, "_BATCH": 1, "_WARM": 1, "_CALLS": 1}.items():
