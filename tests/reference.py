@@ -94,3 +94,35 @@ def _beam_of_row(rows, beam, b, lm, antenna, nu):  # type: ignore[no-untyped-def
         offset = beam.pointing[b, np.minimum(rows.time_index, beam.pointing.shape[1] - 1), antenna]
     r = np.hypot(lm[0] - offset[:, 0], lm[1] - offset[:, 1])
     return voltage_beam(beam.kind, beam.scale[b] * nu * r)
+
+
+def direct_image(rows, corr_type, image, grid, screens=None, slot=None):  # type: ignore[no-untyped-def]
+    """Direct sum over the pixels of an image (n_stokes, N, N): (n_row, n_chan, n_corr).
+
+    Pixel (x, y) lies at l = l0 - (x - N/2) cell, m = m0 + (y - N/2) cell. `screens` gives A-terms at
+    given l, m: (n_slot, n_antenna, n_pixel), or (..., 2, 2); `slot` the slot of each time index.
+    """
+    y, x = np.nonzero(np.any(image != 0.0, axis=0))
+    l, m = grid.l0 - (x - grid.n_pixel / 2) * grid.cell, grid.m0 + (y - grid.n_pixel / 2) * grid.cell
+    lmn = np.stack([l, m, -(l * l + m * m) / (1.0 + np.sqrt(1.0 - l * l - m * m))])
+    stokes = np.zeros((x.size, 4))
+    stokes[:, : len(image)] = image[:, y, x].T
+    bright = corr_of_stokes(corr_type, stokes)
+    if screens is not None:
+        feeds = (
+            ["RR", "RL", "LR", "LL"] if corr_type[0] in ("RR", "RL", "LR", "LL") else ["XX", "XY", "YX", "YY"]
+        )
+        element = [feeds.index(name) for name in corr_type]
+        matrix = corr_of_stokes(feeds, stokes).reshape(-1, 2, 2)
+        jones = screens(l, m)
+        jones = jones if jones.ndim == 5 else jones[..., None, None] * np.eye(2)
+    out = np.zeros((rows.n_row, rows.n_chan, len(corr_type)), complex)
+    for r in range(rows.n_row):
+        if screens is not None:
+            s = slot[rows.time_index[r]]
+            p, q = jones[s, rows.antenna1[r]], jones[s, rows.antenna2[r]]
+            seen = p @ matrix @ np.conj(np.swapaxes(q, -1, -2))
+            bright = seen.reshape(-1, 4)[:, element]
+        turns = np.outer(rows.chan_freq / SPEED_OF_LIGHT, rows.uvw[r] @ lmn)
+        out[r] = np.exp(2j * np.pi * (turns - np.rint(turns))) @ bright
+    return out

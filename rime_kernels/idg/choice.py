@@ -1,0 +1,188 @@
+"""Which subgrid, padding, taper and W-layers hold an accuracy at the least cost."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scipy import fft
+
+from rime_kernels.errors import InputError
+from rime_kernels.idg.grid import ImageGrid
+from rime_kernels.idg.plan import Limits, SortedRows, count_items
+from rime_kernels.idg.taper import Taper, least_misfit
+
+SIZES = (16, 20, 24, 28, 32, 40, 48, 64)
+_PADDINGS = (1.25, 1.5, 1.75, 2.0)
+# Cells of a subgrid that w may take, where one layer would need more.
+_W_CELLS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+# From layer to layer, in units of the largest distance of w from its layer (2 would leave items no room).
+_W_STEP = 1.4
+# Rounding errors of grids and subgrids, per gain along each axis, relative to a source in the corner
+# (measured), and those of the sums over pixels; the share of the accuracy that they may take, and that of
+# the misfit of one axis (two add in squares).
+NOISE = {True: 2.5e-8, False: 5e-17}
+_FLOOR = {True: 1e-6, False: 1e-14}
+_NOISE_SHARE, _MISFIT_SHARE = 0.5, 0.6
+# Cost of a grid cell, in multiply-adds: its share of the FFTs, tapers and w phases.
+_GRID_COST = 1500.0
+_SAMPLE_ROWS = 4000
+
+
+class Layout(NamedTuple):
+    """The chosen numbers.
+
+    Attributes
+    ----------
+    size : int
+        S: cells, and pixels, of a subgrid along an axis.
+    n_grid : int
+        G: cells of the grid along an axis.
+    w_cells : float
+        Cells that w takes of a subgrid.
+    limits : Limits
+    taper : Taper
+    """
+
+    size: int
+    n_grid: int
+    w_cells: float
+    limits: Limits
+    taper: Taper
+
+
+class _Need(NamedTuple):
+    """What is asked for."""
+
+    grid: ImageGrid
+    accuracy: float
+    single: bool
+    aterm_cells: float
+    w_range: tuple[float, float]
+    n_corr: int
+
+
+def choose(
+    rows: SortedRows,
+    grid: ImageGrid,
+    *,
+    accuracy: float,
+    single: bool,
+    aterm_cells: float,
+    n_corr: int,
+    sizes: Sequence[int] = SIZES,
+) -> Layout:
+    """The cheapest layout that holds the accuracy.
+
+    Candidates are ranked with widths from one taper each; the taper of the cheapest is then worked out.
+
+    Raises
+    ------
+    InputError
+        None does: the A-terms are too wide, or float32 cannot hold the accuracy.
+    """
+    need = _Need(grid, accuracy, single, aterm_cells, rows.w_range, n_corr)
+    costs = {}
+    for padding in _PADDINGS:
+        n_grid = good_size(padding * grid.n_pixel)
+        width = kernel_width(padding, accuracy, single)
+        if width is None:
+            continue
+        for size in sizes:
+            for w_cells in _w_options(need, n_grid):
+                reach = math.floor(size - width - w_cells - aterm_cells) / 2.0
+                if reach >= 1.0:
+                    limits = _limits(need, n_grid, reach, w_cells)
+                    costs[size, n_grid, w_cells] = _cost(rows, need, size, n_grid, limits)
+    for size, n_grid, w_cells in sorted(costs, key=lambda key: costs[key]):
+        found = _exact(need, size, n_grid, w_cells)
+        if found is not None:
+            return found
+    raise InputError(
+        f"no subgrid of {', '.join(map(str, sizes))} pixels holds an accuracy of {accuracy:g} in "
+        f"{'single' if single else 'double'} precision with A-terms of {aterm_cells:g} cells; "
+        "ask for less accuracy" + (", or for precision='double'" if single else "")
+    )
+
+
+def good_size(least: float) -> int:
+    """An even number of at least so many cells that FFTs are fast for."""
+    return 2 * int(fft.next_fast_len(math.ceil(least / 2.0)))
+
+
+def holds(taper: Taper, accuracy: float, single: bool) -> bool:
+    """Whether the errors of a taper, and those that it makes of rounding, stay below the accuracy."""
+    noise = max(_FLOOR[single], NOISE[single] * taper.gain**2)
+    return taper.misfit <= _MISFIT_SHARE * accuracy and noise <= _NOISE_SHARE * accuracy
+
+
+@functools.lru_cache(maxsize=64)
+def kernel_width(padding: float, accuracy: float, single: bool) -> float | None:
+    """Cells of a subgrid of 32 that the taper needs, with some w, to half a cell; None if all do not do."""
+    size, w_cells = 32, 2.0
+
+    def good(width: float) -> bool:
+        reach = 0.5 * (size - width - w_cells)
+        return holds(least_misfit(size, padding, reach, w_cells, NOISE[single]), accuracy, single)
+
+    width = 3.0
+    while not good(width):
+        width += 2.0
+        if width > 20.0:
+            return None
+    for less in (1.0, 0.5):
+        if good(width - less):
+            width -= less
+    return width
+
+
+def _w_options(need: _Need, n_grid: int) -> list[float]:
+    """Cells for w: what a single layer needs, and less."""
+    all_cells = _cells_per_w(need, n_grid) * 0.5 * (need.w_range[1] - need.w_range[0])
+    return [cells for cells in _W_CELLS if cells < all_cells] + [all_cells]
+
+
+def _cells_per_w(need: _Need, n_grid: int) -> float:
+    """Width in cells of the kernel of w, per wavelength from that of its layer."""
+    return 2.0 * need.grid.slope() * n_grid * need.grid.cell
+
+
+def _limits(need: _Need, n_grid: int, reach: float, w_cells: float) -> Limits:
+    low, high = need.w_range
+    field = n_grid * need.grid.cell
+    w_reach = w_cells / _cells_per_w(need, n_grid)
+    if w_reach >= 0.5 * (high - low):
+        return Limits(field, reach, math.inf, 0.5 * (low + high), 1.0, 1)
+    n_layer = max(2, math.ceil((high - low) / (_W_STEP * w_reach)))
+    step = (high - low) / n_layer
+    return Limits(field, reach, w_reach, low + 0.5 * step, step, n_layer)
+
+
+def _cost(rows: SortedRows, need: _Need, size: int, n_grid: int, limits: Limits) -> float:
+    """Multiply-adds of a prediction, about."""
+    n_item = count_items(rows, limits, _SAMPLE_ROWS)
+    n_vis = rows.order.size * rows.scale.size
+    each = size**2 * (4.0 * need.n_corr + 6.0)
+    item = 8.0 * size**3 * need.n_corr + 60.0 * size**2
+    return n_vis * each + n_item * item + _GRID_COST * limits.n_layer * need.n_corr * n_grid**2
+
+
+def _exact(need: _Need, size: int, n_grid: int, w_cells: float) -> Layout | None:
+    """The layout with the largest reach whose own taper holds the accuracy."""
+    padding = n_grid / need.grid.n_pixel
+    most = math.floor(size - w_cells - need.aterm_cells)
+    tapers: dict[int, Taper] = {}
+
+    def good(twice: int) -> bool:
+        tapers[twice] = least_misfit(size, padding, 0.5 * twice, w_cells, NOISE[need.single])
+        return holds(tapers[twice], need.accuracy, need.single)
+
+    low, high = 2, most
+    if most < 2 or not good(low):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if good(middle) else (low, middle)
+    return Layout(size, n_grid, w_cells, _limits(need, n_grid, 0.5 * low, w_cells), tapers[low])

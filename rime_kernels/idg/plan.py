@@ -1,0 +1,296 @@
+"""Which subgrid holds which visibilities: worked out once per observation."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from rime_kernels.arrays import Rows
+from rime_kernels.idg.grid import ImageGrid
+from rime_kernels.phase import SPEED_OF_LIGHT
+
+# Rows that one item may have: enough to make up for its subgrid, few enough that items are alike.
+_MAX_ROWS = 128
+# Shares of a subgrid's reach that its channels may take; the rest is left to time. The best is taken.
+_SHARES = np.array([1.0, 0.75, 0.5, 0.35, 0.25])
+
+
+class SortedRows(NamedTuple):
+    """Rows in the order of baseline and time, as the grid sees them.
+
+    Attributes
+    ----------
+    order : int32 (n_row,)
+        Row numbers.
+    uvw : float64 (n_row, 3), m
+        u' and v' of `scalars` and w; of the opposite sign where `is_flipped`.
+    shift : float64 (n_row,), m
+        u l0 + v m0 + w (n0 - 1), the phase of the image's middle; never flipped.
+    antenna1, antenna2, slot : int32 (n_row,)
+        Antennas change places where `is_flipped`.
+    is_flipped : bool (n_row,)
+        The visibility of the same baseline from its other end is meant: V(-u) = V(u)^H. With it no w is
+        negative, and half as many W-layers are needed.
+    scale : float64 (n_chan,), 1/m
+        nu/c.
+    """
+
+    order: NDArray[np.int32]
+    uvw: NDArray[np.float64]
+    shift: NDArray[np.float64]
+    antenna1: NDArray[np.int32]
+    antenna2: NDArray[np.int32]
+    slot: NDArray[np.int32]
+    is_flipped: NDArray[np.bool_]
+    scale: NDArray[np.float64]
+
+    @property
+    def w_range(self) -> tuple[float, float]:
+        """Smallest and largest w, wavelengths."""
+        w = np.outer([self.uvw[:, 2].min(), self.uvw[:, 2].max()], [self.scale.min(), self.scale.max()])
+        return float(w.min()), float(w.max())
+
+
+class Limits(NamedTuple):
+    """What a subgrid can hold.
+
+    Attributes
+    ----------
+    field : float
+        F: padded field, direction cosines; cells per wavelength of u.
+    reach : float
+        Largest distance of a visibility from the subgrid's middle, cells.
+    w_reach : float
+        Largest distance of w from that of the layer, wavelengths; infinite for a single layer.
+    w_first, w_step : float
+        w of the first layer, and from one to the next, wavelengths.
+    n_layer : int
+    """
+
+    field: float
+    reach: float
+    w_reach: float
+    w_first: float
+    w_step: float
+    n_layer: int
+
+
+class Plan(NamedTuple):
+    """Items of work, flat, ordered by layer; each visibility is in one.
+
+    Attributes
+    ----------
+    first_row, n_row, first_chan, n_chan : int32 (n_item,)
+        Rows count in the order of `SortedRows`.
+    x, y : int32 (n_item,)
+        The grid cell in the subgrid's middle, from -G/2; the subgrid begins S/2 cells before.
+    w : float64 (n_item,)
+        w in the middle of the item's, wavelengths.
+    layer, antenna1, antenna2, slot, flip : int32 (n_item,)
+        W-layer, antennas (of flipped rows already changed), slot of the A-terms, 1 for flipped rows.
+    layer_start : int32 (n_layer + 1,)
+        Where the items of each layer begin.
+    layer_w : float64 (n_layer,), wavelengths
+    """
+
+    first_row: NDArray[np.int32]
+    n_row: NDArray[np.int32]
+    first_chan: NDArray[np.int32]
+    n_chan: NDArray[np.int32]
+    x: NDArray[np.int32]
+    y: NDArray[np.int32]
+    w: NDArray[np.float64]
+    layer: NDArray[np.int32]
+    antenna1: NDArray[np.int32]
+    antenna2: NDArray[np.int32]
+    slot: NDArray[np.int32]
+    flip: NDArray[np.int32]
+    layer_start: NDArray[np.int32]
+    layer_w: NDArray[np.float64]
+
+    @property
+    def n_item(self) -> int:
+        return int(self.first_row.size)
+
+
+def sort_rows(rows: Rows, grid: ImageGrid, slot_of_time: NDArray[np.int32] | None, flip: bool) -> SortedRows:
+    """Rows by baseline and time; with `flip`, those of negative w turned round."""
+    is_flipped = (rows.uvw[:, 2] < 0.0) & flip
+    p = np.where(is_flipped, rows.antenna2, rows.antenna1)
+    q = np.where(is_flipped, rows.antenna1, rows.antenna2)
+    order = np.lexsort((rows.time_index, is_flipped, q, p)).astype(np.int32)
+    u, v, w = rows.uvw[order].T
+    shift = u * grid.l0 + v * grid.m0 - w * (grid.l0**2 + grid.m0**2) / (1.0 + grid.n0)
+    tilted = np.stack([-(u - w * grid.l0 / grid.n0), v - w * grid.m0 / grid.n0, w], axis=1)
+    sign = np.where(is_flipped, -1.0, 1.0)[order, None]
+    slot = np.zeros(rows.n_time, np.int32) if slot_of_time is None else slot_of_time
+    return SortedRows(
+        order, tilted * sign, shift, p[order].astype(np.int32), q[order].astype(np.int32),
+        slot[rows.time_index[order]].astype(np.int32), is_flipped[order], rows.chan_freq / SPEED_OF_LIGHT,
+    )  # fmt: skip
+
+
+def on_grid(rows: SortedRows, field: float) -> SortedRows:
+    """The rows with U and V in cells times c/nu, instead of u' and v' in metres."""
+    return rows._replace(uvw=rows.uvw * [field, field, 1.0])
+
+
+def runs(rows: SortedRows) -> NDArray[np.int64]:
+    """Where the runs of rows of one baseline, slot and direction begin, and the end of the last."""
+    keys = np.stack([rows.antenna1, rows.antenna2, rows.slot, rows.is_flipped.astype(np.int32)])
+    is_new = np.any(np.diff(keys, axis=1) != 0, axis=0)
+    return np.concatenate([[0], 1 + np.flatnonzero(is_new), [rows.order.size]]).astype(np.int64)
+
+
+def count_items(rows: SortedRows, limits: Limits, n_sample: int) -> float:
+    """Items that a plan would have, from about so many rows spread over the observation."""
+    starts = runs(rows)
+    pairs = np.stack([starts[:-1], starts[1:]], axis=1)
+    step = max(1, rows.order.size // max(1, n_sample))
+    chosen = np.ascontiguousarray(pairs[::step])
+    share = (chosen[:, 1] - chosen[:, 0]).sum() / rows.order.size
+    items = np.empty((0, 8), np.int32)
+    return float(_cover(chosen, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items) / share)
+
+
+def make_plan(rows: SortedRows, limits: Limits) -> Plan:
+    """Cover times and channels of each baseline by items, as few as a greedy search finds.
+
+    Every visibility lies within `reach` of the middle of its item's subgrid along both axes, and its w within
+    `w_reach` of that of its layer; slots of A-terms are never straddled.
+    """
+    starts = runs(rows)
+    pairs = np.stack([starts[:-1], starts[1:]], axis=1)
+    n_item = _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, np.empty((0, 8), np.int32))
+    items = np.empty((n_item, 8), np.int32)
+    _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items)
+    # Of one layer, neighbours on the grid follow each other: they are in the cache together.
+    items = items[np.lexsort((items[:, 0], items[:, 4] // 16, items[:, 5] // 16, items[:, 6]))]
+    used, layer = np.unique(items[:, 6], return_inverse=True)
+    first, n_row, chan, n_chan, x, y = (np.ascontiguousarray(column) for column in items.T[:6])
+    return Plan(
+        first, n_row, chan, n_chan, x, y, _middle_w(items, rows), layer.astype(np.int32),
+        rows.antenna1[first], rows.antenna2[first], rows.slot[first], rows.is_flipped[first].astype(np.int32),
+        np.searchsorted(layer, np.arange(used.size + 1)).astype(np.int32),
+        limits.w_first + limits.w_step * used,
+    )  # fmt: skip
+
+
+def _middle_w(items: NDArray[np.int32], rows: SortedRows) -> NDArray[np.float64]:
+    """The middle of each item's range of w."""
+    w, first, end = rows.uvw[:, 2], items[:, 0], items[:, 0] + items[:, 1]
+    low = np.minimum.reduceat(np.append(w, 0.0), np.stack([first, end], axis=1).ravel())[::2]
+    high = np.maximum.reduceat(np.append(w, 0.0), np.stack([first, end], axis=1).ravel())[::2]
+    return _extremes_middle(low, high, items, rows.scale)
+
+
+def _extremes_middle(
+    low: NDArray[np.float64], high: NDArray[np.float64], items: NDArray[np.int32], scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    channels = np.stack([items[:, 2], items[:, 2] + items[:, 3]], axis=1).ravel()
+    padded = np.append(scale, scale[-1])
+    least, most = (reduce.reduceat(padded, channels)[::2] for reduce in (np.minimum, np.maximum))
+    corners = np.stack([low * least, low * most, high * least, high * most])
+    return 0.5 * (corners.min(axis=0) + corners.max(axis=0))
+
+
+@njit(cache=True, error_model="numpy")
+def _layer_of(w: float, limits: Any) -> int:
+    found = int(np.rint((w - limits.w_first) / limits.w_step)) if limits.n_layer > 1 else 0
+    return min(max(found, 0), limits.n_layer - 1)
+
+
+@njit(cache=True, error_model="numpy")
+def _fits(box: Any, limits: Any) -> bool:
+    """Whether one subgrid holds a box (least and largest u, v in cells, w in wavelengths)."""
+    for axis in range(2):
+        low, high = box[2 * axis], box[2 * axis + 1]
+        middle = np.rint(0.5 * (low + high))
+        if high - middle > limits.reach or middle - low > limits.reach:
+            return False
+    layer = limits.w_first + limits.w_step * _layer_of(0.5 * (box[4] + box[5]), limits)
+    return box[5] - layer <= limits.w_reach and layer - box[4] <= limits.w_reach
+
+
+@njit(cache=True, error_model="numpy")
+def _grow(box: Any, uvw: Any, row: int, low: float, high: float, field: float) -> Any:
+    """The box with a row at scales low ... high."""
+    u, v, w = uvw[row, 0] * field, uvw[row, 1] * field, uvw[row, 2]
+    return (
+        min(box[0], min(u * low, u * high)), max(box[1], max(u * low, u * high)),
+        min(box[2], min(v * low, v * high)), max(box[3], max(v * low, v * high)),
+        min(box[4], min(w * low, w * high)), max(box[5], max(w * low, w * high)),
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
+def _group_end(first: int, scale: Any, spread: float) -> Any:
+    """Channels first .. stop - 1 whose scales differ by at most `spread`, and their extremes."""
+    low = high = scale[first]
+    stop = first + 1
+    while stop < scale.size:
+        lower, higher = min(low, scale[stop]), max(high, scale[stop])
+        if higher - lower > spread:
+            break
+        low, high, stop = lower, higher, stop + 1
+    return stop, low, high
+
+
+@njit(cache=True, error_model="numpy")
+def _write(
+    items: Any, n: int, first_row: int, n_row: int, chan: int, n_chan: int, box: Any, limits: Any
+) -> None:
+    items[n, 0], items[n, 1], items[n, 2], items[n, 3] = first_row, n_row, chan, n_chan
+    items[n, 4], items[n, 5] = np.rint(0.5 * (box[0] + box[1])), np.rint(0.5 * (box[2] + box[3]))
+    items[n, 6], items[n, 7] = _layer_of(0.5 * (box[4] + box[5]), limits), 0
+
+
+@njit(cache=True, error_model="numpy")
+def _cover_run(
+    start: int, stop: int, uvw: Any, scale: Any, limits: Any, spread: float, max_rows: int, items: Any, n: int
+) -> int:
+    """Cover rows start .. stop - 1, channels in groups of at most `spread`; where the items end."""
+    empty = (np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf)
+    chan = 0
+    while chan < scale.size:
+        end, low, high = _group_end(chan, scale, spread)
+        box, first = empty, start
+        for row in range(start, stop):
+            larger = _grow(box, uvw, row, low, high, limits.field)
+            if row > first and (row - first == max_rows or not _fits(larger, limits)):
+                if items.shape[0] > 0:
+                    _write(items, n, first, row - first, chan, end - chan, box, limits)
+                n, first = n + 1, row
+                larger = _grow(empty, uvw, row, low, high, limits.field)
+            box = larger
+        if items.shape[0] > 0:
+            _write(items, n, first, stop - first, chan, end - chan, box, limits)
+        n, chan = n + 1, end
+    return n
+
+
+@njit(cache=True, error_model="numpy")
+def _cover(pairs: Any, uvw: Any, scale: Any, limits: Any, shares: Any, max_rows: int, items: Any) -> int:
+    """Cover each run; items are written if there is room for any. Their number."""
+    n, none = 0, items[:0]
+    # A subgrid's middle is a whole cell, and w of a row may be half a step from its layer.
+    w_room = 2.0 * limits.w_reach - limits.w_step if limits.n_layer > 1 else np.inf
+    for run in range(pairs.shape[0]):
+        start, stop = pairs[run]
+        longest, w_longest = 0.0, 0.0
+        for row in range(start, stop):
+            longest = max(longest, max(abs(uvw[row, 0]), abs(uvw[row, 1])) * limits.field)
+            w_longest = max(w_longest, abs(uvw[row, 2]))
+        widest = min((2.0 * limits.reach - 1.0) / (longest + 1e-300), w_room / (w_longest + 1e-300))
+        best, fewest = widest, -1
+        for share in shares:
+            found = _cover_run(start, stop, uvw, scale, limits, share * widest, max_rows, none, 0)
+            if fewest < 0 or found < fewest:
+                best, fewest = share * widest, found
+        if items.shape[0] > 0:
+            _cover_run(start, stop, uvw, scale, limits, best, max_rows, items, n)
+        n += fewest
+    return n
