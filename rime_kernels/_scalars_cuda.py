@@ -81,9 +81,9 @@ def exp2_function(single: bool) -> Any:
             even = terms[k] + square * even
             odd = terms[k - 1] + square * odd
         total = (terms[0] + square * even) + rest * odd
-        high = high_word(x)
-        scaled = high_word(total) + (low_word(shifted) << 20)
-        return joined(0 if most < high <= infinite else scaled, low_word(total))
+        is_nothing = most < high_word(x) <= infinite
+        high, low = high_word(total) + (low_word(shifted) << 20), low_word(total)
+        return joined(0 if is_nothing else high, 0 if is_nothing else low)
 
     return exp2
 
