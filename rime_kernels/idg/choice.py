@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 
 from rime_kernels.errors import InputError
 from rime_kernels.idg.grid import ImageGrid
-from rime_kernels.idg.plan import Limits, SortedRows, count_items
+from rime_kernels.idg.plan import Limits, SortedRows, count_items, sample_runs
 from rime_kernels.idg.taper import Taper, least_misfit
 
 SIZES = (16, 20, 24, 28, 32, 40, 48, 64)
@@ -23,9 +26,9 @@ _W_STEP = 1.4
 # Rounding errors of grids and subgrids, per gain along each axis, relative to a source in the corner
 # (measured), and those of the sums over pixels; the share of the accuracy that they may take, and that of
 # the misfit of one axis (two add in squares).
-NOISE = {True: 2.5e-8, False: 5e-17}
+_NOISE = {True: 2.5e-8, False: 5e-17}
 _FLOOR = {True: 1e-6, False: 1e-14}
-_NOISE_SHARE, _MISFIT_SHARE = 0.5, 0.6
+_NOISE_SHARE, _MISFIT_SHARE, _GAIN_SLACK = 0.5, 0.6, 1.05
 # Cost of a grid cell, in multiply-adds: its share of the FFTs, tapers and w phases.
 _GRID_COST = 1500.0
 _SAMPLE_ROWS = 4000
@@ -62,6 +65,7 @@ class _Need(NamedTuple):
     aterm_cells: float
     w_range: tuple[float, float]
     n_corr: int
+    sample: NDArray[np.int64]
 
 
 def choose(
@@ -76,15 +80,18 @@ def choose(
 ) -> Layout:
     """The cheapest layout that holds the accuracy.
 
-    Candidates are ranked with widths from one taper each; the taper of the cheapest is then worked out.
+    Candidates are ranked with widths from one taper each; those of the cheapest are then worked out, until
+    none that is left promises less.
 
     Raises
     ------
     InputError
         None does: the A-terms are too wide, or float32 cannot hold the accuracy.
     """
-    need = _Need(grid, accuracy, single, aterm_cells, rows.w_range, n_corr)
-    costs = {}
+    if _FLOOR[single] > _NOISE_SHARE * accuracy:
+        raise InputError(f"float32 does not hold an accuracy of {accuracy:g}; take precision='double'")
+    need = _Need(grid, accuracy, single, aterm_cells, rows.w_range, n_corr, sample_runs(rows, _SAMPLE_ROWS))
+    waiting: list[tuple[float, tuple[int, int, float], Layout | None]] = []
     for padding in _PADDINGS:
         n_grid = good_size(padding * grid.n_pixel)
         width = kernel_width(padding, accuracy, single)
@@ -94,12 +101,16 @@ def choose(
             for w_cells in _w_options(need, n_grid):
                 reach = math.floor(size - width - w_cells - aterm_cells) / 2.0
                 if reach >= 1.0:
-                    limits = _limits(need, n_grid, reach, w_cells)
-                    costs[size, n_grid, w_cells] = _cost(rows, need, size, n_grid, limits)
-    for size, n_grid, w_cells in sorted(costs, key=lambda key: costs[key]):
-        found = _exact(need, size, n_grid, w_cells)
+                    cost = _cost(rows, need, size, n_grid, _limits(need, n_grid, reach, w_cells))
+                    waiting.append((cost, (size, n_grid, w_cells), None))
+    heapq.heapify(waiting)
+    while waiting:
+        _, key, found = heapq.heappop(waiting)
         if found is not None:
             return found
+        found = _exact(need, *key)
+        if found is not None:
+            heapq.heappush(waiting, (_cost(rows, need, found.size, found.n_grid, found.limits), key, found))
     raise InputError(
         f"no subgrid of {', '.join(map(str, sizes))} pixels holds an accuracy of {accuracy:g} in "
         f"{'single' if single else 'double'} precision with A-terms of {aterm_cells:g} cells; "
@@ -112,10 +123,14 @@ def good_size(least: float) -> int:
     return 2 * int(fft.next_fast_len(math.ceil(least / 2.0)))
 
 
-def holds(taper: Taper, accuracy: float, single: bool) -> bool:
-    """Whether the errors of a taper, and those that it makes of rounding, stay below the accuracy."""
-    noise = max(_FLOOR[single], NOISE[single] * taper.gain**2)
-    return taper.misfit <= _MISFIT_SHARE * accuracy and noise <= _NOISE_SHARE * accuracy
+def _taper(
+    size: int, padding: float, reach: float, w_cells: float, accuracy: float, single: bool
+) -> Taper | None:
+    """The taper, if its own errors and those of rounding keep to their shares of the accuracy."""
+    most_gain = math.sqrt(_NOISE_SHARE * accuracy / _NOISE[single])
+    found = least_misfit(size, padding, reach, w_cells, most_gain)
+    holds = found.misfit <= _MISFIT_SHARE * accuracy and found.gain <= _GAIN_SLACK * most_gain
+    return found if holds else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -125,7 +140,7 @@ def kernel_width(padding: float, accuracy: float, single: bool) -> float | None:
 
     def good(width: float) -> bool:
         reach = 0.5 * (size - width - w_cells)
-        return holds(least_misfit(size, padding, reach, w_cells, NOISE[single]), accuracy, single)
+        return _taper(size, padding, reach, w_cells, accuracy, single) is not None
 
     width = 3.0
     while not good(width):
@@ -162,7 +177,7 @@ def _limits(need: _Need, n_grid: int, reach: float, w_cells: float) -> Limits:
 
 def _cost(rows: SortedRows, need: _Need, size: int, n_grid: int, limits: Limits) -> float:
     """Multiply-adds of a prediction, about."""
-    n_item = count_items(rows, limits, _SAMPLE_ROWS)
+    n_item = count_items(rows, limits, need.sample)
     n_vis = rows.order.size * rows.scale.size
     each = size**2 * (4.0 * need.n_corr + 6.0)
     item = 8.0 * size**3 * need.n_corr + 60.0 * size**2
@@ -173,16 +188,16 @@ def _exact(need: _Need, size: int, n_grid: int, w_cells: float) -> Layout | None
     """The layout with the largest reach whose own taper holds the accuracy."""
     padding = n_grid / need.grid.n_pixel
     most = math.floor(size - w_cells - need.aterm_cells)
-    tapers: dict[int, Taper] = {}
-
-    def good(twice: int) -> bool:
-        tapers[twice] = least_misfit(size, padding, 0.5 * twice, w_cells, NOISE[need.single])
-        return holds(tapers[twice], need.accuracy, need.single)
-
-    low, high = 2, most
-    if most < 2 or not good(low):
-        return None
+    best, low, high = None, 1, most + 1
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if good(middle) else (low, middle)
-    return Layout(size, n_grid, w_cells, _limits(need, n_grid, 0.5 * low, w_cells), tapers[low])
+        twice = (low + high) // 2 if best is not None else max(2, most - 24)
+        found = _taper(size, padding, 0.5 * twice, w_cells, need.accuracy, need.single)
+        if found is not None:
+            best, low = found, twice
+        elif best is None:
+            return None
+        else:
+            high = twice
+    if best is None:
+        return None
+    return Layout(size, n_grid, w_cells, _limits(need, n_grid, 0.5 * low, w_cells), best)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from rime_kernels.phase import SPEED_OF_LIGHT
 
 # Rows that one item may have: enough to make up for its subgrid, few enough that items are alike.
 _MAX_ROWS = 128
+# Rows of a piece of a run by which the number of items is judged.
+_PIECE_ROWS = 32
 # Shares of a subgrid's reach that its channels may take; the rest is left to time. The best is taken.
 _SHARES = np.array([1.0, 0.75, 0.5, 0.35, 0.25])
 
@@ -145,15 +148,25 @@ def runs(rows: SortedRows) -> NDArray[np.int64]:
     return np.concatenate([[0], 1 + np.flatnonzero(is_new), [rows.order.size]]).astype(np.int64)
 
 
-def count_items(rows: SortedRows, limits: Limits, n_sample: int) -> float:
-    """Items that a plan would have, from about so many rows spread over the observation."""
-    starts = runs(rows)
-    pairs = np.stack([starts[:-1], starts[1:]], axis=1)
-    step = max(1, rows.order.size // max(1, n_sample))
-    chosen = np.ascontiguousarray(pairs[::step])
-    share = (chosen[:, 1] - chosen[:, 0]).sum() / rows.order.size
+def count_items(rows: SortedRows, limits: Limits, sample: NDArray[np.int64]) -> float:
+    """Items that a plan would have, from pieces of runs (`sample_runs`)."""
+    share = (sample[:, 1] - sample[:, 0]).sum() / rows.order.size
     items = np.empty((0, 8), np.int32)
-    return float(_cover(chosen, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items) / share)
+    return float(_cover(sample, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items) / share)
+
+
+def sample_runs(rows: SortedRows, n_row: int) -> NDArray[np.int64]:
+    """First and last (exclusive) row of pieces of runs from all over the observation, about n_row rows of them."""
+    starts = runs(rows)
+    pieces = np.concatenate(
+        [
+            np.stack([cuts := np.arange(a, z, _PIECE_ROWS), np.minimum(cuts + _PIECE_ROWS, z)], axis=1)
+            for a, z in pairwise(starts)
+        ]
+    )
+    n_piece = min(len(pieces), max(1, round(n_row * len(pieces) / rows.order.size)))
+    chosen = np.random.default_rng(0).permutation(len(pieces))[:n_piece]
+    return np.ascontiguousarray(pieces[np.sort(chosen)])
 
 
 def make_plan(rows: SortedRows, limits: Limits) -> Plan:

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 _N_X = 40  # places between the middle and the edge of the image
 _N_ROUND = 16  # of weighting anew
-# Weights of the taper's own size: the larger, the less it falls towards the edge of the image.
-_QUIET = tuple(10.0 ** (0.5 * k) for k in range(-16, 1))
+# Cells that a taper is given at most: with more, its misfit is below what float64 can tell.
+_MOST_CELLS = 18.0
 
 
 class Taper(NamedTuple):
@@ -64,8 +64,8 @@ def profile(values: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.f
 
 
 @functools.lru_cache(maxsize=256)
-def least_misfit(size: int, padding: float, reach: float, w_cells: float, noise: float) -> Taper:
-    """The taper with the least largest misfit (or error by rounding, where that is larger).
+def least_misfit(size: int, padding: float, reach: float, w_cells: float, most_gain: float) -> Taper:
+    """The taper with the least largest misfit.
 
     Parameters
     ----------
@@ -77,33 +77,37 @@ def least_misfit(size: int, padding: float, reach: float, w_cells: float, noise:
         Largest distance of a visibility from the middle of its subgrid, cells.
     w_cells : float
         Width, in cells, of the kernel that the largest w within a subgrid stands for.
-    noise : float
-        Rounding error of the grid, relative; weighed in, because a taper small at the edge multiplies it.
+    most_gain : float
+        What the gain must not be above: a taper small at the image's edge multiplies rounding errors.
     """
+    reach = max(reach, 0.5 * (size - w_cells - _MOST_CELLS))
     edge = 0.5 / padding
-    x = edge * np.sin(0.5 * np.pi * (np.arange(1, _N_X + 1) / _N_X))
+    x = edge * np.sin(0.5 * np.pi * (np.arange(_N_X + 1) / _N_X))
     fold = _fold(size)
     at_x = (interpolation(x, size) @ fold).real
     systems = [_short(system @ fold) for system in _residuals(size, x, edge, reach, w_cells)]
-    best, least = Taper(np.ones(size), np.inf, np.inf), np.inf
-    for quiet in (1e-15, *(_QUIET if noise > 1e-12 else ())):
-        folded, misfit = _even(systems, at_x, size, quiet)
-        here = at_x @ folded
-        gain = float(here.max() / here.min())
-        total = max(misfit, noise * gain**2)
-        if here.min() > 0.0 and total < least:
-            least, best = total, Taper(fold @ folded / here.max(), misfit, gain)
-    return best
+    folded, misfit = _even(systems, at_x, size, None)
+    if _gain(at_x @ folded) > most_gain:
+        folded, misfit = _even(systems, at_x, size, most_gain)
+    here = at_x @ folded
+    return Taper(fold @ folded / here.max(), misfit, _gain(here))
+
+
+def _gain(here: NDArray[np.float64]) -> float:
+    return float(here.max() / here.min()) if here.min() > 0.0 else np.inf
 
 
 def _even(
-    systems: list[NDArray[np.float64]], at_x: NDArray[np.float64], size: int, quiet: float
+    systems: list[NDArray[np.float64]], at_x: NDArray[np.float64], size: int, gain: float | None
 ) -> tuple[NDArray[np.float64], float]:
-    """The taper, from its middle outwards, whose error is even over the image; and that error."""
+    """The taper, from its middle outwards, whose error is even over the image; and that error.
+
+    With a gain, T at the edge is T in the middle over the gain.
+    """
     taper = np.cos(np.pi * np.arange(size // 2 + 1) / size) ** 4
-    weight, best = np.ones((len(systems), _N_X)), (np.inf, taper)
+    weight, best = np.ones((len(systems), at_x.shape[0])), (np.inf, taper)
     for _ in range(_N_ROUND):
-        taper = _weighted(systems, at_x, weight, taper, quiet)
+        taper = _weighted(systems, at_x, weight, taper, gain)
         here = np.abs(at_x @ taper)
         error = np.stack([np.linalg.norm(system @ taper, axis=1) / here for system in systems])
         if error.max() < best[0]:
@@ -156,17 +160,22 @@ def _weighted(
     at_x: NDArray[np.float64],
     weight: NDArray[np.float64],
     taper: NDArray[np.float64],
-    quiet: float,
+    gain: float | None,
 ) -> NDArray[np.float64]:
-    """The taper of mean T 1, relative to the last one's, with the least weighted misfit and size."""
+    """The taper of mean T 1, relative to the last one's, with the least weighted misfit (and this gain)."""
     here = at_x @ taper
-    scale = weight / here
     n = at_x.shape[1]
     rows = [
-        (system * each[:, None, None]).reshape(-1, n) for system, each in zip(systems, scale, strict=True)
+        (system * (each / here)[:, None, None]).reshape(-1, n)
+        for system, each in zip(systems, weight, strict=True)
     ]
-    rows.append(quiet * np.linalg.norm(scale) * np.eye(n))
-    factor = _triangle(np.concatenate(rows))
-    unit = (at_x / here[:, None]).mean(axis=0)
-    found = np.linalg.solve(factor, np.linalg.solve(factor.T, unit))
-    return found / (unit @ found)
+    # The last rows keep the system solvable where a wave between the pixels has no part in the image.
+    factor = _triangle(np.concatenate([*rows, 1e-15 * np.eye(n)]))
+    wanted = [(at_x / here[:, None]).mean(axis=0)]
+    if gain is not None:
+        wanted.append(gain * at_x[-1] - at_x[0])
+    constraints = np.stack(wanted, axis=1)
+    found = np.linalg.solve(factor, np.linalg.solve(factor.T, constraints))
+    right = np.zeros(len(wanted))
+    right[0] = 1.0
+    return np.asarray(found @ np.linalg.solve(constraints.T @ found, right))
