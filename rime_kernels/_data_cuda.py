@@ -1,4 +1,4 @@
-"""Data and weights on the device: there for good where they fit, streamed slab by slab where not."""
+"""Data, weights and templates on the device: for good where they fit, streamed slab by slab where not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rime_kernels import device
 from rime_kernels._inputs import Constants
-from rime_kernels._launch_cuda import Layout, Slab
+from rime_kernels._launch_cuda import Columns, Layout, Slab
 
 # Bytes of rows that are uploaded at a time to be laid out, and the share of the data's budget beside the data
 # that they may take: no more than the work has, which is not there yet.
@@ -17,7 +17,7 @@ _ARRANGE_SHARE = 1 / 3
 
 
 class Data:
-    """Data and weights of a layout, in slabs.
+    """Data, weights and templates of a layout, in slabs.
 
     Where all of it fits into `budget` bytes there is one slab, laid out on the device for good. Otherwise
     rows stay in pinned memory of the host, and `load` brings those of a slab into one of two buffers
@@ -26,60 +26,83 @@ class Data:
 
     def __init__(self, fixed: Constants, layout: Layout, budget: int) -> None:
         whole = layout.slab(0, layout.n_unit)
-        self._layout, self._types = layout, (fixed.vis.dtype, fixed.weight.dtype)
-        self._item_bytes = sum(dtype.itemsize for dtype in self._types)
+        self._layout = layout
+        self._values = [fixed.vis, fixed.weight, *fixed.template]
+        self._item_bytes = sum(each.dtype.itemsize for each in self._values)
         self.n_byte = layout.n_datum(whole) * self._item_bytes
         self.resident = self.n_byte <= budget
         if self.resident:
             self.slabs = [whole]
-            self._laid_out = [self._empty((layout.n_datum(whole),))]
+            self._columns = [self._buffer(layout.n_datum(whole))]
             part_bytes = min(_ARRANGE_BYTES, int(_ARRANGE_SHARE * budget))
-            self._fill(fixed, part_bytes // self._item_bytes)
+            self._fill(part_bytes // self._item_bytes)
         else:
-            self._stream_rows(fixed, budget // (2 * self._item_bytes))
+            self._stream_rows(budget // (2 * self._item_bytes))
+        del self._values
 
-    def load(self, i: int, stream: Any) -> tuple[Any, Any]:
-        """Data and weights of slab i on the device, laid out, once the stream gets there."""
-        vis, weight = self._laid_out[i]
+    def load(self, i: int, stream: Any) -> Columns:
+        """What there is of slab i on the device, laid out, once the stream gets there."""
         if not self.resident:
-            rows_vis, rows_weight = self._rows[i]
-            for rows, host in zip((rows_vis, rows_weight), self._host[i], strict=True):
+            for k, (host, rows, out) in enumerate(self._ways[i]):
                 rows.copy_to_device(host, stream=stream)
-            self._layout.arrange(self.slabs[i], rows_vis, rows_weight, vis, weight, stream)
-        return vis, weight
+                self._layout.arrange(self.slabs[i], rows, out, stream, turned=_turned(k))
+        return self._columns[i]
 
-    def _fill(self, fixed: Constants, n_datum: int) -> None:
+    def _fill(self, n_datum: int) -> None:
         """Lay everything out, from parts of at most so many data."""
-        (vis, weight), first = self._laid_out[0], 0
+        first = 0
         for part in cut(self._layout, self.slabs[0].unit, self._layout.n_datum, n_datum):
             n = self._layout.n_datum(part)
-            rows_vis, rows_weight = (device.upload(x[part.place]) for x in (fixed.vis, fixed.weight))
-            into = vis[first : first + n], weight[first : first + n]
-            self._layout.arrange(part, rows_vis, rows_weight, into[0], into[1], 0)
+            for k, out in enumerate(self._parts(self._columns[0], first, n)):
+                rows = device.upload(self._values[k][part.place])
+                self._layout.arrange(part, rows, out, 0, turned=_turned(k))
             first += n
 
-    def _stream_rows(self, fixed: Constants, limit: int) -> None:
+    def _stream_rows(self, limit: int) -> None:
         """Pin the rows of each slab, and make the two buffers; a slab and its rows are within the limit."""
-        n_each = fixed.vis.shape[1] * fixed.vis.shape[2]
+        n_each = self._values[0].shape[1] * self._values[0].shape[2]
 
         def size(slab: Slab) -> int:
             return self._layout.n_datum(slab) + n_each * (slab.place.stop - slab.place.start)
 
         self.slabs = cut(self._layout, slice(0, self._layout.n_unit), size, limit)
-        self._host = [
-            [device.pinned_copy(x[slab.place]) for x in (fixed.vis, fixed.weight)] for slab in self.slabs
-        ]
-        sizes = [self._layout.n_datum(slab) for slab in self.slabs]
-        shapes = [host[0].shape for host in self._host]
+        host = [[device.pinned_copy(x[slab.place]) for x in self._values] for slab in self.slabs]
+        sizes, shapes = [self._layout.n_datum(slab) for slab in self.slabs], [x[0].shape for x in host]
         longest = max(shape[0] for shape in shapes)
-        laid_out = [self._empty((max(sizes),)) for _ in range(2)]
-        rows = [self._empty((longest, *shapes[0][1:])) for _ in range(2)]
+        buffers = [self._buffer(max(sizes)) for _ in range(2)]
+        rows = [[device.empty((longest, *shapes[0][1:]), x.dtype) for x in self._values] for _ in range(2)]
         # Views are made once: each takes as long as a launch.
-        self._laid_out = [[x[:n] for x in laid_out[i % 2]] for i, n in enumerate(sizes)]
-        self._rows = [[x[: shape[0]] for x in rows[i % 2]] for i, shape in enumerate(shapes)]
+        self._columns = [buffers[i % 2] for i in range(len(sizes))]
+        self._ways = [
+            list(
+                zip(
+                    host[i],
+                    [x[: shapes[i][0]] for x in rows[i % 2]],
+                    self._parts(buffers[i % 2], 0, n),
+                    strict=True,
+                )
+            )
+            for i, n in enumerate(sizes)
+        ]
 
-    def _empty(self, shape: tuple[int, ...]) -> list[Any]:
-        return [device.empty(shape, dtype) for dtype in self._types]
+    def _buffer(self, n: int) -> Columns:
+        """Room for n data."""
+        vis, weight, *template = (x.dtype for x in self._values)
+        room = device.empty((max(1, len(template) * n),), vis)
+        return Columns(device.empty((n,), vis), device.empty((n,), weight), room, n if template else 0)
+
+    def _parts(self, columns: Columns, first: int, n: int) -> list[Any]:
+        """Where n data from `first` on lie: those of each of the values."""
+        starts = [first + t * columns.stride for t in range(len(self._values) - 2)]
+        return [
+            *(x[first : first + n] for x in (columns.vis, columns.weight)),
+            *(columns.template[start : start + n] for start in starts),
+        ]
+
+
+def _turned(k: int) -> float:
+    """Weights say by their sign that antennas have changed sides."""
+    return -1.0 if k == 1 else 1.0
 
 
 def cut(layout: Layout, unit: slice, size: Callable[[Slab], float], limit: float) -> list[Slab]:

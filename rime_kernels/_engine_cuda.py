@@ -22,7 +22,7 @@ from rime_kernels._inputs import (
     in_time_order,
     parameters,
 )
-from rime_kernels._launch_cuda import Arrays, Layout, Runs, Slab, Tiles
+from rime_kernels._launch_cuda import Arrays, Columns, Layout, Runs, Slab, Tiles
 from rime_kernels._shapes import row_shape, tile_shape
 from rime_kernels._tiles import tile_table
 from rime_kernels.arrays import Sources
@@ -99,6 +99,9 @@ class Engine:
             return self.start_chi2(sources)()
         call = self._until_it_fits(lambda: self._call(sources))
         vis = self._until_it_fits(lambda: self._predict(call))
+        for b, factors in enumerate(call.given.template_scale):
+            for factor, template in zip(factors, self._fixed.template, strict=False):
+                vis[b, self._fixed.order] += vis.dtype.type(factor) * template
         if output is Output.VIS:
             return vis
         vis[:, self._fixed.order] -= self._fixed.vis
@@ -151,7 +154,7 @@ class Engine:
         step, n_piece = self._batch_step(call, data), len(self._pieces(call, data))
         where = "on the device" if data.resident else f"streamed in {len(data.slabs)} slabs"
         return (
-            f"{call.layout}; {data.n_byte / 1e6:.3g} MB of data and weights {where}; "
+            f"{call.layout}; {data.n_byte / 1e6:.3g} MB of data {where}; "
             f"batch of {call.n_batch} in steps of {step}, {n_piece} launches each"
         )
 
@@ -273,7 +276,7 @@ class Engine:
         )
         return Inputs(  # every array on the device
             direction, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms, projection,
-            given.beam_scale, given.pointing,
+            given.beam_scale, given.pointing, given.template_scale,
         )  # fmt: skip
 
     def _launch_chi2(
@@ -287,19 +290,15 @@ class Engine:
         inputs = self._inputs(call, given, main)
         bright: Any = None if call.per_time else self._brightness(call, given, None, "brightness", main)
         loaded = -1
-        whole: tuple[Any, Any] = None, None
         for i, piece in self._pieces(call, data):
             stream = streams[i % len(streams)]
             if i != loaded:
-                loaded, whole = i, data.load(i, stream)
-            vis, weight = whole
+                loaded, columns = i, data.load(i, stream)
             if call.per_time:
                 bright = self._brightness(call, given, piece, f"brightness {i % 2}", stream)
             n_time = _n_time(piece) if call.per_time else 1
             offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
-            if offset:
-                vis, weight = vis[offset:], weight[offset:]
-            arrays = Arrays(inputs, call.n_gaussian, bright, n_time, vis, weight, no_vis, sums)
+            arrays = Arrays(inputs, call.n_gaussian, bright, n_time, columns.ahead(offset), no_vis, sums)
             call.layout.launch(piece, True, arrays, stream)
         n_thread = device.threads_per_block()
         _rime_cuda.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
@@ -319,6 +318,7 @@ class Engine:
         sums = self._workspace.array("no sums", (1, 1), np.float64)
         no_vis = self._workspace.array("no data", (1,), call.variant.complex)
         no_weight = self._workspace.array("no weight", (1,), call.variant.real)
+        nothing = Columns(no_vis, no_weight, no_vis, 0)
         for b in range(call.n_batch):
             part = call._replace(given=call.given.batch(b, b + 1))
             given = Parameters(*self._workspace.fill("parameters", part.given))
@@ -328,7 +328,7 @@ class Engine:
                 vis = self._workspace.array("vis", shape, call.variant.complex)
                 bright = self._brightness(part, given, piece if call.per_time else None, "brightness", 0)
                 n_time = _n_time(piece) if call.per_time else 1
-                arrays = Arrays(inputs, call.n_gaussian, bright, n_time, no_vis, no_weight, vis, sums)
+                arrays = Arrays(inputs, call.n_gaussian, bright, n_time, nothing, vis, sums)
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]
         return result

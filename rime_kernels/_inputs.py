@@ -72,6 +72,7 @@ class Constants(NamedTuple):
     antenna_uvw: NDArray[np.float64]  # (n_time, n_antenna, 3)
     vis: NDArray[np.complexfloating]  # (n_row, n_chan, n_corr), or one element
     weight: NDArray[np.floating]
+    template: NDArray[np.complexfloating]  # (n_template, n_row, n_chan, n_corr)
 
 
 class Inputs(NamedTuple):
@@ -85,6 +86,7 @@ class Inputs(NamedTuple):
     projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
+    template_scale: NDArray[np.float64]  # (n_batch, n_template or 1)
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
@@ -112,6 +114,7 @@ class Parameters(NamedTuple):
     shape: NDArray[np.float64]  # (n_batch, n_gaussian, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
+    template_scale: NDArray[np.float64]  # (n_batch, n_template or 1)
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
@@ -119,7 +122,7 @@ class Parameters(NamedTuple):
         return self._replace(**some)
 
 
-_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing")
+_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template_scale")
 
 
 def parameters(sources: Sources) -> Parameters:
@@ -134,8 +137,14 @@ def parameters(sources: Sources) -> Parameters:
     scale = np.zeros(n_batch) if beam is None else beam.scale
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
     return Parameters(
-        sources.lm, sources.stokes, sources.ref_freq, sources.log_spectrum, terms, shape, scale, pointing
-    )
+        sources.lm, sources.stokes, sources.ref_freq, sources.log_spectrum, terms, shape, scale, pointing,
+        _template_scale(sources),
+    )  # fmt: skip
+
+
+def _template_scale(sources: Sources) -> NDArray[np.float64]:
+    scale = sources.template_scale
+    return np.zeros((sources.n_batch, 1)) if scale is None or not scale.size else scale
 
 
 def constants(
@@ -143,6 +152,7 @@ def constants(
     table: RowTable,
     antenna_uvw: NDArray[np.float64],
     data: tuple[NDArray[Any], NDArray[Any]] | None,
+    template: NDArray[Any],
     single: bool,
 ) -> Constants:
     """The constant arrays in working precision, contiguous and writable: one type for each loop."""
@@ -159,6 +169,7 @@ def constants(
         _plain(antenna_uvw),
         _plain(vis.astype(cplx, copy=False)),
         _plain(weight.astype(real, copy=False)),
+        _plain(template.astype(cplx, copy=False)),
     )
 
 
@@ -168,7 +179,8 @@ def in_time_order(fixed: Constants) -> Constants:
         return fixed
     data = [name for name in ("vis", "weight") if getattr(fixed, name).shape[0] == fixed.order.size]
     names = ("uvw", "antenna1", "antenna2", "time_index", *data)
-    return fixed._replace(**{name: getattr(fixed, name)[fixed.order] for name in names})
+    template = np.ascontiguousarray(fixed.template[:, fixed.order])
+    return fixed._replace(template=template, **{name: getattr(fixed, name)[fixed.order] for name in names})
 
 
 def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
@@ -195,6 +207,7 @@ def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
         _plain(envelope.projections(sources.shape, gaussian, frame)),
         _plain(scale),
         _plain(pointing),
+        _plain(_template_scale(sources)),
     )
 
 
@@ -207,6 +220,7 @@ def _one_of_no_flux(sources: Sources) -> Sources:
         np.zeros((n_batch, 1, 4, 0)),
         np.zeros(1, np.bool_),
         np.zeros((n_batch, 0, 3)),
+        template_scale=sources.template_scale,
     )
 
 
@@ -218,8 +232,13 @@ def beam_codes(sources: Sources) -> tuple[int, int]:
     return (code, beam.NO_BEAM) if sources.beam.pointing is None else (beam.NO_BEAM, code)
 
 
-def check_axes(rows: Rows, sources: Sources) -> None:
-    """Refuse sources whose time or antenna axes are not those of the rows."""
+def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
+    """Refuse sources whose time or antenna axes are not those of the rows, or that scale other templates."""
+    n_scale = 0 if sources.template_scale is None else sources.template_scale.shape[1]
+    if n_scale != n_template:
+        raise InputError(
+            f"template_scale must have shape ({sources.n_batch}, {n_template}), got {n_scale} factors"
+        )
     n_time = sources.stokes.shape[1]
     if n_time not in (1, rows.n_time):
         raise InputError(f"stokes must have 1 or n_time = {rows.n_time} time slots, got {n_time}")

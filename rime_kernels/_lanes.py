@@ -39,7 +39,7 @@ class Lanes(NamedTuple):
     uvw: NDArray[np.float64]  # (n_entry, 3, 1 or n), m
     chan: NDArray[np.int64]  # (n_block, n); -1 for none
     scale: NDArray[np.float64]  # (n_block, n): nu/c
-    data: NDArray[np.floating]  # (n_block, n_entry, n_corr, 3, n): re, im, weight; or one element
+    data: NDArray[np.floating]  # (n_block, n_entry, n_corr, 3 + 2 n_template, n), or one element
 
     @property
     def axis(self) -> str:
@@ -144,19 +144,24 @@ def _place_in_run(code: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _data(fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64]) -> NDArray[np.floating]:
-    """Data and weights in the order of the lanes; 0 where there is no row or channel."""
-    real, n_corr = fixed.weight.dtype, fixed.matrix.shape[0]
-    if fixed.vis.shape != (fixed.uvw.shape[0], fixed.chan_freq.size, n_corr):
+    """Real and imaginary part of the data, weight, both parts of each template, in the order of the lanes.
+
+    0 where there is no row or channel, and data where there are none.
+    """
+    real, n_corr, n_template = fixed.weight.dtype, fixed.matrix.shape[0], len(fixed.template)
+    shape = fixed.uvw.shape[0], fixed.chan_freq.size, n_corr
+    if fixed.vis.shape != shape and not n_template:
         return aligned((1, 1, 1, 1, 1), real)
-    weight = np.broadcast_to(fixed.weight, fixed.vis.shape)
-    out = aligned((chan.shape[0], row.shape[0], n_corr, 3, chan.shape[1]), real)
+    weight, vis = np.broadcast_to(fixed.weight, shape), np.broadcast_to(fixed.vis, shape)
+    out = aligned((chan.shape[0], row.shape[0], n_corr, 3 + 2 * n_template, chan.shape[1]), real)
     step = max(1, _COPY_BYTES // out[:, 0].nbytes)
     for start in range(0, row.shape[0], step):
         rows, chans, target = row[start : start + step], chan[:, None], out[:, start : start + step]
         exists = ((rows >= 0) & (chans >= 0))[..., None]
         at = np.maximum(rows, 0), np.maximum(chans, 0)
-        values = np.moveaxis(np.where(exists, fixed.vis[at], 0), -1, -2)
-        target[..., 0, :], target[..., 1, :] = values.real, values.imag
+        for k, each in enumerate((vis, *fixed.template)):
+            values, first = np.moveaxis(np.where(exists, each[at], 0), -1, -2), 2 * k + (k > 0)
+            target[..., first, :], target[..., first + 1, :] = values.real, values.imag
         target[..., 2, :] = np.moveaxis(np.where(exists, weight[at], 0), -1, -2)
     return out
 

@@ -34,6 +34,22 @@ class Slab(NamedTuple):
     time: slice
 
 
+class Columns(NamedTuple):
+    """Data, weights and templates as the chi2 reads them: template t lies t `stride` behind the first."""
+
+    vis: Any
+    weight: Any
+    template: Any
+    stride: int
+
+    def ahead(self, n: int) -> Columns:
+        """The same without the first n data."""
+        if not n:
+            return self
+        template = self.template[n:] if self.stride else self.template
+        return Columns(self.vis[n:], self.weight[n:], template, self.stride)
+
+
 class Arrays(NamedTuple):
     """What a launch reads and writes besides the constants of the layout."""
 
@@ -41,8 +57,7 @@ class Arrays(NamedTuple):
     n_gaussian: int
     bright: Any
     n_bright_time: int
-    vis: Any
-    weight: Any
+    columns: Columns
     vis_out: Any
     sum_out: Any
 
@@ -66,7 +81,7 @@ class Tiles:
     def __init__(
         self, fixed: Constants, table: RowTable, tiles: TileTable, variant: Variant, shape: TileShape
     ) -> None:
-        self._shape, self._variant = shape, variant
+        self._shape, self._variant, self._n_template = shape, variant, len(fixed.template)
         self._matrix = tuple(fixed.matrix.ravel().tolist())
         fitting = min(shape.n_thread // tiles.n_tile, shape.n_slot // tiles.n_slot, shape.n_item)
         self.n_item = max(1, fitting)
@@ -97,17 +112,18 @@ class Tiles:
         first, stop = self._layers(slab)
         return (stop - first) * self._per_layer
 
-    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any, stream: Any) -> None:
-        """Lay the slab's data out as the chi2 reads them."""
+    def arrange(self, slab: Slab, values: Any, out: Any, stream: Any, *, turned: float = 1.0) -> None:
+        """Lay values of the slab's rows out as the chi2 reads them, times `turned` where antennas swap."""
         n_thread = device.threads_per_block()
-        tile_parts.make_arrange()[-(-vis_out.size // n_thread), n_thread, stream](
-            self._layers(slab)[0], slab.place.start, self.n_chan, vis.shape[2], self._tables[0],
-            vis, weight, vis_out, weight_out,
+        tile_parts.make_arrange()[-(-out.size // n_thread), n_thread, stream](
+            self._layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self._tables[0],
+            values, out,
         )  # fmt: skip
 
     def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
         """Sum a slab's visibilities over the sources."""
-        key = TileKernel(self._variant, is_chi2, self._matrix, arrays.n_gaussian > 0, self._shape)
+        n_template = self._n_template if is_chi2 else 0
+        key = TileKernel(self._variant, is_chi2, self._matrix, arrays.n_gaussian > 0, n_template, self._shape)
         n_batch = arrays.inputs.direction.shape[0]
         first, stop = self._layers(slab)
         n_total = (stop - first) * self.n_chan
@@ -117,8 +133,8 @@ class Tiles:
             self.n_item, self._n_used, n_total, n_batch, first, slab.place.start, arrays.n_gaussian,
             slab.time.start, arrays.n_bright_time, self._reach,
             *self._tables, self._antenna_uvw, self._freq,
-            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, arrays.bright,
-            arrays.vis, arrays.weight, arrays.vis_out, arrays.sum_out,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template_scale,
+            arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out,
         )  # fmt: skip
 
     @property
@@ -142,7 +158,7 @@ class Runs:
 
     def __init__(self, fixed: Constants, variant: Variant, shape: RowShape) -> None:
         self._variant, self._matrix = variant, tuple(fixed.matrix.ravel().tolist())
-        self._n_real_chan = fixed.chan_freq.size
+        self._n_real_chan, self._n_template = fixed.chan_freq.size, len(fixed.template)
         self._step = _even_step(fixed.chan_freq)
         run = min(shape.run, self._n_real_chan) if self._step is not None else 1
         self.n_unit = fixed.uvw.shape[0]
@@ -175,24 +191,25 @@ class Runs:
         n_block = -(-(slab.place.stop - slab.place.start) // self.unit_step)
         return n_block * self.unit_step * self._n_real_chan * (len(self._matrix) // 4)
 
-    def arrange(self, slab: Slab, vis: Any, weight: Any, vis_out: Any, weight_out: Any, stream: Any) -> None:
-        """Lay the slab's data out as the chi2 reads them."""
+    def arrange(self, slab: Slab, values: Any, out: Any, stream: Any, *, turned: float = 1.0) -> None:
+        """Lay values of the slab's rows out as the chi2 reads them; no antennas swap here."""
         n_thread = device.threads_per_block()
-        row_cuda.make_arrange(self.unit_step)[-(-vis_out.size // n_thread), n_thread, stream](
-            self._n_real_chan, vis.shape[2], vis, weight, vis_out, weight_out
+        row_cuda.make_arrange(self.unit_step)[-(-out.size // n_thread), n_thread, stream](
+            self._n_real_chan, values.shape[2], values, out
         )
 
     def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
         """Sum a slab's visibilities over the sources."""
-        key = RowKernel(self._variant, is_chi2, self._matrix, arrays.n_gaussian > 0, self._shape)
+        n_template = self._n_template if is_chi2 else 0
+        key = RowKernel(self._variant, is_chi2, self._matrix, arrays.n_gaussian > 0, n_template, self._shape)
         n_row = slab.place.stop - slab.place.start
         inputs = arrays.inputs
         grid = -(-n_row // self.unit_step) * self._n_run, inputs.direction.shape[0]
         row_cuda.make_row_sums(key)[grid, self.unit_step, stream](
             n_row, slab.place.start, self._n_run, arrays.n_gaussian, slab.time.start, arrays.n_bright_time,
             self._step or 0.0, *self._rows, self._freq,
-            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, arrays.bright,
-            arrays.vis, arrays.weight, arrays.vis_out, arrays.sum_out,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template_scale,
+            arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out,
         )  # fmt: skip
 
     def __str__(self) -> str:

@@ -45,7 +45,9 @@ class Ending(NamedTuple):
     n_term: int
     part: Any  # as in Correlations
     factor: Any
-    data: Any  # (n_entry, n_corr, 3, n), of the block
+    n_template: int
+    template_scale: Any  # float64 (n_template,)
+    data: Any  # (n_entry, n_corr, 3 + 2 n_template, n), of the block
     row: Any  # (n_entry, n_row_lane)
     n_row_lane: int
     chan: Any  # (n,), of the block
@@ -64,14 +66,31 @@ def _part(ending: Any, i: int, sums: Any, like: Any) -> Any:
     return value
 
 
+@vector_function
+def _with_templates(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
+    """The same with the templates; `data` is where those of the correlation begin."""
+    value, n = _part(ending, i, sums, like), size(like)
+    for t in range(ending.n_template):
+        factor = constant(ending.template_scale[t], like)
+        value = value + factor * load(data, n * (3 + 2 * t + i % 2), like)
+    return value
+
+
+@vector_function
+def _n_each(ending: Any, like: Any) -> int:
+    """Numbers of `data` to a correlation of an entry."""
+    return (3 + 2 * ending.n_template) * size(like)
+
+
 @inner_function
 def _chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
     """Weighted squares of the lanes, summed over correlations."""
     total, n = constant(0.0, like), size(like)
     for k in range(ending.n_corr):
-        re = _part(ending, 2 * k, sums, like) - load(data, 3 * n * k, like)
-        im = _part(ending, 2 * k + 1, sums, like) - load(data, 3 * n * k + n, like)
-        total = total + load(data, 3 * n * k + 2 * n, like) * (re * re + im * im)
+        here = ahead(data, k * _n_each(ending, like))
+        re = _with_templates(ending, 2 * k, sums, here, like) - load(here, 0, like)
+        im = _with_templates(ending, 2 * k + 1, sums, here, like) - load(here, n, like)
+        total = total + load(here, 2 * n, like) * (re * re + im * im)
     return total
 
 
@@ -80,11 +99,13 @@ def _write(ending: Any, entry: int, sums: Any, data: Any, like: Any) -> None:
     """Write V, V - D or w |V - D|^2 of the lanes to their rows and channels."""
     n = size(like)
     for k in range(ending.n_corr):
-        re, im = _part(ending, 2 * k, sums, like), _part(ending, 2 * k + 1, sums, like)
+        here = ahead(data, k * _n_each(ending, like))
+        re = _with_templates(ending, 2 * k, sums, here, like)
+        im = _with_templates(ending, 2 * k + 1, sums, here, like)
         if ending.output != _VIS:
-            re, im = re - load(data, 3 * n * k, like), im - load(data, 3 * n * k + n, like)
+            re, im = re - load(here, 0, like), im - load(here, n, like)
         if ending.output == _WEIGHTED:
-            re = load(data, 3 * n * k + 2 * n, like) * (re * re + im * im)
+            re = load(here, 2 * n, like) * (re * re + im * im)
         store(ending.scratch, 0, re)
         store(ending.scratch, n, im)
         for i in range(n):
@@ -102,7 +123,7 @@ def _write(ending: Any, entry: int, sums: Any, data: Any, like: Any) -> None:
 @vector_function
 def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
     """Let the data of entries entry .. stop - 1 come while their sums are made."""
-    n_data = ending.n_corr * 3 * size(like)
+    n_data = ending.n_corr * _n_each(ending, like)
     if ending.output != _VIS:
         fetch(ending.data, entry * n_data, stop * n_data)
 
@@ -110,7 +131,7 @@ def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
 @vector_function
 def finish(ending: Any, entry: int, sums: Any, like: Any) -> Any:
     """Make what `Output` names of the sums of an entry; the chi2 of its lanes, or 0."""
-    data = ahead(ending.data, entry * ending.n_corr * 3 * size(like))
+    data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
     done = constant(0.0, like)
     if ending.output == _CHI2:
         done = _chi2(ending, sums, data, like)

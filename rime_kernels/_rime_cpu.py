@@ -145,9 +145,10 @@ def _task(
         has_beam, pointer(voltages),
     )  # fmt: skip
     n_corr = correlations.part.shape[0] // 2
-    n_data = lanes.row.shape[0] * n_corr * 3 * n if lanes.data.size > 1 else 0
+    n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
     ending = Ending(
         output, n_corr, correlations.part.shape[1], pointer(correlations.part), pointer(correlations.factor),
+        max(0, lanes.data.shape[3] - 3) // 2, pointer(inputs.template_scale[b]),
         ahead(pointer(lanes.data), block * n_data), pointer(lanes.row), lanes.row.shape[1],
         pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
         pointer(real_out[b]), pointer(scratch),

@@ -43,6 +43,7 @@ class RowKernel:
     is_chi2: bool
     matrix: tuple[complex, ...]  # (n_corr, 4), flat
     has_gaussian: bool
+    n_template: int
     shape: RowShape
 
 
@@ -87,7 +88,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
     single, n_stokes, code, has_gaussian = variant.single, variant.n_stokes, variant.beam, kernel.has_gaussian
     real = float32 if single else float64
     last, n_corr, n_sum = run - 1, len(kernel.matrix) // 4, 2 * n_stokes * run
-    per_source = 2 if n_stokes == 4 else 1
+    per_source, n_template = 2 if n_stokes == 4 else 1, kernel.n_template
     cos_sin = phase.make_cos_sin(
         single, *(_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
     )
@@ -102,8 +103,8 @@ def make_row_sums(kernel: RowKernel) -> Any:
         n_row: int, first_row: int, n_run: int, n_gaussian: int, first_time: int, n_bright_time: int,
         step_freq: float,
         time_index: Any, antenna1: Any, antenna2: Any, uvw: Any, chan_freq: Any,
-        direction: Any, projection: Any, beam_scale: Any, pointing: Any, bright: Any,
-        vis: Any, weight: Any, vis_out: Any, sum_out: Any,
+        direction: Any, projection: Any, beam_scale: Any, pointing: Any, template_scale: Any, bright: Any,
+        vis: Any, weight: Any, template: Any, stride: int, vis_out: Any, sum_out: Any,
     ) -> None:
         # fmt: on
         partial = cuda.shared.array(n_thread, float64)
@@ -171,8 +172,13 @@ def make_row_sums(kernel: RowKernel) -> Any:
                 for j in range(n_corr):
                     x, y = correlation(j, n_stokes, run, 0, real(1), sums)
                     if is_chi2:
-                        datum, w = vis[first + j * n_thread], weight[first + j * n_thread]
+                        at_datum = first + j * n_thread
+                        datum, w = vis[at_datum], weight[at_datum]
                         x, y = x - datum.real, y - datum.imag
+                        for t in range(n_template):
+                            datum = template[at_datum + t * stride]
+                            x += real(template_scale[b, t]) * datum.real
+                            y += real(template_scale[b, t]) * datum.imag
                         square += w * (x * x + y * y)
                     else:
                         vis_out[b, local, start + k, j] = complex(x, y)
@@ -198,22 +204,19 @@ def make_row_sums(kernel: RowKernel) -> Any:
 
 @functools.cache
 def make_arrange(n_thread: int) -> Any:
-    """Kernel that lays data and weights of some rows out as the chi2 reads them.
+    """Kernel that lays values of some rows (data, weights, templates) out as the chi2 reads them.
 
-    Both become (n_block, n_chan, n_corr, rows of a block), flat: neighbouring threads read neighbouring
-    rows. Weights are 0 where the last block has no row.
+    They become (n_block, n_chan, n_corr, rows of a block), flat: neighbouring threads read neighbouring
+    rows; 0 where the last block has no row.
     """
 
     @cuda.jit
-    def arrange(n_chan: int, n_corr: int, vis: Any, weight: Any, vis_out: Any, weight_out: Any) -> None:
+    def arrange(n_chan: int, n_corr: int, values: Any, out: Any) -> None:
         i = cuda.grid(1)
-        if i >= vis_out.size:
+        if i >= out.size:
             return
         k, c = i // n_thread % n_corr, i // (n_thread * n_corr) % n_chan
         row = i // (n_thread * n_corr * n_chan) * n_thread + i % n_thread
-        if row < vis.shape[0]:
-            vis_out[i], weight_out[i] = vis[row, c, k], weight[row, c, k]
-        else:
-            vis_out[i], weight_out[i] = 0.0, 0.0
+        out[i] = values[row, c, k] if row < values.shape[0] else 0.0
 
     return arrange

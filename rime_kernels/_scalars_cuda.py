@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from numba.core import cgutils
 
 from rime_kernels import device
 
+ir: Any = cgutils.ir  # LLVM's
 # exp(-x) of a square x: 2 to the minus this squared times x.
 EXPONENT_SCALE = math.sqrt(math.log2(math.e))
 # Added to a number, it leaves whole numbers in the last bits of the sum.

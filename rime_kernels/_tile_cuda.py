@@ -122,16 +122,18 @@ def make_chi2(kernel: TileKernel) -> Any:
     """Function that gives the chi2 of a thread's tile; spends the sums.
 
     Data and weights of the tile begin at `first`, a tile's neighbour beside it. A weight below 0
-    says that antenna2 is on the tile's first side.
+    says that antenna2 is on the tile's first side. Templates lie like the data, `stride` apart.
     """
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
     real = float32 if single else float64
     n_corr, n_baseline = len(kernel.matrix) // 4, side * side
-    n_datum = side * n_corr
+    n_datum, n_template = side * n_corr, kernel.n_template
     correlation = make_correlation(kernel.matrix, single)
 
     @device.inline
-    def chi2(first: Any, n_tile: Any, vis: Any, weight: Any, sums: Any) -> Any:
+    def chi2(
+        first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, scale: Any, sums: Any
+    ) -> Any:
         re, im = cuda.local.array(n_datum, real), cuda.local.array(n_datum, real)
         w = cuda.local.array(n_datum, real)
         total = 0.0
@@ -141,6 +143,10 @@ def make_chi2(kernel: TileKernel) -> Any:
             for k in range(n_datum):
                 z = vis[at]
                 re[k], im[k], w[k] = z.real, z.imag, weight[at]
+                for t in range(n_template):
+                    z = template[at + uint64(t) * uint64(stride)]
+                    re[k] -= real(scale[t]) * z.real
+                    im[k] -= real(scale[t]) * z.imag
                 at += uint64(n_tile)
             for j in range(side):
                 square = real(0)
@@ -204,8 +210,8 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         n_item: int, n_used: int, n_total: int, n_batch: int, first_layer: int, first_place: int,
         n_gaussian: int, first_time: int, n_bright_time: int, reach: float,
         place: Any, layer_time: Any, antenna: Any, group: Any, antenna_uvw: Any, chan_freq: Any,
-        direction: Any, projection: Any, beam_scale: Any, pointing: Any, bright: Any,
-        vis: Any, weight: Any, vis_out: Any, sum_out: Any,
+        direction: Any, projection: Any, beam_scale: Any, pointing: Any, template_scale: Any, bright: Any,
+        vis: Any, weight: Any, template: Any, stride: int, vis_out: Any, sum_out: Any,
     ) -> None:
         # fmt: on
         # A line for each: the simulator tells shared arrays apart by their line.
@@ -354,7 +360,10 @@ def make_tile_sums(kernel: TileKernel) -> Any:
             if active:
                 for k in range(n_glance):
                     total += glance[k] * real(0)
-                total += tile_chi2(first_datum + uint64(tile), n_tile, vis, weight, sums)
+                at_datum = first_datum + uint64(tile)
+                total += tile_chi2(
+                    at_datum, n_tile, vis, weight, template, stride, template_scale[b], sums
+                )
             # A tree over the tiles of each item: an order that depends on their number alone.
             partial[thread] = total
             cuda.syncthreads()

@@ -60,6 +60,7 @@ class TileKernel:
     is_chi2: bool
     matrix: tuple[complex, ...]  # (n_corr, 4), flat
     has_gaussian: bool
+    n_template: int
     shape: TileShape
 
 
@@ -161,20 +162,20 @@ def make_terms(kernel: TileKernel) -> Any:
 
 @functools.cache
 def make_arrange() -> Any:
-    """Kernel that lays data and weights of some rows out as the chi2 reads them.
+    """Kernel that lays values of some rows (data, weights, templates) out as the chi2 reads them.
 
-    Both become (n_layer, n_chan, n_split, side^2, n_corr, n_tile), flat: neighbouring threads read
-    neighbouring tiles. Weights are 0 where no row is and negative where antenna2 is on the first side.
+    They become (n_layer, n_chan, n_split, side^2, n_corr, n_tile), flat: neighbouring threads read
+    neighbouring tiles; 0 where no row is, times `turned` where antenna2 is on the first side.
     """
 
     @cuda.jit
     def arrange(
-        first_layer: int, first_place: int, n_chan: int, n_corr: int, place: Any, vis: Any, weight: Any,
-        vis_out: Any, weight_out: Any,
+        first_layer: int, first_place: int, n_chan: int, n_corr: int, turned: float, place: Any, values: Any,
+        out: Any,
     ) -> None:  # fmt: skip
         n_split, n_baseline, n_tile = place.shape[1], place.shape[2], place.shape[3]
         i = cuda.grid(1)
-        if i >= vis_out.size:
+        if i >= out.size:
             return
         tile, k = i % n_tile, i // n_tile % n_corr
         n, split = i // (n_tile * n_corr) % n_baseline, i // (n_tile * n_corr * n_baseline) % n_split
@@ -182,9 +183,8 @@ def make_arrange() -> Any:
         found = place[first_layer + item // n_chan, split, n, tile]
         row, c = abs(found) - 1 - first_place, item % n_chan
         if found == NO_ROW:
-            vis_out[i], weight_out[i] = 0.0, 0.0
+            out[i] = 0.0
         else:
-            vis_out[i] = vis[row, c, k]
-            weight_out[i] = weight[row, c, k] if found > 0 else -weight[row, c, k]
+            out[i] = values[row, c, k] if found > 0 else turned * values[row, c, k]
 
     return arrange

@@ -194,6 +194,8 @@ class Sources:
     shape : float64 (n_batch, n_gaussian, 3), rad
         emaj, emin (FWHM) and pa of the last n_gaussian sources (physics: section 5).
     beam : Beam or None
+    template_scale : float64 (n_batch, n_template) or None
+        Factors of the templates of `Rime`.
 
     Raises
     ------
@@ -208,6 +210,7 @@ class Sources:
     log_spectrum: NDArray[np.bool_]
     shape: NDArray[np.float64]
     beam: Beam | None = None
+    template_scale: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
@@ -217,6 +220,8 @@ class Sources:
         _coerce(self, "spectral_terms", np.float64, ("batch", "source", 4, "term"), sizes)
         _coerce(self, "log_spectrum", np.bool_, ("source",), sizes)
         _coerce(self, "shape", np.float64, ("batch", "gaussian", 3), sizes)
+        if self.template_scale is not None:
+            _coerce(self, "template_scale", np.float64, ("batch", "template"), sizes)
         if sizes["gaussian"] > sizes["source"]:
             n_gaussian, n_source = sizes["gaussian"], sizes["source"]
             raise InputError(f"shape has {n_gaussian} Gaussians, but there are only {n_source} sources")
@@ -239,6 +244,7 @@ class Sources:
         beam: Beam | None,
         *,
         polarised: bool,
+        template_scale: NDArray[np.float64] | None = None,
     ) -> Sources:
         """Sources of arrays known to be as the class wants them, contiguous: nothing is looked at.
 
@@ -247,7 +253,7 @@ class Sources:
 
         Parameters
         ----------
-        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam
+        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam, template_scale
             As the attributes.
         polarised : bool
             Whether any of Q, U, V may be other than 0.
@@ -262,6 +268,7 @@ class Sources:
             shape=shape,
             beam=beam,
             polarised=polarised,
+            template_scale=template_scale,
         )
         return made
 
@@ -278,6 +285,7 @@ class Sources:
             self.log_spectrum.copy(),
             self.shape.copy(),
             beam,
+            None if self.template_scale is None else self.template_scale.copy(),
         )
 
     @cached_property

@@ -32,7 +32,9 @@ class _Engine(Protocol):
 class Rime:
     """Visibilities of a batch of source lists at fixed rows, and their distance from data.
 
-        V_pq = sum over sources of E_p E_q K_pq envelope_pq B        (physics: sections 2 to 6)
+        V_pq = sum over sources of E_p E_q K_pq envelope_pq B  +  sum over templates of a_t T_t,pq
+
+    (physics: sections 2 to 6; templates are visibilities worked out elsewhere, such as those of an image).
 
     Rows and data are prepared once (and uploaded once); each call takes the parameters alone.
     Calls from several Python threads are safe, one runs at a time. Results do not depend on the
@@ -45,6 +47,8 @@ class Rime:
         Data; needed by all but `predict`. Where the weight is 0 they may be anything.
     weight : float (n_row, n_chan, n_corr), 1/Jy^2, optional
         1/sigma^2 of the real and of the imaginary part; 0 for what does not count.
+    template : complex (n_template, n_row, n_chan, n_corr), Jy, optional
+        Visibilities T whose factors a are `Sources.template_scale`.
     backend : "auto", "cpu" or "cuda"
     precision : "double" or "single"
         Of everything but the phases, which are float64 until whole turns are off.
@@ -84,6 +88,7 @@ class Rime:
         *,
         vis: ArrayLike | None = None,
         weight: ArrayLike | None = None,
+        template: ArrayLike | None = None,
         backend: Backend = "auto",
         precision: Precision = "double",
         form: Form | str = "auto",
@@ -95,6 +100,8 @@ class Rime:
         _check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
         self._has_vis, self._has_weight = vis is not None, weight is not None
+        templates = _templates(rows, template)
+        self._n_template = len(templates)
         data = _data(rows, vis, weight)
         self.backend, backend_reason = device.resolve(backend)
         geometry = solve_antennas(rows)
@@ -102,7 +109,7 @@ class Rime:
         self.form, form_reason = _form(rows, geometry, form, extent, precision)
         self.reason = f"{backend_reason}; {form_reason}"
         table, single = row_table(rows), precision == "single"
-        fixed = constants(rows, table, geometry.uvw, data, single)
+        fixed = constants(rows, table, geometry.uvw, data, templates, single)
         self._engine: _Engine = _engine(self.backend)(
             fixed,
             table,
@@ -163,7 +170,7 @@ class Rime:
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources like these would be worked out, in words: kernel, memory, slabs, batch."""
         self._need("a plan", weight=True)
-        check_axes(self.rows, sources)
+        check_axes(self.rows, self._n_template, sources)
         with _LOCK:
             return f"{self.reason}; {self._engine.plan(sources)}"
 
@@ -183,13 +190,13 @@ class Rime:
         return self._run(sources, output)
 
     def _run(self, sources: Sources, output: Output) -> NDArray[Any]:
-        check_axes(self.rows, sources)
+        check_axes(self.rows, self._n_template, sources)
         with _LOCK:
             return self._engine.run(sources, output)
 
     def _start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]:
         self._need("chi2", weight=True)
-        check_axes(self.rows, sources)
+        check_axes(self.rows, self._n_template, sources)
         return self._engine.start_chi2(sources)
 
 
@@ -264,6 +271,17 @@ def _data(
     found = np.where(weights > 0.0, found, found.dtype.type(0))
     _check.finite("vis, where the weight is above 0,", found)
     return found, weights
+
+
+def _templates(rows: Rows, template: ArrayLike | None) -> NDArray[Any]:
+    """Templates, checked; none of them where none are given."""
+    sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
+    if template is None:
+        return np.zeros((0, *sizes.values()), np.complex64)
+    axes = "template", "row", "chan", "corr"
+    found = _check.array("template", template, _complex_type(template), axes, sizes)
+    _check.finite("template", found)
+    return found
 
 
 def _complex_type(vis: ArrayLike) -> type:

@@ -115,7 +115,9 @@ def lanes_of(rows: Rows, n: int, factored: bool) -> Lanes:
         np.arange(rows.n_row * rows.n_chan * 4).reshape(rows.n_row, rows.n_chan, 4),
     )
     data = index + 0.5j * index, 1.0 + index
-    return make_lanes(constants(rows, table, solve_antennas(rows).uvw, data, False), n, factored)
+    no_template = np.zeros((0, *index.shape))
+    fixed = constants(rows, table, solve_antennas(rows).uvw, data, no_template, False)
+    return make_lanes(fixed, n, factored)
 
 
 def cells(lanes: Lanes) -> NDArray[np.int64]:
