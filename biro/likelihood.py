@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.models import BoundModel, Parameter, SkyModel
 from biro.observation import Observation, Partition
+from biro.templates import Templates
 from rime_kernels import Rime, chi2_together
 from rime_kernels._check import n_byte
 from rime_kernels.device import Backend
@@ -57,9 +58,13 @@ class Likelihood:
         Bytes, or text such as "8 GB", that data and work may take on the device, or the work on the CPU;
         shared out over the partitions by the size of their data. What does not fit is streamed from
         the host's memory. No result depends on it.
+    image_accuracy : float
+        Rms error over rms of the visibilities of the model's images, which are worked out once.
 
     Raises
     ------
+    InputError
+        An image of the model cannot be read or used.
     BackendError
         `backend="cuda"` without a working GPU.
     ModelError
@@ -76,6 +81,7 @@ class Likelihood:
         form: Form | Literal["auto"] = "auto",
         gaussian_frame: GaussianFrame = "tangent",
         memory_limit: int | str | None = None,
+        image_accuracy: float = 1e-5,
     ) -> None:
         limits = _shares(memory_limit, [part.vis.size for part in observation.partitions])
         self.observation = observation
@@ -83,11 +89,17 @@ class Likelihood:
         self.precision = precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit = memory_limit
+        self.image_accuracy = image_accuracy
+        templates = Templates(
+            observation, self.model, accuracy=image_accuracy, backend=backend, memory_limit=memory_limit
+        )
+        self._image_digest = templates.digest()
         self._rimes = [
             Rime(
                 part.rows,
                 vis=part.vis,
                 weight=part.weight,
+                template=templates.of(i),
                 backend=backend,
                 precision=precision,
                 form=form,
@@ -234,11 +246,13 @@ class Likelihood:
         }
 
     def digest(self) -> str:
-        """Hash of everything that decides the value: data, model, precision, Gaussian frame.
+        """Hash of everything that decides the value: data, model, images, precision, Gaussian frame.
 
         Backend, form, memory limit and the shapes of kernels change it by roundings and are left out.
         """
-        parts = (self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame)
+        parts = [self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame]
+        if self._image_digest:
+            parts += [self._image_digest, repr(self.image_accuracy)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _chi2(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from biro.errors import InputError
 if TYPE_CHECKING:
     from biro.models import BoundModel, ImageModel, SkyModel
     from biro.observation import Observation
+    from biro.templates import Templates
     from rime_kernels.arrays import Beam
     from rime_kernels.device import Backend
 
@@ -76,9 +77,12 @@ def predict(
         if image is None:
             raise InputError("there is nothing to predict: give a sky model, an image, or both")
         return _each_image(observation, image, None, {**options, "accuracy": accuracy})
+    from biro.templates import Templates
+
     bound, theta = _bound(observation, sky, values or {})
+    templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
     components = _each(
-        observation, bound, theta, {**options, "precision": choose_precision(precision, backend)}
+        observation, bound, theta, templates, {**options, "precision": choose_precision(precision, backend)}
     )
     if image is None:
         return components
@@ -144,12 +148,16 @@ def choose_precision(precision: str, backend: Backend) -> Literal["double", "sin
 
 
 def _each(
-    observation: Observation, bound: Any, theta: NDArray[np.float64], options: Mapping[str, Any]
+    observation: Observation,
+    bound: Any,
+    theta: NDArray[np.float64],
+    templates: Templates,
+    options: Mapping[str, Any],
 ) -> Iterator[NDArray[Any]]:
     from rime_kernels import Rime
 
     for i, part in enumerate(observation.partitions):
-        rime = Rime(part.rows, extent=bound.extent(i), **options)
+        rime = Rime(part.rows, template=templates.of(i), extent=bound.extent(i), **options)
         log.info("%s: %s", observation.labels[i], rime.reason)
         yield rime.predict(bound.sources(theta, i))[0]
 

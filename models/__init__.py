@@ -7,6 +7,7 @@ from biro.models.errors import ModelError
 from biro.models.files import read_model, read_sky, write_model
 from biro.models.frame import Frame
 from biro.models.image import ImageModel
+from biro.models.image_term import ImageTerm
 from biro.models.noise import Noise
 from biro.models.parameter import Fixed, Parameter, Tie
 from biro.models.prior import (
@@ -38,6 +39,7 @@ __all__ = [
     "GaussianSource",
     "HalfNormal",
     "ImageModel",
+    "ImageTerm",
     "LogUniform",
     "ModelError",
     "Noise",

@@ -20,7 +20,7 @@ from biro.models.implied import Implied
 from biro.models.instrument import InstrumentLayout
 from biro.models.parameter import Parameter
 from biro.models.slots import Slots
-from rime_kernels.arrays import Sources
+from rime_kernels.arrays import Beam, Sources
 
 if TYPE_CHECKING:
     from biro.models.sky import SkyModel
@@ -163,6 +163,24 @@ class BoundModel:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
         return self._extent[i_frame]
 
+    def fixed_beam(self, i_frame: int) -> Beam | None:
+        """The beam through which a partition sees an image that is worked out once.
+
+        Raises
+        ------
+        ModelError
+            Beam or pointing errors are fitted.
+        """
+        instrument = self._instrument
+        tables = [instrument.pointing[i_frame].table.ravel()] if instrument.pointing else []
+        if self._resolved.is_free(np.concatenate([[instrument.scale], *tables])).any():
+            raise ModelError(
+                "an image is worked out once, seen through a beam that does not change: fix the beam and its "
+                "pointing errors, or leave out [[image]]"
+            )
+        middle = self.prior_transform(np.full((1, self.n_param), 0.5))
+        return self.sources(middle, i_frame).beam
+
     def to_toml(self) -> str:
         """The model with what the data decided filled in; what only Python can say stands in comments."""
         from biro.models.files.toml import to_toml
@@ -219,6 +237,8 @@ class BoundModel:
 
     def _find_extent(self, frame: Frame) -> float:
         """Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension."""
+        if not self.source_names:
+            return 0.0
         low, high = (limit[self._layout.position] for limit in self._resolved.limits(_TAIL))
         # l is largest a quarter turn from the centre, which may lie between the edges: 5.6 deg miss 0.5 %.
         n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from biro.models import units
 from biro.models.errors import ModelError
+from biro.models.image_term import ImageTerm
 from biro.models.slots import ZERO, Slots
 from biro.models.source import KINDS, GaussianSource, Source, in_si
 from biro.models.spectrum import STOKES, term_scale
@@ -47,9 +48,17 @@ class SourceLayout:
         Of the spectrum, to be multiplied by `term_scale` of that shape.
     shape : int (n_gaussian, 3)
         emaj, emin or ratio, pa; `by_ratio` (n_gaussian,) tells which.
+    image : int (n_image,)
+        Factors of the images.
     """
 
-    def __init__(self, sources: Sequence[Source], ref_freq: float | None, slots: Slots) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        ref_freq: float | None,
+        slots: Slots,
+        images: Sequence[ImageTerm] = (),
+    ) -> None:
         # Parameters are numbered in the order of the file; arrays have points first.
         tables = [_SourceSlots(source, ref_freq, slots) for source in sources]
         tables.sort(key=lambda table: table.is_gaussian)
@@ -63,6 +72,8 @@ class SourceLayout:
         self.log_spectrum = np.array([table.log_spectrum for table in tables], dtype=bool)
         self._brightness(tables)
         self._spectra(tables)
+        scales = [slots.add(image.name, "scale", image.scale, units.NUMBER) for image in images]
+        self.image: Index = np.array(scales, dtype=np.int64)
 
     def _brightness(self, tables: list[_SourceSlots]) -> None:
         lengths = {len(s): (table.name, k) for table in tables for k, s in table.stokes.items() if len(s) > 1}

@@ -11,6 +11,7 @@ from biro.models.constraint import read_constraints
 from biro.models.direction import Centre, parse_direction
 from biro.models.errors import ModelError
 from biro.models.frame import Frame
+from biro.models.image_term import ImageTerm
 from biro.models.implied import Implied
 from biro.models.layout import SourceLayout
 from biro.models.noise import Noise
@@ -33,6 +34,8 @@ class SkyModel:
     Parameters
     ----------
     sources : sequence of PointSource and GaussianSource
+    images : sequence of ImageTerm, optional
+        With images there may be no sources.
     ref_freq : frequency, optional
         For spectra of sources that give none of their own.
     centre : text "ra dec", or (ra, dec) in rad, optional
@@ -52,6 +55,7 @@ class SkyModel:
     label: ClassVar[str] = "sky"
     sources: Any
     _: KW_ONLY
+    images: Any = ()
     ref_freq: QuantityLike = None
     centre: Any = None
     beam: Any = None
@@ -80,7 +84,12 @@ class SkyModel:
     def _check_sources(self) -> None:
         if isinstance(self.sources, (PointSource, GaussianSource)):
             object.__setattr__(self, "sources", (self.sources,))
-        if not isinstance(self.sources, Sequence) or not 0 < len(self.sources) <= MAX_SOURCES:
+        if isinstance(self.images, ImageTerm):
+            object.__setattr__(self, "images", (self.images,))
+        if not isinstance(self.images, Sequence):
+            raise ModelError(f"images: expected a list of ImageTerm, found {shown(self.images)}")
+        least = 0 if self.images else 1
+        if not isinstance(self.sources, Sequence) or not least <= len(self.sources) <= MAX_SOURCES:
             raise ModelError(
                 f"sources: expected a list of 1 to {MAX_SOURCES} sources, found {shown(self.sources)}"
             )
@@ -93,7 +102,14 @@ class SkyModel:
                     f"source {source.name!r}: another source has this name; names must be unique"
                 )
             seen.add(source.name)
+        for image in self.images:
+            if not isinstance(image, ImageTerm):
+                raise ModelError(f"images: expected ImageTerm, found {shown(image)}")
+            if image.name in seen:
+                raise ModelError(f"image {image.name!r}: something else has this name; names must be unique")
+            seen.add(image.name)
         object.__setattr__(self, "sources", tuple(self.sources))
+        object.__setattr__(self, "images", tuple(self.images))
 
     def _check_numbers(self) -> None:
         """What can be said without data: ties, spectra, sizes."""
@@ -111,7 +127,7 @@ class SkyModel:
     def layout(self, slots: Slots) -> SourceLayout:
         """Put all quantities of the sources into `slots`; says where the kernels' arrays find them."""
         ref_freq = in_si(self.ref_freq, FREQUENCY) if self.ref_freq is not None else None
-        return SourceLayout(self.sources, ref_freq, slots)
+        return SourceLayout(self.sources, ref_freq, slots, self.images)
 
     def origin(self, frames: Sequence[Frame]) -> Centre:
         """Where offsets start, rad."""

@@ -37,6 +37,15 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def check_name(name: str) -> None:
+    """Refuse names that parameters could not be called by."""
+    if not _SOURCE_NAME.match(name) or name in RESERVED:
+        raise ModelError(
+            "a name has letters, digits and _ . + - (64 at most), begins with a letter, digit or _, "
+            f"and is none of {', '.join(RESERVED)}"
+        )
+
+
 @dataclass(frozen=True)
 class Source:
     """What points and Gaussians share; see `PointSource`."""
@@ -61,11 +70,7 @@ class Source:
     shape_keys: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        if not _SOURCE_NAME.match(self.name) or self.name in RESERVED:
-            raise ModelError(
-                "a name has letters, digits and _ . + - (64 at most), begins with a letter, digit or _, "
-                f"and is none of {', '.join(RESERVED)}"
-            )
+        check_name(self.name)
         for key in (
             "ra",
             "dec",

@@ -14,6 +14,8 @@ from biro.models.constraint import Bounds, Condition, Order, read_constraint
 from biro.models.direction import Centre
 from biro.models.errors import ModelError
 from biro.models.files.text import naming, read_text, write_text
+from biro.models.image import ImageModel
+from biro.models.image_term import ImageTerm
 from biro.models.noise import Noise
 from biro.models.parameter import Fixed, Tie
 from biro.models.prior import Frozen, Prior
@@ -26,7 +28,7 @@ _TYPES: dict[str, type[PointSource] | type[GaussianSource]] = {
     "point": PointSource,
     "gaussian": GaussianSource,
 }
-_TABLES = ("sky", "source", "beam", "pointing", "noise", "constraint")
+_TABLES = ("sky", "source", "image", "beam", "pointing", "noise", "constraint")
 _SKY_KEYS = ("centre", "ref_freq")
 
 
@@ -40,7 +42,7 @@ def read_model(path: str | Path) -> SkyModel:
     """
     text = read_text(path)
     with naming(path):
-        return from_toml(text)
+        return from_toml(text, Path(path).parent)
 
 
 def write_model(model: SkyModel, path: str | Path) -> None:
@@ -56,8 +58,8 @@ def write_model(model: SkyModel, path: str | Path) -> None:
     write_text(path, text)
 
 
-def from_toml(text: str) -> SkyModel:
-    """The sky model of a TOML text.
+def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
+    """The sky model of a TOML text; paths in it are relative to the folder.
 
     Raises
     ------
@@ -83,10 +85,11 @@ def from_toml(text: str) -> SkyModel:
     if "noise" in tables:
         given["noise"] = Noise(**_table(tables, "noise"))
     sources = [_source(i, table) for i, table in enumerate(_tables(tables, "source"))]
-    if not sources:
+    images = [_image(i, table, Path(folder)) for i, table in enumerate(_tables(tables, "image"))]
+    if not sources and not images:
         raise ModelError("no sources; write at least one [[source]] table")
     constraints = [read_constraint(table) for table in _tables(tables, "constraint")]
-    return SkyModel(sources, constraints=constraints, **given)
+    return SkyModel(sources, images=images, constraints=constraints, **given)
 
 
 def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -126,6 +129,15 @@ def _source(index: int, table: dict[str, Any]) -> PointSource | GaussianSource:
     return _TYPES[kind](**given)
 
 
+def _image(index: int, table: dict[str, Any], folder: Path) -> ImageTerm:
+    label = f"image {table.get('name', index + 1)!r}"
+    for key in ("name", "file"):
+        if not isinstance(table.get(key), str):
+            raise ModelError(f"{label}: {key}: expected a text, found {shown(table.get(key))}")
+    path = (folder / table["file"]).absolute() if table["file"] else ""
+    return ImageTerm(**(table | {"file": str(path)}))
+
+
 def _beam(table: dict[str, Any]) -> Any:
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in BEAMS:
@@ -155,6 +167,8 @@ def to_toml(model: SkyModel, *, centre: Centre | None = None, python_as_comments
         emit.table("[sky]", sky)
     for source in model.sources:
         emit.table("[[source]]", {"name": source.name, "type": source.type} | _given(source, ("name",)))
+    for image in model.images:
+        emit.image(image)
     if model.beam is not None:
         emit.table("[beam]", {"kind": model.beam.kind} | _given(model.beam))
     if model.pointing is not None:
@@ -188,6 +202,17 @@ class _Emitter:
                 self._lines.append(f"# {_key(key)} = {value!r}")
             else:
                 self._lines.append(f"{_key(key)} = {self._value(value)}")
+
+    def image(self, image: ImageTerm) -> None:
+        if not isinstance(image.file, ImageModel):
+            self.table("[[image]]", _given(image))
+        elif self._comments:
+            self._lines += ["", f"# [[image]] {image.name}: an image in memory"]
+        else:
+            raise ModelError(
+                f"image {image.name!r}: an image in memory cannot be written to a model file; save it as "
+                "FITS and give the path"
+            )
 
     def constraint(self, constraint: Order | Bounds | Condition) -> None:
         if not isinstance(constraint, Condition):
