@@ -73,8 +73,10 @@ def predict_image(
 
     rows, excess = _turned(part, image)
     seen = _Seen(part, image, beam)
+    if seen.is_dark:
+        return np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
     grid = ImageGrid(image.n_pixel, image.cell, *image.offset)
-    options = {"accuracy": accuracy, "backend": backend, "memory_limit": memory_limit}
+    options: dict[str, Any] = {"accuracy": accuracy, "backend": backend, "memory_limit": memory_limit}
     vis: NDArray[Any] = np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
     for channels in image.bands(part.chan_freq):
         for nodes in choose_nodes(seen.at, channels, part.chan_freq, NODE_SHARE * accuracy):
@@ -120,6 +122,11 @@ class _Seen:
             if beam.pointing is not None and beam.pointing.any():
                 raise InputError("pointing errors cannot be applied to an image yet; leave out [pointing]")
         _warn_where_empty(part, image)
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether there is no such pixel."""
+        return not self._lit.size
 
     def at(self, freq: float) -> Array:
         """Brightness of these pixels times the power beam, float64 (n_stokes, n_lit)."""
