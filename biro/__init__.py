@@ -22,6 +22,8 @@ _HOME = {
     "Selection": "biro.selection",
     "SkyModel": "biro.models",
     "compare": "biro.comparison",
+    "find_sources": "biro.find",
+    "image": "biro.imaging",
     "read_image": "biro.image_file",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
@@ -40,6 +42,8 @@ __all__ = [
     "SkyModel",
     "__version__",
     "compare",
+    "find_sources",
+    "image",
     "read_image",
     "read_model",
     "read_ms",
@@ -51,7 +55,9 @@ __all__ = [
 if TYPE_CHECKING:
     from biro.comparison import compare
     from biro.errors import BiroError
+    from biro.find import find_sources
     from biro.image_file import read_image
+    from biro.imaging import image
     from biro.likelihood import Likelihood
     from biro.measurement_set import read_ms
     from biro.models import ImageModel, SkyModel, read_model, read_sky

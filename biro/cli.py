@@ -1,4 +1,4 @@
-"""The command line: `biro info`, `fit`, `predict`, `simulate`, `compare`, `plot`, `demo`, `tune`.
+"""The command line: `biro info`, `fit`, `predict`, `image`, `find`, `simulate`, `compare` and so on.
 
 Nothing heavy is imported until a command runs, so that `biro --help` is quick.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from biro import __version__, cli_predict, cli_tune
+from biro import __version__, cli_find, cli_image, cli_predict, cli_tune
 from biro.cli_options import (
     EXIT_CODES,
     Backend,
@@ -155,6 +155,8 @@ def fit(
 
 
 app.command(epilog=EXIT_CODES)(cli_predict.predict)
+app.command(epilog=EXIT_CODES)(cli_image.image)
+app.command(epilog=EXIT_CODES)(cli_find.find)
 
 
 @app.command(epilog=EXIT_CODES)

@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -73,6 +73,29 @@ class Interpolation(StrEnum):
     spectral_index = "spectral-index"
 
 
+class Stokes(StrEnum):
+    """Planes of an image."""
+
+    I = "I"
+    IQUV = "IQUV"
+
+
+class Weighting(StrEnum):
+    """Of visibilities in an image."""
+
+    natural = "natural"
+    uniform = "uniform"
+    briggs = "briggs"
+
+
+class What(StrEnum):
+    """What an image is of."""
+
+    data = "data"
+    model = "model"
+    residual = "residual"
+
+
 Observed = Annotated[Path, typer.Argument(metavar="OBS", help="Measurement Set.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto takes a GPU that works.")]
@@ -81,6 +104,14 @@ MemoryOption = Annotated[
     typer.Option(
         metavar="BYTES", help="What a GPU is asked to hold, as '8 GB'. Default: most of what is free."
     ),
+]
+WeightingOption = Annotated[Weighting, typer.Option(help="Of visibilities in the image.")]
+RobustOption = Annotated[float, typer.Option(help="For briggs: -2 (uniform) to 2 (natural).")]
+CellOption = Annotated[
+    str | None, typer.Option(help="As '0.2 arcsec'. Default: a fifth of the longest baseline's beam.")
+]
+SizeOption = Annotated[
+    int | None, typer.Option(help="Pixels along a side. Default: twice the field of view, 1024 at most.")
 ]
 
 
@@ -278,6 +309,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not abs(value) < float("inf"):
         return None
     return value
+
+
+def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
+    """Stop before work is done whose result could not be written."""
+    from biro.errors import InputError
+
+    for path in paths:
+        if path.exists() and not overwrite:
+            raise InputError(f"{path}: exists already; choose another name or give --overwrite")
 
 
 def at_terminal() -> bool:

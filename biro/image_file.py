@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,40 @@ def _without_blanks(pixels: NDArray[np.float64], place: tuple[float, float], cel
             f"{left} of {pixels.size} pixels are blank (NaN or infinite); a model needs a number everywhere: "
             "set those without emission to 0 (numpy.nan_to_num)"
         )
+
+
+def write_image(
+    path: Path, planes: NDArray[np.float64], cards: Mapping[str, Any], history: Sequence[str]
+) -> None:
+    """Write a FITS image as a whole or not at all, in float32; axes of the array: STOKES, FREQ, DEC, RA.
+
+    Parameters
+    ----------
+    path : Path
+    planes : float64 (n_stokes, N, N)
+    cards : mapping
+        Of the header.
+    history : sequence of str
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    from astropy.io import fits
+
+    from biro.run import write_atomic
+
+    hdu = fits.PrimaryHDU(planes[:, None].astype(np.float32))
+    for name, value in cards.items():
+        hdu.header[name] = _ascii(value) if isinstance(value, str) else value
+    for line in history:
+        hdu.header.add_history(_ascii(line))
+    buffer = io.BytesIO()
+    hdu.writeto(buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def _ascii(text: str) -> str:
+    """What a FITS header can hold."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text)
