@@ -31,8 +31,10 @@ What = Literal["data", "model", "residual"]
 BEAM_OF_DISC = 0.705
 """FWHM of the PSF of a uniformly filled disc of the uv plane, in 1/radius: 2 J1(x)/x = 1/2 at x = 2.215."""
 PIXELS_PER_BEAM = 5.0
-SMALLEST, LARGEST = 256, 1024
-"""Pixels along a side, where nobody says how many."""
+SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 480, 512, 640, 768, 960, 1024)
+"""Pixels along a side, where nobody says how many: 256 or more, but for the widest of fields."""
+WIDEST = 1.3
+"""Direction cosines across such an image: its corners stay above the horizon."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Imaging:
         Direction cosine from a pixel to the next. None: a fifth of the beam that the longest baseline
         could give, 0.7 / (uv distance), in two digits.
     n_pixel : int or None
-        Along a side, even. None: twice the field of view lambda / D, within 256 .. 1024 pixels.
+        Along a side, even. None: twice the field of view lambda / D, within 256 .. 1024 pixels (fewer
+        where so many would reach beyond the horizon).
     accuracy : float
         Of the image, relative: see `rime_kernels.idg.Idg`.
     backend : "auto", "cpu" or "cuda"
@@ -293,9 +296,9 @@ def _n_pixel(given: int | None, observation: Observation, cell: float) -> int:
             raise InputError(f"n_pixel must be an even number of 16 or more, got {given!r}")
         return int(given)
     view = max(field_of_view(part, observation.dish_diameter) for part in observation.partitions)
-    wanted = 2.0 * view / cell if view else float(LARGEST)
-    sizes = np.array([256, 320, 384, 480, 512, 640, 768, 960, 1024])
-    return int(sizes[np.searchsorted(sizes, np.clip(wanted, SMALLEST, LARGEST))])
+    wanted = max(256.0, 2.0 * view / cell) if view else float(SIZES[-1])
+    fitting = [n for n in SIZES if n * cell <= WIDEST] or [SIZES[0]]
+    return next((n for n in fitting if n >= wanted), fitting[-1])
 
 
 def _expected_noise(natural: Sequence[Array], weight: Sequence[Array]) -> float:

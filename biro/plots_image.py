@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import AsinhNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Ellipse
+from numpy.typing import NDArray
+
+from biro.imaging import Imager
 
 if TYPE_CHECKING:
     from biro.dirty_image import DirtyImage
+    from biro.observation import Observation
 
 _UNITS = ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "µas"))
 MAP = "inferno"
@@ -27,34 +33,77 @@ def dirty_image(image: DirtyImage) -> Figure:
     """
     figure = Figure(figsize=(7.2, 6.2), layout="constrained")
     ax = figure.subplots()
-    low, high = float(image.dirty[0].min()), float(image.dirty[0].max())
-    shown = _panel(ax, image, low, high)
-    figure.colorbar(shown, ax=ax, label="Jy/beam", shrink=0.9)
+    figure.colorbar(_panel(ax, image), ax=ax, label="Jy/beam", shrink=0.9)
     ax.set_title(_title(image), fontsize=9)
     return figure
 
 
-def image_row(images: Sequence[DirtyImage]) -> Figure:
-    """Images of one field side by side, each in its own range, with peak and rms above.
+def image_rows(rows: Sequence[Sequence[DirtyImage]]) -> Figure:
+    """Images side by side, a row for each field, with peak and rms above each.
 
     Parameters
     ----------
-    images : sequence of DirtyImage
-        Such as data, model and residual.
+    rows : sequence of sequence of DirtyImage
+        Such as data, model and residual of a field.
     """
-    figure = Figure(figsize=(4.6 * len(images), 4.4), layout="constrained")
-    for ax, image in zip(np.atleast_1d(figure.subplots(1, len(images))), images, strict=True):
-        low, high = float(image.dirty[0].min()), float(image.dirty[0].max())
-        figure.colorbar(_panel(ax, image, low, high), ax=ax, label="Jy/beam", shrink=0.8)
-        ax.set_title(_title(image), fontsize=9)
+    n_column = len(rows[0])
+    figure = Figure(figsize=(4.6 * n_column, 4.4 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), n_column, squeeze=False)
+    for line, images in zip(axes, rows, strict=True):
+        for ax, image in zip(line, images, strict=True):
+            figure.colorbar(_panel(ax, image), ax=ax, label="Jy/beam", shrink=0.8)
+            ax.set_title(_title(image), fontsize=9)
     return figure
+
+
+def fit_images(
+    likelihood: Any, theta: NDArray[np.float64], **options: Any
+) -> list[tuple[DirtyImage, DirtyImage, DirtyImage]]:
+    """Images of data, model and residual of each phase centre.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    theta : float64 (n_param,)
+        Parameters of the model, such as `posterior.best_fit`.
+    **options
+        Any of `biro.imaging.Imaging`.
+
+    Raises
+    ------
+    InputError
+        As `biro.image`.
+    """
+    observation: Observation = likelihood.observation
+    models = likelihood.predict(theta)
+    fields: dict[tuple[float, float], list[int]] = {}
+    for i, part in enumerate(observation.partitions):
+        fields.setdefault(part.phase_centre, []).append(i)
+    rows = []
+    for members in fields.values():
+        mine = dataclasses.replace(observation, partitions=tuple(observation.partitions[i] for i in members))
+        imager, model = Imager(mine, **options), [models[i] for i in members]
+        rows.append((imager.image("data"), imager.image("model", model), imager.image("residual", model)))
+    return rows
+
+
+def before_and_after(rows: Sequence[Sequence[DirtyImage]]) -> str:
+    """Peak and rms of data and of residuals, in words."""
+    several = len(rows) > 1
+    return "; ".join(
+        (f"{data.field}: " if several else "")
+        + f"peak {data.peak.value:.4g} before, {left.peak.value:.4g} after; "
+        + f"rms {data.rms:.3g} before, {left.rms:.3g} after (Jy/beam)"
+        for data, *_, left in rows
+    )
 
 
 def _title(image: DirtyImage) -> str:
     return f"{image.what}: peak {image.peak.value:.4g}, rms {image.rms:.3g} Jy/beam\n{image.field}"
 
 
-def _panel(ax: Axes, image: DirtyImage, low: float, high: float) -> AxesImage:
+def _panel(ax: Axes, image: DirtyImage) -> AxesImage:
+    """Linear in brightness up to some rms, logarithmic above: a peak does not hide what is faint."""
     n, half = image.n_pixel, 0.5 * image.n_pixel * image.cell
     scale, unit = _unit(half)
     # Pixel edges: pixel (N/2, N/2) has its middle at 0.
@@ -64,8 +113,7 @@ def _panel(ax: Axes, image: DirtyImage, low: float, high: float) -> AxesImage:
         origin="lower",
         extent=(-edge[0], -edge[1], edge[0], edge[1]),
         cmap=MAP,
-        vmin=low,
-        vmax=high,
+        norm=AsinhNorm(linear_width=5.0 * image.rms or 1.0),
         interpolation="nearest",
     )
     if image.beam is not None:

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from biro.likelihood import Likelihood
     from biro.posterior_table import PosteriorTable
 
 
@@ -196,6 +199,25 @@ class Posterior:
         from biro.posterior_table import summarise
 
         return summarise(self)
+
+    def plot_residual_image(self, likelihood: Likelihood, **options: Any) -> Figure:
+        """Dirty images of the data, the best fit and what it leaves, with peak and rms; a row per field.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            Of the data and the model that were sampled.
+        **options
+            Any of `biro.imaging.Imaging`: weighting, robust, cell, n_pixel, stokes, ...
+
+        Raises
+        ------
+        InputError
+            As `biro.image`.
+        """
+        from biro.plots_image import fit_images, image_rows
+
+        return image_rows(fit_images(likelihood, self.best_fit, **options))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one HDF5 file laid out as ArviZ InferenceData (netCDF4), replacing what is there.

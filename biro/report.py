@@ -16,6 +16,8 @@ from biro.comparison import Comparison
 from biro.posterior import Posterior
 from biro.run import write_atomic
 
+MAX_FIELDS = 4
+"""Fields whose images are in a report."""
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
   color: #1b2733 }
@@ -80,14 +82,19 @@ def write_report(
 
 
 def standard_pictures(posterior: Posterior, likelihood: Any) -> dict[str, Figure]:
-    """The pictures of a run by caption: data against model, residuals, sky, corner, traces."""
-    from biro import plots
+    """The pictures of a run by caption: data against model, residuals, images, sky, corner, traces."""
+    from biro import plots, plots_image
 
     best = posterior.best_fit
     names = posterior.names[: plots.MAX_CORNER]
+    images = plots_image.fit_images(likelihood, best)
+    shown = images[:MAX_FIELDS]
+    more = f"; {len(shown)} of {len(images)} fields are shown" if len(images) > len(shown) else ""
+    caption = f"Images of data, best fit and residual: {plots_image.before_and_after(shown)}{more}"
     return {
         "Amplitude and phase against uv distance, with the best fit": plots.uv(likelihood, best),
         "Residuals of the best fit": plots.residuals(likelihood, best),
+        caption: plots_image.image_rows(shown),
         "Sky": plots.sky(likelihood, posterior),
         "Posterior: 68 % and 95 % contours": plots.corner(posterior, names),
         "Traces": plots.traces(posterior),
