@@ -44,7 +44,7 @@ class Engine:
         memory_limit: int | None = None,
     ) -> None:
         self._single, self._factored = single, factored
-        self._frame, self._memory_limit = frame, memory_limit
+        self._frame, self._memory_limit, self._template_lm = frame, memory_limit, fixed.template_lm
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
         self._n_antenna = fixed.antenna_uvw.shape[1]
@@ -56,10 +56,11 @@ class Engine:
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
         shared_beam, beam = beam_codes(sources)
-        given = inputs(sources, self._frame)
+        given = inputs(sources, self._frame, self._template_lm)
         if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
-        variant = Variant(self._single, self._factored, beam, sources.polarised)
+        shifted = sources.template_shift is not None
+        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted)
         n_batch, n_source = given.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         result = self._result(n_batch, variant, output)
@@ -119,7 +120,7 @@ class Engine:
         partial = np.empty((n_batch, len(tasks)))
         loop = make_visibilities(variant.single, variant.n_stokes)
         loop(
-            variant.factored, variant.beam, int(output), tasks, self._lanes, inputs, spectra,
+            variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs, spectra,
             self._correlations[variant.n_stokes], vis_out, real_out, partial,
         )  # fmt: skip
         if output is Output.CHI2:

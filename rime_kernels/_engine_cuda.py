@@ -30,6 +30,7 @@ from rime_kernels.beam import NO_BEAM
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
+from rime_kernels.phase import SPEED_OF_LIGHT
 from rime_kernels.tuning import Size, kind_of
 
 # Tiles that rows fill by less than this lose to rows one by one.
@@ -99,9 +100,10 @@ class Engine:
             return self.start_chi2(sources)()
         call = self._until_it_fits(lambda: self._call(sources))
         vis = self._until_it_fits(lambda: self._predict(call))
-        for b, factors in enumerate(call.given.template_scale):
-            for factor, template in zip(factors, self._fixed.template, strict=False):
-                vis[b, self._fixed.order] += vis.dtype.type(factor) * template
+        for b, each in enumerate(call.given.template):
+            for (scale, *shift), template in zip(each, self._fixed.template, strict=False):
+                factor = vis.dtype.type(scale) * self._phases(np.array(shift)).astype(vis.dtype)
+                vis[b, self._fixed.order] += factor * template
         if output is Output.VIS:
             return vis
         vis[:, self._fixed.order] -= self._fixed.vis
@@ -110,6 +112,12 @@ class Engine:
         weight = np.empty(vis.shape[1:])
         weight[self._fixed.order] = self._fixed.weight
         return weight * (vis.real.astype(np.float64) ** 2 + vis.imag.astype(np.float64) ** 2)
+
+    def _phases(self, shift: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """exp(2 pi i (u, v, w) shift nu/c) of the rows in order of time, complex128 (n_row, n_chan, 1)."""
+        metres = self._fixed.uvw @ shift
+        turns = metres[:, None, None] * (self._fixed.chan_freq / SPEED_OF_LIGHT)[:, None]
+        return np.exp(2j * np.pi * (turns - np.rint(turns)))
 
     def start_chi2(self, sources: Sources) -> Chi2:
         """Begin to work out chi2, float64 (n_batch,); the function returned waits for it.
@@ -122,12 +130,12 @@ class Engine:
         return self._begun
 
     def _start(self, sources: Sources) -> Chi2:
-        given, codes = parameters(sources), _beam_codes(sources)
+        given, codes = parameters(sources, self._fixed.template_lm), _beam_codes(sources)
         if self._generation != self._workspace.generation:
             self._recordings = dict.fromkeys(self._recordings)
             self._generation = self._workspace.generation
         shapes = tuple([value.shape for value in given])
-        key = codes, sources.polarised, sources.n_gaussian, shapes
+        key = codes, sources.polarised, sources.n_gaussian, sources.template_shift is None, shapes
         recording = self._recordings.get(key)
         if recording is not None:
             return recording.play(given)
@@ -160,9 +168,11 @@ class Engine:
 
     def _call(self, sources: Sources) -> _Call:
         shared_beam, beam = _beam_codes(sources)
-        variant = Variant(self._single, self._factored, beam, sources.polarised)
+        shifted = sources.template_shift is not None
+        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted)
         layout = self._layout(variant, sources)
-        return _Call(parameters(sources), shared_beam, variant, layout, sources.n_gaussian)
+        given = parameters(sources, self._fixed.template_lm)
+        return _Call(given, shared_beam, variant, layout, sources.n_gaussian)
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
@@ -276,7 +286,7 @@ class Engine:
         )
         return Inputs(  # every array on the device
             direction, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms, projection,
-            given.beam_scale, given.pointing, given.template_scale,
+            given.beam_scale, given.pointing, given.template,
         )  # fmt: skip
 
     def _launch_chi2(

@@ -39,12 +39,15 @@ class Variant:
         that all antennas share is part of the brightness.
     polarised : bool
         Four Stokes parameters; otherwise I alone.
+    shifted : bool
+        Templates are moved.
     """
 
     single: bool
     factored: bool
     beam: int
     polarised: bool
+    shifted: bool = False
 
     @property
     def n_stokes(self) -> int:
@@ -73,6 +76,7 @@ class Constants(NamedTuple):
     vis: NDArray[np.complexfloating]  # (n_row, n_chan, n_corr), or one element
     weight: NDArray[np.floating]
     template: NDArray[np.complexfloating]  # (n_template, n_row, n_chan, n_corr)
+    template_lm: NDArray[np.float64]  # (n_template, 2)
 
 
 class Inputs(NamedTuple):
@@ -86,7 +90,7 @@ class Inputs(NamedTuple):
     projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
-    template_scale: NDArray[np.float64]  # (n_batch, n_template or 1)
+    template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
@@ -114,7 +118,7 @@ class Parameters(NamedTuple):
     shape: NDArray[np.float64]  # (n_batch, n_gaussian, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
-    template_scale: NDArray[np.float64]  # (n_batch, n_template or 1)
+    template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
@@ -122,10 +126,10 @@ class Parameters(NamedTuple):
         return self._replace(**some)
 
 
-_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template_scale")
+_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template")
 
 
-def parameters(sources: Sources) -> Parameters:
+def parameters(sources: Sources, template_lm: NDArray[np.float64]) -> Parameters:
     """The parameters of one call; a sky without sources gets one of no flux."""
     if sources.n_source == 0:
         sources = _one_of_no_flux(sources)
@@ -138,13 +142,19 @@ def parameters(sources: Sources) -> Parameters:
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, sources.log_spectrum, terms, shape, scale, pointing,
-        _template_scale(sources),
+        _template(sources, template_lm),
     )  # fmt: skip
 
 
-def _template_scale(sources: Sources) -> NDArray[np.float64]:
-    scale = sources.template_scale
-    return np.zeros((sources.n_batch, 1)) if scale is None or not scale.size else scale
+def _template(sources: Sources, template_lm: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scale of each template, and how l, m and n of its centre change where it is moved."""
+    found = np.zeros((sources.n_batch, max(1, len(template_lm)), 4))
+    if len(template_lm) and sources.template_scale is not None:
+        found[..., 0] = sources.template_scale
+        if sources.template_shift is not None:
+            moved = phase.directions(template_lm + sources.template_shift)
+            found[..., 1:] = moved - phase.directions(template_lm)
+    return found
 
 
 def constants(
@@ -152,7 +162,7 @@ def constants(
     table: RowTable,
     antenna_uvw: NDArray[np.float64],
     data: tuple[NDArray[Any], NDArray[Any]] | None,
-    template: NDArray[Any],
+    template: tuple[NDArray[Any], NDArray[np.float64]],
     single: bool,
 ) -> Constants:
     """The constant arrays in working precision, contiguous and writable: one type for each loop."""
@@ -169,7 +179,8 @@ def constants(
         _plain(antenna_uvw),
         _plain(vis.astype(cplx, copy=False)),
         _plain(weight.astype(real, copy=False)),
-        _plain(template.astype(cplx, copy=False)),
+        _plain(template[0].astype(cplx, copy=False)),
+        _plain(template[1]),
     )
 
 
@@ -183,7 +194,7 @@ def in_time_order(fixed: Constants) -> Constants:
     return fixed._replace(template=template, **{name: getattr(fixed, name)[fixed.order] for name in names})
 
 
-def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
+def inputs(sources: Sources, frame: envelope.GaussianFrame, template_lm: NDArray[np.float64]) -> Inputs:
     """The parameters of one call: directions and Gaussian axes made once per source.
 
     A sky without sources gets one of no flux and a flat spectrum a term of 0, so that no kernel
@@ -207,7 +218,7 @@ def inputs(sources: Sources, frame: envelope.GaussianFrame) -> Inputs:
         _plain(envelope.projections(sources.shape, gaussian, frame)),
         _plain(scale),
         _plain(pointing),
-        _plain(_template_scale(sources)),
+        _template(sources, template_lm),
     )
 
 
@@ -221,6 +232,7 @@ def _one_of_no_flux(sources: Sources) -> Sources:
         np.zeros(1, np.bool_),
         np.zeros((n_batch, 0, 3)),
         template_scale=sources.template_scale,
+        template_shift=sources.template_shift,
     )
 
 

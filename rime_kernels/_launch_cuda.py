@@ -133,7 +133,7 @@ class Tiles:
             self.n_item, self._n_used, n_total, n_batch, first, slab.place.start, arrays.n_gaussian,
             slab.time.start, arrays.n_bright_time, self._reach,
             *self._tables, self._antenna_uvw, self._freq,
-            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template_scale,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template,
             arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out,
         )  # fmt: skip
 
@@ -208,7 +208,7 @@ class Runs:
         row_cuda.make_row_sums(key)[grid, self.unit_step, stream](
             n_row, slab.place.start, self._n_run, arrays.n_gaussian, slab.time.start, arrays.n_bright_time,
             self._step or 0.0, *self._rows, self._freq,
-            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template_scale,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template,
             arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out,
         )  # fmt: skip
 

@@ -11,6 +11,8 @@ from rime_kernels._inputs import Output
 from rime_kernels._jit import inner_function, vector_function
 from rime_kernels._lanes import copied
 from rime_kernels._simd import ahead, constant, fetch, load, size, spread, store
+from rime_kernels._sums_cpu import wavelengths
+from rime_kernels._vector_math import cos_sin_turns
 
 _VIS, _RESIDUAL, _WEIGHTED, _CHI2 = (int(kind) for kind in Output)
 
@@ -46,7 +48,12 @@ class Ending(NamedTuple):
     part: Any  # as in Correlations
     factor: Any
     n_template: int
-    template_scale: Any  # float64 (n_template,)
+    template: Any  # float64 (n_template, 4), as in Inputs
+    is_shifted: Any
+    factor_of: Any  # (n_template, 2, n), room for the templates' factors
+    uvw: Any  # as in Lanes
+    n_uvw_lane: int
+    scale: Any  # float64 (n,): nu/c of the block
     data: Any  # (n_entry, n_corr, 3 + 2 n_template, n), of the block
     row: Any  # (n_entry, n_row_lane)
     n_row_lane: int
@@ -66,13 +73,35 @@ def _part(ending: Any, i: int, sums: Any, like: Any) -> Any:
     return value
 
 
+@inner_function
+def fill_factors(ending: Any, entry: int, like: Any) -> None:
+    """Factors of the templates for the lanes of an entry: scale, and phase where they are moved."""
+    n = size(like)
+    u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
+    for t in range(ending.n_template):
+        factor = constant(ending.template[4 * t], like)
+        if ending.is_shifted:
+            turns = (
+                u * spread(ending.template[4 * t + 1], u)
+                + v * spread(ending.template[4 * t + 2], u)
+                + w * spread(ending.template[4 * t + 3], u)
+            )
+            cos, sin = cos_sin_turns(turns, like)
+            store(ending.factor_of, 2 * n * t, factor * cos)
+            store(ending.factor_of, 2 * n * t + n, factor * sin)
+        else:
+            store(ending.factor_of, 2 * n * t, factor)
+            store(ending.factor_of, 2 * n * t + n, constant(0.0, like))
+
+
 @vector_function
 def _with_templates(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
     """The same with the templates; `data` is where those of the correlation begin."""
     value, n = _part(ending, i, sums, like), size(like)
     for t in range(ending.n_template):
-        factor = constant(ending.template_scale[t], like)
-        value = value + factor * load(data, n * (3 + 2 * t + i % 2), like)
+        re, im = load(data, n * (3 + 2 * t), like), load(data, n * (4 + 2 * t), like)
+        cos, sin = load(ending.factor_of, 2 * n * t, like), load(ending.factor_of, 2 * n * t + n, like)
+        value = value + (cos * im + sin * re if i % 2 else cos * re - sin * im)
     return value
 
 
@@ -133,6 +162,8 @@ def finish(ending: Any, entry: int, sums: Any, like: Any) -> Any:
     """Make what `Output` names of the sums of an entry; the chi2 of its lanes, or 0."""
     data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
     done = constant(0.0, like)
+    if ending.is_shifted:
+        fill_factors(ending, entry, like)
     if ending.output == _CHI2:
         done = _chi2(ending, sums, data, like)
     else:

@@ -13,7 +13,7 @@ from rime_kernels._brightness_cpu import NO_BEAM, fill_brightness, fill_voltages
 from rime_kernels._inputs import Inputs
 from rime_kernels._jit import inner_function, loop, source_digest
 from rime_kernels._lanes import Lanes
-from rime_kernels._outputs_cpu import Correlations, Ending, expect, finish
+from rime_kernels._outputs_cpu import Correlations, Ending, expect, fill_factors, finish
 from rime_kernels._simd import ahead, convert, load, n_lanes, pointer, size, store, zeros
 from rime_kernels._sums_cpu import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
 
@@ -118,8 +118,9 @@ def _row_slot(
 
 @inner_function
 def _task(
-    factored: Any, beam_code: Any, output: Any, task: Any, b: Any, lanes: Any, inputs: Any, spectra: Any,
-    correlations: Any, vis_out: Any, real_out: Any, real: Any, like: Any, stokes: Any, total: Any,
+    factored: Any, shifted: Any, beam_code: Any, output: Any, task: Any, b: Any, lanes: Any, inputs: Any,
+    spectra: Any, correlations: Any, vis_out: Any, real_out: Any, real: Any, like: Any, stokes: Any,
+    total: Any,
 ) -> float:  # fmt: skip
     """One task of one entry of the batch; its chi2, or 0."""
     n, n_all = size(like), size(stokes)
@@ -144,16 +145,19 @@ def _task(
         n_source, n_source - projection.shape[0], pointer(direction), pointer(projection), pointer(bright),
         has_beam, pointer(voltages),
     )  # fmt: skip
-    n_corr = correlations.part.shape[0] // 2
+    n_corr, n_template = correlations.part.shape[0] // 2, max(0, lanes.data.shape[3] - 3) // 2
+    factors = room(2 * n * n_template, real)
+    scale, antennas = load(pointer(lanes.scale[block]), 0, total), np.arange(n_antenna).reshape(-1, 1)
     n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
     ending = Ending(
         output, n_corr, correlations.part.shape[1], pointer(correlations.part), pointer(correlations.factor),
-        max(0, lanes.data.shape[3] - 3) // 2, pointer(inputs.template_scale[b]),
+        n_template, pointer(inputs.template[b]), shifted, pointer(factors), pointer(lanes.uvw),
+        lanes.uvw.shape[2], scale,
         ahead(pointer(lanes.data), block * n_data), pointer(lanes.row), lanes.row.shape[1],
         pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
-    scale, antennas = load(pointer(lanes.scale[block]), 0, total), np.arange(n_antenna).reshape(-1, 1)
+    fill_factors(ending, 0, like)
     has_brightness = False
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
@@ -201,6 +205,8 @@ def _task(
             total = _row_slot(rows, sky, ending, entry, stop, pointer(sums), scale, like, stokes, total)
     # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
     scratch[0] = 0
+    if n_template:
+        factors[0] = 0
     lane_sums = np.empty(n)
     store(pointer(lane_sums), 0, total)
     whole = 0.0
@@ -223,22 +229,22 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
 
     @loop
     def visibilities(
-        factored: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs, spectra: Any,
-        correlations: Correlations, vis_out: Any, real_out: Any, partial: Any,
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs,
+        spectra: Any, correlations: Correlations, vis_out: Any, real_out: Any, partial: Any,
     ) -> None:  # fmt: skip
         _ = digest
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # to wake the other threads takes longer
             b = np.int64(0)  # of one type with that below, or Numba would compile the task twice
             partial[0, 0] = _task(
-                factored, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
+                factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
                 vis_out, real_out, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
             return
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = _task(
-                factored, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
+                factored, shifted, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
                 vis_out, real_out, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 

@@ -88,7 +88,8 @@ def make_row_sums(kernel: RowKernel) -> Any:
     single, n_stokes, code, has_gaussian = variant.single, variant.n_stokes, variant.beam, kernel.has_gaussian
     real = float32 if single else float64
     last, n_corr, n_sum = run - 1, len(kernel.matrix) // 4, 2 * n_stokes * run
-    per_source, n_template = 2 if n_stokes == 4 else 1, kernel.n_template
+    per_source, n_template, shifted = 2 if n_stokes == 4 else 1, kernel.n_template, variant.shifted
+    n_factor = max(1, n_template)
     cos_sin = phase.make_cos_sin(
         single, *(_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
     )
@@ -103,13 +104,15 @@ def make_row_sums(kernel: RowKernel) -> Any:
         n_row: int, first_row: int, n_run: int, n_gaussian: int, first_time: int, n_bright_time: int,
         step_freq: float,
         time_index: Any, antenna1: Any, antenna2: Any, uvw: Any, chan_freq: Any,
-        direction: Any, projection: Any, beam_scale: Any, pointing: Any, template_scale: Any, bright: Any,
+        direction: Any, projection: Any, beam_scale: Any, pointing: Any, factors: Any, bright: Any,
         vis: Any, weight: Any, template: Any, stride: int, vis_out: Any, sum_out: Any,
     ) -> None:
         # fmt: on
         partial = cuda.shared.array(n_thread, float64)
         sums = cuda.local.array(n_sum, real)
         exponent = cuda.local.array(run, real)
+        factor_re = cuda.local.array(n_factor, real)
+        factor_im = cuda.local.array(n_factor, real)
 
         thread, b = int32(cuda.threadIdx.x), cuda.blockIdx.y
         n_source, n_chan = int32(direction.shape[1]), int32(chan_freq.size)
@@ -168,18 +171,24 @@ def make_row_sums(kernel: RowKernel) -> Any:
             n_here = min(int32(run), n_chan - start)
             for k in range(n_here):
                 square = real(0)
+                for t in range(n_template):
+                    factor_re[t], factor_im[t] = real(factors[b, t, 0]), real(0)
+                    if shifted:
+                        turns = _turns(u, v, w, factors[b, t, 1], factors[b, t, 2], factors[b, t, 3])
+                        cos, sin = cos_sin(turns * chan_freq[start + k])
+                        factor_re[t], factor_im[t] = factor_re[t] * cos, factor_re[t] * sin
                 first = ((int64(block) * n_chan + start + k) * n_corr) * n_thread + thread
                 for j in range(n_corr):
                     x, y = correlation(j, n_stokes, run, 0, real(1), sums)
                     if is_chi2:
                         at_datum = first + j * n_thread
-                        datum, w = vis[at_datum], weight[at_datum]
+                        datum, each = vis[at_datum], weight[at_datum]
                         x, y = x - datum.real, y - datum.imag
                         for t in range(n_template):
                             datum = template[at_datum + t * stride]
-                            x += real(template_scale[b, t]) * datum.real
-                            y += real(template_scale[b, t]) * datum.imag
-                        square += w * (x * x + y * y)
+                            x += factor_re[t] * datum.real - factor_im[t] * datum.imag
+                            y += factor_re[t] * datum.imag + factor_im[t] * datum.real
+                        square += each * (x * x + y * y)
                     else:
                         vis_out[b, local, start + k, j] = complex(x, y)
                 total += square

@@ -26,6 +26,7 @@ from rime_kernels._tile_parts_cuda import NO_ROW, TileKernel, make_correlation, 
 cuda: Any = device.cuda
 
 _C = phase.SPEED_OF_LIGHT
+_turns = phase.turns
 _NO_BEAM = beam.NO_BEAM
 
 
@@ -122,40 +123,63 @@ def make_chi2(kernel: TileKernel) -> Any:
     """Function that gives the chi2 of a thread's tile; spends the sums.
 
     Data and weights of the tile begin at `first`, a tile's neighbour beside it. A weight below 0
-    says that antenna2 is on the tile's first side. Templates lie like the data, `stride` apart.
+    says that antenna2 is on the tile's first side. Templates lie like the data, `stride` apart;
+    `factors` are theirs (`Inputs.template`). Coordinates of the antennas are in wavelengths, and those of the
+    tile from `p` and `q` on; the last antenna stands for those that are not there.
     """
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
     real = float32 if single else float64
     n_corr, n_baseline = len(kernel.matrix) // 4, side * side
-    n_datum, n_template = side * n_corr, kernel.n_template
+    n_datum, n_template, shifted = side * n_corr, kernel.n_template, kernel.variant.shifted
+    n_factor = max(1, n_template * side)
+    nearest = (_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
+    cos_sin = _scalars_cuda.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
     correlation = make_correlation(kernel.matrix, single)
 
     @device.inline
     def chi2(
-        first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, scale: Any, sums: Any
-    ) -> Any:
+        first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, factors: Any, sums: Any,
+        p: Any, q: Any, last: Any, u: Any, v: Any, w: Any,
+    ) -> Any:  # fmt: skip
         re, im = cuda.local.array(n_datum, real), cuda.local.array(n_datum, real)
-        w = cuda.local.array(n_datum, real)
+        weights = cuda.local.array(n_datum, real)
+        factor_re, factor_im = cuda.local.array(n_factor, real), cuda.local.array(n_factor, real)
         total = 0.0
         at = uint64(first)
-        for _ in range(side):
+        for i in range(side):
+            for t in range(n_template):
+                for j in range(side):
+                    factor_re[t * side + j], factor_im[t * side + j] = real(factors[t, 0]), real(0)
+                    if shifted:
+                        x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(j)), last)
+                        turns = _turns(
+                            u[x] - u[y], v[x] - v[y], w[x] - w[y], factors[t, 1], factors[t, 2], factors[t, 3]
+                        )
+                        cos, sin = cos_sin(turns)
+                        factor_re[t * side + j] = real(factors[t, 0]) * cos
+                        factor_im[t * side + j] = real(factors[t, 0]) * sin
             # Many loads at once, then the arithmetic.
             for k in range(n_datum):
                 z = vis[at]
-                re[k], im[k], w[k] = z.real, z.imag, weight[at]
+                re[k], im[k], weights[k] = z.real, z.imag, weight[at]
                 for t in range(n_template):
                     z = template[at + uint64(t) * uint64(stride)]
-                    re[k] -= real(scale[t]) * z.real
-                    im[k] -= real(scale[t]) * z.imag
+                    factor = factor_re[t * side + k // n_corr]
+                    re[k] -= factor * z.real
+                    im[k] -= factor * z.imag
+                    if shifted:
+                        factor = math.copysign(real(1), weights[k]) * factor_im[t * side + k // n_corr]
+                        re[k] += factor * z.imag
+                        im[k] -= factor * z.real
                 at += uint64(n_tile)
             for j in range(side):
                 square = real(0)
                 for k in range(n_corr):
                     d = j * n_corr + k
-                    sign = math.copysign(real(1), w[d])
+                    sign = math.copysign(real(1), weights[d])
                     x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
                     x, y = x - re[d], y - im[d]
-                    square += abs(w[d]) * (x * x + y * y)
+                    square += abs(weights[d]) * (x * x + y * y)
                 total += square
             for j in range(2 * n_stokes):
                 for k in range(n_baseline - side):
@@ -210,7 +234,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         n_item: int, n_used: int, n_total: int, n_batch: int, first_layer: int, first_place: int,
         n_gaussian: int, first_time: int, n_bright_time: int, reach: float,
         place: Any, layer_time: Any, antenna: Any, group: Any, antenna_uvw: Any, chan_freq: Any,
-        direction: Any, projection: Any, beam_scale: Any, pointing: Any, template_scale: Any, bright: Any,
+        direction: Any, projection: Any, beam_scale: Any, pointing: Any, factors: Any, bright: Any,
         vis: Any, weight: Any, template: Any, stride: int, vis_out: Any, sum_out: Any,
     ) -> None:
         # fmt: on
@@ -361,9 +385,13 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                 for k in range(n_glance):
                     total += glance[k] * real(0)
                 at_datum = first_datum + uint64(tile)
+                of_item = uint32(local) * n_used
                 total += tile_chi2(
-                    at_datum, n_tile, vis, weight, template, stride, template_scale[b], sums
-                )
+                    at_datum, n_tile, vis, weight, template, stride, factors[b], sums,
+                    uint32(of_item + uint32(group[0, split, tile] * side)),
+                    uint32(of_item + uint32(group[1, split, tile] * side)),
+                    uint32(of_item + n_used - uint32(1)), u, v, w,
+                )  # fmt: skip
             # A tree over the tiles of each item: an order that depends on their number alone.
             partial[thread] = total
             cuda.syncthreads()

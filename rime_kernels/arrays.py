@@ -196,6 +196,8 @@ class Sources:
     beam : Beam or None
     template_scale : float64 (n_batch, n_template) or None
         Factors of the templates of `Rime`.
+    template_shift : float64 (n_batch, n_template, 2) or None
+        How far east and north (direction cosines) templates are moved.
 
     Raises
     ------
@@ -211,6 +213,7 @@ class Sources:
     shape: NDArray[np.float64]
     beam: Beam | None = None
     template_scale: NDArray[np.float64] | None = None
+    template_shift: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
@@ -222,6 +225,8 @@ class Sources:
         _coerce(self, "shape", np.float64, ("batch", "gaussian", 3), sizes)
         if self.template_scale is not None:
             _coerce(self, "template_scale", np.float64, ("batch", "template"), sizes)
+        if self.template_shift is not None:
+            _coerce(self, "template_shift", np.float64, ("batch", "template", 2), sizes)
         if sizes["gaussian"] > sizes["source"]:
             n_gaussian, n_source = sizes["gaussian"], sizes["source"]
             raise InputError(f"shape has {n_gaussian} Gaussians, but there are only {n_source} sources")
@@ -245,6 +250,7 @@ class Sources:
         *,
         polarised: bool,
         template_scale: NDArray[np.float64] | None = None,
+        template_shift: NDArray[np.float64] | None = None,
     ) -> Sources:
         """Sources of arrays known to be as the class wants them, contiguous: nothing is looked at.
 
@@ -253,7 +259,7 @@ class Sources:
 
         Parameters
         ----------
-        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam, template_scale
+        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam, template_scale, template_shift
             As the attributes.
         polarised : bool
             Whether any of Q, U, V may be other than 0.
@@ -269,6 +275,7 @@ class Sources:
             beam=beam,
             polarised=polarised,
             template_scale=template_scale,
+            template_shift=template_shift,
         )
         return made
 
@@ -286,6 +293,7 @@ class Sources:
             self.shape.copy(),
             beam,
             None if self.template_scale is None else self.template_scale.copy(),
+            None if self.template_shift is None else self.template_shift.copy(),
         )
 
     @cached_property

@@ -49,6 +49,10 @@ class Rime:
         1/sigma^2 of the real and of the imaginary part; 0 for what does not count.
     template : complex (n_template, n_row, n_chan, n_corr), Jy, optional
         Visibilities T whose factors a are `Sources.template_scale`.
+    template_lm : float (n_template, 2), optional
+        Direction cosines of the centre of each, needed where `Sources.template_shift` moves them: by the
+        phase by which a point there moves, which neglects how w turns what lies far from it.
+        Default: the phase centre.
     backend : "auto", "cpu" or "cuda"
     precision : "double" or "single"
         Of everything but the phases, which are float64 until whole turns are off.
@@ -89,6 +93,7 @@ class Rime:
         vis: ArrayLike | None = None,
         weight: ArrayLike | None = None,
         template: ArrayLike | None = None,
+        template_lm: ArrayLike | None = None,
         backend: Backend = "auto",
         precision: Precision = "double",
         form: Form | str = "auto",
@@ -100,8 +105,8 @@ class Rime:
         _check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
         self._has_vis, self._has_weight = vis is not None, weight is not None
-        templates = _templates(rows, template)
-        self._n_template = len(templates)
+        templates = _templates(rows, template, template_lm)
+        self._n_template = len(templates[0])
         data = _data(rows, vis, weight)
         self.backend, backend_reason = device.resolve(backend)
         geometry = solve_antennas(rows)
@@ -273,15 +278,22 @@ def _data(
     return found, weights
 
 
-def _templates(rows: Rows, template: ArrayLike | None) -> NDArray[Any]:
-    """Templates, checked; none of them where none are given."""
+def _templates(
+    rows: Rows, template: ArrayLike | None, lm: ArrayLike | None
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Templates and their centres, checked; none of them where none are given."""
     sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
     if template is None:
-        return np.zeros((0, *sizes.values()), np.complex64)
+        return np.zeros((0, *sizes.values()), np.complex64), np.zeros((0, 2))
     axes = "template", "row", "chan", "corr"
     found = _check.array("template", template, _complex_type(template), axes, sizes)
     _check.finite("template", found)
-    return found
+    n_template = len(found)
+    centres = np.zeros((n_template, 2)) if lm is None else lm
+    centres = _check.array("template_lm", centres, np.float64, ("template", 2), {"template": n_template})
+    if not np.all(np.sum(centres**2, axis=1) < 1.0):
+        raise InputError("template_lm must be direction cosines with l^2 + m^2 below 1")
+    return found, centres
 
 
 def _complex_type(vis: ArrayLike) -> type:

@@ -116,7 +116,7 @@ def lanes_of(rows: Rows, n: int, factored: bool) -> Lanes:
     )
     data = index + 0.5j * index, 1.0 + index
     no_template = np.zeros((0, *index.shape))
-    fixed = constants(rows, table, solve_antennas(rows).uvw, data, no_template, False)
+    fixed = constants(rows, table, solve_antennas(rows).uvw, data, (no_template, np.zeros((0, 2))), False)
     return make_lanes(fixed, n, factored)
 
 

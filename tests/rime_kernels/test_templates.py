@@ -42,16 +42,30 @@ def nothing(scale: np.ndarray | None) -> Sources:
     return Sources(*arrays, np.zeros((n, 0, 3)), template_scale=scale)
 
 
-def check(backend: str, problem: Any, sky: Any, reference: Any, form: str, precision: str) -> None:
+def moved(rows: Rows, templates: np.ndarray, centre: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Templates of each entry times the phase by which a point at their centre moves (physics: section 2)."""
+    before, after = (np.append(lm, np.sqrt(1 - np.sum(lm**2, -1, keepdims=True)), -1) for lm in (
+        np.broadcast_to(centre, shift.shape), centre + shift))  # fmt: skip
+    turns = np.einsum("rx,btx->btr", rows.uvw, after - before)[..., None] * rows.chan_freq / 299792458.0
+    return np.exp(2j * np.pi * turns)[..., None] * templates
+
+
+def check(
+    backend: str, problem: Any, sky: Any, reference: Any, form: str, precision: str, *, shifted: bool
+) -> None:
     rows, tolerance = small(problem), TOLERANCE[precision]
     data, templates = data_for(rows), templates_for(rows, 2)
     scale = np.random.default_rng(9).normal(size=(3, 2))
-    sources = sky(rows, n_batch=3, template_scale=scale)
+    centre, shift = np.array([[0.01, -0.02], [0.0, 0.005]]), np.zeros((3, 2, 2))
+    if shifted:
+        shift = np.random.default_rng(10).uniform(-1e-3, 1e-3, (3, 2, 2))
+    sources = sky(rows, n_batch=3, template_scale=scale, template_shift=shift if shifted else None)
     options: dict[str, Any] = {"backend": backend, "extent": 0.04, "form": form, "precision": precision}
     expected = reference.visibilities(rows, LINEAR, sources)
-    expected += np.einsum("bt,trck->brck", scale, templates)
+    expected += np.einsum("bt,btrck->brck", scale, moved(rows, templates, centre, shift))
     chi2 = (data["weight"] * np.abs(data["vis"] - expected) ** 2).sum(axis=(1, 2, 3))
-    rime = Rime(rows, **data, template=templates, **options)
+    options |= {"template": templates, "template_lm": centre}
+    rime = Rime(rows, **data, **options)
     norm = np.linalg.norm(expected)
     assert np.linalg.norm(rime.predict(sources) - expected) < tolerance * norm
     for _ in range(3):  # made, recorded, played
@@ -60,21 +74,23 @@ def check(backend: str, problem: Any, sky: Any, reference: Any, form: str, preci
     residual = rime.residual(sources)[:, counts] - (expected - data["vis"])[:, counts]
     assert np.linalg.norm(residual) < tolerance * norm
     np.testing.assert_allclose(rime.weighted_residual2(sources).sum(axis=(1, 2, 3)), chi2, rtol=2 * tolerance)
-    streamed = Rime(rows, **data, template=templates, memory_limit=20_000, **options)
+    streamed = Rime(rows, **data, memory_limit=20_000, **options)
     np.testing.assert_array_equal(streamed.chi2(sources), rime.chi2(sources))
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])
 @pytest.mark.parametrize("form", ["factored", "row"])
-def test_templates(problem, sky, reference, form, precision) -> None:
-    check("cpu", problem, sky, reference, form, precision)
+@pytest.mark.parametrize("shifted", [False, True])
+def test_templates(problem, sky, reference, form, precision, shifted) -> None:
+    check("cpu", problem, sky, reference, form, precision, shifted=shifted)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["single", "double"])
 @pytest.mark.parametrize("form", ["factored", "row"])
-def test_templates_on_cuda(cuda_backend, problem, sky, reference, form, precision) -> None:
-    check("cuda", problem, sky, reference, form, precision)
+@pytest.mark.parametrize("shifted", [False, True])
+def test_templates_on_cuda(cuda_backend, problem, sky, reference, form, precision, shifted) -> None:
+    check("cuda", problem, sky, reference, form, precision, shifted=shifted)
 
 
 def test_templates_alone_and_without_data(problem) -> None:
