@@ -100,6 +100,7 @@ class Likelihood:
                 vis=part.vis,
                 weight=part.weight,
                 template=templates.of(i),
+                template_lm=templates.lm(i),
                 backend=backend,
                 precision=precision,
                 form=form,

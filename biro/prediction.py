@@ -157,7 +157,13 @@ def _each(
     from rime_kernels import Rime
 
     for i, part in enumerate(observation.partitions):
-        rime = Rime(part.rows, template=templates.of(i), extent=bound.extent(i), **options)
+        rime = Rime(
+            part.rows,
+            template=templates.of(i),
+            template_lm=templates.lm(i),
+            extent=bound.extent(i),
+            **options,
+        )
         log.info("%s: %s", observation.labels[i], rime.reason)
         yield rime.predict(bound.sources(theta, i))[0]
 

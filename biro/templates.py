@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.image_prediction import predict_image
 from biro.models import ImageModel, ModelError
+from biro.models.direction import basis
 
 if TYPE_CHECKING:
     from biro.models import BoundModel
@@ -73,6 +74,19 @@ class Templates:
                 raise type(error)(f"image {name!r}: {error}") from None
             log.info("%s: image %s is predicted", self._observation.labels[i_frame], name)
         return np.stack(found)
+
+    def lm(self, i_frame: int) -> NDArray[np.float64] | None:
+        """Direction cosines of the middle of each image about a phase centre, float64 (n_image, 2)."""
+        if not self._images:
+            return None
+        axes = basis(self._observation.partitions[i_frame].phase_centre)
+        found = np.zeros((len(self._images), 2))
+        for i, image in enumerate(self._images):
+            l, m = image.offset
+            lmn = axes @ basis(image.centre).T @ np.array([l, m, np.sqrt(1.0 - l * l - m * m)])
+            if lmn[2] > 0.0:
+                found[i] = lmn[:2]
+        return found
 
     def digest(self) -> str:
         """Hash of all pixels and of where they are; of nothing without images."""

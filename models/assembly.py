@@ -113,14 +113,14 @@ class Positions:
         return list(lm)
 
 
-class TemplateScale:
-    """Factors of the images (n_batch, n_image)."""
+class Template:
+    """Factors and shifts of the images (n_batch, n_image, 3)."""
 
     def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._scale = Table(columns, layout.image)
+        self._template = Table(columns, layout.image)
 
     def __call__(self, columns: Array) -> Array:
-        return self._scale(columns)
+        return self._template(columns)
 
 
 class BeamScale:
@@ -171,9 +171,8 @@ class Assembly:
         self._stokes = settle(resolved, columns, partial(Brightness, layout))
         self._terms = settle(resolved, columns, partial(SpectralTerms, layout))
         self._shape = settle(resolved, columns, partial(Shapes, layout))
-        self._template_scale = (
-            settle(resolved, columns, partial(TemplateScale, layout)) if layout.image.size else None
-        )
+        self._template = settle(resolved, columns, partial(Template, layout)) if layout.image.size else None
+        self._moves_template = layout.moves_image
         self._ref_freq, self._log_spectrum = layout.ref_freq, layout.log_spectrum
         self._polarised = _is_polarised(layout, resolved)
         self._kind = instrument.beam.kind if instrument.beam is not None else None
@@ -200,7 +199,8 @@ class Assembly:
         lm = self._positions(columns)
         stokes, terms, shape = self._stokes(columns), self._terms(columns), self._shape(columns)
         scale = self._scale(columns) if self._kind is not None else None
-        templates = self._template_scale(columns) if self._template_scale is not None else None
+        template = self._template(columns) if self._template is not None else None
+        shift = template[..., 1:] if template is not None and self._moves_template else None
         made: dict[tuple[int, int], Sources] = {}
         for key, is_last in self._partitions:
             found = made.pop(key, None)
@@ -214,7 +214,8 @@ class Assembly:
                     shape,
                     self._beam(columns, scale, key[1]),
                     polarised=self._polarised,
-                    template_scale=templates,
+                    template_scale=template[..., 0] if template is not None else None,
+                    template_shift=shift,
                 )
             if not is_last:
                 made[key] = found

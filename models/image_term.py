@@ -10,7 +10,7 @@ from biro.models.image import ImageModel, Interpolation
 from biro.models.parameter import QuantityLike, quantity, under
 from biro.models.source import check_name
 from biro.models.strict import nearest, shown, strict
-from biro.models.units import NUMBER
+from biro.models.units import ANGLE, NUMBER
 
 
 @strict
@@ -25,6 +25,9 @@ class ImageTerm:
         In a model file: a path, relative to the folder of that file.
     scale : number, prior or tie, default 1
         What the brightness of every pixel is multiplied by.
+    east, north : angle, optional
+        How far the image is moved (direction cosines, as offsets of sources are); numbers, priors or ties.
+        By the phase by which a point at the image's centre moves: exact but for what w adds far from it.
     interpolation : "linear", "nearest" or "spectral-index"
         Between the planes of a cube, where `file` is a path; see `ImageModel`.
     """
@@ -34,7 +37,14 @@ class ImageTerm:
     _: KW_ONLY
     file: Any
     scale: QuantityLike = 1.0
+    east: QuantityLike = None
+    north: QuantityLike = None
     interpolation: str = "linear"
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether a shift was asked for."""
+        return self.east is not None or self.north is not None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -45,6 +55,10 @@ class ImageTerm:
                 raise ModelError("file: expected the path of a FITS image, found none")
             object.__setattr__(self, "file", str(self.file))
         object.__setattr__(self, "scale", under("scale", quantity, self.scale, NUMBER))
+        for key in ("east", "north"):
+            value = getattr(self, key)
+            if value is not None:
+                object.__setattr__(self, key, under(key, quantity, value, ANGLE))
         known = get_args(Interpolation)
         if self.interpolation not in known:
             found, hint = shown(self.interpolation), nearest(self.interpolation, known)

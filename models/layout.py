@@ -19,6 +19,9 @@ Index = NDArray[np.int64]
 _ANY_FREQ = 1e9
 
 
+_IMAGE_KINDS = {"scale": units.NUMBER, "east": units.ANGLE, "north": units.ANGLE}
+
+
 class SourceLayout:
     """Index tables of a list of sources, points first.
 
@@ -48,8 +51,8 @@ class SourceLayout:
         Of the spectrum, to be multiplied by `term_scale` of that shape.
     shape : int (n_gaussian, 3)
         emaj, emin or ratio, pa; `by_ratio` (n_gaussian,) tells which.
-    image : int (n_image,)
-        Factors of the images.
+    image : int (n_image, 3)
+        Factor of each image, and how far east and north it is moved; `moves_image` tells whether any is.
     """
 
     def __init__(
@@ -72,8 +75,12 @@ class SourceLayout:
         self.log_spectrum = np.array([table.log_spectrum for table in tables], dtype=bool)
         self._brightness(tables)
         self._spectra(tables)
-        scales = [slots.add(image.name, "scale", image.scale, units.NUMBER) for image in images]
-        self.image: Index = np.array(scales, dtype=np.int64)
+        self.moves_image = any(image.is_moved for image in images)
+        keys = [
+            [slots.add(image.name, key, getattr(image, key), kind) for key, kind in _IMAGE_KINDS.items()]
+            for image in images
+        ]
+        self.image: Index = np.array(keys, dtype=np.int64).reshape(-1, 3)
 
     def _brightness(self, tables: list[_SourceSlots]) -> None:
         lengths = {len(s): (table.name, k) for table in tables for k, s in table.stokes.items() if len(s) > 1}

@@ -198,3 +198,22 @@ def test_what_cannot_be_meant_is_one_line(tmp_path, old, new, words) -> None:
 def test_an_image_in_memory_is_not_written_to_a_file() -> None:
     with pytest.raises(ModelError, match="save it as FITS"):
         to_toml(sky())
+
+
+def test_a_shift_moves_a_point_to_where_a_source_would_be() -> None:
+    one = np.zeros((1, 1, N, N))
+    one[0, 0, N // 2, N // 2] = 2.0
+    there = ImageModel(one, CELL, CENTRE, offset=(0.003, -0.002))
+    noise, empty = Noise(factor=1.0), observed(np.zeros_like(direct()))
+    prior = Uniform(-60, 60, "arcsec")
+    term = ImageTerm("i", file=there, east=prior, north=prior)
+    moved = biro.Likelihood(empty, SkyModel([], images=term, noise=noise), backend="cpu", image_accuracy=1e-6)
+    assert moved.parameter_names == ("i.east", "i.north")
+    shift = np.array([17.0, -31.0])
+    l, m = np.array([0.003, -0.002]) + np.deg2rad(shift / 3600)
+    ra, dec = (f"{float(np.rad2deg(x))!r} deg" for x in _offsets(l, m))
+    source = SkyModel([PointSource("p", ra=ra, dec=dec, I="2 Jy")], noise=noise)
+    expected = biro.Likelihood(empty, source, backend="cpu").predict([])[0]
+    assert np.linalg.norm(moved.predict(shift)[0] - expected) < 1e-6 * np.linalg.norm(expected)
+    chi2 = np.sum(np.abs(expected) ** 2)
+    np.testing.assert_allclose(moved.chi2([shift, shift])[:, 0], chi2, rtol=2e-6)
