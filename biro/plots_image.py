@@ -33,7 +33,7 @@ def dirty_image(image: DirtyImage) -> Figure:
     """
     figure = Figure(figsize=(7.2, 6.2), layout="constrained")
     ax = figure.subplots()
-    figure.colorbar(_panel(ax, image), ax=ax, label="Jy/beam", shrink=0.9)
+    _scale_of(_panel(ax, image), shrink=0.9)
     ax.set_title(_title(image), fontsize=9)
     return figure
 
@@ -51,7 +51,7 @@ def image_rows(rows: Sequence[Sequence[DirtyImage]]) -> Figure:
     axes = figure.subplots(len(rows), n_column, squeeze=False)
     for line, images in zip(axes, rows, strict=True):
         for ax, image in zip(line, images, strict=True):
-            figure.colorbar(_panel(ax, image), ax=ax, label="Jy/beam", shrink=0.8)
+            _scale_of(_panel(ax, image), shrink=0.8)
             ax.set_title(_title(image), fontsize=9)
     return figure
 
@@ -121,6 +121,19 @@ def _panel(ax: Axes, image: DirtyImage) -> AxesImage:
     ax.set_xlabel(f"east offset [{unit}]")
     ax.set_ylabel(f"north offset [{unit}]")
     return shown
+
+
+def _scale_of(shown: AxesImage, shrink: float) -> None:
+    """The colours of a panel, with the ends, 0 and what is linear marked."""
+    norm = shown.norm
+    assert isinstance(norm, AsinhNorm)
+    low, high, linear = float(norm.vmin or 0.0), float(norm.vmax or 0.0), norm.linear_width
+    marks = {low, 0.0, high} | ({linear, np.sqrt(linear * high)} if high > 4.0 * linear else set())
+    figure = shown.get_figure()
+    assert figure is not None
+    bar = figure.colorbar(shown, ax=shown.axes, label="Jy/beam", shrink=shrink, ticks=sorted(marks))
+    bar.ax.set_yticklabels([f"{mark:.3g}" for mark in sorted(marks)])
+    bar.ax.minorticks_off()
 
 
 def _draw_beam(ax: Axes, image: DirtyImage, scale: float) -> None:
