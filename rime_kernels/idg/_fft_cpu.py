@@ -1,69 +1,158 @@
-"""From the image to the grid of a W-layer and back, and the transforms of subgrids; SciPy's FFTs.
+"""From the image to the grid of a W-layer and back; SciPy's FFTs.
 
 Pixel (x, y) lies at cell ((x - N/2) mod G, (y - N/2) mod G) of the padded image, and cell (X, Y) of the
-grid, -G/2 <= X, Y, at (X mod G, Y mod G): nothing is shifted.
+grid, -G/2 <= X, Y, at (X mod G, Y mod G): nothing is shifted. Rows beyond the image are empty, and columns
+beyond `reach` have no visibilities: neither is transformed.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads
+from numba import get_num_threads, prange
 from numpy.typing import NDArray
 from scipy import fft
 
+from rime_kernels._jit import loop, source_digest
+from rime_kernels.idg import scalars
+from rime_kernels.idg.choice import Layout
+from rime_kernels.idg.grid import ImageGrid, offsets
+from rime_kernels.idg.taper import profile
+from rime_kernels.phase import make_cos_sin
 
-def _quarters(n_pixel: int, n_grid: int) -> list[tuple[slice, slice]]:
-    """Halves of an axis of the image, and where they lie in the padded one."""
-    half = n_pixel // 2
-    return [(slice(0, half), slice(n_grid - half, n_grid)), (slice(half, n_pixel), slice(0, half))]
-
-
-def to_grid(planes: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
-    """sum over pixels of planes exp(+2 pi i (X x + Y y)/G): (n_plane, N, N) to (n_plane, G, G) in `out`."""
-    quarters = _quarters(planes.shape[-1], out.shape[-1])
-    for plane, padded in zip(planes, out, strict=True):
-        padded[...] = 0
-        for y, y_padded in quarters:
-            for x, x_padded in quarters:
-                padded[y_padded, x_padded] = plane[y, x]
-            # Rows beyond the image are zero before and after.
-            padded[y_padded] = _transform(padded[y_padded], (1,), inverse=True)
-        padded[...] = _transform(padded, (0,), inverse=True)
-    return out
+_DIGEST = source_digest("phase", "idg/scalars", "_jit")
+_curvature, _cos_sin = scalars.curvature, make_cos_sin(False)
 
 
-def to_image(grid: NDArray[Any], n_pixel: int) -> NDArray[Any]:
-    """The adjoint of `to_grid`; (n_plane, G, G), which it overwrites, to (n_plane, N, N)."""
-    quarters = _quarters(n_pixel, grid.shape[-1])
-    out = np.empty((grid.shape[0], n_pixel, n_pixel), grid.dtype)
-    for padded, plane in zip(grid, out, strict=True):
-        padded = _transform(padded, (0,), inverse=False)
-        for y, y_padded in quarters:
-            rows = _transform(padded[y_padded], (1,), inverse=False)
-            for x, x_padded in quarters:
-                plane[y, x] = rows[:, x_padded]
-    return out
+class Image:
+    """An image's pixels: tapers, w phases, and the way to the grid and back."""
+
+    def __init__(self, grid: ImageGrid, layout: Layout, single: bool) -> None:
+        self.n_pixel, self._n_grid = grid.n_pixel, layout.n_grid
+        self._frame = grid.l0, grid.m0, grid.n0, grid.corner2()
+        self._complex: Any = np.complex64 if single else np.complex128
+        self._offsets = offsets(grid.n_pixel, grid.cell)
+        self._correction = 1.0 / profile(layout.taper.values, offsets(grid.n_pixel, 1.0) / layout.n_grid)
+        self._single = single
+
+    def curvatures(self, dl: NDArray[np.float64], dm: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`scalars.curvature` of a lattice, (n_m, n_l)."""
+        out = np.empty((dm.size, dl.size))
+        _fill_curvatures(dl, dm, *self._frame, out, _DIGEST)
+        return out
+
+    def new_grid(self, n_plane: int) -> NDArray[np.complexfloating]:
+        """Room for the grids of so many planes."""
+        return np.empty((n_plane, self._n_grid, self._n_grid), self._complex)
+
+    def to_grid(
+        self, planes: NDArray[np.floating], w: float, reach: int, out: NDArray[np.complexfloating]
+    ) -> None:
+        """sum over pixels of planes exp(2 pi i (w c + (X x + Y y)/G)) / (T T): (n_plane, N, N) to `out`."""
+        _make_fill()(planes, self._offsets, *self._frame, w, self._correction, out)
+        for plane in out:
+            for rows in self._image_rows():
+                _transform(plane[rows], 1, inverse=True)
+            for columns in self._columns(reach):
+                _transform(plane[:, columns], 0, inverse=True)
+
+    def from_grid(
+        self, grid: NDArray[np.complexfloating], w: float, reach: int, planes: NDArray[np.float64]
+    ) -> None:
+        """Add the adjoint of `to_grid`, its real part, to the planes; the grid is overwritten."""
+        for plane in grid:
+            for columns in self._columns(reach):
+                _transform(plane[:, columns], 0, inverse=False)
+            for rows in self._image_rows():
+                _transform(plane[rows], 1, inverse=False)
+        _make_collect()(grid, self._offsets, *self._frame, w, self._correction, planes)
+
+    def _image_rows(self) -> tuple[slice, slice]:
+        half = self.n_pixel // 2
+        return slice(0, half), slice(self._n_grid - half, self._n_grid)
+
+    def _columns(self, reach: int) -> list[slice]:
+        if 2 * reach >= self._n_grid:
+            return [slice(0, self._n_grid)]
+        return [slice(0, reach), slice(self._n_grid - reach, self._n_grid)]
 
 
-def to_pixels(subgrids: NDArray[Any]) -> NDArray[Any]:
-    """sum over cells of subgrids exp(-2 pi i (X x + Y y)/S), axes from -S/2 on both sides; in place."""
-    return _centred(subgrids, inverse=False)
+def make_image(grid: ImageGrid, layout: Layout, single: bool) -> Image:
+    """The image of a grid."""
+    return Image(grid, layout, single)
 
 
-def to_cells(subgrids: NDArray[Any]) -> NDArray[Any]:
-    """The adjoint of `to_pixels`."""
-    return _centred(subgrids, inverse=True)
+def _transform(values: NDArray[Any], axis: int, *, inverse: bool) -> None:
+    """Transform along one axis in place, without factors."""
+    function: Any = fft.ifft if inverse else fft.fft
+    norm = "forward" if inverse else "backward"
+    found = function(values, axis=axis, norm=norm, overwrite_x=True, workers=get_num_threads())
+    if not np.may_share_memory(found, values):
+        values[...] = found
 
 
-def _centred(subgrids: NDArray[Any], *, inverse: bool) -> NDArray[Any]:
-    axes = (-2, -1)
-    return fft.fftshift(_transform(fft.ifftshift(subgrids, axes=axes), axes, inverse=inverse), axes=axes)
+@loop
+def _fill_curvatures(
+    dl: Any, dm: Any, l0: float, m0: float, n0: float, corner2: float, out: Any, digest: int
+) -> None:
+    for y in prange(dm.size):
+        for x in range(dl.size):
+            out[y, x] = _curvature(dl[x], dm[y], l0, m0, n0, corner2)
 
 
-def _transform(values: NDArray[Any], axes: tuple[int, ...], *, inverse: bool) -> NDArray[Any]:
-    function: Any = fft.ifftn if inverse else fft.fftn
-    norm = "forward" if inverse else "backward"  # no factors in either
-    found: NDArray[Any] = function(values, axes=axes, norm=norm, overwrite_x=True, workers=get_num_threads())
-    return found
+@functools.cache
+def _make_fill() -> Callable[..., None]:
+    """Pixels times their w phases and over their tapers into the padded image; 0 elsewhere."""
+    digest = _DIGEST
+
+    @loop
+    def fill(
+        planes: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
+        out: Any,
+    ) -> None:  # fmt: skip
+        _ = digest
+        n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], out.shape[1]
+        half = n_pixel // 2
+        for row in prange(n_grid):
+            y = row + half if row < half else row - n_grid + half
+            for p in range(n_plane):
+                out[p, row] = 0
+            if 0 <= y < n_pixel:
+                for x in range(n_pixel):
+                    cos, sin = _cos_sin(w * _curvature(-offset[x], offset[y], l0, m0, n0, corner2))
+                    column = (x - half) % n_grid
+                    factor = correction[x] * correction[y]
+                    for p in range(n_plane):
+                        value = planes[p, y, x] * factor
+                        out[p, row, column] = complex(value * cos, value * sin)
+
+    return fill
+
+
+@functools.cache
+def _make_collect() -> Callable[..., None]:
+    """The adjoint of `_make_fill`: real parts are added to the planes."""
+    digest = _DIGEST
+
+    @loop
+    def collect(
+        grid: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
+        planes: Any,
+    ) -> None:  # fmt: skip
+        _ = digest
+        n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], grid.shape[1]
+        half = n_pixel // 2
+        for y in prange(n_pixel):
+            row = (y - half) % n_grid
+            for x in range(n_pixel):
+                cos, sin = _cos_sin(w * _curvature(-offset[x], offset[y], l0, m0, n0, corner2))
+                column = (x - half) % n_grid
+                factor = correction[x] * correction[y]
+                for p in range(n_plane):
+                    value = grid[p, row, column]
+                    planes[p, y, x] += factor * (value.real * cos + value.imag * sin)
+
+    return collect

@@ -28,10 +28,39 @@ _W_STEP = 1.4
 # the misfit of one axis (two add in squares).
 _NOISE = {True: 2.5e-8, False: 5e-17}
 _FLOOR = {True: 1e-6, False: 1e-14}
-_NOISE_SHARE, _MISFIT_SHARE, _GAIN_SLACK = 0.5, 0.6, 1.05
-# Cost of a grid cell, in multiply-adds: its share of the FFTs, tapers and w phases.
-_GRID_COST = 1500.0
+_NOISE_SHARE, _MISFIT_SHARE, _GAIN_SLACK = 0.5, 0.55, 1.05
+# Whatever the accuracy: gridder and degridder are adjoint to rounding errors, which the gain multiplies too.
+_MOST_GAIN = 1000.0
 _SAMPLE_ROWS = 4000
+
+
+class Costs(NamedTuple):
+    """Times of one thread, ns, by which layouts are ranked: only their ratios count.
+
+    Attributes
+    ----------
+    vis, vis_plane : float
+        Of a pixel of a subgrid and a visibility; and for each plane of these.
+    row : float
+        Of a pixel and a row of an item: sines.
+    pixel, transform : float
+        Of a pixel and plane of an item: A-terms; and times S: transforms.
+    cell : float
+        Of a cell and plane of the grid of a layer.
+    """
+
+    vis: float
+    vis_plane: float
+    row: float
+    pixel: float
+    transform: float
+    cell: float
+
+
+COSTS = {
+    "cpu": Costs(0.03, 0.036, 0.7, 1.0, 0.055, 10.0),
+    "cuda": Costs(1e-4, 2.5e-4, 1e-3, 0.01, 2e-4, 0.02),
+}
 
 
 class Layout(NamedTuple):
@@ -65,6 +94,7 @@ class _Need(NamedTuple):
     aterm_cells: float
     w_range: tuple[float, float]
     n_corr: int
+    costs: Costs
     sample: NDArray[np.int64]
 
 
@@ -76,6 +106,7 @@ def choose(
     single: bool,
     aterm_cells: float,
     n_corr: int,
+    costs: Costs,
     sizes: Sequence[int] = SIZES,
 ) -> Layout:
     """The cheapest layout that holds the accuracy.
@@ -90,7 +121,8 @@ def choose(
     """
     if _FLOOR[single] > _NOISE_SHARE * accuracy:
         raise InputError(f"float32 does not hold an accuracy of {accuracy:g}; take precision='double'")
-    need = _Need(grid, accuracy, single, aterm_cells, rows.w_range, n_corr, sample_runs(rows, _SAMPLE_ROWS))
+    sample = sample_runs(rows, _SAMPLE_ROWS)
+    need = _Need(grid, accuracy, single, aterm_cells, rows.w_range, n_corr, costs, sample)
     waiting: list[tuple[float, tuple[int, int, float], Layout | None]] = []
     for padding in _PADDINGS:
         n_grid = good_size(padding * grid.n_pixel)
@@ -127,7 +159,7 @@ def _taper(
     size: int, padding: float, reach: float, w_cells: float, accuracy: float, single: bool
 ) -> Taper | None:
     """The taper, if its own errors and those of rounding keep to their shares of the accuracy."""
-    most_gain = math.sqrt(_NOISE_SHARE * accuracy / _NOISE[single])
+    most_gain = min(_MOST_GAIN, math.sqrt(_NOISE_SHARE * accuracy / _NOISE[single]))
     found = least_misfit(size, padding, reach, w_cells, most_gain)
     holds = found.misfit <= _MISFIT_SHARE * accuracy and found.gain <= _GAIN_SLACK * most_gain
     return found if holds else None
@@ -135,8 +167,8 @@ def _taper(
 
 @functools.lru_cache(maxsize=64)
 def kernel_width(padding: float, accuracy: float, single: bool) -> float | None:
-    """Cells of a subgrid of 32 that the taper needs, with some w, to half a cell; None if all do not do."""
-    size, w_cells = 32, 2.0
+    """Cells of a subgrid of 24 that the taper needs, with some w, to half a cell; None if all do not do."""
+    size, w_cells = 24, 2.0
 
     def good(width: float) -> bool:
         reach = 0.5 * (size - width - w_cells)
@@ -176,12 +208,12 @@ def _limits(need: _Need, n_grid: int, reach: float, w_cells: float) -> Limits:
 
 
 def _cost(rows: SortedRows, need: _Need, size: int, n_grid: int, limits: Limits) -> float:
-    """Multiply-adds of a prediction, about."""
-    n_item = count_items(rows, limits, need.sample)
-    n_vis = rows.order.size * rows.scale.size
-    each = size**2 * (4.0 * need.n_corr + 6.0)
-    item = 8.0 * size**3 * need.n_corr + 60.0 * size**2
-    return n_vis * each + n_item * item + _GRID_COST * limits.n_layer * need.n_corr * n_grid**2
+    """Time of a prediction, about, with a plane for each correlation."""
+    n_item, n_item_row = count_items(rows, limits, need.sample)
+    n_vis, costs, n_plane = rows.order.size * rows.scale.size, need.costs, need.n_corr
+    vis = n_vis * (costs.vis + costs.vis_plane * n_plane) + n_item_row * costs.row
+    items = n_item * n_plane * (costs.pixel + costs.transform * size)
+    return size**2 * (vis + items) + costs.cell * limits.n_layer * n_plane * n_grid**2
 
 
 def _exact(need: _Need, size: int, n_grid: int, w_cells: float) -> Layout | None:

@@ -123,7 +123,7 @@ class Idg:
             try:
                 return each, choice.choose(
                     self._rows, self.grid_of_image, accuracy=accuracy, single=each == "single",
-                    aterm_cells=cells, n_corr=self.rows.n_corr, sizes=sizes,
+                    aterm_cells=cells, n_corr=self.rows.n_corr, sizes=sizes, costs=choice.COSTS[self.backend],
                 )  # fmt: skip
             except InputError:
                 if each == wanted[-1]:
@@ -243,7 +243,9 @@ def _engine(backend: str) -> Any:
         from rime_kernels.idg import _idg_cpu
 
         return _idg_cpu.Engine
-    raise InputError("images are predicted on the CPU alone so far; use backend='cpu'")
+    from rime_kernels.idg import _idg_cuda
+
+    return _idg_cuda.Engine
 
 
 def _n_stokes(words: str, n: int) -> None:

@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows
+from rime_kernels.idg._compiled import cached
 from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.phase import SPEED_OF_LIGHT
 
@@ -148,15 +148,15 @@ def runs(rows: SortedRows) -> NDArray[np.int64]:
     return np.concatenate([[0], 1 + np.flatnonzero(is_new), [rows.order.size]]).astype(np.int64)
 
 
-def count_items(rows: SortedRows, limits: Limits, sample: NDArray[np.int64]) -> float:
-    """Items that a plan would have, from pieces of runs (`sample_runs`)."""
+def count_items(rows: SortedRows, limits: Limits, sample: NDArray[np.int64]) -> tuple[float, float]:
+    """Items that a plan would have, and their rows, from pieces of runs (`sample_runs`)."""
     share = (sample[:, 1] - sample[:, 0]).sum() / rows.order.size
-    items = np.empty((0, 8), np.int32)
-    return float(_cover(sample, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items) / share)
+    n_item, n_row = _cover(sample, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, *_room(0))
+    return float(n_item / share), float(n_row / share)
 
 
 def sample_runs(rows: SortedRows, n_row: int) -> NDArray[np.int64]:
-    """First and last (exclusive) row of pieces of runs from all over the observation, about n_row rows of them."""
+    """Where pieces of runs from all over the observation begin and end: about n_row rows."""
     starts = runs(rows)
     pieces = np.concatenate(
         [
@@ -177,46 +177,34 @@ def make_plan(rows: SortedRows, limits: Limits) -> Plan:
     """
     starts = runs(rows)
     pairs = np.stack([starts[:-1], starts[1:]], axis=1)
-    n_item = _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, np.empty((0, 8), np.int32))
-    items = np.empty((n_item, 8), np.int32)
-    _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items)
+    n_item, _ = _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, *_room(0))
+    items, w = _room(n_item)
+    _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items, w)
     # Of one layer, neighbours on the grid follow each other: they are in the cache together.
-    items = items[np.lexsort((items[:, 0], items[:, 4] // 16, items[:, 5] // 16, items[:, 6]))]
+    order = np.lexsort((items[:, 0], items[:, 4] // 16, items[:, 5] // 16, items[:, 6]))
+    items = items[order]
     used, layer = np.unique(items[:, 6], return_inverse=True)
     first, n_row, chan, n_chan, x, y = (np.ascontiguousarray(column) for column in items.T[:6])
     return Plan(
-        first, n_row, chan, n_chan, x, y, _middle_w(items, rows), layer.astype(np.int32),
-        rows.antenna1[first], rows.antenna2[first], rows.slot[first], rows.is_flipped[first].astype(np.int32),
+        first, n_row, chan, n_chan, x, y, w[order], layer.astype(np.int32), rows.antenna1[first],
+        rows.antenna2[first], rows.slot[first], rows.is_flipped[first].astype(np.int32),
         np.searchsorted(layer, np.arange(used.size + 1)).astype(np.int32),
-        limits.w_first + limits.w_step * used,
+        np.asarray(limits.w_first + limits.w_step * used, np.float64),
     )  # fmt: skip
 
 
-def _middle_w(items: NDArray[np.int32], rows: SortedRows) -> NDArray[np.float64]:
-    """The middle of each item's range of w."""
-    w, first, end = rows.uvw[:, 2], items[:, 0], items[:, 0] + items[:, 1]
-    low = np.minimum.reduceat(np.append(w, 0.0), np.stack([first, end], axis=1).ravel())[::2]
-    high = np.maximum.reduceat(np.append(w, 0.0), np.stack([first, end], axis=1).ravel())[::2]
-    return _extremes_middle(low, high, items, rows.scale)
+def _room(n_item: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Room for items: first row, rows, first channel, channels, x, y, layer; and w."""
+    return np.empty((n_item, 7), np.int32), np.empty(n_item)
 
 
-def _extremes_middle(
-    low: NDArray[np.float64], high: NDArray[np.float64], items: NDArray[np.int32], scale: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    channels = np.stack([items[:, 2], items[:, 2] + items[:, 3]], axis=1).ravel()
-    padded = np.append(scale, scale[-1])
-    least, most = (reduce.reduceat(padded, channels)[::2] for reduce in (np.minimum, np.maximum))
-    corners = np.stack([low * least, low * most, high * least, high * most])
-    return 0.5 * (corners.min(axis=0) + corners.max(axis=0))
-
-
-@njit(cache=True, error_model="numpy")
+@cached
 def _layer_of(w: float, limits: Any) -> int:
     found = int(np.rint((w - limits.w_first) / limits.w_step)) if limits.n_layer > 1 else 0
     return min(max(found, 0), limits.n_layer - 1)
 
 
-@njit(cache=True, error_model="numpy")
+@cached
 def _fits(box: Any, limits: Any) -> bool:
     """Whether one subgrid holds a box (least and largest u, v in cells, w in wavelengths)."""
     for axis in range(2):
@@ -228,7 +216,7 @@ def _fits(box: Any, limits: Any) -> bool:
     return box[5] - layer <= limits.w_reach and layer - box[4] <= limits.w_reach
 
 
-@njit(cache=True, error_model="numpy")
+@cached
 def _grow(box: Any, uvw: Any, row: int, low: float, high: float, field: float) -> Any:
     """The box with a row at scales low ... high."""
     u, v, w = uvw[row, 0] * field, uvw[row, 1] * field, uvw[row, 2]
@@ -239,7 +227,7 @@ def _grow(box: Any, uvw: Any, row: int, low: float, high: float, field: float) -
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy")
+@cached
 def _group_end(first: int, scale: Any, spread: float) -> Any:
     """Channels first .. stop - 1 whose scales differ by at most `spread`, and their extremes."""
     low = high = scale[first]
@@ -252,22 +240,24 @@ def _group_end(first: int, scale: Any, spread: float) -> Any:
     return stop, low, high
 
 
-@njit(cache=True, error_model="numpy")
+@cached
 def _write(
-    items: Any, n: int, first_row: int, n_row: int, chan: int, n_chan: int, box: Any, limits: Any
+    items: Any, w: Any, n: int, first_row: int, n_row: int, chan: int, n_chan: int, box: Any, limits: Any
 ) -> None:
     items[n, 0], items[n, 1], items[n, 2], items[n, 3] = first_row, n_row, chan, n_chan
     items[n, 4], items[n, 5] = np.rint(0.5 * (box[0] + box[1])), np.rint(0.5 * (box[2] + box[3]))
-    items[n, 6], items[n, 7] = _layer_of(0.5 * (box[4] + box[5]), limits), 0
+    w[n] = 0.5 * (box[4] + box[5])
+    items[n, 6] = _layer_of(w[n], limits)
 
 
-@njit(cache=True, error_model="numpy")
+@cached
 def _cover_run(
-    start: int, stop: int, uvw: Any, scale: Any, limits: Any, spread: float, max_rows: int, items: Any, n: int
-) -> int:
-    """Cover rows start .. stop - 1, channels in groups of at most `spread`; where the items end."""
+    start: int, stop: int, uvw: Any, scale: Any, limits: Any, spread: float, max_rows: int, items: Any,
+    w: Any, n: int,
+) -> Any:  # fmt: skip
+    """Cover rows start .. stop - 1, channels in groups of at most `spread`; where items end, and groups."""
     empty = (np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf)
-    chan = 0
+    chan = n_group = 0
     while chan < scale.size:
         end, low, high = _group_end(chan, scale, spread)
         box, first = empty, start
@@ -275,20 +265,23 @@ def _cover_run(
             larger = _grow(box, uvw, row, low, high, limits.field)
             if row > first and (row - first == max_rows or not _fits(larger, limits)):
                 if items.shape[0] > 0:
-                    _write(items, n, first, row - first, chan, end - chan, box, limits)
+                    _write(items, w, n, first, row - first, chan, end - chan, box, limits)
                 n, first = n + 1, row
                 larger = _grow(empty, uvw, row, low, high, limits.field)
             box = larger
         if items.shape[0] > 0:
-            _write(items, n, first, stop - first, chan, end - chan, box, limits)
-        n, chan = n + 1, end
-    return n
+            _write(items, w, n, first, stop - first, chan, end - chan, box, limits)
+        n, chan, n_group = n + 1, end, n_group + 1
+    return n, n_group
 
 
-@njit(cache=True, error_model="numpy")
-def _cover(pairs: Any, uvw: Any, scale: Any, limits: Any, shares: Any, max_rows: int, items: Any) -> int:
-    """Cover each run; items are written if there is room for any. Their number."""
-    n, none = 0, items[:0]
+@cached
+def _cover(
+    pairs: Any, uvw: Any, scale: Any, limits: Any, shares: Any, max_rows: int, items: Any, w: Any
+) -> Any:
+    """Cover each run; items are written if there is room for any. Their number, and that of their rows."""
+    n = n_row = 0
+    none = items[:0]
     # A subgrid's middle is a whole cell, and w of a row may be half a step from its layer.
     w_room = 2.0 * limits.w_reach - limits.w_step if limits.n_layer > 1 else np.inf
     for run in range(pairs.shape[0]):
@@ -298,12 +291,12 @@ def _cover(pairs: Any, uvw: Any, scale: Any, limits: Any, shares: Any, max_rows:
             longest = max(longest, max(abs(uvw[row, 0]), abs(uvw[row, 1])) * limits.field)
             w_longest = max(w_longest, abs(uvw[row, 2]))
         widest = min((2.0 * limits.reach - 1.0) / (longest + 1e-300), w_room / (w_longest + 1e-300))
-        best, fewest = widest, -1
+        best, fewest, n_group = widest, -1, 0
         for share in shares:
-            found = _cover_run(start, stop, uvw, scale, limits, share * widest, max_rows, none, 0)
+            found, groups = _cover_run(start, stop, uvw, scale, limits, share * widest, max_rows, none, w, 0)
             if fewest < 0 or found < fewest:
-                best, fewest = share * widest, found
+                best, fewest, n_group = share * widest, found, groups
         if items.shape[0] > 0:
-            _cover_run(start, stop, uvw, scale, limits, best, max_rows, items, n)
-        n += fewest
-    return n
+            _cover_run(start, stop, uvw, scale, limits, best, max_rows, items, w, n)
+        n, n_row = n + fewest, n_row + n_group * (stop - start)
+    return n, n_row

@@ -17,13 +17,15 @@ the same width from 1e-4 downwards.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-_N_X = 40  # places between the middle and the edge of the image
-_N_ROUND = 16  # of weighting anew
+from rime_kernels.idg._compiled import cached
+
+_N_X = 24  # places between the middle and the edge of the image, closer towards the edge
+_N_ROUND = 12  # of weighting anew
 # Cells that a taper is given at most: with more, its misfit is below what float64 can tell.
 _MOST_CELLS = 18.0
 
@@ -117,6 +119,12 @@ def _even(
     return best[1], best[0]
 
 
+@functools.cache
+def _spread_evenly(n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    node, weight = np.polynomial.legendre.leggauss(n)
+    return node, weight
+
+
 def _fold(size: int) -> NDArray[np.float64]:
     """A symmetric taper from its values at distances 0 ... S/2 of the middle."""
     fold = np.zeros((size, size // 2 + 1))
@@ -133,7 +141,7 @@ def _residuals(
     The phase of w is h(x) = w_cells x^2 / (4 edge), whose slope at the edge is w_cells/2. Distances d are
     spread evenly over the reach: Gauss-Legendre points, enough for the fastest waves.
     """
-    node, weight = np.polynomial.legendre.leggauss(int(7.0 * (reach + 0.5 * w_cells)) + 16)
+    node, weight = _spread_evenly(int(7.0 * (reach + 0.5 * w_cells)) + 16)
     distance, j = reach * node, pixels(size)
     kernel = interpolation(x, size)
     systems = []
@@ -145,14 +153,43 @@ def _residuals(
     return systems
 
 
-def _triangle(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.linalg.qr(matrix, mode="r"), np.float64)
+@cached
+def _triangles(columns: Any, out: Any) -> None:
+    """Triangular factors R of matrices given by their columns, (n_matrix, n, m), which are overwritten.
+
+    Householder's reflections. The matrices are small and many: LAPACK's threads would take longer to wake,
+    and where other programs use the cores, a hundred times as long.
+    """
+    n_matrix, n, m = columns.shape
+    for i in range(n_matrix):
+        for k in range(n):
+            v = columns[i, k, k:]
+            norm = np.sqrt(np.sum(v * v))
+            norm = -norm if v[0] > 0.0 else norm
+            out[i, k, k] = norm
+            v[0] -= norm
+            square = np.sum(v * v)
+            for j in range(k + 1, n):
+                other = columns[i, j, k:]
+                if square > 0.0:
+                    factor = 2.0 * np.sum(v * other) / square
+                    for r in range(m - k):
+                        other[r] -= factor * v[r]
+                out[i, k, j] = other[0]
+
+
+def _triangle(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Triangular factors of matrices (..., m, n), m at least n: the same norms from fewer rows."""
+    *many, m, n = matrices.shape
+    columns = np.ascontiguousarray(np.swapaxes(matrices, -1, -2)).reshape(-1, n, m)
+    out = np.zeros((len(columns), n, n))
+    _triangles(columns.copy(), out)
+    return out.reshape(*many, n, n)
 
 
 def _short(system: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """The triangular factor of each x: the same norms from fewer rows."""
-    real = np.concatenate([system.real, system.imag], axis=1)
-    return _triangle(real)
+    """The triangular factor of each x."""
+    return _triangle(np.concatenate([system.real, system.imag], axis=1))
 
 
 def _weighted(
