@@ -123,7 +123,8 @@ def choose(
         raise InputError(f"float32 does not hold an accuracy of {accuracy:g}; take precision='double'")
     sample = sample_runs(rows, _SAMPLE_ROWS)
     need = _Need(grid, accuracy, single, aterm_cells, rows.w_range, n_corr, costs, sample)
-    waiting: list[tuple[float, tuple[int, int, float], Layout | None]] = []
+    waiting: list[tuple[float, bool, tuple[int, int, float]]] = []
+    layouts: dict[tuple[int, int, float], Layout] = {}
     for padding in _PADDINGS:
         n_grid = good_size(padding * grid.n_pixel)
         width = kernel_width(padding, accuracy, single)
@@ -134,15 +135,17 @@ def choose(
                 reach = math.floor(size - width - w_cells - aterm_cells) / 2.0
                 if reach >= 1.0:
                     cost = _cost(rows, need, size, n_grid, _limits(need, n_grid, reach, w_cells))
-                    waiting.append((cost, (size, n_grid, w_cells), None))
+                    waiting.append((cost, False, (size, n_grid, w_cells)))
     heapq.heapify(waiting)
     while waiting:
-        _, key, found = heapq.heappop(waiting)
-        if found is not None:
-            return found
+        _, is_exact, key = heapq.heappop(waiting)
+        if is_exact:
+            return layouts[key]
         found = _exact(need, *key)
         if found is not None:
-            heapq.heappush(waiting, (_cost(rows, need, found.size, found.n_grid, found.limits), key, found))
+            layouts[key] = found
+            cost = _cost(rows, need, found.size, found.n_grid, found.limits)
+            heapq.heappush(waiting, (cost, True, key))
     raise InputError(
         f"no subgrid of {', '.join(map(str, sizes))} pixels holds an accuracy of {accuracy:g} in "
         f"{'single' if single else 'double'} precision with A-terms of {aterm_cells:g} cells; "
@@ -156,11 +159,11 @@ def good_size(least: float) -> int:
 
 
 def _taper(
-    size: int, padding: float, reach: float, w_cells: float, accuracy: float, single: bool
+    size: int, padding: float, reach: float, w_cells: float, half: float, accuracy: float, single: bool
 ) -> Taper | None:
     """The taper, if its own errors and those of rounding keep to their shares of the accuracy."""
     most_gain = min(_MOST_GAIN, math.sqrt(_NOISE_SHARE * accuracy / _NOISE[single]))
-    found = least_misfit(size, padding, reach, w_cells, most_gain)
+    found = least_misfit(size, padding, reach, w_cells, half, most_gain)
     holds = found.misfit <= _MISFIT_SHARE * accuracy and found.gain <= _GAIN_SLACK * most_gain
     return found if holds else None
 
@@ -172,7 +175,7 @@ def kernel_width(padding: float, accuracy: float, single: bool) -> float | None:
 
     def good(width: float) -> bool:
         reach = 0.5 * (size - width - w_cells)
-        return _taper(size, padding, reach, w_cells, accuracy, single) is not None
+        return _taper(size, padding, reach, w_cells, 0.0, accuracy, single) is not None
 
     width = 3.0
     while not good(width):
@@ -218,12 +221,13 @@ def _cost(rows: SortedRows, need: _Need, size: int, n_grid: int, limits: Limits)
 
 def _exact(need: _Need, size: int, n_grid: int, w_cells: float) -> Layout | None:
     """The layout with the largest reach whose own taper holds the accuracy."""
-    padding = n_grid / need.grid.n_pixel
+    padding, slope = n_grid / need.grid.n_pixel, need.grid.slope()
+    half = slope / math.sqrt(1.0 + 2.0 * slope**2)  # of the image about (0, 0) with this slope in its corners
     most = math.floor(size - w_cells - need.aterm_cells)
     best, low, high = None, 1, most + 1
     while high - low > 1:
         twice = (low + high) // 2 if best is not None else max(2, most - 24)
-        found = _taper(size, padding, 0.5 * twice, w_cells, need.accuracy, need.single)
+        found = _taper(size, padding, 0.5 * twice, w_cells, half, need.accuracy, need.single)
         if found is not None:
             best, low = found, twice
         elif best is None:

@@ -17,11 +17,13 @@ the same width from 1e-4 downwards.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.idg import scalars
 from rime_kernels.idg._compiled import cached
 
 _N_X = 24  # places between the middle and the edge of the image, closer towards the edge
@@ -66,7 +68,9 @@ def profile(values: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.f
 
 
 @functools.lru_cache(maxsize=256)
-def least_misfit(size: int, padding: float, reach: float, w_cells: float, most_gain: float) -> Taper:
+def least_misfit(
+    size: int, padding: float, reach: float, w_cells: float, half: float, most_gain: float
+) -> Taper:
     """The taper with the least largest misfit.
 
     Parameters
@@ -79,6 +83,8 @@ def least_misfit(size: int, padding: float, reach: float, w_cells: float, most_g
         Largest distance of a visibility from the middle of its subgrid, cells.
     w_cells : float
         Width, in cells, of the kernel that the largest w within a subgrid stands for.
+    half : float
+        Half the image's width, direction cosines: what w does to wide images is no parabola.
     most_gain : float
         What the gain must not be above: a taper small at the image's edge multiplies rounding errors.
     """
@@ -87,7 +93,7 @@ def least_misfit(size: int, padding: float, reach: float, w_cells: float, most_g
     x = edge * np.sin(0.5 * np.pi * (np.arange(_N_X + 1) / _N_X))
     fold = _fold(size)
     at_x = (interpolation(x, size) @ fold).real
-    systems = [_short(system @ fold) for system in _residuals(size, x, edge, reach, w_cells)]
+    systems = [_short(system @ fold) for system in _residuals(size, x, edge, reach, w_cells, half)]
     folded, misfit = _even(systems, at_x, size, None)
     if _gain(at_x @ folded) > most_gain:
         folded, misfit = _even(systems, at_x, size, most_gain)
@@ -133,24 +139,36 @@ def _fold(size: int) -> NDArray[np.float64]:
 
 
 def _residuals(
-    size: int, x: NDArray[np.float64], edge: float, reach: float, w_cells: float
+    size: int, x: NDArray[np.float64], edge: float, reach: float, w_cells: float, half: float
 ) -> list[NDArray[np.complex128]]:
     """Error times T(x) as a matrix on the taper, (n_x, n_d, S), without w, with half of the largest, and
     with the largest.
 
-    The phase of w is h(x) = w_cells x^2 / (4 edge), whose slope at the edge is w_cells/2. Distances d are
-    spread evenly over the reach: Gauss-Legendre points, enough for the fastest waves.
+    Distances d are spread evenly over the reach: Gauss-Legendre points, enough for the fastest waves.
     """
     node, weight = _spread_evenly(int(7.0 * (reach + 0.5 * w_cells)) + 16)
     distance, j = reach * node, pixels(size)
     kernel = interpolation(x, size)
+    shape_j, shape_x = w_phase(j / edge, half) * edge, w_phase(x / edge, half) * edge
     systems = []
-    for curvature in np.array([0.0, 0.5, 1.0][: 1 if w_cells == 0.0 else 3]) * 0.25 * w_cells / edge:
-        at_j = np.exp(2j * np.pi * (np.outer(distance, j) + curvature * j**2))
-        at_x = np.exp(2j * np.pi * (np.outer(x, distance) + curvature * x[:, None] ** 2))
+    for slope in np.array([0.0, 0.25, 0.5][: 1 if w_cells == 0.0 else 3]) * w_cells:
+        at_j = np.exp(2j * np.pi * (np.outer(distance, j) + slope * shape_j))
+        at_x = np.exp(2j * np.pi * (np.outer(x, distance) + slope * shape_x[:, None]))
         wrong = at_j[None] - at_x[:, :, None]
         systems.append(wrong * kernel[:, None, :] * np.sqrt(0.5 * weight)[:, None])
     return systems
+
+
+def w_phase(x: NDArray[np.float64], half: float) -> NDArray[np.float64]:
+    """The phase that w makes of n along the border of an image, where it is steepest; of slope 1 at x = 1.
+
+    x in units of `half`, half the image's width; a parabola for small ones.
+    """
+    if half < 1e-3:
+        return 0.5 * x * x
+    corner2 = 2.0 * half * half
+    found = [scalars.curvature(half * each, half, 0.0, 0.0, 1.0, corner2) for each in (*x, 0.0)]
+    return np.asarray(found[-1] - np.array(found[:-1])) * math.sqrt(1.0 - corner2) / half**2
 
 
 @cached
