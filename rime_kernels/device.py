@@ -77,6 +77,14 @@ def _cuda() -> Any:
     return importlib.import_module("numba.cuda")
 
 
+def cupy(name: str) -> Any:
+    """Module "cupy" + name."""
+    try:
+        return importlib.import_module("cupy" + name)
+    except ImportError as error:
+        raise BackendError("package cupy is not installed (pip install 'biro-rime[cuda12]')") from error
+
+
 def simulated() -> bool:
     """Whether CUDA is Numba's simulator (NUMBA_ENABLE_CUDASIM=1)."""
     from numba import config

@@ -1,0 +1,137 @@
+"""Visibilities on their way between the host and the device, batch after batch, beside the kernels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels._jit import loop
+from rime_kernels.errors import BackendError
+
+# While one batch is worked on, another is on the bus, and the host fills or empties a third.
+N_BUFFER = 3
+
+
+class Layout(NamedTuple):
+    """Where the visibilities of items are, on the host: among all of them, and among those of items in a row.
+
+    Attributes
+    ----------
+    first_row, n_row, first_chan, n_chan : int32 (n_item,)
+    start : int64 (n_item + 1,)
+        Visibilities before each item; within one they go row by row.
+    order : int32 (n_row,)
+        Row numbers.
+    """
+
+    first_row: NDArray[np.int32]
+    n_row: NDArray[np.int32]
+    first_chan: NDArray[np.int32]
+    n_chan: NDArray[np.int32]
+    start: NDArray[np.int64]
+    order: NDArray[np.int32]
+
+
+class Buffers:
+    """Pinned buffers of the host and as many on the device, used in turn, on a stream for transfers alone.
+
+    Parameters
+    ----------
+    n_vis, n_corr : int
+        Of the largest batch.
+    kind : type
+        complex64 or complex128.
+    work : stream
+        Of the kernels.
+    """
+
+    def __init__(self, n_vis: int, n_corr: int, kind: type, work: Any) -> None:
+        self.shape, self.kind = (n_vis, n_corr), kind
+        try:
+            self._host = [device.cuda.pinned_array(self.shape, kind) for _ in range(N_BUFFER)]
+        except Exception as error:
+            raise BackendError("the host has no memory to pin for visibilities on their way") from error
+        self._device = [device.empty(self.shape, kind) for _ in range(N_BUFFER)]
+        self._work, self._bus = work, device.streams(1)[0]
+        self._ready, self._moved = ([device.cuda.event() for _ in range(N_BUFFER)] for _ in range(2))
+
+    def host(self, i: int, n: int) -> Any:
+        """The host's side of buffer i mod N_BUFFER."""
+        return self._host[i % N_BUFFER][:n]
+
+    def on_device(self, i: int, n: int) -> Any:
+        """The device's side."""
+        return self._device[i % N_BUFFER][:n]
+
+    def send(self, i: int, n: int) -> None:
+        """Copy to the device; the kernels that come wait for it."""
+        self.on_device(i, n).copy_to_device(self.host(i, n), stream=self._bus)
+        self._moved[i % N_BUFFER].record(self._bus)
+        self._moved[i % N_BUFFER].wait(self._work)
+
+    def used(self, i: int) -> None:
+        """Say that the kernels launched so far are the last that need the buffer."""
+        self._ready[i % N_BUFFER].record(self._work)
+
+    def wait_until_used(self, i: int) -> None:
+        """Wait until those are done: then the buffer can be filled anew."""
+        self._ready[i % N_BUFFER].synchronize()
+
+    def fetch(self, i: int, n: int) -> None:
+        """Copy to the host what the kernels launched so far leave."""
+        self._ready[i % N_BUFFER].record(self._work)
+        self._ready[i % N_BUFFER].wait(self._bus)
+        self.on_device(i, n).copy_to_host(self.host(i, n), stream=self._bus)
+        self._moved[i % N_BUFFER].record(self._bus)
+
+    def wait_until_fetched(self, i: int) -> None:
+        """Wait for the copy."""
+        self._moved[i % N_BUFFER].synchronize()
+
+
+@functools.cache
+def make_scatter() -> Callable[..., None]:
+    """Copy the visibilities of items first ... stop - 1 to their places among all."""
+
+    @loop
+    def scatter(found: Any, layout: Layout, first: int, stop: int, vis: Any) -> None:
+        for item in prange(first, stop):
+            at = layout.start[item] - layout.start[first]
+            for row in range(layout.first_row[item], layout.first_row[item] + layout.n_row[item]):
+                to = layout.order[row]
+                for chan in range(layout.first_chan[item], layout.first_chan[item] + layout.n_chan[item]):
+                    for c in range(vis.shape[2]):
+                        vis[to, chan, c] = found[at, c]
+                    at += 1
+
+    return scatter
+
+
+@functools.cache
+def make_gather() -> Callable[..., None]:
+    """Copy the visibilities of items first ... stop - 1 from their places among all, times their weights."""
+
+    @loop
+    def gather(
+        vis: Any, weight: Any, has_weight: bool, layout: Layout, first: int, stop: int, out: Any
+    ) -> None:
+        for item in prange(first, stop):
+            at = layout.start[item] - layout.start[first]
+            for row in range(layout.first_row[item], layout.first_row[item] + layout.n_row[item]):
+                to = layout.order[row]
+                for chan in range(layout.first_chan[item], layout.first_chan[item] + layout.n_chan[item]):
+                    for c in range(vis.shape[2]):
+                        out[at, c] = vis[to, chan, c]
+                        if has_weight:
+                            # What has no weight may be NaN.
+                            w = weight[to, chan, c]
+                            out[at, c] = w * vis[to, chan, c] if w > 0.0 else 0.0
+                    at += 1
+
+    return gather

@@ -1,0 +1,288 @@
+"""Tasks of the CUDA kernels: which visibilities of an item a thread has, and what is before and after.
+
+`describe` works out what phases of each task need; `finish` makes visibilities of what the degridder summed;
+`prepare` makes of visibilities what the gridder sums. See `_parts_cuda` for the two kinds of tasks.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import int64, uint32
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.idg import scalars
+from rime_kernels.idg._parts_cuda import IdgKernel, IdgShape, sine_function, turn_function
+from rime_kernels.idg.plan import Plan
+
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Any = device.cuda
+
+# Columns of the table of items.
+FIRST_ROW, N_ROW, FIRST_CHAN, N_CHAN, X, Y, SLOT, ANTENNA1, ANTENNA2, FLIP = range(10)
+# Channels may stray this far from even spacing, relative to the frequency: 1e-8 turns across 1e4 cells.
+_EVEN = 1e-12
+# Rests of fewer channels than this go with those that are not evenly spaced.
+_LEAST_EVEN = 3
+
+_relative_turns = scalars.relative_turns
+
+
+class Tasks(NamedTuple):
+    """The tasks of one kind, on the host or on the device.
+
+    Attributes
+    ----------
+    even : bool
+    n : int
+        Visibilities of a task, some of them idle where channels run out.
+    first_chan, n_chan : int32 (n_item,)
+        Channels of each item that are summed by such tasks.
+    first_task : int32 (n_item + 1,)
+        Where the tasks of each item begin: row by row, channels of a row one behind the other.
+    """
+
+    even: bool
+    n: int
+    first_chan: Any
+    n_chan: Any
+    first_task: Any
+
+
+def item_table(plan: Plan) -> NDArray[np.int32]:
+    """The items' whole numbers, (n_item, 10)."""
+    columns = (
+        plan.first_row, plan.n_row, plan.first_chan, plan.n_chan, plan.x, plan.y, plan.slot, plan.antenna1,
+        plan.antenna2, plan.flip,
+    )  # fmt: skip
+    return np.stack(columns, axis=1)
+
+
+def make_tasks(plan: Plan, scale: NDArray[np.float64], shape: IdgShape) -> list[Tasks]:
+    """Cut the channels of each item into tasks; kinds without any are left out."""
+    sizes = [shape.n_chan]
+    while sizes[-1] > 4:
+        sizes.append(sizes[-1] // 2)
+    kinds = [(True, n) for n in sizes] + [(False, shape.n_other)]
+    pairs, which = np.unique(np.stack([plan.first_chan, plan.n_chan], axis=1), axis=0, return_inverse=True)
+    counts = np.array([_cut(scale[first : first + n], sizes) for first, n in pairs])[which.ravel()]
+    first_chan = plan.first_chan[:, None] + np.cumsum(counts, axis=1) - counts
+    tasks = []
+    for (even, n), first, count in zip(kinds, first_chan.T, counts.T, strict=True):
+        n_task = plan.n_row * -(-count // n) if even else -(-(plan.n_row * count) // n)
+        starts = np.concatenate([[0], np.cumsum(n_task, dtype=np.int64)])
+        if starts[-1]:
+            tasks.append(Tasks(even, n, first.astype(np.int32), count.astype(np.int32), starts))
+    return tasks
+
+
+def _cut(scale: NDArray[np.float64], sizes: list[int]) -> list[int]:
+    """Channels of an item that go to even tasks of each size, and to others."""
+    n = scale.size
+    counts = [0] * (len(sizes) + 1)
+    straight = np.linspace(scale[0], scale[-1], n)
+    if np.any(np.abs(scale - straight) > _EVEN * np.abs(straight)):
+        return [*counts[:-1], n]
+    counts[0] = n - n % sizes[0]
+    rest = n % sizes[0]
+    if rest >= _LEAST_EVEN:
+        counts[max(k for k, size in enumerate(sizes) if size >= rest)] += rest
+    else:
+        counts[-1] = rest
+    return counts
+
+
+def per_item(tasks: Tasks) -> NDArray[np.int64]:
+    """Tasks of each item."""
+    return np.diff(tasks.first_task)
+
+
+@device.inline
+def _where(even: bool, n: int, local: Any, k: Any, first_row: Any, n_row: Any, n_chan: Any) -> Any:
+    """Row and channel of visibility k of an item's task; the last row once more beyond it."""
+    if even:
+        n_group = uint32((uint32(n_chan) + uint32(n - 1)) // uint32(n))
+        row = uint32(uint32(local) // n_group)
+        return first_row + int64(row), int64(uint32(local) - row * n_group) * n + k
+    vis = uint32(local) * uint32(n) + uint32(k)
+    row = min(uint32(vis // uint32(n_chan)), uint32(n_row - 1))
+    return first_row + int64(row), int64(vis) - int64(row) * n_chan
+
+
+@functools.cache
+def make_describe(kernel: IdgKernel) -> Any:
+    """Kernel that finds the item of each task, counted from the batch's first, and its coefficients."""
+    even, n, n_coef, real, size = kernel.even, kernel.n, kernel.n_coef, kernel.real, kernel.size
+    per_pixel, turn = 1.0 / size, sine_function(kernel.single)[1]
+
+    @device.kernel(0)
+    def describe(
+        n_task: int, first_item: int, n_item: int, most_c: float, items: Any, w_item: Any, first_chan: Any,
+        n_chan: Any, first_task: Any, uvw: Any, scale: Any, item_of: Any, coef: Any,
+    ) -> None:  # fmt: skip
+        base = first_task[first_item]
+        task = cuda.grid(1)
+        while task < n_task:
+            low, high = int64(first_item), int64(first_item) + n_item
+            while high - low > 1:
+                middle = (low + high) // 2
+                if first_task[middle] <= base + task:
+                    low = middle
+                else:
+                    high = middle
+            item_of[task] = low - first_item
+            local, chans, first = base + task - first_task[low], n_chan[low], first_chan[low]
+            cell_x, cell_y = float(items[low, X]), float(items[low, Y])
+            for k in range(n_coef // 4):
+                row, chan = _where(even, n, local, k, items[low, FIRST_ROW], items[low, N_ROW], chans)
+                s, w_cell = scale[first + min(chan, chans - 1)], w_item[low]
+                if even:
+                    # The middle of the task's channels; then half a step, without the subgrid's middle.
+                    s = scale[first]
+                    step = (scale[first + chans - 1] - s) / max(chans - 1, 1)
+                    s += step * (chan - k + 0.5 * (n - 1))
+                    if k == 1:
+                        s, cell_x, cell_y, w_cell = 0.5 * step, 0.0, 0.0, 0.0
+                u, v, w = uvw[row, 0], uvw[row, 1], uvw[row, 2]
+                a = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, per_pixel, 0.0, 0.0)
+                b = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, per_pixel, 0.0)
+                d = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, 0.0, most_c)
+                at = int64(task) * n_coef + 4 * k
+                coef[at], coef[at + 1], coef[at + 2] = real(turn * a), real(turn * b), real(turn * d)
+                coef[at + 3] = real(0)
+            task += cuda.gridsize(1)
+
+    return describe
+
+
+@functools.cache
+def make_finish(kernel: IdgKernel, compact: bool) -> Any:
+    """Kernel that makes visibilities of the degridder's sums.
+
+    `vis` has them as (n_row, n_chan, n_corr), rows as they came, or `compact`: those of the batch alone, item
+    by item, row by row.
+    """
+    even, n, n_sum = kernel.even, kernel.n, kernel.n_sum
+    n_part, n_each = kernel.n_part, 2 if even else 1
+    n_value, n_here = kernel.n_value, kernel.n_value * (2 if even else 1)
+    real, cos_sin, address = kernel.real, turn_function(kernel.single), _address_function(compact)
+
+    @device.kernel(0)
+    def finish(
+        n_task: int, first_item: int, items: Any, start: Any, first_chan: Any, n_chan: Any, first_task: Any,
+        order: Any, shift: Any, scale: Any, item_of: Any, to_corr: Any, sums: Any, vis: Any,
+    ) -> None:  # fmt: skip
+        v = cuda.local.array(n_value, real)
+        i = cuda.grid(1)
+        while i < n_task * n_part:
+            task, part = i // n_part, i % n_part
+            item = first_item + item_of[task]
+            local = first_task[first_item] + task - first_task[item]
+            first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[item]
+            sign = real(-1) if items[item, FLIP] else real(1)
+            at = int64(i) * n_here
+            for side in range(n_each):
+                k = part
+                if even:
+                    # C + i S is above the middle, C - i S below it.
+                    k = n // 2 + part if side == 0 else n // 2 - 1 - part
+                row, chan = _where(even, n, local, k, first_row, n_row, chans)
+                if chan < chans:
+                    for s in range(n_sum):
+                        re, im = sums[at + 2 * s], sums[at + 2 * s + 1]
+                        if even:
+                            of_s = at + n_value + 2 * s
+                            more = real(1) if side == 0 else real(-1)
+                            re, im = re - more * sums[of_s + 1], im + more * sums[of_s]
+                        v[2 * s], v[2 * s + 1] = re, sign * im
+                    chan += first_chan[item]
+                    cos, sin = cos_sin(shift[row] * scale[chan])
+                    to = address(row, chan, item, first_item, items, start, order, scale.size)
+                    for c in range(to_corr.shape[0]):
+                        re, im = real(0), real(0)
+                        for s in range(n_sum):
+                            z = to_corr[c, s]
+                            re += z.real * v[2 * s] - z.imag * v[2 * s + 1]
+                            im += z.real * v[2 * s + 1] + z.imag * v[2 * s]
+                        vis[to, c] = complex(re * cos - im * sin, im * cos + re * sin)
+            i += cuda.gridsize(1)
+
+    return finish
+
+
+@functools.cache
+def make_prepare(kernel: IdgKernel, compact: bool, has_weight: bool) -> Any:
+    """Kernel that makes what the gridder sums of weighted visibilities: the adjoint of `make_finish`."""
+    even, n, n_sum = kernel.even, kernel.n, kernel.n_sum
+    n_part, n_each = kernel.n_part, 2 if even else 1
+    n_value, n_here = kernel.n_value, kernel.n_value * (2 if even else 1)
+    real, cos_sin, address = kernel.real, turn_function(kernel.single), _address_function(compact)
+
+    @device.kernel(0)
+    def prepare(
+        n_task: int, first_item: int, items: Any, start: Any, first_chan: Any, n_chan: Any, first_task: Any,
+        order: Any, shift: Any, scale: Any, item_of: Any, to_corr: Any, vis: Any, weight: Any, parts: Any,
+    ) -> None:  # fmt: skip
+        v = cuda.local.array(n_here, real)
+        i = cuda.grid(1)
+        while i < n_task * n_part:
+            task, part = i // n_part, i % n_part
+            item = first_item + item_of[task]
+            local = first_task[first_item] + task - first_task[item]
+            first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[item]
+            sign = real(-1) if items[item, FLIP] else real(1)
+            for j in range(n_here):
+                v[j] = real(0)
+            for side in range(n_each):
+                k = part
+                if even:
+                    k = n // 2 + part if side == 0 else n // 2 - 1 - part
+                row, chan = _where(even, n, local, k, first_row, n_row, chans)
+                if chan < chans:
+                    chan += first_chan[item]
+                    cos, sin = cos_sin(shift[row] * scale[chan])
+                    to = address(row, chan, item, first_item, items, start, order, scale.size)
+                    for c in range(to_corr.shape[0]):
+                        z = vis[to, c]
+                        re, im = real(z.real), real(z.imag)
+                        if has_weight:
+                            w = real(weight[to, c])
+                            # What has no weight may be NaN.
+                            re, im = (w * re, w * im) if w > real(0) else (real(0), real(0))
+                        re, im = re * cos + im * sin, im * cos - re * sin
+                        for s in range(n_sum):
+                            z = to_corr[c, s]
+                            x = z.real * re + z.imag * im
+                            y = sign * (z.real * im - z.imag * re)
+                            v[2 * s] += x
+                            v[2 * s + 1] += y
+                            if even:
+                                # -i times the difference.
+                                more = real(1) if side == 0 else real(-1)
+                                v[n_value + 2 * s] += more * y
+                                v[n_value + 2 * s + 1] -= more * x
+            at = int64(i) * n_here
+            for j in range(n_here):
+                parts[at + j] = v[j]
+            i += cuda.gridsize(1)
+
+    return prepare
+
+
+@functools.cache
+def _address_function(compact: bool) -> Any:
+    """Function that gives the place of a visibility among all, or among those of the batch."""
+
+    @device.inline
+    def address(
+        row: Any, chan: Any, item: Any, first_item: Any, items: Any, start: Any, order: Any, n_chan: Any
+    ) -> Any:
+        if compact:
+            of_item = (row - items[item, FIRST_ROW]) * int64(items[item, N_CHAN])
+            return start[item] - start[first_item] + of_item + (chan - items[item, FIRST_CHAN])
+        return int64(order[row]) * n_chan + chan
+
+    return address

@@ -1,0 +1,260 @@
+"""Image-domain gridding on CUDA, or in its simulator: explicit sums over pixels, and its own adjoint."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import InputError, Rows, stokes_to_corr
+from rime_kernels.idg import Idg, ImageGrid, _subgrids_cuda, _tasks_cuda
+from rime_kernels.idg._parts_cuda import IdgShape
+
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
+N_ANTENNA, N_TIME = 4, 6
+# The simulator takes milliseconds for each thread: a small image, a coarse accuracy, small subgrids.
+ACCURACY, SIZE = 1e-4, 16
+ADJOINT = {"double": 1e-12, "single": 1e-5}
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+
+def make_rows(
+    n_row: int = 10, n_chan: int = 5, w_max: float = 100.0, corr: list[str] = LINEAR, even: bool = True
+) -> Rows:
+    """Rows of any uvw, autocorrelations and antenna1 > antenna2 among them, near 1 GHz."""
+    rng = np.random.default_rng(5)
+    uvw = rng.uniform(-1.0, 1.0, (n_row, 3)) * [20.0, 20.0, w_max]
+    # Some neighbours in time, so that items have several rows.
+    uvw[n_row // 2 :] = uvw[: n_row - n_row // 2] + rng.uniform(-0.3, 0.3, (n_row - n_row // 2, 3))
+    p, q = rng.integers(0, N_ANTENNA, (2, n_row))
+    p[n_row // 2 :], q[n_row // 2 :] = p[: n_row - n_row // 2], q[: n_row - n_row // 2]
+    freq = 1.0e9 + 2e6 * np.arange(n_chan)
+    if not even:
+        freq = 1.0e9 + np.cumsum(rng.uniform(1e6, 3e6, n_chan))
+    return Rows(uvw, p, q, rng.integers(0, N_TIME, n_row), freq, stokes_to_corr(corr), N_ANTENNA, N_TIME)
+
+
+def small(**centre: float) -> ImageGrid:
+    return ImageGrid(16, np.deg2rad(5.0) / 16, **{"l0": 0.02, "m0": -0.03, **centre})
+
+
+def deltas(grid: ImageGrid, n_stokes: int) -> np.ndarray:
+    """Random pixels of both signs, the corners among them."""
+    rng, n = np.random.default_rng(6), grid.n_pixel
+    image = np.zeros((n_stokes, n, n))
+    image[:, rng.integers(0, n, 10), rng.integers(0, n, 10)] = rng.normal(size=(n_stokes, 10))
+    image[:, [0, 0, -1, -1], [0, -1, 0, -1]] = rng.normal(size=(n_stokes, 4))
+    return image
+
+
+def make_screens(kind: str, grid: ImageGrid, n_slot: int) -> Callable[[Any, Any], np.ndarray]:
+    """A-terms as functions of l and m: half a wave across the image, a fall towards its edge, leakage."""
+    rng, field = np.random.default_rng(7), grid.n_pixel * grid.cell
+    size = (n_slot, N_ANTENNA, 2, 2)
+    phase, tilt, fall = rng.uniform(-3, 3, size), rng.uniform(-1, 1, (2, *size)), rng.uniform(0.1, 0.3, size)
+    leak = np.where(np.eye(2) == 1, 1.0, 0.2)
+
+    def screens(l: Any, m: Any) -> np.ndarray:
+        x, y = ((np.asarray(each) - zero) / field for each, zero in ((l, grid.l0), (m, grid.m0)))
+        x, y = x[..., None, None], y[..., None, None]
+        a, b, c, d = (each.reshape(*size[:2], *[1] * (x.ndim - 2), 2, 2) for each in (phase, *tilt, fall))
+        found = leak * np.exp(1j * (a + b * x + c * y) - d * (x * x + y * y))
+        return found if kind == "2 x 2" else found[..., 0, 0]
+
+    return screens
+
+
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def made(rows: Rows, grid: ImageGrid, **options: Any) -> Idg:
+    return Idg(rows, grid, **{"accuracy": ACCURACY, "subgrid": SIZE, "backend": "cuda", **options})
+
+
+def random_data(idg: Idg) -> tuple[np.ndarray, np.ndarray]:
+    rng, rows = np.random.default_rng(8), idg.rows
+    vis = rng.normal(size=(rows.n_row, rows.n_chan, rows.n_corr, 2)) @ [1.0, 1.0j]
+    return vis, rng.uniform(0.0, 2.0, vis.shape)
+
+
+def check(
+    reference: ModuleType, idg: Idg, corr: list[str], n_stokes: int, screens: Any = None, slot: Any = None
+) -> None:
+    """Hold predictions against the sum over pixels, and the gridder against the degridder."""
+    image, grid = deltas(idg.grid_of_image, n_stokes), idg.grid_of_image
+    sampled = None if screens is None else screens(*idg.lm)
+    predicted = idg.predict(image, sampled)
+    expected = reference.direct_image(idg.rows, corr, image, grid, screens, slot)
+    # The accuracy is that of the worst place in the image.
+    assert relative(predicted, expected) < ACCURACY
+    vis, weight = random_data(idg)
+    there = np.sum((np.conj(predicted) * weight * vis).real)
+    back = np.sum(image * idg.grid(vis, weight, n_stokes=n_stokes, screens=sampled))
+    # Relative to what the sum could be: random visibilities nearly cancel.
+    size = np.linalg.norm(predicted) * np.linalg.norm(weight * vis)
+    assert abs(there - back) < ADJOINT[idg.precision] * size
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("kind", ["none", "scalar", "2 x 2"])
+@pytest.mark.parametrize(
+    ("corr", "n_stokes"), [(LINEAR, 4), (["LL", "RL", "RR"], 4), (["XX", "YY"], 1), (["RL"], 4)]
+)
+def test_sums_over_pixels_and_the_adjoint(
+    cuda_backend: str, reference: ModuleType, precision: Any, kind: str, corr: list[str], n_stokes: int
+) -> None:
+    rows, grid, slot = make_rows(n_chan=3, corr=corr), small(), np.arange(N_TIME) // 3
+    screens = None if kind == "none" else make_screens(kind, grid, 2)
+    idg = made(rows, grid, precision=precision, aterm_slot=slot, aterm_support=2.0)
+    check(reference, idg, corr, n_stokes, screens, slot)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize(("n_chan", "even"), [(1, True), (2, True), (7, False), (11, True), (23, True)])
+@pytest.mark.parametrize("corr", [LINEAR, ["XX"]])
+def test_any_number_of_channels(
+    cuda_backend: str, reference: ModuleType, precision: Any, n_chan: int, even: bool, corr: list[str]
+) -> None:
+    """Tasks of every kind: many channels, the rest of them, unevenly spaced ones."""
+    rows = make_rows(4, n_chan, corr=corr, even=even)
+    check(reference, made(rows, small(), precision=precision), corr, 1)
+
+
+@pytest.mark.cuda
+def test_layers_of_w_and_rows_turned_round(cuda_backend: str, reference: ModuleType) -> None:
+    idg = made(make_rows(6, 2, w_max=3000.0), small(l0=0.0, m0=0.0))
+    assert idg._plan.layer_w.size > 1
+    assert idg._plan.flip.any()
+    check(reference, idg, LINEAR, 4)
+
+
+@pytest.mark.cuda
+def test_many_batches_and_calls_repeat_to_the_bit(cuda_backend: str) -> None:
+    rows, grid = make_rows(8, 4), small()
+    free, image = made(rows, grid, precision="single"), deltas(grid, 4)
+    vis, weight = random_data(free)
+    limit = None
+    for exponent in range(16, 30):
+        tight = made(rows, grid, precision="single", memory_limit=2**exponent)
+        try:
+            predicted = tight.predict(image)
+        except InputError as error:
+            assert "more than" in str(error)  # noqa: PT017
+            continue
+        limit = exponent
+        break
+    assert limit is not None
+    assert limit > 16
+    n_batch = sum(map(len, tight._engine._batches(tight._screens(None, 4))))  # type: ignore[attr-defined]
+    assert n_batch > 3
+    # Items are summed one by one, whatever the batch.
+    assert np.array_equal(predicted, free.predict(image))
+    assert np.array_equal(predicted, tight.predict(image))
+    dirty = tight.grid(vis, weight, n_stokes=4)
+    assert np.array_equal(dirty, tight.grid(vis, weight, n_stokes=4))
+    # Subgrids are added batch by batch: float32 sums in another order.
+    assert relative(dirty, free.grid(vis, weight, n_stokes=4)) < 1e-5
+
+
+@pytest.mark.cuda
+def test_visibilities_that_stay_on_the_device(cuda_backend: str) -> None:
+    from rime_kernels import device
+
+    idg = made(make_rows(6, 4), small(), precision="double")
+    engine: Any = idg._engine
+    image, screens = deltas(idg.grid_of_image, 4), idg._screens(None, 4)
+    vis, weight = random_data(idg)
+    there = engine.predict_on_device(image, screens)
+    # The same sums.
+    assert np.array_equal(there.copy_to_host(), idg.predict(image))
+    found = engine.grid_on_device(device.upload(vis), device.upload(weight), screens)
+    # Weights are multiplied with on the device, or before on the host.
+    assert relative(found, idg.grid(vis, weight, n_stokes=4)) < 1e-14
+    found = engine.grid_on_device(device.upload(vis), None, screens)
+    assert relative(found, idg.grid(vis, n_stokes=4)) < 1e-14
+
+
+@pytest.mark.cuda
+def test_what_has_no_weight_may_be_anything(cuda_backend: str) -> None:
+    from rime_kernels import device
+
+    idg = made(make_rows(6, 4), small(), precision="double")
+    vis, weight = random_data(idg)
+    weight[2, 1], weight[4, :, 3] = 0.0, 0.0
+    expected = idg.grid(np.where(weight > 0.0, vis, 0.0), weight)
+    vis[2, 1], vis[4, :, 3] = np.nan, np.inf
+    assert np.array_equal(idg.grid(vis, weight), expected)
+    engine: Any = idg._engine
+    found = engine.grid_on_device(device.upload(vis), device.upload(weight), idg._screens(None, 1))
+    assert relative(found, expected) < 1e-14  # weights multiplied on the device
+
+
+@pytest.mark.parametrize(("size", "n_grid"), [(8, 40), (12, 30), (12, 13), (16, 12), (20, 18)])
+def test_tiles_have_each_item_over_them_once(size: int, n_grid: int) -> None:
+    rng, tile, n_item = np.random.default_rng(3), _subgrids_cuda.TILE, 30
+    plan: Any = type("Plan", (), {})()
+    plan.x, plan.y = rng.integers(-n_grid // 2, n_grid // 2 + 1, (2, n_item)).astype(np.int32)
+    plan.layer, plan.layer_w = np.sort(rng.integers(0, 3, n_item)), np.zeros(3)
+    tiles = _subgrids_cuda.make_tiles(plan, size, n_grid)
+    found = set()
+    for layer in range(3):
+        for k in range(tiles.layer_start[layer], tiles.layer_start[layer + 1]):
+            items = tiles.item[tiles.start[k] : tiles.start[k + 1]]
+            assert np.all(np.diff(items[:, 0]) > 0)
+            found |= {(layer, int(tiles.x[k]), int(tiles.y[k]), *map(int, item)) for item in items}
+    expected = set()
+    for item in range(n_item):
+        cells = [(each[item] - size // 2 + np.arange(size)) % n_grid for each in (plan.x, plan.y)]
+        expected |= {
+            (int(plan.layer[item]), int(x), int(y), item, int(cells[0][0]), int(cells[1][0]))
+            for x in np.unique(cells[0] // tile)
+            for y in np.unique(cells[1] // tile)
+        }
+    assert found == expected
+    assert sum(np.diff(tiles.start)) == len(expected)
+
+
+def test_tasks_have_each_channel_once_and_even_ones_are_even() -> None:
+    rng, n_chan = np.random.default_rng(4), 60
+    scale = 3.0 + 0.01 * np.arange(n_chan)
+    scale[40:] += np.cumsum(rng.uniform(0.0, 0.01, n_chan - 40))
+    first = rng.integers(0, n_chan - 1, 200).astype(np.int32)
+    n = np.minimum(rng.integers(1, 30, 200), n_chan - first).astype(np.int32)
+    plan: Any = type("Plan", (), {"first_chan": first, "n_chan": n, "n_row": rng.integers(1, 9, 200)})()
+    tasks = _tasks_cuda.make_tasks(plan, scale, IdgShape(n_chan=8, n_other=4))
+    assert [(each.even, each.n) for each in tasks] == [(True, 8), (True, 4), (False, 4)]
+    times = np.zeros((200, n_chan), int)
+    for each in tasks:
+        for item in range(200):
+            chans = slice(each.first_chan[item], each.first_chan[item] + each.n_chan[item])
+            times[item, chans] += 1
+            groups = -(-each.n_chan[item] // each.n) if each.even else each.n_chan[item] / each.n
+            assert _tasks_cuda.per_item(each)[item] == np.ceil(plan.n_row[item] * groups)
+            if each.even and each.n_chan[item]:
+                assert np.ptp(np.diff(scale[chans])) < 1e-10
+    inside = (np.arange(n_chan) >= first[:, None]) & (np.arange(n_chan) < (first + n)[:, None])
+    assert np.array_equal(times, inside)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
+def test_the_kernels_in_the_simulator() -> None:
+    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", "-m", "cuda", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "skipped" not in done.stdout.splitlines()[-1]
