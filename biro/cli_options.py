@@ -108,10 +108,10 @@ MemoryOption = Annotated[
 WeightingOption = Annotated[Weighting, typer.Option(help="Of visibilities in the image.")]
 RobustOption = Annotated[float, typer.Option(help="For briggs: -2 (uniform) to 2 (natural).")]
 CellOption = Annotated[
-    str | None, typer.Option(help="As '0.2 arcsec'. Default: a fifth of the longest baseline's beam.")
+    str | None, typer.Option(help="Of pixels, as '0.2 arcsec'. Default: a fifth of the beam.")
 ]
 SizeOption = Annotated[
-    int | None, typer.Option(help="Pixels along a side. Default: twice the field of view, 1024 at most.")
+    int | None, typer.Option(help="Pixels along a side. Default: twice the field of view, 2048 at most.")
 ]
 
 

@@ -19,6 +19,7 @@ from biro.plain import check_names
 from biro.psf import fit_beam
 from biro.selection import to_utc
 from biro.stokes import Stokes, stokes_visibilities
+from biro.summary import angle_text
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
 from rime_kernels.phase import SPEED_OF_LIGHT
@@ -31,7 +32,9 @@ What = Literal["data", "model", "residual"]
 BEAM_OF_DISC = 0.705
 """FWHM of the PSF of a uniformly filled disc of the uv plane, in 1/radius: 2 J1(x)/x = 1/2 at x = 2.215."""
 PIXELS_PER_BEAM = 5.0
-SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 480, 512, 640, 768, 960, 1024)
+FRINGE = 0.45
+"""Largest cell, in fringes of the longest baseline; half of one is where they cannot be told apart."""
+SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 480, 512, 640, 768, 960, 1024, 1280, 1536, 2048)
 """Pixels along a side, where nobody says how many: 256 or more, but for the widest of fields."""
 WIDEST = 1.3
 """Direction cosines across such an image: its corners stay above the horizon."""
@@ -50,11 +53,12 @@ class Imaging:
     robust : float
         For "briggs": -2 (close to uniform) .. 2 (close to natural).
     cell : float (rad), text as "0.2 arcsec", or None
-        Direction cosine from a pixel to the next. None: a fifth of the beam that the longest baseline
-        could give, 0.7 / (uv distance), in two digits.
+        Direction cosine from a pixel to the next. None: a fifth of the beam, as it is expected from
+        the extent of the uv coverage (see `expected_beam`), or 0.45 fringes of the longest baseline,
+        whichever is less, in two digits.
     n_pixel : int or None
-        Along a side, even. None: twice the field of view lambda / D, within 256 .. 1024 pixels (fewer
-        where so many would reach beyond the horizon).
+        Along a side, even. None: twice the field of view lambda / D, within 256 .. 2048 pixels (fewer
+        where so many would reach beyond the horizon); 1024 where the size of the dishes is not known.
     accuracy : float
         Of the image, relative: see `rime_kernels.idg.Idg`.
     backend : "auto", "cpu" or "cuda"
@@ -148,7 +152,7 @@ class Imager:
                 f"no visibility has what Stokes {chosen.stokes} needs; is a correlation all flagged?"
             )
         self._used = [np.asarray(weight.any(axis=1)) for weight in natural]
-        self.cell = _cell(chosen.cell, observation, self._used)
+        self.cell = _cell(chosen, observation, natural)
         self.n_pixel = _n_pixel(chosen.n_pixel, observation, self.cell)
         self._idg = [self._plan(part, used, chosen) for part, used in zip(parts, self._used, strict=True)]
         field = self.n_pixel * self.cell
@@ -264,23 +268,52 @@ def _one_centre(observation: Observation) -> tuple[float, float]:
     return first
 
 
-def _cell(given: float | str | None, observation: Observation, used: Sequence[NDArray[np.bool_]]) -> float:
-    if given is not None:
+def _cell(chosen: Imaging, observation: Observation, natural: Sequence[Array]) -> float:
+    if chosen.cell is not None:
         from biro.averaging import _number
 
-        cell = _number(given, "rad", "cell")
+        cell = _number(chosen.cell, "rad", "cell")
         if not 0.0 < cell < 1.0:
-            raise InputError(f"cell must be an angle above 0, as '0.2 arcsec' or in radians, got {given!r}")
+            raise InputError(
+                f"cell must be an angle above 0, as '0.2 arcsec' or in radians, got {chosen.cell!r}"
+            )
         return cell
-    longest = max(
-        float(np.hypot(*part.uvw[rows, :2].T).max(initial=0.0)) * float(part.chan_freq.max()) / SPEED_OF_LIGHT
-        for part, rows in zip(observation.partitions, used, strict=True)
-    )
+    parts = observation.partitions
+    longest = max(_longest(part, weight) for part, weight in zip(parts, natural, strict=True))
     if not longest > 0.0:
         raise InputError(
             "all baselines have length 0, so nothing says how large pixels should be; give a cell"
         )
-    return _rounded_down(BEAM_OF_DISC / longest / PIXELS_PER_BEAM)
+    beam = BEAM_OF_DISC / longest
+    if chosen.weighting == "natural":
+        beam = max(beam, expected_beam(parts, natural))
+    return _rounded_down(min(beam / PIXELS_PER_BEAM, FRINGE / longest))
+
+
+def _longest(part: Partition, weight: Array) -> float:
+    """Longest baseline that has a weight, in wavelengths."""
+    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[weight.any(axis=1)]
+    return float(length.max(initial=0.0) * part.chan_freq.max() / SPEED_OF_LIGHT)
+
+
+def expected_beam(parts: Sequence[Partition], weight: Sequence[Array]) -> float:
+    """FWHM, rad, of the Gaussian that curves like the PSF does in its middle, where it curves most.
+
+    About its middle the PSF is 1 - 2 pi^2 l^2 <u^2>, so that FWHM = sqrt(8 ln 2) / (2 pi sigma), with sigma^2
+    the larger eigenvalue of the weighted mean of (u, v) (u, v)^T.
+
+    Parameters
+    ----------
+    parts : sequence of Partition
+    weight : sequence of float64 (n_row, n_chan)
+    """
+    moment, total = np.zeros((2, 2)), 0.0
+    for part, w in zip(parts, weight, strict=True):
+        waves = w @ (part.chan_freq / SPEED_OF_LIGHT) ** 2
+        moment += (part.uvw[:, :2].T * waves) @ part.uvw[:, :2]
+        total += float(w.sum())
+    sigma = np.sqrt(np.linalg.eigvalsh(moment / total)[-1])
+    return float(np.sqrt(8.0 * np.log(2.0)) / (2.0 * np.pi * sigma))
 
 
 def _rounded_down(angle: float) -> float:
@@ -296,9 +329,15 @@ def _n_pixel(given: int | None, observation: Observation, cell: float) -> int:
             raise InputError(f"n_pixel must be an even number of 16 or more, got {given!r}")
         return int(given)
     view = max(field_of_view(part, observation.dish_diameter) for part in observation.partitions)
-    wanted = max(256.0, 2.0 * view / cell) if view else float(SIZES[-1])
+    wanted = max(256.0, 2.0 * view / cell) if view else 1024.0
     fitting = [n for n in SIZES if n * cell <= WIDEST] or [SIZES[0]]
-    return next((n for n in fitting if n >= wanted), fitting[-1])
+    chosen = next((n for n in fitting if n >= wanted), fitting[-1])
+    if chosen * cell < view:
+        wide, field = angle_text(chosen * cell), angle_text(view)
+        log.warning(
+            "the image, %s wide, is smaller than the field of view, %s; --size takes more", wide, field
+        )
+    return chosen
 
 
 def _expected_noise(natural: Sequence[Array], weight: Sequence[Array]) -> float:

@@ -254,22 +254,45 @@ def test_one_imager_makes_many_images():
     np.testing.assert_array_equal(imager.image().dirty, again.dirty)
 
 
-def test_default_pixels_sample_the_beam_five_times_or_more():
+def test_default_pixels_sample_the_beam_five_times():
     given = observe()
-    made = biro.image(given)
-    longest = np.hypot(*given.partitions[0].uvw[:, :2].T).max() * 1.2e8 / c
+    uvw, waves = given.partitions[0].uvw[:, :2], np.array([1.0e8, 1.2e8]) / c
+    longest = np.hypot(*uvw.T).max() * waves[1]
     # 0.7 / longest is the beam of a filled disc; two digits are kept, so up to 10 % below.
-    assert 0.9 * 0.705 / 5 / longest <= made.cell * (1 + 1e-9) <= 0.705 / 5 / longest * (1 + 1e-9)
-    arcsec = made.cell * 180 / np.pi * 3600
+    sharp = biro.image(given, weighting="uniform")
+    assert 0.9 * 0.705 / 5 / longest <= sharp.cell * (1 + 1e-9) <= 0.705 / 5 / longest * (1 + 1e-9)
+    arcsec = sharp.cell * 180 / np.pi * 3600
     assert float(f"{arcsec:.2g}") == pytest.approx(arcsec, rel=1e-9)
-    assert made.n_pixel == 1024, "nothing says how large the field of view is"
+    # Natural weights: baselines fill a disc, so that sigma is half of its radius and the beam 0.75 / radius.
+    made = biro.image(given)
+    radius = 2000.0 * np.sqrt((waves**2).mean())
+    assert 0.85 * 0.75 / 5 / radius <= made.cell <= 1.05 * 0.75 / 5 / radius
     assert 4.0 < made.beam.minor / made.cell < 8.0
-    dishes = dataclasses.replace(given, dish_diameter=np.full(8, 25.0))
-    # lambda / D = 3 m / 25 m = 0.12 rad; twice that in cells of 1.7e-4 rad are more than there may be.
-    assert biro.image(dishes).n_pixel == 1024
-    wider = dataclasses.replace(given, dish_diameter=np.full(8, 300.0))
-    wanted = 2 * c / 1e8 / 300.0 / made.cell
-    assert biro.image(wider).n_pixel == max(256, min(n for n in (256, 320, 384, 480) if n >= wanted))
+
+
+def test_many_short_baselines_do_not_make_pixels_too_coarse_for_the_longest():
+    given = observe()
+    part = given.partitions[0]
+    uvw = np.where(np.arange(300)[:, None] > 3, 0.01 * part.uvw, part.uvw)
+    made = biro.image(dataclasses.replace(given, partitions=(dataclasses.replace(part, uvw=uvw),)))
+    longest = np.hypot(*uvw[:, :2].T).max() * 1.2e8 / c
+    assert 0.9 * 0.45 / longest <= made.cell <= 0.45 / longest * (1 + 1e-9)
+
+
+def test_the_default_image_covers_the_field_of_view(caplog):
+    given = observe()
+    assert biro.image(given).n_pixel == 1024, "nothing says how large the field of view is"
+    for dish, wanted in ((300.0, 256), (20.0, 2048)):
+        seen = biro.image(dataclasses.replace(given, dish_diameter=np.full(8, dish)))
+        # lambda / D at 100 MHz.
+        least = min(2048, max(256, 2 * c / 1e8 / dish / seen.cell))
+        assert least <= seen.n_pixel <= max(256, 1.4 * least)
+        assert seen.n_pixel == wanted
+    assert "smaller than the field of view" not in caplog.text
+    short = observe(longest=30.0)
+    wide = biro.image(dataclasses.replace(short, dish_diameter=np.full(8, 2.0)))
+    assert wide.n_pixel * wide.cell < np.sqrt(2), "its corners are above the horizon"
+    assert "deg wide, is smaller than the field of view, 85.9 deg" in caplog.text
 
 
 def test_what_has_no_weight_decides_nothing():
