@@ -7,16 +7,15 @@ import logging
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.frequency_nodes import choose_nodes
+from biro.frequency_nodes import Nodes, choose_nodes
+from biro.image_seen import SeenImage
 from biro.models.direction import basis
 from biro.models.image import ImageModel
 from biro.observation import Partition
-from rime_kernels.arrays import Beam, Rows
-from rime_kernels.beam import CODES, voltage
+from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.phase import SPEED_OF_LIGHT
 
@@ -25,6 +24,10 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 NODE_SHARE = 0.3
 """Of the accuracy, for interpolation in frequency."""
+ATERM_CELLS = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+"""Cells of the uv grid that A-terms are given, tried one after the other."""
+SAMPLE_PIXELS, SAMPLE_ROWS = 8, 200
+"""Pixels (the brightest, and as many farthest out) and rows that tell how many it takes."""
 
 
 def predict_image(
@@ -44,6 +47,8 @@ def predict_image(
 
     exactly. What changes with frequency, the image's own planes and the beam, is put into images at a few
     frequencies, between whose visibilities polynomials lead; `biro.frequency_nodes` looks whether they do.
+    Where antennas differ in where they point, their beams are A-terms, with as much room on the uv grid as
+    a sample of pixels, summed up as point sources, shows to be needed.
 
     Parameters
     ----------
@@ -64,30 +69,117 @@ def predict_image(
     Raises
     ------
     InputError
-        Brightness below the horizon of the phase centre, pointing errors, pixels too coarse for the
-        longest baselines.
+        Brightness below the horizon of the phase centre, pixels too coarse for the longest baselines, beams
+        that differ too much from antenna to antenna for this accuracy.
     ModelError
         Channels beyond the planes of a cube.
     """
-    from rime_kernels.idg import Idg, ImageGrid
-
-    rows, excess = _turned(part, image)
-    seen = _Seen(part, image, beam)
-    if seen.is_dark:
+    seen = SeenImage(part, image, beam)
+    if not seen.lit.size:
         return np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
-    grid = ImageGrid(image.n_pixel, image.cell, *image.offset)
-    options: dict[str, Any] = {"accuracy": accuracy, "backend": backend, "memory_limit": memory_limit}
+    gridder = _Gridder(part, image, seen, accuracy, {"backend": backend, "memory_limit": memory_limit})
     vis: NDArray[Any] = np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
     for channels in image.bands(part.chan_freq):
         for nodes in choose_nodes(seen.at, channels, part.chan_freq, NODE_SHARE * accuracy):
-            idg = Idg(dataclasses.replace(rows, chan_freq=part.chan_freq[nodes.channels]), grid, **options)
-            log.info("image, %d channels, %d frequencies: %s", len(nodes.channels), len(nodes.freq), idg.plan)
-            for freq, coefficient in zip(nodes.freq, nodes.coefficient.T, strict=True):
-                found = idg.predict(seen.spread(float(freq)))
-                if vis.dtype != found.dtype:
-                    vis = vis.astype(found.dtype)
-                vis[:, nodes.channels] += coefficient[:, None].astype(found.real.dtype) * found
-    return vis if excess is None else _shifted(vis, excess, part.chan_freq)
+            found = gridder.predict(nodes, beam)
+            vis = vis.astype(np.result_type(vis, found), copy=False)
+            vis[:, nodes.channels] = found
+    return vis
+
+
+class _Gridder:
+    """Predicts what is seen of an image at the rows of a partition."""
+
+    def __init__(
+        self, part: Partition, image: ImageModel, seen: SeenImage, accuracy: float, options: dict[str, Any]
+    ) -> None:
+        from rime_kernels.idg import ImageGrid
+
+        self._part, self._seen, self._accuracy, self._options = part, seen, accuracy, options
+        self._rows, self._excess = _turned(part, image)
+        self._grid = ImageGrid(image.n_pixel, image.cell, *image.offset)
+
+    def predict(self, nodes: Nodes, beam: Beam | None) -> NDArray[np.complexfloating]:
+        """Visibilities of some channels, complex (n_row, n_chan of these, n_corr)."""
+        seen, chan_freq = self._seen, self._part.chan_freq[nodes.channels]
+        cells = self._aterm_cells(float(chan_freq.max()), beam) if seen.has_aterms and beam else 0.0
+        idg = self._idg(dataclasses.replace(self._rows, chan_freq=chan_freq), cells)
+        log.info("image, %d channels, %d frequencies: %s", len(chan_freq), len(nodes.freq), idg.plan)
+        total: Any = None
+        for freq, coefficient in zip(nodes.freq.tolist(), nodes.coefficient.T, strict=True):
+            found = idg.predict(seen.spread(freq), seen.screens(idg.lm, freq))
+            found *= coefficient[:, None].astype(found.real.dtype)
+            total = found if total is None else total + found
+        return self._shifted(total, chan_freq, slice(None))
+
+    def _idg(self, rows: Rows, cells: float) -> Any:
+        from rime_kernels.idg import Idg
+
+        return Idg(
+            rows,
+            self._grid,
+            accuracy=self._accuracy,
+            aterm_slot=self._seen.aterm_slot,
+            aterm_support=cells,
+            **self._options,
+        )
+
+    def _shifted(self, vis: NDArray[Any], chan_freq: Array, index: Any) -> NDArray[Any]:
+        """vis times exp(2 pi i (w' - w) nu/c), channel by channel."""
+        if self._excess is None:
+            return vis
+        for c, nu in enumerate(chan_freq):
+            turns = self._excess[index] * (nu / SPEED_OF_LIGHT)
+            phasor = np.exp(2j * np.pi * (turns - np.rint(turns)))
+            vis[:, c] *= phasor.astype(vis.dtype)[:, None]
+        return vis
+
+    def _aterm_cells(self, freq: float, beam: Beam) -> float:
+        """The fewest cells for A-terms with which a sample of pixels and rows comes out well.
+
+        Raises
+        ------
+        InputError
+            No number is enough.
+        """
+        seen = self._seen
+        at = np.unique(np.linspace(0, self._part.n_row - 1, SAMPLE_ROWS).astype(np.int64))
+        bright, far = np.abs(seen.bright(freq)).sum(axis=0), (seen.lm**2).sum(axis=1)
+        some = np.unique([np.argsort(-bright)[:SAMPLE_PIXELS], np.argsort(-far)[:SAMPLE_PIXELS]])
+        expected = self._as_points(freq, beam, at, some)
+        for cells in ATERM_CELLS:
+            try:
+                idg = self._idg(_some(self._rows, at, freq), cells)
+            except InputError:
+                break
+            found = idg.predict(seen.spread(freq, some), seen.screens(idg.lm, freq))
+            error = np.linalg.norm(self._shifted(found, np.array([freq]), at) - expected)
+            if error <= 0.5 * self._accuracy * np.linalg.norm(expected):
+                return cells
+        raise InputError(
+            f"the beams of the antennas differ too much, or are too sharp, for an image at accuracy "
+            f"{self._accuracy:g}; ask for less"
+        )
+
+    def _as_points(
+        self, freq: float, beam: Beam, at: NDArray[np.int64], some: NDArray[np.int64]
+    ) -> NDArray[np.complexfloating]:
+        """Some pixels at some rows as point sources."""
+        from rime_kernels.rime import Rime
+
+        n, stokes = len(some), np.zeros((1, 1, len(some), 4))
+        stokes[0, 0, :, : self._seen.n_stokes] = self._seen.bright(freq, some).T
+        points = Sources(
+            lm=self._seen.lm[None, some],
+            stokes=stokes,
+            ref_freq=np.full(n, freq),
+            spectral_terms=np.zeros((1, n, 4, 0)),
+            log_spectrum=np.ones(n, dtype=np.bool_),
+            shape=np.zeros((1, 0, 3)),
+            beam=beam,
+        )
+        rime = Rime(_some(self._part.rows, at, freq), extent=1.0, form="row", backend="cpu")
+        return rime.predict(points)[0]
 
 
 def _turned(part: Partition, image: ImageModel) -> tuple[Rows, Array | None]:
@@ -98,89 +190,13 @@ def _turned(part: Partition, image: ImageModel) -> tuple[Rows, Array | None]:
     return dataclasses.replace(part.rows, uvw=uvw), uvw[:, 2] - part.uvw[:, 2]
 
 
-def _shifted(
-    vis: NDArray[np.complexfloating], excess: Array, chan_freq: Array
-) -> NDArray[np.complexfloating]:
-    """vis times exp(2 pi i (w' - w) nu/c), channel by channel."""
-    for c, nu in enumerate(chan_freq):
-        turns = excess * (nu / SPEED_OF_LIGHT)
-        phasor = np.exp(2j * np.pi * (turns - np.rint(turns)))
-        vis[:, c] *= phasor.astype(vis.dtype)[:, None]
-    return vis
-
-
-class _Seen:
-    """The pixels of an image that are not 0, as a field sees them."""
-
-    def __init__(self, part: Partition, image: ImageModel, beam: Beam | None) -> None:
-        self._image, self._n_stokes = image, 4 if image.pixels[1:].any() else 1
-        self._lit = np.flatnonzero(image.pixels.any(axis=(0, 1)))
-        self._beam, self._distance = beam, np.zeros(0)
-        l, m = self._directions(part)
-        if beam is not None:
-            self._distance = np.hypot(l, m)
-            if beam.pointing is not None and beam.pointing.any():
-                raise InputError("pointing errors cannot be applied to an image yet; leave out [pointing]")
-        _warn_where_empty(part, image)
-
-    @property
-    def is_dark(self) -> bool:
-        """Whether there is no such pixel."""
-        return not self._lit.size
-
-    def at(self, freq: float) -> Array:
-        """Brightness of these pixels times the power beam, float64 (n_stokes, n_lit)."""
-        bright = self._image.at(freq, self._lit)[: self._n_stokes]
-        if self._beam is None:
-            return bright
-        code, scale = CODES[self._beam.kind], float(self._beam.scale[0])
-        return bright * _power(code, scale * freq, self._distance)
-
-    def spread(self, freq: float) -> Array:
-        """The same as an image, float64 (n_stokes, N, N)."""
-        n = self._image.n_pixel
-        out = np.zeros((self._n_stokes, n * n))
-        out[:, self._lit] = self.at(freq)
-        return out.reshape(-1, n, n)
-
-    def _directions(self, part: Partition) -> tuple[Array, Array]:
-        """Direction cosines of these pixels about the phase centre."""
-        columns, rows = self._image.axes
-        y, x = np.divmod(self._lit, self._image.n_pixel)
-        l, m = columns[x], rows[y]
-        if self._image.centre == part.phase_centre:
-            return l, m
-        n = np.sqrt(1.0 - l * l - m * m)
-        turn = basis(part.phase_centre) @ basis(self._image.centre).T
-        l, m, n = (a * l + b * m + c * n for a, b, c in turn)
-        lost = int(np.count_nonzero(n <= 0.0))
-        if lost:
-            raise InputError(
-                f"{lost} pixels of the image lie 90 degrees or more from the phase centre of field "
-                f"{part.field}; give an image of this field, or select fields"
-            )
-        return l, m
-
-
-def _warn_where_empty(part: Partition, image: ImageModel) -> None:
-    """An image beside the field is exact but hardly meant."""
-    l, m, n = basis(image.centre) @ basis(part.phase_centre)[2]
-    columns, rows = image.axes
-    inside = columns[-1] <= l <= columns[0] and rows[0] <= m <= rows[-1] and n > 0
-    if not inside:
-        apart = np.rad2deg(np.arccos(np.clip(n, -1.0, 1.0)))
-        log.warning(
-            "the image does not contain the phase centre of field %s, %.3g deg from its own",
-            part.field,
-            apart,
-        )
-
-
-@njit(error_model="numpy")
-def _power(code: int, scale_nu: float, distance: Array) -> Array:
-    """E^2 at distances from where all antennas point; the scalar physics is that of the kernels."""
-    out = np.empty_like(distance)
-    for i in range(distance.size):
-        e = voltage(code, scale_nu * distance[i])
-        out[i] = e * e
-    return out
+def _some(rows: Rows, at: NDArray[np.int64], freq: float) -> Rows:
+    """Some rows at one frequency."""
+    return dataclasses.replace(
+        rows,
+        uvw=rows.uvw[at],
+        antenna1=rows.antenna1[at],
+        antenna2=rows.antenna2[at],
+        time_index=rows.time_index[at],
+        chan_freq=np.array([freq]),
+    )

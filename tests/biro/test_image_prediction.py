@@ -113,6 +113,29 @@ def test_an_image_and_its_points_are_dimmed_alike(beam, centre):
     check(observation, image, as_points(image, beam=beam), beam)
 
 
+@pytest.mark.parametrize(
+    "pointing",
+    [
+        Pointing(east="10 arcmin", north="-5 arcmin"),
+        Pointing(antenna={"2": {"east": "20 arcmin"}, "5": {"north": "-12 arcmin", "east": "4 arcmin"}}),
+        Pointing(east=["3 arcmin", "9 arcmin"], antenna={"1": {"north": ["0 arcmin", "15 arcmin"]}}),
+    ],
+    ids=["alike", "each its own", "moving"],
+)
+@pytest.mark.parametrize("centre", [CENTRE, (1.22, -0.61)])
+def test_pointing_errors_dim_an_image_and_its_points_alike(pointing, centre):
+    """Errors of 20 arcmin where the beam falls by half in 2 deg: 10 % of the power, 1e4 times the accuracy."""
+    image = ImageModel(some_pixels(), 6e-4, centre)
+    observation = observe(np.linspace(1.0e8, 1.2e8, 6), n_row=42)
+    sky = {"beam": GaussianBeam(fwhm="4 deg", ref_freq="100 MHz"), "pointing": pointing}
+    (expected,) = predict(observation, as_points(image, **sky))
+    (unpointed,) = predict(observation, as_points(image, beam=sky["beam"]))
+    nothing = SkyModel([PointSource("none", east="0 rad", north="0 rad", I="0 Jy")], **sky)
+    (found,) = predict(observation, nothing, image=image, accuracy=1e-5)
+    assert np.linalg.norm(found - expected) < 1e-5 * np.linalg.norm(expected)
+    assert np.linalg.norm(unpointed - expected) > 1e-2 * np.linalg.norm(expected)
+
+
 def test_planes_are_interpolated_as_spectra():
     planes = np.linspace(0.9e8, 1.4e8, 3)
     law = (planes / planes[0]) ** -0.8
@@ -192,10 +215,10 @@ def test_what_cannot_be_predicted_is_refused():
     cube = ImageModel(np.repeat(image.pixels, 2, axis=1), 6e-4, CENTRE, chan_freq=np.array([1e8, 1.1e8]))
     with pytest.raises(BiroError, match="reach beyond the planes"):
         predict(observe(np.array([1.3e8])), None, image=cube)  # before the first partition is asked for
-    pointing = Pointing(east="1 arcmin")
-    sky = as_points(image, beam=AiryBeam(diameter="25 m"), pointing=pointing)
-    with pytest.raises(BiroError, match="pointing errors cannot be applied to an image"):
-        list(predict(observe(np.array([1e8])), sky, image=image))
+    own = {"3": {"east": "1 deg"}}
+    sky = as_points(image, beam=AiryBeam(diameter="400 m"), pointing=Pointing(antenna=own))
+    with pytest.raises(BiroError, match="differ too much, or are too sharp, for an image at accuracy 1e-07"):
+        list(predict(observe(np.array([1e8])), sky, image=image, accuracy=1e-7))
 
 
 @pytest.mark.parametrize("name", ["deltas", "blobs"])
