@@ -164,6 +164,9 @@ def find_sources(
     while len(search.components) < max_sources:
         high, low, rms = search.extremes()
         reason = f"the highest peak left, {high:.4g} Jy/beam, is "
+        if high <= 0.0:
+            reason += "not above 0"
+            break
         if high < threshold * rms:
             reason += f"{high / rms:.3g} times the rms of the image"
             break

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from biro.averaging import field_of_view
 from biro.dirty_image import DirtyImage
 from biro.errors import InputError
+from biro.image_file import free_memory
 from biro.image_weights import Weighting, image_weights
 from biro.observation import Observation, Partition
 from biro.plain import check_names
@@ -36,6 +37,8 @@ FRINGE = 0.45
 """Largest cell, in fringes of the longest baseline; half of one is where they cannot be told apart."""
 SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 480, 512, 640, 768, 960, 1024, 1280, 1536, 2048)
 """Pixels along a side, where nobody says how many: 256 or more, but for the widest of fields."""
+LARGEST = 16384
+"""Pixels with which a field of view may be asked for; that of VLBI takes more, and nobody wants it."""
 WIDEST = 1.3
 """Direction cosines across such an image: its corners stay above the horizon."""
 
@@ -154,6 +157,7 @@ class Imager:
         self._used = [np.asarray(weight.any(axis=1)) for weight in natural]
         self.cell = _cell(chosen, observation, natural)
         self.n_pixel = _n_pixel(chosen.n_pixel, observation, self.cell)
+        _check_memory(self.n_pixel, len(self._stokes))
         self._idg = [self._plan(part, used, chosen) for part, used in zip(parts, self._used, strict=True)]
         field = self.n_pixel * self.cell
         self._weight = image_weights(parts, natural, field, chosen.weighting, chosen.robust)
@@ -332,12 +336,23 @@ def _n_pixel(given: int | None, observation: Observation, cell: float) -> int:
     wanted = max(256.0, 2.0 * view / cell) if view else 1024.0
     fitting = [n for n in SIZES if n * cell <= WIDEST] or [SIZES[0]]
     chosen = next((n for n in fitting if n >= wanted), fitting[-1])
-    if chosen * cell < view:
+    if chosen * cell < view <= LARGEST * cell:
         wide, field = angle_text(chosen * cell), angle_text(view)
         log.warning(
             "the image, %s wide, is smaller than the field of view, %s; --size takes more", wide, field
         )
     return chosen
+
+
+def _check_memory(n_pixel: int, n_stokes: int) -> None:
+    """Refuse, before work, what cannot be held: images, and a complex grid up to twice as wide."""
+    needed = n_pixel**2 * (8 * (2 * n_stokes + 3) + 4 * 8 * n_stokes)
+    free = free_memory()
+    if needed > free:
+        raise InputError(
+            f"an image of {n_pixel} x {n_pixel} pixels, {n_stokes} planes, needs {needed / 1e9:.3g} GB "
+            f"of memory, {free / 1e9:.3g} GB are free; take fewer or coarser pixels"
+        )
 
 
 def _expected_noise(natural: Sequence[Array], weight: Sequence[Array]) -> float:

@@ -124,7 +124,7 @@ def test_an_image_and_its_points_are_dimmed_alike(beam, centre):
 )
 @pytest.mark.parametrize("centre", [CENTRE, (1.22, -0.61)])
 def test_pointing_errors_dim_an_image_and_its_points_alike(pointing, centre):
-    """Errors of 20 arcmin where the beam falls by half in 2 deg: 10 % of the power, 1e4 times the accuracy."""
+    """Errors of 20 arcmin where the beam falls by half in 2 deg: 10 % of power, 1e4 times the accuracy."""
     image = ImageModel(some_pixels(), 6e-4, centre)
     observation = observe(np.linspace(1.0e8, 1.2e8, 6), n_row=42)
     sky = {"beam": GaussianBeam(fwhm="4 deg", ref_freq="100 MHz"), "pointing": pointing}

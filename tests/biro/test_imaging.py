@@ -366,6 +366,7 @@ def test_text_and_figures(tmp_path):
         ({"n_pixel": 101}, "n_pixel must be an even number"),
         ({"n_pixels": 100}, "did you mean 'n_pixel'"),
         ({"cell": 0.01, "n_pixel": 1024}, "horizon"),
+        ({"cell": 1e-7, "n_pixel": 10_000_000}, r"needs .* GB of memory, .* GB are free"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, message):
