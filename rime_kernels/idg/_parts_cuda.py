@@ -1,11 +1,11 @@
 """What the CUDA kernels of image-domain gridding share: shapes, wide reads and writes, sines.
 
-A *task* is what one thread of the degridder sums: `n` visibilities of an item. Its visibilities are
+A *task* is what one thread of the degridder sums: `n` visibilities of an item. Tasks are of several kinds:
 
     even    n neighbouring channels of one row, evenly spaced. With the middle's phase p and half a step's
             phase h, channels lie at p -+ h, p -+ 3 h, ...: sums over pixels P of P exp(i p) cos(k h) and
             P exp(i p) sin(k h) give two channels each, C + i S and C - i S, for half the multiply-adds.
-    other   any n visibilities of the item, each with its own phase.
+    other   any n visibilities of the item, each with a phase of its own.
 
 Phases of pixel (x, y) are a x + b y + d c: (a, b, d) of each are the task's coefficients, in the unit in
 which the device's sines count, x and y in whole pixels from the middle, c the curvature over its largest.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,32 @@ def idg_shape(single: bool, n_sum: int) -> IdgShape:
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A kind of task.
+
+    Attributes
+    ----------
+    even : bool
+        Neighbouring channels, evenly spaced; or any visibilities.
+    n : int
+        Visibilities of a task; an even number of even ones.
+    """
+
+    even: bool
+    n: int
+
+    @property
+    def n_part(self) -> int:
+        """Pairs of channels of a task, or visibilities."""
+        return self.n // 2 if self.even else self.n
+
+    @property
+    def n_coef(self) -> int:
+        """Coefficients of a task: four for each phase, the last of them idle."""
+        return 8 if self.even else 4 * self.n
+
+
+@dataclass(frozen=True)
 class IdgKernel:
     """All that a heavy kernel is compiled for.
 
@@ -87,18 +114,15 @@ class IdgKernel:
         Planes that are summed over pixels.
     size : int
         S, pixels of a subgrid along an axis.
-    even : bool
-        Which kind of task.
-    n : int
-        Visibilities of a task; even for `even`.
+    kinds : tuple of Kind
+        Those that there are, one behind the other in arrays of tasks.
     shape : IdgShape
     """
 
     single: bool
     n_sum: int
     size: int
-    even: bool
-    n: int
+    kinds: tuple[Kind, ...]
     shape: IdgShape
 
     @property
@@ -110,15 +134,13 @@ class IdgKernel:
         """Numbers of a pixel, or of a visibility."""
         return 2 * self.n_sum
 
-    @property
-    def n_part(self) -> int:
-        """Pairs of channels of a task, or visibilities."""
-        return self.n // 2 if self.even else self.n
 
-    @property
-    def n_coef(self) -> int:
-        """Coefficients of a task: four for each phase, the last of them idle."""
-        return 8 if self.even else 4 * self.n
+def joined(function: Callable[..., Any]) -> Any:
+    """Compile a function by itself, to join those that call it in the machine code.
+
+    What is large is compiled faster so than by `device.inline`, which copies it into each caller before.
+    """
+    return function if device.simulated() else device.cuda.jit(device=True, forceinline=True)(function)
 
 
 @functools.cache

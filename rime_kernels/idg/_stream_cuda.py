@@ -4,38 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from numba import prange
-from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels._jit import loop
 from rime_kernels.errors import BackendError
+from rime_kernels.idg._tasks_cuda import FIRST_CHAN, FIRST_ROW, N_CHAN, N_ROW
 
 # While one batch is worked on, another is on the bus, and the host fills or empties a third.
 N_BUFFER = 3
-
-
-class Layout(NamedTuple):
-    """Where the visibilities of items are, on the host: among all of them, and among those of items in a row.
-
-    Attributes
-    ----------
-    first_row, n_row, first_chan, n_chan : int32 (n_item,)
-    start : int64 (n_item + 1,)
-        Visibilities before each item; within one they go row by row.
-    order : int32 (n_row,)
-        Row numbers.
-    """
-
-    first_row: NDArray[np.int32]
-    n_row: NDArray[np.int32]
-    first_chan: NDArray[np.int32]
-    n_chan: NDArray[np.int32]
-    start: NDArray[np.int64]
-    order: NDArray[np.int32]
 
 
 class Buffers:
@@ -97,15 +76,18 @@ class Buffers:
 
 @functools.cache
 def make_scatter() -> Callable[..., None]:
-    """Copy the visibilities of items first ... stop - 1 to their places among all."""
+    """Copy the visibilities of items first ... stop - 1, one item behind the other, to their places.
+
+    `items` is the table of items, `start` where the visibilities of each begin, `order` the rows' numbers.
+    """
 
     @loop
-    def scatter(found: Any, layout: Layout, first: int, stop: int, vis: Any) -> None:
+    def scatter(found: Any, items: Any, start: Any, order: Any, first: int, stop: int, vis: Any) -> None:
         for item in prange(first, stop):
-            at = layout.start[item] - layout.start[first]
-            for row in range(layout.first_row[item], layout.first_row[item] + layout.n_row[item]):
-                to = layout.order[row]
-                for chan in range(layout.first_chan[item], layout.first_chan[item] + layout.n_chan[item]):
+            at = start[item] - start[first]
+            for row in range(items[item, FIRST_ROW], items[item, FIRST_ROW] + items[item, N_ROW]):
+                to = order[row]
+                for chan in range(items[item, FIRST_CHAN], items[item, FIRST_CHAN] + items[item, N_CHAN]):
                     for c in range(vis.shape[2]):
                         vis[to, chan, c] = found[at, c]
                     at += 1
@@ -115,17 +97,18 @@ def make_scatter() -> Callable[..., None]:
 
 @functools.cache
 def make_gather() -> Callable[..., None]:
-    """Copy the visibilities of items first ... stop - 1 from their places among all, times their weights."""
+    """The other way round, times weights."""
 
     @loop
     def gather(
-        vis: Any, weight: Any, has_weight: bool, layout: Layout, first: int, stop: int, out: Any
-    ) -> None:
+        vis: Any, weight: Any, has_weight: bool, items: Any, start: Any, order: Any, first: int, stop: int,
+        out: Any,
+    ) -> None:  # fmt: skip
         for item in prange(first, stop):
-            at = layout.start[item] - layout.start[first]
-            for row in range(layout.first_row[item], layout.first_row[item] + layout.n_row[item]):
-                to = layout.order[row]
-                for chan in range(layout.first_chan[item], layout.first_chan[item] + layout.n_chan[item]):
+            at = start[item] - start[first]
+            for row in range(items[item, FIRST_ROW], items[item, FIRST_ROW] + items[item, N_ROW]):
+                to = order[row]
+                for chan in range(items[item, FIRST_CHAN], items[item, FIRST_CHAN] + items[item, N_CHAN]):
                     for c in range(vis.shape[2]):
                         out[at, c] = vis[to, chan, c]
                         if has_weight:

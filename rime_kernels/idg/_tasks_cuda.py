@@ -10,12 +10,12 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import int64, uint32
+from numba import float32, float64, int64, uint32
 from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.idg import scalars
-from rime_kernels.idg._parts_cuda import IdgKernel, IdgShape, sine_function, turn_function
+from rime_kernels.idg._parts_cuda import IdgShape, Kind, sine_function, turn_function
 from rime_kernels.idg.plan import Plan
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -32,24 +32,31 @@ _relative_turns = scalars.relative_turns
 
 
 class Tasks(NamedTuple):
-    """The tasks of one kind, on the host or on the device.
+    """The tasks of a plan, on the host or on the device.
 
     Attributes
     ----------
-    even : bool
-    n : int
-        Visibilities of a task, some of them idle where channels run out.
-    first_chan, n_chan : int32 (n_item,)
-        Channels of each item that are summed by such tasks.
-    first_task : int32 (n_item + 1,)
+    kinds : tuple of Kind
+        Those that take long first: when blocks run out, short ones are left.
+    first_chan, n_chan : int32 (n_kind, n_item)
+        Channels of each item that are summed by tasks of a kind.
+    first_task : int64 (n_kind, n_item + 1)
         Where the tasks of each item begin: row by row, channels of a row one behind the other.
     """
 
-    even: bool
-    n: int
+    kinds: tuple[Kind, ...]
     first_chan: Any
     n_chan: Any
     first_task: Any
+
+
+class TaskKernel(NamedTuple):
+    """What the kernels around the heavy ones are compiled for."""
+
+    single: bool
+    n_sum: int
+    size: int
+    kind: Kind
 
 
 def item_table(plan: Plan) -> NDArray[np.int32]:
@@ -61,22 +68,26 @@ def item_table(plan: Plan) -> NDArray[np.int32]:
     return np.stack(columns, axis=1)
 
 
-def make_tasks(plan: Plan, scale: NDArray[np.float64], shape: IdgShape) -> list[Tasks]:
+def starts(plan: Plan) -> NDArray[np.int64]:
+    """Visibilities before each item, and their number, (n_item + 1,)."""
+    return np.concatenate([[0], np.cumsum(plan.n_row.astype(np.int64) * plan.n_chan)])
+
+
+def make_tasks(plan: Plan, scale: NDArray[np.float64], shape: IdgShape) -> Tasks:
     """Cut the channels of each item into tasks; kinds without any are left out."""
     sizes = [shape.n_chan]
     while sizes[-1] > 4:
         sizes.append(sizes[-1] // 2)
-    kinds = [(True, n) for n in sizes] + [(False, shape.n_other)]
     pairs, which = np.unique(np.stack([plan.first_chan, plan.n_chan], axis=1), axis=0, return_inverse=True)
     counts = np.array([_cut(scale[first : first + n], sizes) for first, n in pairs])[which.ravel()]
     first_chan = plan.first_chan[:, None] + np.cumsum(counts, axis=1) - counts
-    tasks = []
-    for (even, n), first, count in zip(kinds, first_chan.T, counts.T, strict=True):
-        n_task = plan.n_row * -(-count // n) if even else -(-(plan.n_row * count) // n)
-        starts = np.concatenate([[0], np.cumsum(n_task, dtype=np.int64)])
-        if starts[-1]:
-            tasks.append(Tasks(even, n, first.astype(np.int32), count.astype(np.int32), starts))
-    return tasks
+    found: list[tuple[Kind, Any, Any, NDArray[np.int64]]] = []
+    for n, first, count in zip([*sizes, shape.n_other], first_chan.T, counts.T, strict=True):
+        kind = Kind(len(found) < len(sizes), n)
+        n_task = plan.n_row * -(-count // n) if kind.even else -(-(plan.n_row * count) // n)
+        found.append((kind, first, count, np.concatenate([[0], np.cumsum(n_task, dtype=np.int64)])))
+    kinds, first, n_chan, first_task = zip(*[each for each in found[::-1] if each[3][-1]], strict=True)
+    return Tasks(kinds, np.array(first, np.int32), np.array(n_chan, np.int32), np.array(first_task))
 
 
 def _cut(scale: NDArray[np.float64], sizes: list[int]) -> list[int]:
@@ -95,11 +106,6 @@ def _cut(scale: NDArray[np.float64], sizes: list[int]) -> list[int]:
     return counts
 
 
-def per_item(tasks: Tasks) -> NDArray[np.int64]:
-    """Tasks of each item."""
-    return np.diff(tasks.first_task)
-
-
 @device.inline
 def _where(even: bool, n: int, local: Any, k: Any, first_row: Any, n_row: Any, n_chan: Any) -> Any:
     """Row and channel of visibility k of an item's task; the last row once more beyond it."""
@@ -113,28 +119,33 @@ def _where(even: bool, n: int, local: Any, k: Any, first_row: Any, n_row: Any, n
 
 
 @functools.cache
-def make_describe(kernel: IdgKernel) -> Any:
-    """Kernel that finds the item of each task, counted from the batch's first, and its coefficients."""
-    even, n, n_coef, real, size = kernel.even, kernel.n, kernel.n_coef, kernel.real, kernel.size
-    per_pixel, turn = 1.0 / size, sine_function(kernel.single)[1]
+def make_describe(kernel: TaskKernel) -> Any:
+    """Kernel that finds the item of each task, counted from the batch's first, and its coefficients.
+
+    They go behind those of `of_task` tasks with `of_coef` coefficients of other kinds.
+    """
+    even, n, n_coef, real = kernel.kind.even, kernel.kind.n, kernel.kind.n_coef, _real(kernel.single)
+    per_pixel, turn = 1.0 / kernel.size, sine_function(kernel.single)[1]
 
     @device.kernel(0)
     def describe(
-        n_task: int, first_item: int, n_item: int, most_c: float, items: Any, w_item: Any, first_chan: Any,
-        n_chan: Any, first_task: Any, uvw: Any, scale: Any, item_of: Any, coef: Any,
+        row_of_kind: int, n_task: int, of_task: int, of_coef: int, first_item: int, n_item: int,
+        most_c: float, items: Any, w_item: Any, first_chan: Any, n_chan: Any, first_task: Any, uvw: Any,
+        scale: Any, item_of: Any, coef: Any,
     ) -> None:  # fmt: skip
-        base = first_task[first_item]
+        base = first_task[row_of_kind, first_item]
         task = cuda.grid(1)
         while task < n_task:
             low, high = int64(first_item), int64(first_item) + n_item
             while high - low > 1:
                 middle = (low + high) // 2
-                if first_task[middle] <= base + task:
+                if first_task[row_of_kind, middle] <= base + task:
                     low = middle
                 else:
                     high = middle
-            item_of[task] = low - first_item
-            local, chans, first = base + task - first_task[low], n_chan[low], first_chan[low]
+            item_of[of_task + task] = low - first_item
+            local = base + task - first_task[row_of_kind, low]
+            chans, first = n_chan[row_of_kind, low], first_chan[row_of_kind, low]
             cell_x, cell_y = float(items[low, X]), float(items[low, Y])
             for k in range(n_coef // 4):
                 row, chan = _where(even, n, local, k, items[low, FIRST_ROW], items[low, N_ROW], chans)
@@ -150,7 +161,7 @@ def make_describe(kernel: IdgKernel) -> Any:
                 a = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, per_pixel, 0.0, 0.0)
                 b = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, per_pixel, 0.0)
                 d = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, 0.0, most_c)
-                at = int64(task) * n_coef + 4 * k
+                at = of_coef + int64(task) * n_coef + 4 * k
                 coef[at], coef[at + 1], coef[at + 2] = real(turn * a), real(turn * b), real(turn * d)
                 coef[at + 3] = real(0)
             task += cuda.gridsize(1)
@@ -159,31 +170,32 @@ def make_describe(kernel: IdgKernel) -> Any:
 
 
 @functools.cache
-def make_finish(kernel: IdgKernel, compact: bool) -> Any:
-    """Kernel that makes visibilities of the degridder's sums.
+def make_finish(kernel: TaskKernel, compact: bool) -> Any:
+    """Kernel that makes visibilities of the degridder's sums, which begin at `of_part`.
 
     `vis` has them as (n_row, n_chan, n_corr), rows as they came, or `compact`: those of the batch alone, item
     by item, row by row.
     """
-    even, n, n_sum = kernel.even, kernel.n, kernel.n_sum
-    n_part, n_each = kernel.n_part, 2 if even else 1
-    n_value, n_here = kernel.n_value, kernel.n_value * (2 if even else 1)
-    real, cos_sin, address = kernel.real, turn_function(kernel.single), _address_function(compact)
+    even, n, n_sum, n_part = kernel.kind.even, kernel.kind.n, kernel.n_sum, kernel.kind.n_part
+    n_each, n_value = 2 if even else 1, 2 * n_sum
+    n_here = n_each * n_value
+    real, cos_sin, address = _real(kernel.single), turn_function(kernel.single), _address_function(compact)
 
     @device.kernel(0)
     def finish(
-        n_task: int, first_item: int, items: Any, start: Any, first_chan: Any, n_chan: Any, first_task: Any,
-        order: Any, shift: Any, scale: Any, item_of: Any, to_corr: Any, sums: Any, vis: Any,
+        row_of_kind: int, n_task: int, of_task: int, of_part: int, first_item: int, items: Any, start: Any,
+        first_chan: Any, n_chan: Any, first_task: Any, order: Any, shift: Any, scale: Any, item_of: Any,
+        to_corr: Any, sums: Any, vis: Any,
     ) -> None:  # fmt: skip
         v = cuda.local.array(n_value, real)
         i = cuda.grid(1)
         while i < n_task * n_part:
             task, part = i // n_part, i % n_part
-            item = first_item + item_of[task]
-            local = first_task[first_item] + task - first_task[item]
-            first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[item]
+            item = first_item + item_of[of_task + task]
+            local = first_task[row_of_kind, first_item] + task - first_task[row_of_kind, item]
+            first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[row_of_kind, item]
             sign = real(-1) if items[item, FLIP] else real(1)
-            at = int64(i) * n_here
+            at = of_part + int64(i) * n_here
             for side in range(n_each):
                 k = part
                 if even:
@@ -198,7 +210,7 @@ def make_finish(kernel: IdgKernel, compact: bool) -> Any:
                             more = real(1) if side == 0 else real(-1)
                             re, im = re - more * sums[of_s + 1], im + more * sums[of_s]
                         v[2 * s], v[2 * s + 1] = re, sign * im
-                    chan += first_chan[item]
+                    chan += first_chan[row_of_kind, item]
                     cos, sin = cos_sin(shift[row] * scale[chan])
                     to = address(row, chan, item, first_item, items, start, order, scale.size)
                     for c in range(to_corr.shape[0]):
@@ -214,25 +226,26 @@ def make_finish(kernel: IdgKernel, compact: bool) -> Any:
 
 
 @functools.cache
-def make_prepare(kernel: IdgKernel, compact: bool, has_weight: bool) -> Any:
+def make_prepare(kernel: TaskKernel, compact: bool, has_weight: bool) -> Any:
     """Kernel that makes what the gridder sums of weighted visibilities: the adjoint of `make_finish`."""
-    even, n, n_sum = kernel.even, kernel.n, kernel.n_sum
-    n_part, n_each = kernel.n_part, 2 if even else 1
-    n_value, n_here = kernel.n_value, kernel.n_value * (2 if even else 1)
-    real, cos_sin, address = kernel.real, turn_function(kernel.single), _address_function(compact)
+    even, n, n_sum, n_part = kernel.kind.even, kernel.kind.n, kernel.n_sum, kernel.kind.n_part
+    n_each, n_value = 2 if even else 1, 2 * n_sum
+    n_here = n_each * n_value
+    real, cos_sin, address = _real(kernel.single), turn_function(kernel.single), _address_function(compact)
 
     @device.kernel(0)
     def prepare(
-        n_task: int, first_item: int, items: Any, start: Any, first_chan: Any, n_chan: Any, first_task: Any,
-        order: Any, shift: Any, scale: Any, item_of: Any, to_corr: Any, vis: Any, weight: Any, parts: Any,
+        row_of_kind: int, n_task: int, of_task: int, of_part: int, first_item: int, items: Any, start: Any,
+        first_chan: Any, n_chan: Any, first_task: Any, order: Any, shift: Any, scale: Any, item_of: Any,
+        to_corr: Any, vis: Any, weight: Any, parts: Any,
     ) -> None:  # fmt: skip
         v = cuda.local.array(n_here, real)
         i = cuda.grid(1)
         while i < n_task * n_part:
             task, part = i // n_part, i % n_part
-            item = first_item + item_of[task]
-            local = first_task[first_item] + task - first_task[item]
-            first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[item]
+            item = first_item + item_of[of_task + task]
+            local = first_task[row_of_kind, first_item] + task - first_task[row_of_kind, item]
+            first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[row_of_kind, item]
             sign = real(-1) if items[item, FLIP] else real(1)
             for j in range(n_here):
                 v[j] = real(0)
@@ -242,7 +255,7 @@ def make_prepare(kernel: IdgKernel, compact: bool, has_weight: bool) -> Any:
                     k = n // 2 + part if side == 0 else n // 2 - 1 - part
                 row, chan = _where(even, n, local, k, first_row, n_row, chans)
                 if chan < chans:
-                    chan += first_chan[item]
+                    chan += first_chan[row_of_kind, item]
                     cos, sin = cos_sin(shift[row] * scale[chan])
                     to = address(row, chan, item, first_item, items, start, order, scale.size)
                     for c in range(to_corr.shape[0]):
@@ -264,12 +277,16 @@ def make_prepare(kernel: IdgKernel, compact: bool, has_weight: bool) -> Any:
                                 more = real(1) if side == 0 else real(-1)
                                 v[n_value + 2 * s] += more * y
                                 v[n_value + 2 * s + 1] -= more * x
-            at = int64(i) * n_here
+            at = of_part + int64(i) * n_here
             for j in range(n_here):
                 parts[at + j] = v[j]
             i += cuda.gridsize(1)
 
     return prepare
+
+
+def _real(single: bool) -> Any:
+    return float32 if single else float64
 
 
 @functools.cache

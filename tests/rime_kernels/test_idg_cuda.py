@@ -15,7 +15,7 @@ import pytest
 
 from rime_kernels import InputError, Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid, _subgrids_cuda, _tasks_cuda
-from rime_kernels.idg._parts_cuda import IdgShape
+from rime_kernels.idg._parts_cuda import IdgShape, Kind
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
@@ -234,15 +234,15 @@ def test_tasks_have_each_channel_once_and_even_ones_are_even() -> None:
     n = np.minimum(rng.integers(1, 30, 200), n_chan - first).astype(np.int32)
     plan: Any = type("Plan", (), {"first_chan": first, "n_chan": n, "n_row": rng.integers(1, 9, 200)})()
     tasks = _tasks_cuda.make_tasks(plan, scale, IdgShape(n_chan=8, n_other=4))
-    assert [(each.even, each.n) for each in tasks] == [(True, 8), (True, 4), (False, 4)]
+    assert tasks.kinds == (Kind(False, 4), Kind(True, 4), Kind(True, 8))
     times = np.zeros((200, n_chan), int)
-    for each in tasks:
-        for item in range(200):
-            chans = slice(each.first_chan[item], each.first_chan[item] + each.n_chan[item])
+    for kind, *of_kind, first_task in zip(*tasks, strict=True):
+        for item, (begin, count) in enumerate(zip(*of_kind, strict=True)):
+            chans = slice(begin, begin + count)
             times[item, chans] += 1
-            groups = -(-each.n_chan[item] // each.n) if each.even else each.n_chan[item] / each.n
-            assert _tasks_cuda.per_item(each)[item] == np.ceil(plan.n_row[item] * groups)
-            if each.even and each.n_chan[item]:
+            groups = -(-count // kind.n) if kind.even else count / kind.n
+            assert first_task[item + 1] - first_task[item] == np.ceil(plan.n_row[item] * groups)
+            if kind.even and count:
                 assert np.ptp(np.diff(scale[chans])) < 1e-10
     inside = (np.arange(n_chan) >= first[:, None]) & (np.arange(n_chan) < (first + n)[:, None])
     assert np.array_equal(times, inside)
