@@ -23,9 +23,13 @@ from rime_kernels.idg.plan import Plan, SortedRows, on_grid
 from rime_kernels.idg.screens import Screens
 from rime_kernels.idg.taper import profile
 
-# Bytes of subgrids, visibilities and tasks of a batch: many launches' worth of work, few enough to have
-# several batches, so that transfers have something to hide behind.
-_BATCH_BYTES = 256 << 20
+# The most visibilities of an item.
+_MOST_VIS = 1024
+# Bytes of subgrids, visibilities and tasks of a batch at most, and the share of the memory beside the grid.
+_BATCH_BYTES, _BATCH_SHARE = 4 << 30, 0.5
+# Batches, so that transfers have kernels to hide behind, unless they have fewer visibilities than keep the
+# device busy.
+_N_BATCH, _LEAST_VIS = 8, 1 << 22
 
 
 class _Call(NamedTuple):
@@ -46,12 +50,12 @@ class Engine:
     ) -> None:  # fmt: skip
         if not device.simulated():
             device.cupy("")  # said now where it is missing, not at the first call
+        plan = tasks_cuda.split_long(plan, _MOST_VIS)
         self._plan, self._grid, self._layout, self._single = plan, grid, layout, single
         self._n_row, self._n_chan = rows.order.size, rows.scale.size
         self._real: Any = np.float32 if single else np.float64
         self._complex: Any = np.complex64 if single else np.complex128
         self._budget = device.memory_budget() if memory_limit is None else memory_limit
-        self._batch_bytes = _BATCH_BYTES
         self._stream, self._workspace = device.streams(1)[0], device.Workspace()
         self._frame = grid.l0, grid.m0, grid.n0, grid.corner2()
         curvature, taper = self._curvatures(), np.outer(layout.taper.values, layout.taper.values)
@@ -203,7 +207,8 @@ class Engine:
 
     def _subgrids(self, call: _Call, batch: Batch) -> Any:
         """Room for the batch's subgrids and some more: few sizes, each of which has a plan of its own."""
-        n_item, size = 1 << (batch.n_item - 1).bit_length(), self._layout.size
+        step, size = 1 << max(0, batch.n_item.bit_length() - 4), self._layout.size
+        n_item = -(-batch.n_item // step) * step
         return self._workspace.array("subgrids", (n_item, call.key.n_plane, size, size), self._complex)
 
     def _pixel_sums(self, call: _Call, batch: Batch) -> Any:
@@ -215,30 +220,28 @@ class Engine:
         return int(self._start[batch.stop] - self._start[batch.first])
 
     def _batches(self, screens: Screens) -> list[list[Batch]]:
-        """Batches of each layer that memory allows."""
-        cost, fixed = self._bytes_per_item(screens), self._fixed_bytes(screens.n_plane)
-        budget = min(self._batch_bytes, self._budget - fixed)
-        if budget < cost.max():
+        """Batches of each layer, all but the last of one size."""
+        plan, each, fixed = self._plan, self._bytes_per_item(screens), self._fixed_bytes(screens.n_plane)
+        room = min(_BATCH_BYTES, int(_BATCH_SHARE * (self._budget - fixed)))
+        if room < each:
             raise InputError(
                 f"a grid of {self._layout.n_grid} x {self._layout.n_grid} cells and {screens.n_plane} planes "
-                f"needs {(fixed + cost.max()) / 1e6:.0f} MB, more than the {self._budget / 1e6:.0f} MB that "
-                "are free or that the memory limit allows"
+                f"needs {(fixed + each / _BATCH_SHARE) / 1e6:.0f} MB, more than the "
+                f"{self._budget / 1e6:.0f} MB that are free or that the memory limit allows"
             )
-        total, batches = np.concatenate([[0], np.cumsum(cost)]), []
-        for first, last in itertools.pairwise(self._plan.layer_start.tolist()):
-            batches.append(list[Batch]())
-            while first < last:
-                stop = int(np.searchsorted(total, total[first] + budget, side="right")) - 1
-                batches[-1].append(Batch(first, min(last, max(stop, first + 1))))
-                first = batches[-1][-1].stop
-        return batches
+        least = max(plan.n_item / _N_BATCH, plan.n_item * _LEAST_VIS / self._start[-1])
+        step = max(1, min(room // each, int(least)))
+        return [
+            [Batch(start, min(start + step, stop)) for start in range(first, stop, step)]
+            for first, stop in itertools.pairwise(plan.layer_start.tolist())
+        ]
 
-    def _bytes_per_item(self, screens: Screens) -> NDArray[np.int64]:
-        """Subgrids, twice the size needed and with room to transform them; sums, visibilities, tasks."""
+    def _bytes_per_item(self, screens: Screens) -> int:
+        """Subgrids, some more than needed and with room to transform them; sums, visibilities, tasks."""
         itemsize = np.dtype(self._complex).itemsize
-        pixels = itemsize * self._layout.size**2 * (4 * screens.n_plane + screens.n_sum)
-        per_vis = stream_cuda.N_BUFFER * itemsize * screens.to_corr.shape[0]
-        return np.asarray(pixels + per_vis * np.diff(self._start) + self._sums.bytes_per_item(screens.n_sum))
+        pixels = itemsize * self._layout.size**2 * (3 * screens.n_plane + screens.n_sum)
+        vis = stream_cuda.N_BUFFER * itemsize * screens.to_corr.shape[0] * np.diff(self._start)
+        return int(pixels + (vis + self._sums.bytes_per_item(screens.n_sum)).max())
 
     def _fixed_bytes(self, n_plane: int) -> int:
         """Memory for grids and images, whatever the batch; the plan and the rows are there already."""

@@ -59,6 +59,23 @@ class TaskKernel(NamedTuple):
     kind: Kind
 
 
+def split_long(plan: Plan, most: int) -> Plan:
+    """The plan with items of at most so many visibilities, or of one row: threads then have alike to do."""
+    n_row = np.maximum(1, most // plan.n_chan)
+    n_part = -(-plan.n_row // n_row)
+    item = np.repeat(np.arange(plan.n_item), n_part)
+    part = np.arange(item.size) - np.repeat(np.cumsum(n_part) - n_part, n_part)
+    begin, end = (plan.n_row[item] * k // n_part[item] for k in (part, part + 1))
+    columns = {
+        name: getattr(plan, name)[item]
+        for name in ("first_chan", "n_chan", "x", "y", "w", "layer", "antenna1", "antenna2", "slot", "flip")
+    }
+    return plan._replace(
+        first_row=(plan.first_row[item] + begin).astype(np.int32), n_row=(end - begin).astype(np.int32),
+        layer_start=np.concatenate([[0], np.cumsum(n_part)])[plan.layer_start].astype(np.int32), **columns,
+    )  # fmt: skip
+
+
 def item_table(plan: Plan) -> NDArray[np.int32]:
     """The items' whole numbers, (n_item, 10)."""
     columns = (

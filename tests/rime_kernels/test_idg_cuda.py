@@ -16,6 +16,7 @@ import pytest
 from rime_kernels import InputError, Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid, _subgrids_cuda, _tasks_cuda
 from rime_kernels.idg._parts_cuda import IdgShape, Kind
+from rime_kernels.idg.plan import Plan
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
@@ -224,6 +225,25 @@ def test_tiles_have_each_item_over_them_once(size: int, n_grid: int) -> None:
         }
     assert found == expected
     assert sum(np.diff(tiles.start)) == len(expected)
+
+
+def test_long_items_are_split_by_rows() -> None:
+    rng = np.random.default_rng(9)
+    n_row, n_chan = rng.integers(1, 200, 50).astype(np.int32), rng.integers(1, 300, 50).astype(np.int32)
+    number, layer = np.arange(50, dtype=np.int32), np.repeat([0, 1, 2], [20, 10, 20]).astype(np.int32)
+    plan = Plan(
+        np.cumsum(n_row, dtype=np.int32) - n_row, n_row, 2 * number, n_chan, number, -number, 0.1 * number,
+        layer, number, number, number, number % 2, np.array([0, 20, 30, 50], np.int32), np.zeros(3),
+    )  # fmt: skip
+    found = _tasks_cuda.split_long(plan, 256)
+    assert np.all((found.n_row * found.n_chan <= 256) | (found.n_row == 1))
+    # Rows of each item once, in order, all else as it was.
+    assert np.array_equal(found.first_row[1:], (found.first_row + found.n_row)[:-1])
+    assert np.array_equal(np.bincount(found.x, found.n_row), n_row)
+    assert np.all(np.diff(found.x) >= 0)
+    for name in ("first_chan", "n_chan", "y", "w", "layer", "antenna1", "antenna2", "slot", "flip"):
+        assert np.array_equal(getattr(found, name), getattr(plan, name)[found.x])
+    assert np.array_equal(found.layer_start, np.searchsorted(found.layer, np.arange(4)))
 
 
 def test_tasks_have_each_channel_once_and_even_ones_are_even() -> None:
