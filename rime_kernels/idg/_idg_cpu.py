@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from rime_kernels._lanes import aligned, copied
 from rime_kernels.errors import InputError
+from rime_kernels.idg._add_cpu import make_add
 from rime_kernels.idg._dft_cpu import tables
 from rime_kernels.idg._fft_cpu import Image, make_image
-from rime_kernels.idg._items_cpu import Channels, Pixels, Recipe, make_add, make_degrid, make_grid
+from rime_kernels.idg._items_cpu import Channels, Pixels, Recipe, make_degrid, make_grid
 from rime_kernels.idg._sums_cpu import run_ends
 from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.grid import ImageGrid
@@ -158,7 +159,7 @@ class Engine:
         element[: screens.element.size] = screens.element[:padded]
         return Recipe(
             screens.kind, self._screen_values(screens), screens.n_plane, padded, is_mixed or padded != n_sum,
-            copied(np.stack([mix.real, mix.imag], axis=-1), real), element, screens.to_corr, is_direct,
+            _parts(mix, real), element, _parts(screens.to_corr, real), is_direct,
         )  # fmt: skip
 
     def _screen_values(self, screens: Screens) -> NDArray[np.floating]:
@@ -169,3 +170,8 @@ class Engine:
             return np.zeros((1, 1, 1, 1, 1), self._real)
         elements = values.transpose(0, 1, 4, 5, 3, 2).reshape(n_slot, n_antenna, -1, size * size)
         return copied(np.stack([elements.real, elements.imag], axis=3), self._real)
+
+
+def _parts(matrix: NDArray[np.complex128], real: Any) -> NDArray[np.floating]:
+    """Real and imaginary parts along a last axis."""
+    return copied(np.stack([matrix.real, matrix.imag], axis=-1), real)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from rime_kernels._brightness_cpu import room
 from rime_kernels._jit import inner_function, loop, source_digest
-from rime_kernels._simd import ahead, load, n_lanes, pointer, size, store, zeros
+from rime_kernels._simd import ahead, n_lanes, pointer, size, zeros
 from rime_kernels.idg._apply_cpu import Terms, apply, apply_adjoint
 from rime_kernels.idg._dft_cpu import transform
-from rime_kernels.idg._sums_cpu import Coordinates, add_channels, fill_phasors, sum_pixels
+from rime_kernels.idg._sums_cpu import Coordinates, add_channels, fill_phasors, sum_pixels, sum_pixels_of_4
 from rime_kernels.idg.plan import Plan, SortedRows
 from rime_kernels.phase import make_cos_sin
 
@@ -24,8 +24,6 @@ _DIGEST = source_digest(
     "idg/_apply_cpu", "idg/_dft_cpu",
 )  # fmt: skip
 _cos_sin = make_cos_sin(False)
-# Strips of the grid: a thread adds to every so many-th row.
-_STRIPS = 64
 
 
 class Pixels(NamedTuple):
@@ -65,7 +63,7 @@ class Recipe(NamedTuple):
     is_mixed : bool
     mix : (n_sum or 4, n_plane, 2)
     element : int64 (n_sum,)
-    to_corr : complex128 (n_corr, n_sum)
+    to_corr : (n_corr, n_sum, 2)
         Correlations from sums; not used where `is_direct`.
     is_direct : bool
         Whether the sums are the correlations.
@@ -78,7 +76,7 @@ class Recipe(NamedTuple):
     is_mixed: bool
     mix: NDArray[np.floating]
     element: NDArray[np.int64]
-    to_corr: NDArray[np.complex128]
+    to_corr: NDArray[np.floating]
     is_direct: bool
 
 
@@ -153,78 +151,98 @@ int,
     u, v, w, scale = rows.uvw[r, 0], rows.uvw[r, 1], rows.uvw[r, 2], channels.scale[c]
     step = channels.scale[c + 1] - scale if stop > c + 1 else 0.0
     fill_phasors(
-        u * scale - plan.x[item], v * scale - plan.y[item], w * scale - plan.w[item], u * step, v * step, w *
-        step, coordinates, n, phasors, like,
+        u * scale - plan.x[item], v * scale - plan.y[item], w * scale - plan.w[item], u * step, v * step,
+        w * step, stop > c + 1, coordinates, n, phasors, like,
     )  # fmt: skip
 
 
+class _Ending(NamedTuple):
+    """How correlations come from sums over pixels."""
+
+    n_corr: int
+    n_in: int  # sums used
+    n_sum: int
+    is_direct: bool
+    to_corr: Any  # (n_corr, n_in, 2)
+
+
 @inner_function
-def _write(sums: Any, recipe: Any, flip: int, cos: Any, sin: Any, vis: Any, at: int) -> None:
-    """One visibility from its sums, (2, n_sum) numbers."""
-    n_sum, sign = recipe.n_sum, -1.0 if flip else 1.0
-    for c in range(recipe.to_corr.shape[0]):
-        if recipe.is_direct:
-            re, im = sums[c], sign * sums[n_sum + c]
-        else:
-            re, im = 0.0, 0.0
-            for s in range(recipe.to_corr.shape[1]):
-                m = recipe.to_corr[c, s]
-                a, b = sums[s], sign * sums[n_sum + s]
-                re, im = re + m.real * a - m.imag * b, im + m.real * b + m.imag * a
-        vis[at + 2 * c], vis[at + 2 * c + 1] = cos * re - sin * im, sin * re + cos * im
+def _ending(recipe: Any) -> Any:
+    return _Ending(
+        recipe.to_corr.shape[0],
+        recipe.to_corr.shape[1],
+        recipe.n_sum,
+        recipe.is_direct,
+        pointer(recipe.to_corr),
+    )
+
+
+@inner_function
+def _write(sums: Any, ending: Any, sign: Any, cos: Any, sin: Any, vis: Any) -> None:
+    """One visibility from its sums, (2, n_sum) numbers; `sign` that of imaginary parts, (cos, sin) phase."""
+    if ending.is_direct:
+        for c in range(ending.n_corr):
+            re, im = sums[c], sign * sums[ending.n_sum + c]
+            vis[2 * c], vis[2 * c + 1] = cos * re - sin * im, sin * re + cos * im
+        return
+    for s in range(ending.n_in):
+        a, b = sums[s], sign * sums[ending.n_sum + s]
+        re, im = cos * a - sin * b, sin * a + cos * b
+        for c in range(ending.n_corr):
+            at = 2 * (c * ending.n_in + s)
+            m_re, m_im = ending.to_corr[at], ending.to_corr[at + 1]
+            v_re, v_im = m_re * re - m_im * im, m_re * im + m_im * re
+            if s > 0:
+                v_re, v_im = v_re + vis[2 * c], v_im + vis[2 * c + 1]
+            vis[2 * c], vis[2 * c + 1] = v_re, v_im
 
 
 @inner_function
 def _read(
-    vis: Any, weight: Any, has_weight: bool, recipe: Any, flip: int, cos: Any, sin: Any, at: int, out: Any
+    vis: Any, weight: Any, has_weight: bool, ending: Any, sign: Any, cos: Any, sin: Any, out: Any
 ) -> None:
     """The sums' share of one weighted visibility, (2, n_sum) numbers: the adjoint of `_write`."""
-    n_sum, sign = recipe.n_sum, -1.0 if flip else 1.0
-    for s in range(2 * n_sum):
+    for s in range(2 * ending.n_sum):
         out[s] = 0.0
-    for c in range(recipe.to_corr.shape[0]):
-        w = weight[at + c] if has_weight else 1.0
+    for c in range(ending.n_corr):
+        w = weight[c] if has_weight else 1.0
         if w > 0.0:
-            a, b = w * vis[2 * (at + c)], w * vis[2 * (at + c) + 1]
+            a, b = w * vis[2 * c], w * vis[2 * c + 1]
             re, im = cos * a + sin * b, cos * b - sin * a
-            if recipe.is_direct:
-                out[c], out[n_sum + c] = re, sign * im
+            if ending.is_direct:
+                out[c], out[ending.n_sum + c] = re, sign * im
             else:
-                for s in range(recipe.to_corr.shape[1]):
-                    m = recipe.to_corr[c, s]
-                    out[s] += m.real * re + m.imag * im
-                    out[n_sum + s] += sign * (m.real * im - m.imag * re)
+                for s in range(ending.n_in):
+                    at = 2 * (c * ending.n_in + s)
+                    m_re, m_im = ending.to_corr[at], ending.to_corr[at + 1]
+                    out[s] += m_re * re + m_im * im
+                    out[ending.n_sum + s] += sign * (m_re * im - m_im * re)
 
 
 @inner_function
 def _item_sums(
-    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, recipe: Any, coordinates: Any, planes:
-    Any, phasors: Any, sums: Any, vis: Any, like: Any, wide: Any,
+    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, ending: Any, planes: Any, phasors: Any,
+    sums: Any, vis: Any, real: Any, like: Any, wide: Any,
 ) -> None:  # fmt: skip
-    n, n_sum, n_corr, n_chan = pixels.size, recipe.n_sum, recipe.to_corr.shape[0], channels.scale.size
+    """The visibilities of an item from its planes."""
+    coordinates, n_sum, sign = _coordinates(pixels), ending.n_sum, real(1 - 2 * plan.flip[item])
+    n_vector, at_once = pixels.size**2 // size(like), 4 if size(wide) <= 2 * size(like) else 2
     first, end = plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]
     for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
         c, row = first, np.int64(rows.order[r])
         while c < end:
             stop = min(channels.run_end[c], end)
-            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, n, phasors, like)
-            for k in range(c, stop, 2):
-                sum_pixels(
-                    n * n // size(like),
-                    phasors,
-                    planes,
-                    k + 2 < stop,
-                    sums,
-                    2 * n_sum * (k - c),
-                    like,
-                    wide,
-                )
+            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, like)
+            for k in range(c, stop, at_once):
+                more, at = k + at_once < stop, 2 * n_sum * (k - c)
+                if at_once == 4:
+                    sum_pixels_of_4(n_vector, phasors, planes, more, sums, at, like, wide)
+                else:
+                    sum_pixels(n_vector, phasors, planes, more, sums, at, like, wide)
             for k in range(c, stop):
                 cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
-                _write(
-                    ahead(sums, 2 * n_sum * (k - c)), recipe, plan.flip[item], cos, sin, vis,
-                    2 * n_corr * (row * n_chan + k),
-                )  # fmt: skip
+                there = ahead(vis, 2 * ending.n_corr * (row * channels.scale.size + k))
+                _write(ahead(sums, 2 * n_sum * (k - c)), ending, sign, real(cos), real(sin), there)
             c = stop
 
 
@@ -237,8 +255,8 @@ def _degrid_task(
     n2 = n * n
     subgrids, planes = room(2 * n2 * recipe.n_plane, real), room(2 * n2 * n_sum, real)
     scratch, phasors = room(4 * n * (n + lanes) + 2 * n2, real), room(4 * n2, real)
-    sums, element = room(2 * n_sum * (channels.longest + 2), real), room(8 * lanes, real)
-    terms, coordinates = _terms(pixels, recipe), _coordinates(pixels)
+    sums, element = room(2 * n_sum * (channels.longest + 4), real), room(8 * lanes, real)
+    terms, ending = _terms(pixels, recipe), _ending(recipe)
     for item in range(first, stop):
         _load_subgrid(
             pointer(grid), grid.shape[1], plan, item, pixels, recipe.n_plane, pointer(subgrids),
@@ -250,8 +268,8 @@ def _degrid_task(
             pointer(element), like,
         )  # fmt: skip
         _item_sums(
-            item, plan, rows, channels, pixels, recipe, coordinates, pointer(planes), pointer(phasors),
-            pointer(sums), pointer(vis), like, wide,
+            item, plan, rows, channels, pixels, ending, pointer(planes), pointer(phasors), pointer(sums),
+            pointer(vis), real, like, wide,
         )  # fmt: skip
     # Used once more: Numba takes no notice of pointers to arrays.
     subgrids[0] = planes[0] = scratch[0] = phasors[0] = sums[0] = element[0] = 0
@@ -281,23 +299,26 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
 @inner_function
 def _item_planes(
-    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, recipe: Any, coordinates: Any, planes:
-    Any, phasors: Any, shares: Any, vis: Any, weight: Any, has_weight: Any, like: Any, wide: Any,
+    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, ending: Any, planes: Any, phasors: Any,
+    shares: Any, vis: Any, weight: Any, has_weight: Any, real: Any, like: Any, wide: Any,
 ) -> None:  # fmt: skip
-    n, n_sum, n_corr, n_chan = pixels.size, recipe.n_sum, recipe.to_corr.shape[0], channels.scale.size
-    first, end = plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]
+    """The planes of an item from its visibilities."""
+    coordinates, sign = _coordinates(pixels), real(1 - 2 * plan.flip[item])
+    n_vector, first, end = pixels.size**2 // size(like), plan.first_chan[item], plan.first_chan[item]
+    end += plan.n_chan[item]
     for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
         c, row = first, np.int64(rows.order[r])
         while c < end:
             stop = min(channels.run_end[c], end)
-            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, n, phasors, like)
+            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, like)
             for k in range(c, stop):
                 cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
+                at, share = ending.n_corr * (row * channels.scale.size + k), 2 * ending.n_sum * (k - c)
                 _read(
-                    vis, weight, has_weight, recipe, plan.flip[item], cos, sin, n_corr * (row * n_chan +
-                    k), ahead(shares, 2 * n_sum * (k - c)),
+                    ahead(vis, 2 * at), ahead(weight, at), has_weight, ending, sign, real(cos), real(sin),
+                    ahead(shares, share),
                 )  # fmt: skip
-            add_channels(n * n // size(like), phasors, shares, stop - c, planes, like, wide)
+            add_channels(n_vector, phasors, shares, stop - c, planes, like, wide)
             c = stop
 
 
@@ -312,13 +333,13 @@ def _grid_task(
     subgrids, planes = room(2 * n2 * recipe.n_plane, real), room(2 * n2 * n_sum, real)
     scratch, phasors = room(4 * n * (n + lanes), real), room(4 * n2, real)
     shares, element = room(2 * n_sum * (channels.longest + 2), real), room(8 * lanes, real)
-    terms, coordinates = _terms(pixels, recipe), _coordinates(pixels)
+    terms, ending = _terms(pixels, recipe), _ending(recipe)
     factors = pointer(pixels.twiddle), pointer(pixels.matrix)
     for item in range(first, stop):
         planes[:] = 0
         _item_planes(
-            item, plan, rows, channels, pixels, recipe, coordinates, pointer(planes), pointer(phasors),
-            pointer(shares), pointer(vis), pointer(weight), has_weight, like, wide,
+            item, plan, rows, channels, pixels, ending, pointer(planes), pointer(phasors), pointer(shares),
+            pointer(vis), pointer(weight), has_weight, real, like, wide,
         )  # fmt: skip
         p, q = _screens_of(recipe, terms, plan, item)
         apply_adjoint(
@@ -354,45 +375,3 @@ def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
             )  # fmt: skip
 
     return grid
-
-
-@inner_function
-def _add_row(source: Any, target: Any, n: Any, like: Any) -> None:
-    for x in range(0, 2 * n, size(like)):
-        store(target, x, load(target, x, like) + load(source, x, like))
-
-
-@inner_function
-def _add_strip(strip: Any, first: Any, subgrids: Any, plan: Any, grid: Any, like: Any) -> None:
-    n_plane, n, n_grid = grid.shape[0], subgrids.shape[2], grid.shape[1]
-    source, target = pointer(subgrids), pointer(grid)
-    for i in range(subgrids.shape[0]):
-        x0, y0 = (plan.x[first + i] - n // 2) % n_grid, (plan.y[first + i] - n // 2) % n_grid
-        is_inside = x0 + n <= n_grid and y0 + n <= n_grid
-        for y in range((strip - y0) % _STRIPS if is_inside else 0, n, _STRIPS if is_inside else 1):
-            row = (y0 + y) % n_grid
-            for p in range(n_plane):
-                here = ahead(source, 2 * n * ((i * n_plane + p) * n + y))
-                there = ahead(target, 2 * n_grid * (p * n_grid + row))
-                if is_inside:
-                    _add_row(here, ahead(there, 2 * x0), n, like)
-                elif row % _STRIPS == strip:
-                    for x in range(n):
-                        at = 2 * ((x0 + x) % n_grid)
-                        there[at] += here[2 * x]
-                        there[at + 1] += here[2 * x + 1]
-
-
-@functools.cache
-def make_add(single: bool) -> Callable[..., None]:
-    """Add a batch of subgrids to the grid. A thread owns rows of the grid, so that sums have one order."""
-    digest, real = _DIGEST, np.float32 if single else np.float64
-    half_lanes = n_lanes(real) // 2
-
-    @loop
-    def add(first: int, subgrids: Any, plan: Plan, grid: Any) -> None:
-        _ = digest
-        for strip in prange(_STRIPS):
-            _add_strip(strip, first, subgrids, plan, grid, zeros(real, half_lanes))
-
-    return add

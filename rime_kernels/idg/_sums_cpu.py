@@ -66,17 +66,19 @@ def _phasor(u: float, v: float, w: float, pixels: Any, at: int, n: int, like: An
 
 @inner_function
 def fill_phasors(
-    u: float, v: float, w: float, du: float, dv: float, dw: float, pixels: Any, n: int, out: Any, like: Any
-) -> None:
+    u: float, v: float, w: float, du: float, dv: float, dw: float, has_step: bool, pixels: Any, n: int,
+    out: Any, like: Any,
+) -> None:  # fmt: skip
     """Phases of a visibility, and of the step to the next channel: (S^2/n_lane, 4, n_lane) re, im, re, im."""
     lanes = size(like)
     for at in range(0, n * n, lanes):
         cos, sin = _phasor(u, v, w, pixels, at, n, like)
         store(out, 4 * at, cos)
         store(out, 4 * at + lanes, sin)
-        cos, sin = _phasor(du, dv, dw, pixels, at, n, like)
-        store(out, 4 * at + 2 * lanes, cos)
-        store(out, 4 * at + 3 * lanes, sin)
+        if has_step:
+            cos, sin = _phasor(du, dv, dw, pixels, at, n, like)
+            store(out, 4 * at + 2 * lanes, cos)
+            store(out, 4 * at + 3 * lanes, sin)
 
 
 @vector_function
@@ -118,6 +120,35 @@ def sum_pixels(
 
 
 @inner_function
+def sum_pixels_of_4(
+    n_vector: int, phasors: Any, planes: Any, more: bool, out: Any, at: int, like: Any, wide: Any
+) -> None:
+    """As `sum_pixels`, for four channels: with one plane or two, registers hold their sums."""
+    n, n_all = size(like), size(wide)
+    re, im, re2, im2 = constant(0.0, wide), constant(0.0, wide), constant(0.0, wide), constant(0.0, wide)
+    re3, im3, re4, im4 = re, im, re2, im2
+    for i in range(n_vector):
+        k = ahead(phasors, 4 * n * i)
+        k_re, k_im = load(k, 0, like), load(k, n, like)
+        s_re, s_im = load(k, 2 * n, like), load(k, 3 * n, like)
+        p_re, p_im = load(planes, 2 * n_all * i, wide), load(planes, 2 * n_all * i + n_all, wide)
+        # Two channels on by the square of the step: short chains of products.
+        d_re, d_im = _step(s_re, s_im, s_re, s_im)
+        k2_re, k2_im = _step(k_re, k_im, s_re, s_im)
+        k3_re, k3_im = _step(k_re, k_im, d_re, d_im)
+        k4_re, k4_im = _step(k2_re, k2_im, d_re, d_im)
+        re, im = _add(re, im, k_re, k_im, p_re, p_im)
+        re2, im2 = _add(re2, im2, k2_re, k2_im, p_re, p_im)
+        re3, im3 = _add(re3, im3, k3_re, k3_im, p_re, p_im)
+        re4, im4 = _add(re4, im4, k4_re, k4_im, p_re, p_im)
+        if more:
+            k_re, k_im = _step(k3_re, k3_im, d_re, d_im)
+            store(k, 0, k_re)
+            store(k, n, k_im)
+    store_sums(out, at, (re, im, re2, im2, re3, im3, re4, im4), like)
+
+
+@inner_function
 def add_channels(
     n_vector: int, phasors: Any, vis: Any, n_chan: int, planes: Any, like: Any, wide: Any
 ) -> None:
@@ -127,13 +158,25 @@ def add_channels(
     for i in range(n_vector):
         k = ahead(phasors, 4 * n * i)
         k_re, k_im = load(k, 0, like), load(k, n, like)
-        s_re, s_im = load(k, 2 * n, like), load(k, 3 * n, like)
         p = ahead(planes, 2 * n_all * i)
         re, im = load(p, 0, wide), load(p, n_all, wide)
-        for c in range(n_chan):
-            v_re = spread_each(vis, 2 * n_plane * c, like, wide)
-            v_im = spread_each(vis, 2 * n_plane * c + n_plane, like, wide)
+        if n_chan > 1:
+            s_re, s_im = load(k, 2 * n, like), load(k, 3 * n, like)
+            # Two channels on by the square of the step: two chains of products side by side.
+            d_re, d_im = _step(s_re, s_im, s_re, s_im)
+            k2_re, k2_im = _step(k_re, k_im, s_re, s_im)
+            for c in range(0, n_chan - 1, 2):
+                v = ahead(vis, 2 * n_plane * c)
+                v_re, v_im = spread_each(v, 0, like, wide), spread_each(v, n_plane, like, wide)
+                re, im = _add(re, im, k_re, -k_im, v_re, v_im)
+                k_re, k_im = _step(k_re, k_im, d_re, d_im)
+                v = ahead(v, 2 * n_plane)
+                v_re, v_im = spread_each(v, 0, like, wide), spread_each(v, n_plane, like, wide)
+                re, im = _add(re, im, k2_re, -k2_im, v_re, v_im)
+                k2_re, k2_im = _step(k2_re, k2_im, d_re, d_im)
+        if n_chan % 2:
+            v = ahead(vis, 2 * n_plane * (n_chan - 1))
+            v_re, v_im = spread_each(v, 0, like, wide), spread_each(v, n_plane, like, wide)
             re, im = _add(re, im, k_re, -k_im, v_re, v_im)
-            k_re, k_im = _step(k_re, k_im, s_re, s_im)
         store(p, 0, re)
         store(p, n_all, im)

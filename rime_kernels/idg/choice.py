@@ -58,7 +58,7 @@ class Costs(NamedTuple):
 
 
 COSTS = {
-    "cpu": Costs(0.03, 0.036, 0.7, 1.0, 0.055, 10.0),
+    "cpu": Costs(0.09, 0.03, 0.55, 1.2, 0.05, 7.0),
     "cuda": Costs(1e-4, 2.5e-4, 1e-3, 0.01, 2e-4, 0.02),
 }
 
