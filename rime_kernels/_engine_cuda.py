@@ -115,6 +115,8 @@ class Engine:
 
     def _phases(self, shift: NDArray[np.float64]) -> NDArray[np.complex128]:
         """exp(2 pi i (u, v, w) shift nu/c) of the rows in order of time, complex128 (n_row, n_chan, 1)."""
+        if not shift.any():
+            return np.ones((1, 1, 1), np.complex128)
         metres = self._fixed.uvw @ shift
         turns = metres[:, None, None] * (self._fixed.chan_freq / SPEED_OF_LIGHT)[:, None]
         return np.exp(2j * np.pi * (turns - np.rint(turns)))

@@ -226,6 +226,8 @@ class Sources:
         if self.template_scale is not None:
             _coerce(self, "template_scale", np.float64, ("batch", "template"), sizes)
         if self.template_shift is not None:
+            if self.template_scale is None:
+                raise InputError("template_shift was given without template_scale")
             _coerce(self, "template_shift", np.float64, ("batch", "template", 2), sizes)
         if sizes["gaussian"] > sizes["source"]:
             n_gaussian, n_source = sizes["gaussian"], sizes["source"]

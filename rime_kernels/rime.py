@@ -284,6 +284,8 @@ def _templates(
     """Templates and their centres, checked; none of them where none are given."""
     sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
     if template is None:
+        if lm is not None:
+            raise InputError("template_lm was given without template")
         return np.zeros((0, *sizes.values()), np.complex64), np.zeros((0, 2))
     axes = "template", "row", "chan", "corr"
     found = _check.array("template", template, _complex_type(template), axes, sizes)

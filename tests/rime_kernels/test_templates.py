@@ -117,3 +117,15 @@ def test_templates_that_cannot_be_meant_are_refused(problem, bad) -> None:
         templates[0, 0, 0, 0] = np.nan
     with pytest.raises(InputError, match="template"):
         Rime(rows, template=templates if bad == "nan" else templates[0], extent=0.0, backend="cpu")
+
+
+def test_what_goes_with_templates_is_refused_without_them(problem) -> None:
+    rows = small(problem)
+    with pytest.raises(InputError, match="template_lm was given without template"):
+        Rime(rows, template_lm=np.zeros((1, 2)), extent=0.0, backend="cpu")
+    alone = nothing(None)
+    with pytest.raises(InputError, match="template_shift was given without template_scale"):
+        Sources(
+            *(alone.lm, alone.stokes, alone.ref_freq, alone.spectral_terms, alone.log_spectrum, alone.shape),
+            template_shift=np.zeros((1, 1, 2)),
+        )
