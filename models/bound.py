@@ -163,6 +163,11 @@ class BoundModel:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
         return self._extent[i_frame]
 
+    def image_shift(self) -> float:
+        """How far east or north an image is moved at most under the prior, rad; 0 where none is."""
+        shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(_TAIL))
+        return float(max(np.abs(shift).max(initial=0.0) for shift in shifts))
+
     def fixed_beam(self, i_frame: int) -> Beam | None:
         """The beam through which a partition sees an image that is worked out once.
 
@@ -188,9 +193,13 @@ class BoundModel:
         return to_toml(self.model, centre=self.origin, python_as_comments=True)
 
     def digest(self) -> str:
-        """sha256 of the resolved model: its text and the names of its parameters and partitions."""
+        """sha256 of the resolved model: its text and the names of its parameters and partitions.
+
+        Not of where images lie: `Likelihood.digest` has what is in them.
+        """
         centres = [f"{frame.label} {frame.phase_centre!r}" for frame in self.frames]
-        text = "\n".join([self.to_toml(), *self.parameter_names, *centres])
+        lines = [line for line in self.to_toml().split("\n") if not line.startswith("file = ")]
+        text = "\n".join([*lines, *self.parameter_names, *centres])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _shaped(self, theta: ArrayLike) -> Array:

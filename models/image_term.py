@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
+from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from biro.models.errors import ModelError
@@ -22,12 +23,13 @@ class ImageTerm:
     name : str
         Unique among sources and images; the factor's parameter is called "name.scale".
     file : path of a FITS image, or ImageModel
-        In a model file: a path, relative to the folder of that file.
+        Relative to the working directory, or to the folder of the model file; kept as an absolute path.
     scale : number, prior or tie, default 1
         What the brightness of every pixel is multiplied by.
     east, north : angle, optional
         How far the image is moved (direction cosines, as offsets of sources are); numbers, priors or ties.
-        By the phase by which a point at the image's centre moves: exact but for what w adds far from it.
+        By the phase by which a point at the image's centre moves, about each field's phase centre: exact but
+        for what w adds far from it, and seen through the beam where it was.
     interpolation : "linear", "nearest" or "spectral-index"
         Between the planes of a cube, where `file` is a path; see `ImageModel`.
     """
@@ -52,8 +54,11 @@ class ImageTerm:
             if not isinstance(self.file, str) and not hasattr(self.file, "__fspath__"):
                 raise ModelError(f"file: expected the path of a FITS image, found {shown(self.file)}")
             if not str(self.file):
-                raise ModelError("file: expected the path of a FITS image, found none")
-            object.__setattr__(self, "file", str(self.file))
+                raise ModelError(
+                    "file: expected the path of a FITS image, found none (an image that was in memory alone "
+                    "cannot be read back: save it as FITS)"
+                )
+            object.__setattr__(self, "file", str(Path(self.file).absolute()))
         object.__setattr__(self, "scale", under("scale", quantity, self.scale, NUMBER))
         for key in ("east", "north"):
             value = getattr(self, key)

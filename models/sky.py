@@ -91,7 +91,7 @@ class SkyModel:
         least = 0 if self.images else 1
         if not isinstance(self.sources, Sequence) or not least <= len(self.sources) <= MAX_SOURCES:
             raise ModelError(
-                f"sources: expected a list of 1 to {MAX_SOURCES} sources, found {shown(self.sources)}"
+                f"sources: expected a list of {least} to {MAX_SOURCES} sources, found {shown(self.sources)}"
             )
         seen: set[str] = set()
         for source in self.sources:

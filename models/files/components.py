@@ -121,7 +121,8 @@ def from_model(model: SkyModel) -> list[Component]:
     Raises
     ------
     ModelError
-        A source has a prior, varies in time, or is an offset from a centre that the model does not state.
+        A source has a prior, varies in time, or is an offset from a centre that the model does not state;
+        or the model has images.
     """
     slots = Slots()
     layout = model.layout(slots)
@@ -129,6 +130,11 @@ def from_model(model: SkyModel) -> list[Component]:
     if resolved.parameters:
         raise ModelError(
             f"{resolved.parameters[0].name} has a prior; a component list holds numbers only, "
+            "write a model file"
+        )
+    if model.images:
+        raise ModelError(
+            f"image {model.images[0].name!r}: a component list holds points and Gaussians only, "
             "write a model file"
         )
     if layout.n_time > 1:

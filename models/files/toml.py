@@ -87,7 +87,7 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
     sources = [_source(i, table) for i, table in enumerate(_tables(tables, "source"))]
     images = [_image(i, table, Path(folder)) for i, table in enumerate(_tables(tables, "image"))]
     if not sources and not images:
-        raise ModelError("no sources; write at least one [[source]] table")
+        raise ModelError("no sources; write at least one [[source]] or [[image]] table")
     constraints = [read_constraint(table) for table in _tables(tables, "constraint")]
     return SkyModel(sources, images=images, constraints=constraints, **given)
 
@@ -134,8 +134,8 @@ def _image(index: int, table: dict[str, Any], folder: Path) -> ImageTerm:
     for key in ("name", "file"):
         if not isinstance(table.get(key), str):
             raise ModelError(f"{label}: {key}: expected a text, found {shown(table.get(key))}")
-    path = (folder / table["file"]).absolute() if table["file"] else ""
-    return ImageTerm(**(table | {"file": str(path)}))
+    path = folder / table["file"] if table["file"] else ""
+    return ImageTerm(**(table | {"file": path}))
 
 
 def _beam(table: dict[str, Any]) -> Any:
@@ -204,15 +204,15 @@ class _Emitter:
                 self._lines.append(f"{_key(key)} = {self._value(value)}")
 
     def image(self, image: ImageTerm) -> None:
-        if not isinstance(image.file, ImageModel):
-            self.table("[[image]]", _given(image))
-        elif self._comments:
-            self._lines += ["", f"# [[image]] {image.name}: an image in memory"]
-        else:
-            raise ModelError(
-                f"image {image.name!r}: an image in memory cannot be written to a model file; save it as "
-                "FITS and give the path"
-            )
+        given = _given(image)
+        if isinstance(image.file, ImageModel):
+            if not self._comments:
+                raise ModelError(
+                    f"image {image.name!r}: an image in memory cannot be written to a model file; save it as "
+                    "FITS and give the path"
+                )
+            given["file"] = ""  # which no reader takes: without its image the model is another
+        self.table("[[image]]", given)
 
     def constraint(self, constraint: Order | Bounds | Condition) -> None:
         if not isinstance(constraint, Condition):
