@@ -89,7 +89,7 @@ class Likelihood:
         self.precision = precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit = memory_limit
-        self.image_accuracy = image_accuracy
+        self.image_accuracy = float(image_accuracy)
         templates = Templates(
             observation, self.model, accuracy=image_accuracy, backend=backend, memory_limit=memory_limit
         )
@@ -105,7 +105,7 @@ class Likelihood:
                 precision=precision,
                 form=form,
                 gaussian_frame=gaussian_frame,
-                extent=self.model.extent(i),
+                extent=max(self.model.extent(i), templates.extent(i)),
                 memory_limit=limit,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
@@ -235,10 +235,12 @@ class Likelihood:
 
     def description(self) -> dict[str, Any]:
         """What was chosen, for the record of a run."""
+        images = {"images": self._image_digest, "image_accuracy": self.image_accuracy}
         return {
             "backend": self.backend,
             "precision": self.precision,
             "gaussian_frame": self.gaussian_frame,
+            **(images if self._image_digest else {}),
             "memory_limit": self.memory_limit,
             "form": [rime.form for rime in self._rimes],
             "reason": [rime.reason for rime in self._rimes],

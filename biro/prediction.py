@@ -62,8 +62,8 @@ def predict(
     Raises
     ------
     InputError
-        Free parameters without values, neither sky nor image, or an image whose pixels are too coarse for
-        the longest baselines.
+        Free parameters without values, values without free parameters, neither sky nor image, or an image
+        whose pixels are too coarse for the longest baselines.
     ModelError
         The sky cannot be seen from a phase centre of the observation, or the image not at its frequencies.
     BackendError
@@ -98,6 +98,14 @@ def _bound(
     from biro.models import Noise
 
     bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(observation.frames)
+    # Noise and pointing errors are of the partitions and antennas that were fitted, which may be others.
+    known = (*bound.parameter_names, "noise", "pointing")
+    unknown = [name for name in given if name not in known and name.split(".")[0] not in known]
+    if unknown:
+        raise InputError(
+            f"values are given for {', '.join(unknown)}, which the sky model does not leave free; a prior "
+            "that only Python can say is not in the model.toml of a run"
+        )
     lacking = [name for name in bound.parameter_names if name not in given]
     if lacking:
         raise InputError(
@@ -161,7 +169,7 @@ def _each(
             part.rows,
             template=templates.of(i),
             template_lm=templates.lm(i),
-            extent=bound.extent(i),
+            extent=max(bound.extent(i), templates.extent(i)),
             **options,
         )
         log.info("%s: %s", observation.labels[i], rime.reason)

@@ -88,6 +88,11 @@ class Templates:
                 found[i] = lmn[:2]
         return found
 
+    def extent(self, i_frame: int) -> float:
+        """Largest |l| or |m| that an image takes, 1 at most; 0 where none moves and phases are settled."""
+        lm, shift = self.lm(i_frame), self._bound.image_shift()
+        return 0.0 if lm is None or not shift else min(1.0, float(np.abs(lm).max()) + shift)
+
     def digest(self) -> str:
         """Hash of all pixels and of where they are; of nothing without images."""
         made = hashlib.sha256()

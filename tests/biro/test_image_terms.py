@@ -8,8 +8,9 @@ import pytest
 from astropy.io import fits
 
 import biro
-from biro.errors import BiroError
+from biro.errors import BiroError, InputError
 from biro.models import Cos3Beam, ImageModel, ImageTerm, ModelError, Noise, PointSource, SkyModel, Uniform
+from biro.models.files import write_bbs
 from biro.models.files.toml import from_toml, to_toml
 from biro.observation import Observation
 from biro.prediction import predict
@@ -154,6 +155,72 @@ def test_the_digest_knows_the_pixels(tmp_path) -> None:
         model = biro.read_model(tmp_path / "model.toml")
         digests.append(biro.Likelihood(empty, model, backend="cpu").digest())
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_digest_does_not_know_where_the_image_lies(tmp_path) -> None:
+    empty, digests = observed(np.zeros_like(direct())), []
+    for folder in (tmp_path / "here", tmp_path / "there"):
+        folder.mkdir()
+        write(folder / "halo.fits")
+        (folder / "model.toml").write_text(TOML)
+        digests.append(biro.Likelihood(empty, biro.read_model(folder / "model.toml"), backend="cpu").digest())
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"scale": 2.0}, {"scale": Uniform(0, 2)}, {"scale": Uniform(0, 3), "north": "1 arcsec"}],
+    ids=str,
+)
+def test_the_digest_knows_what_is_done_to_an_image_in_memory(change) -> None:
+    empty = observed(np.zeros_like(direct()))
+    given = [{"scale": Uniform(0, 3)}, change]
+    one, other = (
+        biro.Likelihood(empty, sky(images=ImageTerm("halo", file=image(), **each)), backend="cpu").digest()
+        for each in given
+    )
+    assert one != other
+
+
+def test_a_path_is_relative_to_the_working_directory_when_the_term_is_made(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = sky(images=ImageTerm("halo", file="halo.fits"))
+    (tmp_path / "models").mkdir()
+    biro.models.write_model(model, tmp_path / "models" / "model.toml")
+    assert biro.read_model(tmp_path / "models" / "model.toml") == model
+    assert model.images[0].file == str(tmp_path / "halo.fits")
+
+
+def test_a_run_does_not_lose_an_image_in_memory_unnoticed() -> None:
+    text = sky().bind(observed(np.zeros_like(direct())).frames).to_toml()
+    with pytest.raises(ModelError, match=r"'halo': file: .* save it as FITS"):
+        from_toml(text)
+
+
+def test_a_component_list_does_not_lose_an_image_unnoticed(tmp_path) -> None:
+    fixed = sky(images=ImageTerm("halo", file="halo.fits"), centre=CENTRE)
+    with pytest.raises(ModelError, match="image 'halo': a component list"):
+        write_bbs(fixed, tmp_path / "sky.txt")
+
+
+def test_values_that_fit_nothing_are_refused() -> None:
+    empty = observed(np.zeros_like(direct()))
+    values = {"halo.scale": 1.0, "noise.factor": 2.0}
+    next(iter(predict(empty, sky(), values=values, backend="cpu")))
+    with pytest.raises(InputError, match=r"halo.east, which the sky model does not leave free"):
+        predict(empty, sky(), values=values | {"halo.east": 3.0}, backend="cpu")
+
+
+def test_an_image_that_moves_far_decides_the_form() -> None:
+    """Antennas that close to 1 m leave 4e-3 turns at 1 mrad and 1.2 GHz: too much for the factored form."""
+    given = layout()
+    given["uvw"] = given["uvw"] + np.random.default_rng(4).normal(size=given["uvw"].shape)
+    vis = np.zeros((len(given["uvw"]), 3, 2), complex)
+    loose = Observation.from_arrays(vis, weight=1.0, **given)
+    prior = Uniform(-200, 200, "arcsec")
+    for changes, form in (({}, "factored"), ({"east": prior}, "row"), ({"north": "3 arcmin"}, "row")):
+        model = SkyModel([], images=ImageTerm("halo", file=image(), **changes))
+        assert biro.Likelihood(loose, model, backend="cpu").description()["form"] == [form]
 
 
 def write(path: Path, factor: float = 1.0) -> None:
