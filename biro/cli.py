@@ -311,14 +311,18 @@ def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
             f"{place}: not the data that {run} was made from; give the Measurement Set as it was with --obs"
         )
     was = facts.get("likelihood", {})
-    return Likelihood(
+    likelihood = Likelihood(
         observation,
         read_model(run / "model.toml"),
         backend="cpu" if was.get("backend") == "cpu" else "auto",
         precision=was.get("precision", "double"),
         gaussian_frame=was.get("gaussian_frame", "tangent"),
         memory_limit=was.get("memory_limit"),
+        image_accuracy=was.get("image_accuracy", 1e-5),
     )
+    if likelihood.description().get("images") != was.get("images"):
+        raise InputError(f"{run}: the images that its model.toml names have changed; put them back")
+    return likelihood
 
 
 def _draw(run: Path, posterior: Any, likelihood: Any) -> None:

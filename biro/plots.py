@@ -132,7 +132,14 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
         Partition whose phase centre is the origin.
     n_draw : int
         Draws from the posterior.
+
+    Raises
+    ------
+    InputError
+        The model has no sources, only images.
     """
+    if not likelihood.model.source_names:
+        raise InputError("the model has no points and no Gaussians to be shown, only images")
     draws = posterior.equal_weight(n_draw).samples
     sources = likelihood.model.sources(draws, i_frame)
     extent = _sky_extent(sources)

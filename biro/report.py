@@ -91,11 +91,12 @@ def standard_pictures(posterior: Posterior, likelihood: Any) -> dict[str, Figure
     shown = images[:MAX_FIELDS]
     more = f"; {len(shown)} of {len(images)} fields are shown" if len(images) > len(shown) else ""
     caption = f"Images of data, best fit and residual: {plots_image.before_and_after(shown)}{more}"
+    has_sources = bool(likelihood.model.source_names)
     return {
         "Amplitude and phase against uv distance, with the best fit": plots.uv(likelihood, best),
         "Residuals of the best fit": plots.residuals(likelihood, best),
         caption: plots_image.image_rows(shown),
-        "Sky": plots.sky(likelihood, posterior),
+        **({"Sky": plots.sky(likelihood, posterior)} if has_sources else {}),
         "Posterior: 68 % and 95 % contours": plots.corner(posterior, names),
         "Traces": plots.traces(posterior),
     }
