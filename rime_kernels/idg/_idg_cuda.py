@@ -75,14 +75,14 @@ class Engine:
         """Visibilities (n_row, n_chan, n_corr) of an image (n_stokes, N, N)."""
         n_corr = screens.to_corr.shape[0]
         vis = np.empty((self._n_row, self._n_chan, n_corr), self._complex)
-        batches = self._batches(screens)
+        numbers, batches = vis.reshape(self._n_row, -1).view(self._real), self._batches(screens)
         buffers = self._make_buffers(batches, n_corr)
         scatter, waiting = stream_cuda.make_scatter(), list[tuple[int, Batch, int]]()
 
         def deliver() -> None:
             i, batch, n = waiting.pop(0)
             buffers.wait_until_fetched(i)
-            scatter(buffers.host(i, n), *self._places, batch.first, batch.stop, vis)
+            scatter(buffers.host(i, n), *self._places, batch.first, batch.stop, 2 * n_corr, numbers)
 
         for i, (call, batch) in enumerate(self._split(image, screens, batches)):
             if len(waiting) == stream_cuda.N_BUFFER:
@@ -109,8 +109,9 @@ class Engine:
         self, vis: NDArray[np.complexfloating], weight: NDArray[np.floating] | None, screens: Screens
     ) -> NDArray[np.float64]:
         """The image (n_stokes, N, N) of weighted visibilities: the adjoint of `predict`."""
-        weights = np.zeros((1, 1, 1)) if weight is None else weight
-        batches = self._batches(screens)
+        numbers = vis.reshape(self._n_row, -1).view(vis.real.dtype)
+        weights = np.zeros((1, 1)) if weight is None else weight.reshape(self._n_row, -1)
+        batches, n_each = self._batches(screens), 2 * vis.shape[2]
         buffers, gather = self._make_buffers(batches, vis.shape[2]), stream_cuda.make_gather()
         number = itertools.count()
 
@@ -118,8 +119,10 @@ class Engine:
             i, n = next(number), self._n_vis(batch)
             if i >= stream_cuda.N_BUFFER:
                 buffers.wait_until_used(i)
-            here = buffers.host(i, n)
-            gather(vis, weights, weight is not None, *self._places, batch.first, batch.stop, here)
+            gather(
+                numbers, weights, weight is not None, *self._places, batch.first, batch.stop, n_each,
+                buffers.host(i, n),
+            )  # fmt: skip
             buffers.send(i, n)
             self._sums.grid(batch, buffers.on_device(i, n), None, call.to_corr, sums, compact=True)
             buffers.used(i)

@@ -41,8 +41,9 @@ class Buffers:
         self._ready, self._moved = ([device.cuda.event() for _ in range(N_BUFFER)] for _ in range(2))
 
     def host(self, i: int, n: int) -> Any:
-        """The host's side of buffer i mod N_BUFFER."""
-        return self._host[i % N_BUFFER][:n]
+        """Real and imaginary parts of the first n on the host's side of buffer i mod N_BUFFER, flat."""
+        whole = self._host[i % N_BUFFER]
+        return whole.view(whole.real.dtype).ravel()[: 2 * n * self.shape[1]]
 
     def on_device(self, i: int, n: int) -> Any:
         """The device's side."""
@@ -50,7 +51,7 @@ class Buffers:
 
     def send(self, i: int, n: int) -> None:
         """Copy to the device; the kernels that come wait for it."""
-        self.on_device(i, n).copy_to_device(self.host(i, n), stream=self._bus)
+        self.on_device(i, n).copy_to_device(self._host[i % N_BUFFER][:n], stream=self._bus)
         self._moved[i % N_BUFFER].record(self._bus)
         self._moved[i % N_BUFFER].wait(self._work)
 
@@ -66,7 +67,7 @@ class Buffers:
         """Copy to the host what the kernels launched so far leave."""
         self._ready[i % N_BUFFER].record(self._work)
         self._ready[i % N_BUFFER].wait(self._bus)
-        self.on_device(i, n).copy_to_host(self.host(i, n), stream=self._bus)
+        self.on_device(i, n).copy_to_host(self._host[i % N_BUFFER][:n], stream=self._bus)
         self._moved[i % N_BUFFER].record(self._bus)
 
     def wait_until_fetched(self, i: int) -> None:
@@ -76,45 +77,49 @@ class Buffers:
 
 @functools.cache
 def make_scatter() -> Callable[..., None]:
-    """Copy the visibilities of items first ... stop - 1, one item behind the other, to their places.
+    """Copy the visibilities of items first ... stop - 1, one item behind the other, to their rows.
 
-    `items` is the table of items, `start` where the visibilities of each begin, `order` the rows' numbers.
+    `found` and `vis` (n_row, numbers of a row) hold real and imaginary parts, `n_each` of a channel. `items`
+    is the table of items, `start` where the visibilities of each begin, `order` the rows' numbers.
     """
 
     @loop
-    def scatter(found: Any, items: Any, start: Any, order: Any, first: int, stop: int, vis: Any) -> None:
+    def scatter(
+        found: Any, items: Any, start: Any, order: Any, first: int, stop: int, n_each: int, vis: Any
+    ) -> None:
         for item in prange(first, stop):
-            at = start[item] - start[first]
-            for row in range(items[item, FIRST_ROW], items[item, FIRST_ROW] + items[item, N_ROW]):
-                to = order[row]
-                for chan in range(items[item, FIRST_CHAN], items[item, FIRST_CHAN] + items[item, N_CHAN]):
-                    for c in range(vis.shape[2]):
-                        vis[to, chan, c] = found[at, c]
-                    at += 1
+            at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
+            chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
+            for k in range(items[item, N_ROW]):
+                here, there = found[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
+                for j in range(n):
+                    there[j] = here[j]
 
     return scatter
 
 
 @functools.cache
 def make_gather() -> Callable[..., None]:
-    """The other way round, times weights."""
+    """The other way round, times weights (n_row, half as many) where `has_weight`."""
 
     @loop
     def gather(
         vis: Any, weight: Any, has_weight: bool, items: Any, start: Any, order: Any, first: int, stop: int,
-        out: Any,
+        n_each: int, out: Any,
     ) -> None:  # fmt: skip
         for item in prange(first, stop):
-            at = start[item] - start[first]
-            for row in range(items[item, FIRST_ROW], items[item, FIRST_ROW] + items[item, N_ROW]):
-                to = order[row]
-                for chan in range(items[item, FIRST_CHAN], items[item, FIRST_CHAN] + items[item, N_CHAN]):
-                    for c in range(vis.shape[2]):
-                        out[at, c] = vis[to, chan, c]
-                        if has_weight:
-                            # What has no weight may be NaN.
-                            w = weight[to, chan, c]
-                            out[at, c] = w * vis[to, chan, c] if w > 0.0 else 0.0
-                    at += 1
+            at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
+            chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
+            for k in range(items[item, N_ROW]):
+                here, there = out[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
+                if has_weight:
+                    w = weight[order[row + k], chan * (n_each // 2) :]
+                    for j in range(n // 2):
+                        # What has no weight may be NaN.
+                        here[2 * j] = w[j] * there[2 * j] if w[j] > 0.0 else 0.0
+                        here[2 * j + 1] = w[j] * there[2 * j + 1] if w[j] > 0.0 else 0.0
+                else:
+                    for j in range(n):
+                        here[j] = there[j]
 
     return gather
