@@ -140,7 +140,7 @@ def joined(function: Callable[..., Any]) -> Any:
 
     What is large is compiled faster so than by `device.inline`, which copies it into each caller before.
     """
-    return function if device.simulated() else device.cuda.jit(device=True, forceinline=True)(function)
+    return function if device.simulated() else device.cuda.jit(device=True)(function)
 
 
 @functools.cache

@@ -268,6 +268,14 @@ def test_tasks_have_each_channel_once_and_even_ones_are_even() -> None:
     assert np.array_equal(times, inside)
 
 
+def test_a_device_without_cupy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rime_kernels import BackendError, device
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(BackendError, match=r"package cupy is not installed \(pip install"):
+        device.cupy("")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
 def test_the_kernels_in_the_simulator() -> None:
