@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from biro.observation import Observation, Partition
 from biro.templates import Templates
 from rime_kernels import Rime, chi2_together
 from rime_kernels._check import n_byte
+from rime_kernels.arrays import Sources
 from rime_kernels.device import Backend
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.geometry import Form, Precision
@@ -89,11 +90,11 @@ class Likelihood:
         self.precision = precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit = memory_limit
-        self.image_accuracy = float(image_accuracy)
+        self.image_accuracy = image_accuracy
         templates = Templates(
             observation, self.model, accuracy=image_accuracy, backend=backend, memory_limit=memory_limit
         )
-        self._image_digest = templates.digest()
+        self._image_digest, self._shifts = templates.digest(), templates.shifts
         self._rimes = [
             Rime(
                 part.rows,
@@ -210,7 +211,7 @@ class Likelihood:
     def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta."""
         vector = self._one_vector(theta)
-        sources = self.model.sources_of_all(vector)
+        sources = self._sources(vector)
         return [rime.predict(each)[0] for rime, each in zip(self._rimes, sources, strict=True)]
 
     def plan(self, n_batch: int = 1) -> str:
@@ -226,7 +227,7 @@ class Likelihood:
         if n_batch < 1:
             raise InputError(f"n_batch must be at least 1, got {n_batch}")
         theta = self.model.prior_transform(np.full((n_batch, self.n_param), 0.5))
-        each = zip(self.observation.labels, self._rimes, self.model.sources_of_all(theta), strict=True)
+        each = zip(self.observation.labels, self._rimes, self._sources(theta), strict=True)
         return "\n".join(f"{label}: {rime.plan(sources)}" for label, rime, sources in each)
 
     def noise_factor(self, theta: ArrayLike) -> NDArray[np.float64]:
@@ -255,12 +256,15 @@ class Likelihood:
         """
         parts = [self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame]
         if self._image_digest:
-            parts += [self._image_digest, repr(self.image_accuracy)]
+            parts += [self._image_digest, repr(float(self.image_accuracy))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _sources(self, theta: NDArray[np.float64]) -> Iterator[Sources]:
+        return self._shifts.of_all(self.model.sources_of_all(theta))
 
     def _chi2(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         # Sources of the next partition are made while the device works on the one before.
-        found = chi2_together(self._rimes, self.model.sources_of_all(theta))
+        found = chi2_together(self._rimes, self._sources(theta))
         chi2 = np.empty((len(theta), len(found)))
         for i, column in enumerate(found):
             chi2[:, i] = column

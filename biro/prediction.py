@@ -173,7 +173,7 @@ def _each(
             **options,
         )
         log.info("%s: %s", observation.labels[i], rime.reason)
-        yield rime.predict(bound.sources(theta, i))[0]
+        yield rime.predict(templates.shifts.of(i, bound.sources(theta, i)))[0]
 
 
 def _each_image(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +15,12 @@ from biro.errors import InputError
 from biro.image_prediction import predict_image
 from biro.models import ImageModel, ModelError
 from biro.models.direction import basis
+from rime_kernels.phase import directions
 
 if TYPE_CHECKING:
     from biro.models import BoundModel
     from biro.observation import Observation
+    from rime_kernels.arrays import Sources
     from rime_kernels.device import Backend
 
 log = logging.getLogger(__name__)
@@ -60,6 +64,8 @@ class Templates:
         terms = bound.model.images
         self._names = [term.name for term in terms]
         self._images = [_image(term) for term in terms]
+        self._middle = np.array([_middle(image) for image in self._images]).reshape(-1, 3)
+        self.shifts = Shifts(bound, self._middle)
 
     def of(self, i_frame: int) -> NDArray[np.complexfloating] | None:
         """Complex (n_image, n_row, n_chan, n_corr), Jy, of a partition; None without images."""
@@ -79,19 +85,15 @@ class Templates:
         """Direction cosines of the middle of each image about a phase centre, float64 (n_image, 2)."""
         if not self._images:
             return None
-        axes = basis(self._observation.partitions[i_frame].phase_centre)
-        found = np.zeros((len(self._images), 2))
-        for i, image in enumerate(self._images):
-            l, m = image.offset
-            lmn = axes @ basis(image.centre).T @ np.array([l, m, np.sqrt(1.0 - l * l - m * m)])
-            if lmn[2] > 0.0:
-                found[i] = lmn[:2]
-        return found
+        lmn = self._middle @ basis(self._observation.partitions[i_frame].phase_centre).T
+        return np.where(lmn[:, 2:] > 0.0, lmn[:, :2], 0.0)
 
     def extent(self, i_frame: int) -> float:
         """Largest |l| or |m| that an image takes, 1 at most; 0 where none moves and phases are settled."""
         lm, shift = self.lm(i_frame), self._bound.image_shift()
-        return 0.0 if lm is None or not shift else min(1.0, float(np.abs(lm).max()) + shift)
+        if lm is None or not shift:
+            return 0.0
+        return min(1.0, float(np.abs(lm).max() + np.sqrt(2.0) * shift))  # shifts may be turned
 
     def digest(self) -> str:
         """Hash of all pixels and of where they are; of nothing without images."""
@@ -103,6 +105,45 @@ class Templates:
             if image.chan_freq is not None:
                 made.update(image.chan_freq.tobytes())
         return made.hexdigest() if self._images else ""
+
+
+class Shifts:
+    """How images move in the plane of each phase centre, from how the model says in that of its own centre.
+
+    Parameters
+    ----------
+    bound : BoundModel
+    middle : float64 (n_image, 3)
+        ICRS unit vectors of the middle of each image.
+    """
+
+    def __init__(self, bound: BoundModel, middle: NDArray[np.float64]) -> None:
+        axes = basis(bound.origin)
+        self._lm = (middle @ axes.T)[:, :2]
+        self._turn = [
+            basis(frame.phase_centre) @ axes.T if frame.phase_centre != bound.origin else None
+            for frame in bound.frames
+        ]
+
+    def of(self, i_frame: int, sources: Sources) -> Sources:
+        """The sources of a partition with the shifts that its phase centre sees."""
+        shift, turn = sources.template_shift, self._turn[i_frame]
+        if shift is None or turn is None:
+            return sources
+        change = directions(self._lm + shift) - directions(self._lm)
+        made = copy.copy(sources)  # which other partitions may have too
+        object.__setattr__(made, "template_shift", (change @ turn.T)[..., :2])
+        return made
+
+    def of_all(self, sources: Iterable[Sources]) -> Iterator[Sources]:
+        """The same for one partition after the other."""
+        return (self.of(i, each) for i, each in enumerate(sources))
+
+
+def _middle(image: ImageModel) -> NDArray[np.float64]:
+    """ICRS unit vector of pixel (N/2, N/2)."""
+    l, m = image.offset
+    return np.asarray(basis(image.centre).T @ np.array([l, m, np.sqrt(1.0 - l * l - m * m)]))
 
 
 def _image(term: Any) -> ImageModel:

@@ -28,8 +28,8 @@ class ImageTerm:
         What the brightness of every pixel is multiplied by.
     east, north : angle, optional
         How far the image is moved (direction cosines, as offsets of sources are); numbers, priors or ties.
-        By the phase by which a point at the image's centre moves, about each field's phase centre: exact but
-        for what w adds far from it, and seen through the beam where it was.
+        By the phase by which a point at the image's centre moves: exact but for what w adds far from it, and
+        seen through the beam where it was.
     interpolation : "linear", "nearest" or "spectral-index"
         Between the planes of a cube, where `file` is a path; see `ImageModel`.
     """

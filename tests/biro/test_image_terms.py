@@ -1,5 +1,6 @@
 """Images as terms of a sky model: predicted once, scaled by a parameter."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,34 @@ def test_a_shift_moves_a_point_to_where_a_source_would_be() -> None:
     assert np.linalg.norm(moved.predict(shift)[0] - expected) < 1e-6 * np.linalg.norm(expected)
     chi2 = np.sum(np.abs(expected) ** 2)
     np.testing.assert_allclose(moved.chi2([shift, shift])[:, 0], chi2, rtol=2e-6)
+
+
+def test_a_shift_is_the_same_on_the_sky_for_fields_whose_norths_differ() -> None:
+    """At declination 80 deg north turns by 2 deg between fields that are 2 deg of right ascension apart."""
+    here, there = (np.deg2rad(30.0), np.deg2rad(80.0)), (np.deg2rad(32.0), np.deg2rad(80.2))
+    empty = np.zeros((len(layout()["uvw"]), 3, 2), complex)
+    fields = [
+        Observation.from_arrays(empty, weight=1.0, **(layout() | {"phase_centre": centre}))
+        for centre in (here, there)
+    ]
+    both = dataclasses.replace(fields[0], partitions=tuple(field.partitions[0] for field in fields))
+    one = np.zeros((1, 1, N, N))
+    one[0, 0, N // 2, N // 2] = 2.0
+    prior = Uniform(-200, 200, "arcsec")
+    given = {"centre": there, "noise": Noise(factor=1.0)}
+    term = ImageTerm("i", file=ImageModel(one, CELL, there), east=prior, north=prior)
+    source = PointSource("p", east=prior, north=prior, I="2 Jy")
+    image_likelihood = biro.Likelihood(
+        both, SkyModel([], images=term, **given), backend="cpu", image_accuracy=1e-6
+    )
+    point_likelihood = biro.Likelihood(both, SkyModel([source], **given), backend="cpu")
+    shift = np.array([120.0, -90.0])
+    found, expected = image_likelihood.predict(shift), point_likelihood.predict(shift)
+    for field in range(2):
+        assert np.linalg.norm(found[field] - expected[field]) < 1e-6 * np.linalg.norm(expected[field])
+    # chi2 of the model against data of 0; the images are right to 1e-6.
+    np.testing.assert_allclose(image_likelihood.chi2(shift), point_likelihood.chi2(shift), rtol=2e-6)
+    values = {"i.east": 120.0, "i.north": -90.0}
+    again = list(predict(both, SkyModel([], images=term, **given), values=values, backend="cpu"))
+    for field in range(2):
+        np.testing.assert_allclose(again[field], found[field], atol=1e-4)  # by default right to 1e-5 of 2 Jy
