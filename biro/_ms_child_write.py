@@ -24,28 +24,33 @@ ZERO_ROWS = 4096
 
 
 class Writer:
-    """Answers `prepare`, `write`, `values` and `finish`, in this order."""
+    """Answers `prepare`, `begin`, `write`, `values` and `finish`, in this order."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.sums: list[tuple[NDArray[np.int64], int]] = []
 
     def prepare(self, path: str, column: str, source: str | None, mode: str) -> None:
-        """Open for writing, make the column where it is not there, and mark it as not complete."""
+        """Open for writing, and refuse what cannot be; nothing is changed yet."""
         self.path, self.column, self.source, self.mode = path, column, source, mode
         self.main = self._open()
         self.created = column not in self.main.colnames()
         notes = self._check_columns()
         self.shapes = self._cell_shapes()
-        self.link.step(f"making the column {column}")
         if self.created:
             self._check_room()
+        self.link.send({"created": self.created, "notes": notes})
+
+    def begin(self) -> None:
+        """Make the column where it is not there, and mark it as not complete."""
+        self.link.step(f"making the column {self.column}")
+        if self.created:
             self._create()
-        self.dtype = column_type(self.main, column)
-        self.main.putcolkeyword(column, COMPLETE, False)
+        self.dtype = column_type(self.main, self.column)
+        self.main.putcolkeyword(self.column, COMPLETE, False)
         self.main.flush()
         self.written = np.zeros(self.main.nrows(), bool)
-        self.link.send({"created": self.created, "notes": notes})
+        self.link.send({})
 
     def _open(self) -> Any:
         self.link.step(f"waiting for the lock of {os.path.join(self.path, 'table.dat')} for writing")

@@ -120,7 +120,8 @@ def _choose_column(path: Path, columns: dict[str, Any], wanted: str | None) -> s
         )
     if column in columns["incomplete"]:
         raise MeasurementSetError(
-            f"{path}: column {column} is half-written: a run that wrote it was interrupted; write it again"
+            f"{path}: column {column} is half-written: a run that wrote it was interrupted; write it again "
+            "(biro predict --column), or read another (column=, --column)"
         )
     return column
 

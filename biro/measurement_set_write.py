@@ -58,7 +58,8 @@ def write_column(
 ) -> WriteReport:
     """Write model visibilities into a column, made like DATA where it is not there.
 
-    Before the first model is asked for, the set is known to be writable, its disk to have room, and the
+    Before the first model is asked for, the set is known to be writable and its disk to have room. Nothing is
+    changed before the first model is there: a prediction that fails leaves the set as it was. Then the
     column's keyword BIRO_COMPLETE says False; it says True only after everything was written, flushed, read
     back and found equal. DATA itself is never written.
 
@@ -101,7 +102,10 @@ def write_column(
             model = next(remaining, None)
             if model is None:
                 raise InputError(f"models has {number} arrays for {len(shapes)} partitions")
-            _write_part(child, part, _checked_model(model, part, number))
+            model = _checked_model(model, part, number)
+            if number == 0:
+                child.call("begin")
+            _write_part(child, part, model)
             written += len(rows)
         if next(remaining, None) is not None:
             raise InputError(f"models has more arrays than the {len(shapes)} partitions")

@@ -373,9 +373,9 @@ def test_a_write_that_was_killed_is_recognised(ms: Path) -> None:
     observation = read_ms(ms)
 
     def models() -> Iterator[np.ndarray]:
+        yield observation.partitions[0].vis
         for pid in children():
             os.kill(pid, signal.SIGKILL)
-        yield observation.partitions[0].vis
 
     with pytest.raises(MeasurementSetError, match=r"was killed \(out of memory\?\) while"):
         write_column(ms, "MODEL_NEW", observation, models())
@@ -386,6 +386,24 @@ def test_a_write_that_was_killed_is_recognised(ms: Path) -> None:
     report = write_column(ms, "MODEL_NEW", observation, [observation.partitions[0].vis])
     assert report.notes == ("column MODEL_NEW was half-written by a run that was interrupted",)
     assert np.array_equal(read_ms(ms, column="MODEL_NEW").partitions[0].vis, observation.partitions[0].vis)
+
+
+@pytest.mark.parametrize("column", ["MODEL_NEW", "MODEL_DATA"])
+def test_a_model_that_fails_leaves_the_set_as_it_was(ms: Path, column: str) -> None:
+    """A new column is not made, and one that was there keeps its mark and its values."""
+    observation = read_ms(ms)
+    before = [part.vis for part in observation.partitions]
+    write_column(ms, "MODEL_DATA", observation, before)
+
+    def models() -> Iterator[np.ndarray]:
+        raise InputError("pixels are too coarse")
+        yield
+
+    with pytest.raises(InputError, match="too coarse"):
+        write_column(ms, column, observation, models())
+    with table(str(ms), ack=False) as main:
+        assert "MODEL_NEW" not in main.colnames()
+    assert np.array_equal(read_ms(ms, column="MODEL_DATA").partitions[0].vis, before[0])
 
 
 @pytest.mark.parametrize(
