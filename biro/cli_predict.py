@@ -61,7 +61,7 @@ def predict(
     from biro.errors import InputError
     from biro.image_file import read_image
     from biro.measurement_set import read_ms, write_column
-    from biro.prediction import choose_precision, read_any_sky
+    from biro.prediction import check_image, choose_precision, read_any_sky
     from biro.prediction import predict as predict_each
 
     if add and subtract:
@@ -72,7 +72,10 @@ def predict(
         raise InputError("give SKY, --image, or both")
     model, values = read_any_sky(sky) if sky is not None else (None, {})
     picture = read_image(image, interpolation=interpolation.value) if image is not None else None
-    observation = read_ms(obs, autocorrelations=True, allow_unusable=True, **reading)
+    # Of DATA alone it is certain that no earlier run has left it half-written.
+    observation = read_ms(obs, column="DATA", autocorrelations=True, allow_unusable=True, **reading)
+    if picture is not None:
+        check_image(observation, picture, str(image))
     chosen = choose_precision(precision.value, backend.value)
     models = predict_each(
         *(observation, model),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.fineness import refuse_coarse
 from biro.frequency_nodes import Nodes, choose_nodes
-from biro.image_seen import SeenImage
+from biro.image_seen import SeenImage, warn_where_empty
 from biro.models.direction import basis
 from biro.models.image import ImageModel
 from biro.observation import Partition
@@ -19,9 +20,13 @@ from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.phase import SPEED_OF_LIGHT
 
+if TYPE_CHECKING:
+    from rime_kernels.idg import ImageGrid
+
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+REMEDY = "give an image with pixels of at most {}"
 NODE_SHARE = 0.3
 """Of the accuracy, for interpolation in frequency."""
 ATERM_CELLS = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
@@ -74,6 +79,7 @@ def predict_image(
     ModelError
         Channels beyond the planes of a cube.
     """
+    warn_where_empty(part, image)
     seen = SeenImage(part, image, beam)
     if not seen.lit.size:
         return np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
@@ -87,17 +93,31 @@ def predict_image(
     return vis
 
 
+def check_image(part: Partition, image: ImageModel) -> None:
+    """What can be said against an image without predicting it; `predict_image` says the same and more.
+
+    Raises
+    ------
+    InputError
+        Brightness below the horizon of the phase centre, pixels too coarse for the longest baselines.
+    ModelError
+        Channels beyond the planes of a cube.
+    """
+    image.bands(part.chan_freq)
+    if SeenImage(part, image, None).lit.size:
+        refuse_coarse(_turned(part, image)[0], _grid(image), REMEDY)
+
+
 class _Gridder:
     """Predicts what is seen of an image at the rows of a partition."""
 
     def __init__(
         self, part: Partition, image: ImageModel, seen: SeenImage, accuracy: float, options: dict[str, Any]
     ) -> None:
-        from rime_kernels.idg import ImageGrid
-
         self._part, self._seen, self._accuracy, self._options = part, seen, accuracy, options
         self._rows, self._excess = _turned(part, image)
-        self._grid = ImageGrid(image.n_pixel, image.cell, *image.offset)
+        self._grid = _grid(image)
+        refuse_coarse(self._rows, self._grid, REMEDY)
 
     def predict(self, nodes: Nodes, beam: Beam | None) -> NDArray[np.complexfloating]:
         """Visibilities of some channels, complex (n_row, n_chan of these, n_corr)."""
@@ -180,6 +200,12 @@ class _Gridder:
         )
         rime = Rime(_some(self._part.rows, at, freq), extent=1.0, form="row", backend="cpu")
         return rime.predict(points)[0]
+
+
+def _grid(image: ImageModel) -> ImageGrid:
+    from rime_kernels.idg import ImageGrid
+
+    return ImageGrid(image.n_pixel, image.cell, *image.offset)
 
 
 def _turned(part: Partition, image: ImageModel) -> tuple[Rows, Array | None]:

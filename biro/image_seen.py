@@ -68,7 +68,6 @@ class SeenImage:
             )
         self._beam, self._pointing = beam, _pointing(beam)
         self.has_aterms = beam is not None and bool(np.ptp(self._pointing, axis=(0, 1)).any())
-        _warn_where_empty(part, image)
 
     @property
     def aterm_slot(self) -> NDArray[np.int32] | None:
@@ -158,7 +157,7 @@ def _pointing(beam: Beam | None) -> Array:
     return beam.pointing[0]
 
 
-def _warn_where_empty(part: Partition, image: ImageModel) -> None:
+def warn_where_empty(part: Partition, image: ImageModel) -> None:
     """An image beside the field is exact but hardly meant."""
     l, m, n = basis(image.centre) @ basis(part.phase_centre)[2]
     columns, rows = image.axes

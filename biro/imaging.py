@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from biro.averaging import field_of_view
 from biro.dirty_image import DirtyImage
 from biro.errors import InputError
+from biro.fineness import refuse_coarse
 from biro.image_file import free_memory
 from biro.image_weights import Weighting, image_weights
 from biro.observation import Observation, Partition
@@ -216,9 +217,11 @@ class Imager:
             n_antenna=part.n_antenna,
             n_time=len(part.times),
         )
+        grid = ImageGrid(self.n_pixel, self.cell)
+        refuse_coarse(rows, grid, "take pixels of at most {} (cell=, --cell), or leave out long baselines")
         idg = Idg(
             rows,
-            ImageGrid(self.n_pixel, self.cell),
+            grid,
             accuracy=chosen.accuracy,
             backend=chosen.backend,
             memory_limit=chosen.memory_limit,

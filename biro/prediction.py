@@ -71,8 +71,7 @@ def predict(
     """
     options = {"backend": backend, "memory_limit": memory_limit}
     if image is not None:
-        for part in observation.partitions:
-            image.bands(part.chan_freq)  # raises here, not when half of a column is written
+        check_image(observation, image)
     if sky is None:
         if image is None:
             raise InputError("there is nothing to predict: give a sky model, an image, or both")
@@ -81,6 +80,7 @@ def predict(
 
     bound, theta = _bound(observation, sky, values or {})
     templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
+    templates.check()
     components = _each(
         observation, bound, theta, templates, {**options, "precision": choose_precision(precision, backend)}
     )
@@ -89,6 +89,24 @@ def predict(
     beams = [bound.sources(theta, i).beam for i in range(len(observation.partitions))]
     images = _each_image(observation, image, beams, {**options, "accuracy": accuracy})
     return (one + other for one, other in zip(components, images, strict=True))
+
+
+def check_image(observation: Observation, image: ImageModel, name: str = "image") -> None:
+    """Refuse, by its name, an image that cannot be predicted: now, not when half of a column is written.
+
+    Raises
+    ------
+    InputError, ModelError
+        As `biro.image_prediction.check_image`, for any partition.
+    """
+    from biro.image_prediction import check_image
+    from biro.models import ModelError
+
+    for part in observation.partitions:
+        try:
+            check_image(part, image)
+        except (InputError, ModelError) as error:
+            raise type(error)(f"{name}: {error}") from None
 
 
 def _bound(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.image_prediction import predict_image
+from biro.image_prediction import check_image, predict_image
 from biro.models import ImageModel, ModelError
 from biro.models.direction import basis
 from rime_kernels.phase import directions
@@ -66,6 +66,15 @@ class Templates:
         self._images = [_image(term) for term in terms]
         self._middle = np.array([_middle(image) for image in self._images]).reshape(-1, 3)
         self.shifts = Shifts(bound, self._middle)
+
+    def check(self) -> None:
+        """Refuse images that cannot be predicted before any is, for all partitions."""
+        for name, image in zip(self._names, self._images, strict=True):
+            for part in self._observation.partitions:
+                try:
+                    check_image(part, image)
+                except (InputError, ModelError) as error:
+                    raise type(error)(f"image {name!r}: {error}") from None
 
     def of(self, i_frame: int) -> NDArray[np.complexfloating] | None:
         """Complex (n_image, n_row, n_chan, n_corr), Jy, of a partition; None without images."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from astropy.wcs import WCS
+from casacore.tables import table
 from test_cli import SIMULATE
 from test_cli import biro as command
 
@@ -93,3 +95,63 @@ def test_errors_are_one_line(folder, tmp_path, words, message):
     assert code == 2
     assert said.splitlines()[-1].startswith("biro: ")
     assert message in said.splitlines()[-1]
+
+
+def coarse(folder: Path, place: Path, **change: float) -> Path:
+    """The image with other cards in its header."""
+    with fits.open(folder / "model.fits") as hdus:
+        hdus[0].header.update(change)
+        hdus.writeto(place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"CDELT1": -0.1, "CDELT2": 0.1}, r"pixels of 6 arcmin are too coarse: .* of at most [\d.]+ arcmin"),
+        ({"CRVAL1": 255.0}, "pixels of the image lie 90 degrees or more from the phase centre"),
+    ],
+)
+def test_a_refused_image_is_named_and_leaves_the_column(folder, tmp_path, change, message):
+    copy = shutil.copytree(folder / "obs.ms", tmp_path / "copy.ms")
+    write = ("predict", copy, folder / "two.toml")
+    assert command(*write)[0] == 0
+    before = read_ms(copy, column="MODEL_DATA").partitions[0].vis
+    image = coarse(folder, tmp_path / "far.fits", **change)
+    code, _, said = command("predict", copy, "--image", image)
+    assert code == 2
+    assert re.search(f"biro: {image}: .*{message}", said.splitlines()[-1])
+    assert np.array_equal(read_ms(copy, column="MODEL_DATA").partitions[0].vis, before)
+    model = tmp_path / "model.toml"
+    model.write_text(f'[[image]]\nname = "halo"\nfile = "{image}"\n')
+    code, _, said = command("predict", copy, model, "--column", "NEW")
+    assert code == 2
+    assert re.search(f"biro: image 'halo': .*{message}", said.splitlines()[-1])
+    with table(str(copy), ack=False) as main:
+        assert "NEW" not in main.colnames()
+
+
+def test_the_cell_that_is_named_is_fine_enough(folder, tmp_path):
+    copy = shutil.copytree(folder / "obs.ms", tmp_path / "copy.ms")
+    # The least cell is half a fringe of the longest baseline along u or v, of which three digits are said.
+    image = coarse(folder, tmp_path / "coarse.fits", CDELT1=-0.1, CDELT2=0.1)
+    said = command("predict", copy, "--image", image)[2]
+    step = float(re.search(r"of at most ([\d.]+) arcmin", said).group(1)) / 60
+    for number, (factor, expected) in enumerate({1.0: 0, 1.02: 2}.items()):
+        image = coarse(folder, tmp_path / f"{number}.fits", CDELT1=-factor * step, CDELT2=factor * step)
+        assert command("predict", copy, "--image", image)[0] == expected
+
+
+def test_a_half_written_column_can_be_written_again(folder, tmp_path):
+    copy = shutil.copytree(folder / "obs.ms", tmp_path / "copy.ms")
+    words = ("predict", copy, folder / "two.toml", "--column", "CORRECTED_DATA")
+    assert command(*words)[0] == 0
+    with table(str(copy), readonly=False, ack=False) as main:
+        main.putcolkeyword("CORRECTED_DATA", "BIRO_COMPLETE", False)
+    code, _, said = command("info", copy)
+    assert code == 2
+    assert "CORRECTED_DATA is half-written" in said
+    code, _, said = command("predict", copy, folder / "two.toml", "--column", "OTHER")
+    assert code == 0, said
+    assert command(*words)[0] == 0
+    assert command("info", copy)[0] == 0
