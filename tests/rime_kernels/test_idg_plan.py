@@ -34,7 +34,7 @@ def through_subgrid(values: np.ndarray, x: float, distance: float, curvature: fl
 )
 def test_the_misfit_is_the_error_of_a_source(size: int, padding: float, reach: float, w_cells: float) -> None:
     taper = least_misfit(size, padding, reach, w_cells, 0.0, 1e3)
-    distances = np.linspace(-reach, reach, 201)
+    distances = reach * np.cos(np.pi * (np.arange(201) + 0.5) / 201)
     errors = [0.0]
     for share in (0.0, 0.5, 1.0) if w_cells else (0.0,):
         curvature = share * 0.5 * w_cells * padding  # slope w_cells/2 at the edge, x = 1/(2 padding)
@@ -42,8 +42,7 @@ def test_the_misfit_is_the_error_of_a_source(size: int, padding: float, reach: f
             exact = np.exp(2j * np.pi * (distances * x + curvature * x * x))
             found = [through_subgrid(taper.values, x, d, curvature) for d in distances]
             errors.append(float(np.sqrt(np.mean(np.abs(found - exact) ** 2))))
-    # 201 distances, ends included, stand for the integral to some per cent; between the places at which the
-    # error was made even it is at most a little larger.
+    # Between the places and values of w at which the error was made even it is at most a little larger.
     assert 0.5 * taper.misfit < max(errors) < 1.25 * taper.misfit
 
 
@@ -51,7 +50,7 @@ def test_the_misfit_is_the_error_of_a_source(size: int, padding: float, reach: f
 def test_the_taper_is_better_than_a_prolate_spheroidal_one(reach: float) -> None:
     size, padding = 24, 1.5
     found = least_misfit(size, padding, reach, 0.0, 0.0, 1e3).misfit
-    distances = np.linspace(-reach, reach, 101)
+    distances = reach * np.cos(np.pi * (np.arange(101) + 0.5) / 101)
     others = []
     for bandwidth in np.arange(1.0, 7.0, 0.5):
         values = dpss(size + 1, bandwidth)[:-1]
