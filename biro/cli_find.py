@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,10 +20,14 @@ from biro.cli_options import (
     WeightingOption,
     guard,
     print_json,
+    reading_words,
     refuse_existing,
     say,
     takes_reading_options,
 )
+
+if TYPE_CHECKING:
+    from biro.observation import Observation
 
 
 @guard
@@ -50,8 +55,9 @@ def find(
     from biro.run import write_atomic
 
     refuse_existing([output], overwrite)
+    observation = read_ms(obs, **reading)
     found = find_sources(
-        read_ms(obs, **reading),
+        observation,
         threshold=threshold,
         max_sources=max_sources,
         backend=backend.value,
@@ -70,4 +76,14 @@ def find(
         print_json(found.to_dict() | {"file": str(output)})
     else:
         typer.echo(str(found))
-    say(f"written: {output}; next: biro fit {obs} {output} -o RUN")
+    words = reading_words(reading | _parallel_hands(observation))
+    say(f"written: {output}; next: biro fit {shlex.join([str(obs), str(output), '-o', 'RUN', *words])}")
+
+
+def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
+    """What a fit of sources without polarisation is to read, where there is more."""
+    from biro.noise import PARALLEL_HANDS
+
+    names = list(dict.fromkeys(name for part in observation.partitions for name in part.corr_type))
+    parallel = [name for name in names if name in (*PARALLEL_HANDS, "I")]
+    return {"correlations": parallel} if len(parallel) < len(names) else {}

@@ -182,6 +182,18 @@ def read_options(given: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def reading_words(reading: dict[str, Any]) -> list[str]:
+    """The words of a command line that `read_options` reads as these."""
+    words = []
+    for name, value in reading.items():
+        words.append("--" + name.replace("_", "-"))
+        if name == "time_range":
+            words.append("..".join(end or "" for end in value))
+        elif value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return words
+
+
 def _meaning(name: str, value: Any) -> Any:
     if name in ("fields", "spws", "antennas"):
         return [part.strip() for part in value.split(",") if part.strip()]

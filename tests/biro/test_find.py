@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import tomllib
 
 import numpy as np
@@ -12,6 +13,7 @@ from test_cli import biro as command
 from test_imaging import CENTRE, observe
 
 import biro
+from biro.cli_options import read_options, reading_words
 from biro.errors import BiroError
 from biro.models import GaussianSource, PointSource, SkyModel, Uniform
 from biro.prediction import predict
@@ -161,6 +163,33 @@ def test_core_and_jet_of_3c273(vla, tmp_path):
     assert biro.read_model(tmp_path / "sky.toml").sources[0].name == "s1"
     code, _, said = command("find", vla, "-o", tmp_path / "sky.toml")
     assert (code, "exists already" in said) == (2, True)
+
+
+def test_the_fit_that_is_proposed_reads_the_same_data(vla, tmp_path):
+    given = ["--scans", "1,2", "--time-range", "..2030-01-01T00:00", "--average-channels", "2"]
+    given = ["--antennas", "!VA01 a", "--autocorrelations", "--uv-range", "0 m..90 km", *given]
+    words = reading_words(read_options(options_of(given)))
+    assert read_options(options_of(words)) == read_options(options_of(given))
+    place = tmp_path / "sky.toml"
+    options = ("--average-channels", "2", "--column", "DATA", "--max-sources", "1")
+    code, _, said = command("find", vla, "-o", place, *options)
+    assert code == 0, said
+    assert shlex.split(said.splitlines()[-1].split("next: biro ")[1])[:5] == [
+        "fit", str(vla), str(place), "-o", "RUN"
+    ]  # fmt: skip
+    proposed = shlex.split(said.splitlines()[-1].split(" RUN ")[1])
+    assert options_of(proposed) == {
+        "column": "DATA", "average_channels": "2", "correlations": "RR,LL",
+    }  # fmt: skip
+
+
+def options_of(words):
+    """Options of a command line as typer gives them, by name."""
+    found = {}
+    for word, value in zip(words, [*words[1:], "--"], strict=True):
+        if word.startswith("--"):
+            found[word[2:].replace("-", "_")] = True if value.startswith("--") else value
+    return found
 
 
 def test_two_sources_in_six_baselines(measurement_set):
