@@ -95,6 +95,10 @@ class SkyModel:
             )
         seen: set[str] = set()
         for source in self.sources:
+            if isinstance(source, ImageTerm):
+                raise ModelError(
+                    f"sources: {source.name!r} is an image; give it as SkyModel(sources, images=[...])"
+                )
             if not isinstance(source, (PointSource, GaussianSource)):
                 raise ModelError(f"sources: expected PointSource or GaussianSource, found {shown(source)}")
             if source.name in seen:

@@ -263,6 +263,12 @@ def test_what_cannot_be_meant_is_one_line(tmp_path, old, new, words) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_an_image_among_the_sources_is_told_where_it_belongs() -> None:
+    point = PointSource("p", east="0 arcsec", north="0 arcsec", I="1 Jy")
+    with pytest.raises(ModelError, match=r"'halo' is an image; give it as SkyModel\(sources, images="):
+        SkyModel([point, ImageTerm("halo", file="halo.fits")])
+
+
 def test_an_image_in_memory_is_not_written_to_a_file() -> None:
     with pytest.raises(ModelError, match="save it as FITS"):
         to_toml(sky())
