@@ -9,6 +9,7 @@ from pathlib import Path
 from biro.models.errors import ModelError
 
 MAX_BYTES = 256 * 1024 * 1024
+FITS_START = b"SIMPLE  ="
 
 
 def read_text(path: str | Path) -> str:
@@ -17,12 +18,16 @@ def read_text(path: str | Path) -> str:
     Raises
     ------
     ModelError
-        No such file, a folder, not text in UTF-8, or larger than 256 MiB.
+        No such file, a folder, a FITS image, not text in UTF-8, or larger than 256 MiB.
     """
     path = Path(path)
     try:
         if path.is_dir():
             raise ModelError(f"{path}: is a folder, expected a sky model file")
+        with path.open("rb") as file:
+            is_fits = file.read(len(FITS_START)) == FITS_START
+        if is_fits:
+            raise ModelError(f"{path}: is a FITS image: use --image, or [[image]] in a model file")
         if path.stat().st_size > MAX_BYTES:
             raise ModelError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no sky model is")
         return path.read_text(encoding="utf-8-sig")
