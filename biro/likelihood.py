@@ -95,6 +95,7 @@ class Likelihood:
             observation, self.model, accuracy=image_accuracy, backend=backend, memory_limit=memory_limit
         )
         self._image_digest, self._shifts = templates.digest(), templates.shifts
+        self.image_outlines = templates.outlines()
         self._rimes = [
             Rime(
                 part.rows,

@@ -122,7 +122,8 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
     """Sources about the phase centre of one partition, east to the left.
 
     Crosses and filled ellipses: mean position and its 1 and 2 sigma. Outlines: FWHM of Gaussians,
-    one for each of a few draws from the posterior.
+    one for each of a few draws from the posterior. Dashed boxes: the bright part of images, where the model
+    file has them; the view is that of the sources, and the legend says what of an image lies outside.
 
     Parameters
     ----------
@@ -156,6 +157,13 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
         _position(ax, lm[:, i], colour, f"{likelihood.model.source_names[i]}  {_flux_text(flux[i])}")
     ax.set_box_aspect(1.0)  # with ranges of the same length on both axes
     _sky_limits(ax, lm, extent * scale)
+    for i, (name, corners) in enumerate(likelihood.image_outlines[i_frame].items()):
+        _image_box(ax, corners * scale, name, f"C{(lm.shape[1] + i) % 10}")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
+        plain = ScalarFormatter(useOffset=False)
+        plain.set_scientific(False)
+        axis.set_major_formatter(plain)
     ax.set_xlabel(f"east offset [{unit}]")
     ax.set_ylabel(f"north offset [{unit}]")
     ax.grid(alpha=0.25, lw=0.5)
@@ -304,6 +312,20 @@ def _outlines(
         angle = 90.0 - np.degrees(pa)
         size = (emaj * scale, emin * scale)
         ax.add_patch(Ellipse(centre, *size, angle=angle, fill=False, ec=colour, alpha=0.35, lw=0.7))
+
+
+def _image_box(ax: Axes, corners: NDArray[np.float64], name: str, colour: str) -> None:
+    """The outline of an image; the legend says so where it does not lie within the view."""
+    view = np.sort([ax.get_xlim(), ax.get_ylim()], axis=1)
+    low, high = np.nanmin(corners, axis=0), np.nanmax(corners, axis=0)
+    if (high < view[:, 0]).any() or (low > view[:, 1]).any():
+        where = ", outside"
+    else:
+        where = "" if (low >= view[:, 0]).all() and (high <= view[:, 1]).all() else ", wider than the view"
+    closed = corners[[0, 1, 2, 3, 0]]
+    ax.plot(*closed.T, ls="--", lw=1.0, color=colour, label=f"{name} (image{where})")
+    ax.set_xlim(view[0, 1], view[0, 0])
+    ax.set_ylim(view[1, 0], view[1, 1])
 
 
 def _position(ax: Axes, points: NDArray[np.float64], colour: str, label: str) -> None:

@@ -97,6 +97,24 @@ class Templates:
         lmn = self._middle @ basis(self._observation.partitions[i_frame].phase_centre).T
         return np.where(lmn[:, 2:] > 0.0, lmn[:, :2], 0.0)
 
+    def outlines(self) -> list[dict[str, NDArray[np.float64]]]:
+        """Corners of the bright part of each image about each phase centre, by name, float64 (4, 2).
+
+        Direction cosines without shifts; NaN below the horizon.
+        """
+        corners = {
+            name: _corners(image) @ basis(image.centre)
+            for name, image in zip(self._names, self._images, strict=True)
+        }
+        found = []
+        for part in self._observation.partitions:
+            axes = basis(part.phase_centre)
+            lmn = {name: each @ axes.T for name, each in corners.items()}
+            found.append(
+                {name: np.where(each[:, 2:] > 0.0, each[:, :2], np.nan) for name, each in lmn.items()}
+            )
+        return found
+
     def extent(self, i_frame: int) -> float:
         """Largest |l| or |m| that an image takes, 1 at most; 0 where none moves and phases are settled."""
         lm, shift = self.lm(i_frame), self._bound.image_shift()
@@ -153,6 +171,18 @@ def _middle(image: ImageModel) -> NDArray[np.float64]:
     """ICRS unit vector of pixel (N/2, N/2)."""
     l, m = image.offset
     return np.asarray(basis(image.centre).T @ np.array([l, m, np.sqrt(1.0 - l * l - m * m)]))
+
+
+def _corners(image: ImageModel) -> NDArray[np.float64]:
+    """Unit vectors, about its own centre, of the corners of the box of pixels that are not 0."""
+    lit: NDArray[np.bool_] = np.asarray(image.pixels.any(axis=(0, 1)))
+    (columns, rows), half = image.axes, 0.5 * image.cell
+    l, m = columns[lit.any(axis=0)], rows[lit.any(axis=1)]
+    if not l.size:
+        l, m = np.array([image.offset[0]]), np.array([image.offset[1]])
+    east, west, south, north = l.max() + half, l.min() - half, m.min() - half, m.max() + half
+    lm = np.array([(east, south), (west, south), (west, north), (east, north)])
+    return np.column_stack([lm, np.sqrt(np.maximum(0.0, 1.0 - (lm**2).sum(axis=1)))])
 
 
 def _image(term: Any) -> ImageModel:

@@ -263,6 +263,18 @@ def test_what_cannot_be_meant_is_one_line(tmp_path, old, new, words) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_the_outline_is_that_of_the_bright_pixels() -> None:
+    pixels = np.zeros((1, 1, 16, 16))
+    pixels[0, 0, 6:9, 10] = 1.0
+    made = ImageModel(pixels, CELL, CENTRE)
+    sky = SkyModel([], images=ImageTerm("i", file=made))
+    likelihood = biro.Likelihood(observed(np.zeros_like(direct())), sky, backend="cpu")
+    (found,) = likelihood.image_outlines
+    # Column 10 is 2 pixels west of the centre, rows 6 to 8 lie 2 south of it to at it; half a pixel around.
+    corners = [(-1.5, -2.5), (-2.5, -2.5), (-2.5, 0.5), (-1.5, 0.5)]
+    assert found["i"] == pytest.approx(np.array(corners) * CELL, abs=1e-12)
+
+
 def test_an_image_among_the_sources_is_told_where_it_belongs() -> None:
     point = PointSource("p", east="0 arcsec", north="0 arcsec", I="1 Jy")
     with pytest.raises(ModelError, match=r"'halo' is an image; give it as SkyModel\(sources, images="):

@@ -46,6 +46,8 @@ class Sky(GaussianLikelihood):
         self.observation = Told(**{item.name: getattr(made, item.name) for item in fields(made)})
         self.model = SimpleNamespace(sources=self._sources, source_names=("point", "blob"))
 
+        self.image_outlines = [{}]
+
     def predict(self, theta):
         return [np.full((3000, 1, 2), 4.0 + 0j)]
 
@@ -99,6 +101,39 @@ def test_sky_has_east_to_the_left_and_pa_from_north_through_east():
     # One sigma of the position: 0.2 east, 0.1 north, as full widths, from 200 draws (5 %); four of those.
     assert sorted((filled.width, filled.height)) == pytest.approx([0.2, 0.4], rel=0.2)
     assert "arcsec" in ax.get_xlabel()
+
+
+def test_sky_shows_where_images_are():
+    likelihood = Sky()
+    box = np.array([(1, -1), (-1, -1), (-1, 1), (1, 1)]) * ARCSEC
+    likelihood.image_outlines = [{"small": box, "wide": 100 * box, "far": box + 300 * ARCSEC}]
+    ax = plots.sky(likelihood, posterior()).axes[0]
+    plain = plots.sky(Sky(), posterior()).axes[0]
+    assert (ax.get_xlim(), ax.get_ylim()) == (plain.get_xlim(), plain.get_ylim())
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts[2:] == ["small (image)", "wide (image, wider than the view)", "far (image, outside)"]
+    line = next(line for line in ax.lines if line.get_label() == "small (image)")
+    assert (min(line.get_xdata()), max(line.get_ydata())) == pytest.approx((-1.0, 1.0))
+
+
+def test_sky_has_whole_numbers_far_from_the_centre():
+    """Not "+3e4" above an axis."""
+    far = Sky()
+    near = far.model.sources
+
+    def moved(theta, i_frame):
+        sources = near(theta, i_frame)
+        sources.lm = sources.lm * 1e-3 + 30000 * ARCSEC
+        sources.shape = sources.shape * 1e-3
+        return sources
+
+    far.model.sources = moved
+    ax = plots.sky(far, posterior()).axes[0]
+    ax.figure.draw_without_rendering()
+    assert ax.xaxis.get_offset_text().get_text() == ""
+    low, high = sorted(ax.get_xlim())
+    shown = [float(text.get_text()) for text in ax.get_xticklabels()]
+    assert len([value for value in shown if low <= value <= high]) >= 2
 
 
 @pytest.mark.parametrize("n_walker", [1, 32])
