@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from biro.errors import InputError
-from biro.plots_data import residuals, uv
+from biro.plots_data import residuals, uv, whole_numbers
 from biro.posterior import Column, Posterior
 from biro.posterior_table import LEVELS, digits_after_point, quantiles, unwrap
 
@@ -159,11 +159,7 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
     _sky_limits(ax, lm, extent * scale)
     for i, (name, corners) in enumerate(likelihood.image_outlines[i_frame].items()):
         _image_box(ax, corners * scale, name, f"C{(lm.shape[1] + i) % 10}")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(5))
-        plain = ScalarFormatter(useOffset=False)
-        plain.set_scientific(False)
-        axis.set_major_formatter(plain)
+    whole_numbers(ax)
     ax.set_xlabel(f"east offset [{unit}]")
     ax.set_ylabel(f"north offset [{unit}]")
     ax.grid(alpha=0.25, lw=0.5)

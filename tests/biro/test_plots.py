@@ -10,7 +10,9 @@ from gaussian_likelihood import Flat, GaussianLikelihood
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from scipy.constants import c
+from test_imaging import observe
 
+import biro
 from biro import plots, plots_image
 from biro.errors import InputError
 from biro.observation import Observation
@@ -173,7 +175,7 @@ def test_images_of_data_model_and_residual_with_peak_and_rms():
     """The model is the data but for noise: 0.1 Jy in each part of 6000 hands leaves 1.3 mJy in the image."""
     figure = posterior().plot_residual_image(Sky(), n_pixel=64)
     panels = [ax for ax in figure.axes if ax.images]
-    assert [ax.get_title().split(":")[0] for ax in panels] == ["data", "model", "residual"]
+    assert [ax.get_title().split(",")[0] for ax in panels] == ["data", "model", "residual"]
     peaks = [ax.images[0].get_array().max() for ax in panels]
     assert peaks == pytest.approx([4.0, 4.0, 0.0], abs=0.006)
     rows = plots_image.fit_images(Sky(), np.zeros(2))
@@ -193,3 +195,26 @@ def test_each_field_has_a_row_of_images():
     assert [[image.field for image in row] for row in rows] == [["field"] * 3, ["other"] * 3]
     assert len([ax for ax in plots_image.image_rows(rows).axes if ax.images]) == 6
     assert plots_image.before_and_after(rows).split("; ")[2].startswith("other: peak 3.999 before")
+
+
+def test_titles_stand_beside_colour_bars_and_wide_fields_are_shown_twice():
+    made = biro.image(observe(n_row=2000, w=0.1), n_pixel=640, cell="15 arcsec")
+    dirty = np.random.default_rng(1).normal(scale=0.01, size=made.dirty.shape)
+    dirty[0, 300, 200] = 1.0
+    made = replace(made, dirty=dirty, field="a field with quite a long name")
+    figure = plots_image.image_rows([[made, replace(made, what="residual")]])
+    figure.draw_without_rendering()
+    panels = [ax for ax in figure.axes if ax.images]
+    assert len(panels) == 4
+    assert "data, Stokes I, a field" in panels[0].get_title()
+    bars = [bar for ax in panels for bar in ax.child_axes]
+    for ax in panels:
+        title = ax.title.get_window_extent()
+        assert not any(title.overlaps(bar.get_tightbbox()) for bar in bars)
+        assert not any(title.overlaps(other.title.get_window_extent()) for other in panels if other is not ax)
+    # Ten beams on either side of pixel (200, 300), 120 pixels east and 20 south of the middle.
+    arcmin = 180 / np.pi * 60
+    half = 10 * made.beam.major * arcmin
+    assert panels[2].get_xlim() == pytest.approx((120 * 0.25 + half, 120 * 0.25 - half))
+    assert panels[2].get_ylim() == pytest.approx((-20 * 0.25 - half, -20 * 0.25 + half))
+    assert "Stokes I" in made.plot().axes[0].get_title()
