@@ -40,7 +40,7 @@ def find(
     threshold: Annotated[float, typer.Option(help="Of peaks, in robust rms of what is left.")] = 5.0,
     max_sources: Annotated[int, typer.Option(help="At most.")] = 10,
     weighting: WeightingOption = Weighting.natural,
-    robust: RobustOption = 0.0,
+    robust: RobustOption = None,
     cell: CellOption = None,
     size: SizeOption = None,
     backend: BackendOption = Backend.auto,

@@ -45,7 +45,7 @@ def image(
     ] = None,
     stokes: Annotated[Stokes, typer.Option(help="Planes of the image.")] = Stokes.I,
     weighting: WeightingOption = Weighting.natural,
-    robust: RobustOption = 0.0,
+    robust: RobustOption = None,
     cell: CellOption = None,
     size: SizeOption = None,
     accuracy: Annotated[float, typer.Option(help="Of the image, relative.")] = 1e-4,

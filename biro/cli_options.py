@@ -106,7 +106,9 @@ MemoryOption = Annotated[
     ),
 ]
 WeightingOption = Annotated[Weighting, typer.Option(help="Of visibilities in the image.")]
-RobustOption = Annotated[float, typer.Option(help="For briggs: -2 (uniform) to 2 (natural).")]
+RobustOption = Annotated[
+    float | None, typer.Option(help="For briggs: -2 (uniform) to 2 (natural). Default: 0.")
+]
 CellOption = Annotated[
     str | None, typer.Option(help="Of pixels, as '0.2 arcsec'. Default: a fifth of the beam.")
 ]

@@ -206,6 +206,7 @@ class DirtyImage:
 
 
 def image_files(prefix: str | os.PathLike[str]) -> list[Path]:
-    """What `DirtyImage.save` writes: image, PSF, picture."""
+    """What `DirtyImage.save` writes: image, PSF, picture. The prefix may be the name of the image."""
     base = Path(prefix)
-    return [base.with_name(base.name + end) for end in (".fits", "-psf.fits", ".png")]
+    name = base.name.removesuffix(".fits")
+    return [base.with_name(name + end) for end in (".fits", "-psf.fits", ".png")]

@@ -155,10 +155,10 @@ def find_sources(
     InputError
         As `biro.image`; or nothing is above the threshold.
     """
-    if not threshold > 0.0 or not 1 <= max_sources <= 100:
-        raise InputError(
-            f"threshold must be above 0 and max_sources 1 to 100, got {threshold} and {max_sources}"
-        )
+    if not threshold > 0.0:
+        raise InputError(f"threshold must be above 0, got {threshold}")
+    if not 1 <= max_sources <= 100:
+        raise InputError(f"max_sources must be 1 to 100, got {max_sources}")
     search = _Search(observation, backend, options)
     reason = ""
     while len(search.components) < max_sources:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -54,8 +55,8 @@ class Imaging:
         See `biro.stokes.stokes_visibilities`.
     weighting : "natural", "uniform" or "briggs"
         See `biro.image_weights.image_weights`.
-    robust : float
-        For "briggs": -2 (close to uniform) .. 2 (close to natural).
+    robust : float or None
+        For "briggs" alone: -2 (close to uniform) .. 2 (close to natural); None is 0.
     cell : float (rad), text as "0.2 arcsec", or None
         Direction cosine from a pixel to the next. None: a fifth of the beam, as it is expected from
         the extent of the uv coverage (see `expected_beam`), or 0.45 fringes of the longest baseline,
@@ -72,7 +73,7 @@ class Imaging:
 
     stokes: Stokes = "I"
     weighting: Weighting = "natural"
-    robust: float = 0.0
+    robust: float | None = None
     cell: float | str | None = None
     n_pixel: int | None = None
     accuracy: float = 1e-4
@@ -147,6 +148,9 @@ class Imager:
         chosen = Imaging(**options)
         if chosen.stokes not in get_args(Stokes):
             raise InputError(f"stokes must be I or IQUV, got {chosen.stokes!r}")
+        if chosen.robust is not None and chosen.weighting != "briggs":
+            raise InputError(f"robust is for weighting briggs, not {chosen.weighting}; leave it out")
+        robust = chosen.robust or 0.0
         self.observation, self._stokes = observation, chosen.stokes
         self._centre = _one_centre(observation)
         parts = observation.partitions
@@ -161,11 +165,11 @@ class Imager:
         _check_memory(self.n_pixel, len(self._stokes))
         self._idg = [self._plan(part, used, chosen) for part, used in zip(parts, self._used, strict=True)]
         field = self.n_pixel * self.cell
-        self._weight = image_weights(parts, natural, field, chosen.weighting, chosen.robust)
+        self._weight = image_weights(parts, natural, field, chosen.weighting, robust)
         self._total = sum(float(weight.sum()) for weight in self._weight)
         self._noise = _expected_noise(natural, self._weight)
         briggs = chosen.weighting == "briggs"
-        self._words = f"briggs (robust {chosen.robust:g})" if briggs else chosen.weighting
+        self._words = f"briggs (robust {robust:g})" if briggs else chosen.weighting
         self.psf = self._dirty([weight[..., None] for weight in self._weight], 1)[0]
         self.beam = fit_beam(self.psf, self.cell)
         if self.beam is None:
@@ -277,9 +281,7 @@ def _one_centre(observation: Observation) -> tuple[float, float]:
 
 def _cell(chosen: Imaging, observation: Observation, natural: Sequence[Array]) -> float:
     if chosen.cell is not None:
-        from biro.averaging import _number
-
-        cell = _number(chosen.cell, "rad", "cell")
+        cell = _angle(chosen.cell)
         if not 0.0 < cell < 1.0:
             raise InputError(
                 f"cell must be an angle above 0, as '0.2 arcsec' or in radians, got {chosen.cell!r}"
@@ -295,6 +297,15 @@ def _cell(chosen: Imaging, observation: Observation, natural: Sequence[Array]) -
     if chosen.weighting == "natural":
         beam = max(beam, expected_beam(parts, natural))
     return _rounded_down(min(beam / PIXELS_PER_BEAM, FRINGE / longest))
+
+
+def _angle(given: float | str) -> float:
+    """An angle in rad; text needs a unit."""
+    from biro.averaging import _number
+
+    if isinstance(given, str) and re.fullmatch(r"[-+.\deE]+", given.strip()):
+        raise InputError(f"cell {given!r} has no unit; write '{given.strip()} arcsec'")
+    return _number(given, "rad", "cell")
 
 
 def _longest(part: Partition, weight: Array) -> float:

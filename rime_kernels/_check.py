@@ -102,3 +102,10 @@ def n_byte(name: str, value: int | str) -> int:
     if found < 1 or isinstance(value, bool):
         raise InputError(f'{name} must be bytes, or text such as "8 GB" or "512 MiB"; got {value!r}')
     return found
+
+
+def byte_text(number: float) -> str:
+    """A number of bytes with a unit in which it is readable."""
+    sizes = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+    size, unit = next((item for item in sizes if number >= item[0]), sizes[-1])
+    return f"{number / size:.{0 if number >= 10.0 * size else 1}f}".removesuffix(".0") + f" {unit}"

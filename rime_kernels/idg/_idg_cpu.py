@@ -9,6 +9,7 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
+from rime_kernels import _check
 from rime_kernels._lanes import aligned, copied
 from rime_kernels.errors import InputError
 from rime_kernels.idg._add_cpu import make_add
@@ -125,8 +126,8 @@ class Engine:
         if self._memory_limit is not None and needed + _BATCH_BYTES > self._memory_limit:
             raise InputError(
                 f"a grid of {self._layout.n_grid} x {self._layout.n_grid} cells and {n_plane} planes needs "
-                f"{(needed + _BATCH_BYTES) / 1e6:.0f} MB, more than the memory limit of "
-                f"{self._memory_limit / 1e6:.0f} MB"
+                f"{_check.byte_text(needed + _BATCH_BYTES)}, more than the memory limit of "
+                f"{_check.byte_text(self._memory_limit)}"
             )
 
     def _make_pixels(self, sign: int) -> Pixels:

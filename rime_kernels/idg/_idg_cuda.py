@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels import device
+from rime_kernels import _check, device
 from rime_kernels.errors import InputError
 from rime_kernels.idg import _apply_cuda as apply_cuda
 from rime_kernels.idg import _stream_cuda as stream_cuda
@@ -229,8 +229,8 @@ class Engine:
         if room < each:
             raise InputError(
                 f"a grid of {self._layout.n_grid} x {self._layout.n_grid} cells and {screens.n_plane} planes "
-                f"needs {(fixed + each / _BATCH_SHARE) / 1e6:.0f} MB, more than the "
-                f"{self._budget / 1e6:.0f} MB that are free or that the memory limit allows"
+                f"needs {_check.byte_text(fixed + each / _BATCH_SHARE)}, more than the "
+                f"{_check.byte_text(self._budget)} that are free or that the memory limit allows"
             )
         least = max(plan.n_item / _N_BATCH, plan.n_item * _LEAST_VIS / self._start[-1])
         step = max(1, min(room // each, int(least)))

@@ -92,8 +92,13 @@ def test_as_many_as_asked_for():
     found = biro.find_sources(field(POINT, GAUSSIAN, FAINT), max_sources=1, **OPTIONS)
     assert len(found.sources) == 1
     assert found.reason == "1 sources are as many as were asked for"
-    for wrong in ({"max_sources": 0}, {"threshold": 0.0}, {"stokes": "IQUV"}, {"n_pixels": 3}):
-        with pytest.raises(BiroError):
+    for wrong, message in (
+        ({"max_sources": 0}, "^max_sources must be 1 to 100, got 0$"),
+        ({"threshold": 0.0}, "^threshold must be above 0, got 0.0$"),
+        ({"stokes": "IQUV"}, "leave stokes out"),
+        ({"n_pixels": 3}, "did you mean 'n_pixel'"),
+    ):
+        with pytest.raises(BiroError, match=message):
             biro.find_sources(field(POINT), **wrong)
 
 

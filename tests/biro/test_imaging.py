@@ -360,7 +360,10 @@ def test_text_and_figures(tmp_path):
         ({"stokes": "Q"}, "stokes must be I or IQUV, got 'Q'"),
         ({"weighting": "superuniform"}, "weighting must be natural, uniform or briggs"),
         ({"weighting": "briggs", "robust": 3.0}, "robust must lie in -2"),
-        ({"cell": 0.01, "n_pixel": 64}, "too coarse"),
+        ({"robust": 0.0}, "robust is for weighting briggs, not natural; leave it out"),
+        ({"cell": 0.01, "n_pixel": 64}, r"pixels of 34.4 arcmin are too coarse: .* at most [\d.]+ arcmin"),
+        ({"cell": "0.2"}, "cell '0.2' has no unit; write '0.2 arcsec'"),
+        ({"memory_limit": "20 kB"}, r"needs \d+ MB, more than the memory limit of 20 kB"),
         ({"cell": "3 parsec"}, "cell '3 parsec' is not a quantity"),
         ({"cell": -1.0}, "cell must be an angle above 0"),
         ({"n_pixel": 101}, "n_pixel must be an even number"),
@@ -454,6 +457,7 @@ def test_errors_of_the_command_are_one_line(vla, tmp_path, words, message):
 
 def test_the_command_does_not_overwrite_unasked(tmp_path):
     (tmp_path / "old.png").write_text("")
-    code, _, said = command("image", "nowhere.ms", "-o", tmp_path / "old")
+    for name in ("old", "old.fits"):
+        code, _, said = command("image", "nowhere.ms", "-o", tmp_path / name)
     assert code == 2
     assert "old.png: exists already; choose another name or give --overwrite" in said

@@ -179,7 +179,7 @@ def test_a_memory_limit_changes_nothing_or_is_refused() -> None:
     )
     tight = Idg(rows, grid, accuracy=1e-4, backend="cpu", memory_limit="1 MB")
     for call in (lambda: tight.predict(image), lambda: tight.grid(np.zeros((rows.n_row, rows.n_chan, 4)))):
-        with pytest.raises(InputError, match=r"needs \d+ MB, more than the memory limit of 1 MB"):
+        with pytest.raises(InputError, match=r"needs [\d.]+ MB, more than the memory limit of 1 MB"):
             call()
 
 
