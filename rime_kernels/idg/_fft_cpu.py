@@ -80,11 +80,6 @@ class Image:
         return [slice(0, reach), slice(self._n_grid - reach, self._n_grid)]
 
 
-def make_image(grid: ImageGrid, layout: Layout, single: bool) -> Image:
-    """The image of a grid."""
-    return Image(grid, layout, single)
-
-
 def _transform(values: NDArray[Any], axis: int, *, inverse: bool) -> None:
     """Transform along one axis in place, without factors."""
     function: Any = fft.ifft if inverse else fft.fft

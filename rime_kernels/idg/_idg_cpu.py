@@ -14,7 +14,7 @@ from rime_kernels._lanes import aligned, copied
 from rime_kernels.errors import InputError
 from rime_kernels.idg._add_cpu import make_add
 from rime_kernels.idg._dft_cpu import tables
-from rime_kernels.idg._fft_cpu import Image, make_image
+from rime_kernels.idg._fft_cpu import Image
 from rime_kernels.idg._items_cpu import Channels, Pixels, Recipe, make_degrid, make_grid
 from rime_kernels.idg._sums_cpu import run_ends
 from rime_kernels.idg.choice import Layout
@@ -41,7 +41,7 @@ class Engine:
         self._rows, self._plan = on_grid(rows, layout.limits.field), plan
         self._layout, self._single, self._memory_limit = layout, single, memory_limit
         self._real: Any = np.float32 if single else np.float64
-        self._image: Image = make_image(grid, layout, single)
+        self._image = Image(grid, layout, single)
         self._pixels = {sign: self._make_pixels(sign) for sign in (-1, 1)}
         ends = run_ends(rows.scale, single)
         longest = int((ends - np.arange(ends.size)).max())

@@ -38,13 +38,12 @@ class _Engine(Protocol):
 class Idg:
     """Visibilities of images at fixed rows, and images of visibilities.
 
-        V = sum over pixels of M (E_p B E_q^H) exp(+2 pi i (u l + v m + w (n - 1)) nu/c)     (physics:
-        sections 2, 3, 8)
+        V = sum over pixels of M (E_p B E_q^H) exp(+2 pi i (u l + v m + w (n - 1)) nu/c)
 
-    with pixels B in Jy, as Stokes parameters, M the map to correlations, E the A-terms. Everything is
-    planned once; the whole of the image is held to the accuracy, its corners too. Results do not depend on
-    the number of threads, and repeat to the bit. Calls from several Python threads are safe, one runs at a
-    time.
+    (physics: sections 2, 3, 8) with pixels B in Jy, as Stokes parameters, M the map to correlations, E the
+    A-terms. Everything is planned once; the whole of the image is held to the accuracy, its corners too.
+    Results do not depend on the number of threads, and repeat to the bit. Calls from several Python threads
+    are safe, one runs at a time.
 
     Parameters
     ----------
@@ -254,8 +253,8 @@ def _n_stokes(words: str, n: int) -> None:
 
 
 def _size(subgrid: int) -> int:
-    if subgrid % 4 or not 8 <= subgrid <= 128:
-        raise InputError(f"subgrid must be a multiple of 4 in 8 .. 128, got {subgrid}")
+    if subgrid % 4 or not 16 <= subgrid <= 64:
+        raise InputError(f"subgrid must be a multiple of 4 in 16 .. 64, got {subgrid}")
     return int(subgrid)
 
 

@@ -15,7 +15,6 @@ lies at x = (jx - S/2)/S, y = (jy - S/2)/S padded fields, dl = -x F, dm = y F. T
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from rime_kernels._jit import scalar
 
@@ -36,12 +35,6 @@ def curvature(dl: float, dm: float, l0: float, m0: float, n0: float, corner2: fl
     n = math.sqrt(1.0 - corner2 - beyond)
     less = -(2.0 * along + across2) / (n + n0)  # n - n0
     return (along * less / n0 - across2) / (n + n0)
-
-
-@scalar
-def subgrid_pixel(j: int, size: int) -> Any:
-    """x of pixel j of a subgrid, in padded fields; float64."""
-    return (j - size // 2) / float(size)
 
 
 @scalar

@@ -137,6 +137,18 @@ def test_problems_of_every_size(reference: ModuleType, n_row: int, n_chan: int, 
             assert relative(idg.predict(image), expected) < tolerance
 
 
+@pytest.mark.parametrize("order", ["down", "shuffled"])
+def test_channels_in_any_order(order: str) -> None:
+    rows, rng = tracks(n_chan=40), np.random.default_rng(11)
+    grid = fitting(rows, 64)
+    image = rng.normal(size=(4, 64, 64))
+    chans = np.arange(40)[::-1] if order == "down" else rng.permutation(40)
+    other = replace(rows, chan_freq=rows.chan_freq[chans])
+    found, expected = (Idg(each, grid, accuracy=1e-5, backend="cpu").predict(image) for each in (other, rows))
+    # Both are within 1e-5 of the sum over pixels.
+    assert relative(found, expected[:, chans]) < 2e-5
+
+
 def test_an_image_as_wide_as_the_sky(reference: ModuleType) -> None:
     # 80 degrees: the padded field reaches beyond the horizon, and w within a subgrid is far from a parabola.
     rng = np.random.default_rng(7)
