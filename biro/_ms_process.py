@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from biro._ms_wire import Head, pack, unpack
 from biro.errors import InputError, MeasurementSetError
 
-_SLICE = 0.5  # s
-
 PIPE_BYTES = 1 << 20
 START_LIMIT = 120.0
 """Seconds that the child may take to start, on a machine however busy; apart from the user's limit."""
@@ -159,10 +157,8 @@ class MeasurementSetProcess:
     def _wait(self, pipe: int, event: int) -> None:
         poll = select.poll()
         poll.register(pipe, event)
-        # In slices: a signal that another thread has received is heeded between them.
-        while not poll.poll(min(max(0.0, self._deadline - time.monotonic()), _SLICE) * 1e3):
-            if time.monotonic() < self._deadline:
-                continue
+        left = self._deadline - time.monotonic()
+        if not poll.poll(max(0.0, left) * 1e3):
             holders = lock_holders(self.path)
             why = (
                 f"it is locked by {', '.join(holders)}; wait for that to finish or end it"

@@ -169,6 +169,9 @@ def create_and_write(ms: Path) -> None:
 
 
 def test_interrupt_ends_the_child(ms: Path) -> None:
+    # Shells start what runs in the background with this signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def interrupt() -> None:
         time.sleep(1.5)
         os.kill(os.getpid(), signal.SIGINT)
@@ -176,8 +179,11 @@ def test_interrupt_ends_the_child(ms: Path) -> None:
     with locked(ms) as holder:
         thread = threading.Thread(target=interrupt)
         thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            read_ms(ms, time_limit=60)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                read_ms(ms, time_limit=60)
+        finally:
+            signal.signal(signal.SIGINT, before)
         thread.join()
         assert set(children()) <= {holder}
 
