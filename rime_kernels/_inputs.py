@@ -148,8 +148,10 @@ def parameters(sources: Sources, template_lm: NDArray[np.float64]) -> Parameters
 
 def _template(sources: Sources, template_lm: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scale of each template, and how l, m and n of its centre change where it is moved."""
-    found = np.zeros((sources.n_batch, max(1, len(template_lm)), 4))
-    if len(template_lm) and sources.template_scale is not None:
+    if not len(template_lm):
+        return np.zeros((sources.n_batch, 1, 1))  # nobody reads it, but it is sent with every call
+    found = np.zeros((sources.n_batch, len(template_lm), 4))
+    if sources.template_scale is not None:
         found[..., 0] = sources.template_scale
         if sources.template_shift is not None:
             moved = phase.directions(template_lm + sources.template_shift)

@@ -56,7 +56,7 @@ def exp2_function(single: bool) -> Any:
     """2^-x of numbers of at least 0 on the device.
 
     In single precision there is an instruction for it, good to 2e-7 and 0 below 2^-126. In double precision
-    a polynomial in the part within 1/2 of a whole number, right to 8e-16, and the whole part put into the
+    a polynomial in the part within 1/2 of a whole number, right to 1e-15, and the whole part put into the
     exponent's bits; 0 below 2^-1000. Without branches, so that several are worked out at once.
     """
     if device.simulated():

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.arrays import Rows
 from rime_kernels.errors import InputError
+from rime_kernels.phase import SPEED_OF_LIGHT
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ class ImageGrid:
     def n0(self) -> float:
         """n of pixel (N/2, N/2)."""
         return math.sqrt(1.0 - self.l0**2 - self.m0**2)
+
+    def too_coarse(self, rows: Rows) -> tuple[int, float]:
+        """How many visibilities have more than half a wave per pixel, and the largest cell that holds all.
+
+        The image cannot tell these from shorter ones.
+        """
+        w = rows.uvw[:, 2] / self.n0
+        along = np.maximum(np.abs(rows.uvw[:, 0] - w * self.l0), np.abs(rows.uvw[:, 1] - w * self.m0))
+        scale = np.sort(rows.chan_freq) / SPEED_OF_LIGHT
+        inside = np.searchsorted(scale, 0.5 / self.cell / np.maximum(along, 1e-300), side="right")
+        longest = float(along.max() * scale[-1])
+        return int((scale.size - inside).sum()), 0.5 / longest if longest else math.inf
 
     def slope(self) -> float:
         """The largest |dn/dl| and |dn/dm| of the image, less those of its middle."""

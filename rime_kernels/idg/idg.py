@@ -18,7 +18,6 @@ from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.idg.plan import SortedRows, make_plan, sort_rows
 from rime_kernels.idg.screens import Screens, make_screens
 from rime_kernels.idg.taper import pixels
-from rime_kernels.phase import SPEED_OF_LIGHT
 from rime_kernels.rime import _LOCK
 
 # Rows are turned round, so that w is positive, where w takes more cells than this.
@@ -276,17 +275,9 @@ def _oriented(rows: Rows, grid: ImageGrid, slot: NDArray[np.int32]) -> SortedRow
 
 
 def _refuse_coarse(rows: Rows, grid: ImageGrid) -> None:
-    """Refuse visibilities of more than half a wave per pixel: the image cannot tell them from shorter
-    ones."""
-    w = rows.uvw[:, 2] / grid.n0
-    along = np.maximum(np.abs(rows.uvw[:, 0] - w * grid.l0), np.abs(rows.uvw[:, 1] - w * grid.m0))
-    scale = np.sort(rows.chan_freq) / SPEED_OF_LIGHT
-    limit = 0.5 / grid.cell
-    inside = np.searchsorted(scale, limit / np.maximum(along, 1e-300), side="right")
-    lost = int((scale.size - inside).sum())
+    lost, largest = grid.too_coarse(rows)
     if lost:
-        least = 0.5 / float(along.max() * scale[-1])
         raise InputError(
-            f"cell {grid.cell:.6g} is too coarse: {lost} of {rows.n_row * scale.size} visibilities have more "
-            f"than half a wave per pixel; take a cell of at most {least:.6g} (direction cosine)"
+            f"cell {grid.cell:.6g} is too coarse: {lost} of {rows.n_row * rows.n_chan} visibilities have "
+            f"more than half a wave per pixel; take a cell of at most {largest:.6g} (direction cosine)"
         )
