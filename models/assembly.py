@@ -1,15 +1,16 @@
-"""theta to the arrays of the kernels: everything that can be decided before the first call is."""
+"""theta to the arrays of the kernels, and their derivatives back: what can be decided beforehand is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.beam import AnyBeam
-from biro.models.columns import Columns, Constant, Table, settle
+from biro.models.columns import Columns, Constant, Function, Table, settle
 from biro.models.direction import Centre, Directions, TangentPlanes
 from biro.models.index import as_slice
 from biro.models.instrument import InstrumentLayout, PointingSlots
@@ -19,6 +20,30 @@ from biro.models.slots import Resolved
 from rime_kernels.arrays import Beam, Sources
 
 Array = NDArray[np.float64]
+
+
+class SourceGradient(Protocol):
+    """Derivatives of a number with respect to the arrays of `Sources`, shaped as these (float64).
+
+    `rime_kernels` makes them of chi-squared.
+    """
+
+    @property
+    def lm(self) -> Array: ...
+    @property
+    def stokes(self) -> Array: ...
+    @property
+    def spectral_terms(self) -> Array: ...
+    @property
+    def shape(self) -> Array: ...
+    @property
+    def beam_scale(self) -> Array | None: ...
+    @property
+    def pointing(self) -> Array | None: ...
+    @property
+    def template_scale(self) -> Array | None: ...
+    @property
+    def template_shift(self) -> Array | None: ...
 
 
 class Brightness:
@@ -47,6 +72,30 @@ class Brightness:
             stokes[:, :, rows, 3] = self._v_fraction(columns) * stokes[:, :, rows, 0]
         return stokes
 
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
+        slopes = slopes.copy()
+        intensity = self._stokes(columns)[..., 0]
+        if self._linear is not None:
+            rows, fraction, twice = self._linear, self._fraction(columns), 2 * self._angle(columns)
+            by_q, by_u = slopes[:, :, rows, 1], slopes[:, :, rows, 2]
+            along = np.cos(twice) * by_q + np.sin(twice) * by_u
+            across = np.cos(twice) * by_u - np.sin(twice) * by_q
+            self._over_times(self._fraction, columns, intensity[:, :, rows] * along, into)
+            self._over_times(self._angle, columns, 2 * fraction * intensity[:, :, rows] * across, into)
+            slopes[:, :, rows, 0] += fraction * along
+        if self._circular is not None:
+            rows = self._circular
+            by_v = slopes[:, :, rows, 3]
+            self._over_times(self._v_fraction, columns, intensity[:, :, rows] * by_v, into)
+            slopes[:, :, rows, 0] += self._v_fraction(columns) * by_v
+        # Q, U and V that follow from I have no columns of their own.
+        self._stokes.pull_back(columns, slopes, into)
+
+    @staticmethod
+    def _over_times(table: Table, columns: Array, slopes: Array, into: Array) -> None:
+        table.pull_back(columns, slopes.sum(axis=1, keepdims=True), into)
+
 
 class SpectralTerms:
     """Terms in the kernels' form (n_batch, n_source, 4, n_term)."""
@@ -60,6 +109,10 @@ class SpectralTerms:
         if self._scale is not None:
             terms *= self._scale
         return terms
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to terms as the model has them."""
+        self._terms.pull_back(columns, slopes if self._scale is None else slopes * self._scale, into)
 
 
 class Shapes:
@@ -75,6 +128,15 @@ class Shapes:
         if self._by_ratio is not None:
             shape[:, self._by_ratio, 1] *= shape[:, self._by_ratio, 0]
         return shape
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
+        if self._by_ratio is not None:
+            slopes, rows = slopes.copy(), self._by_ratio
+            given, by_emin = self._shape(columns), slopes[:, rows, 1].copy()
+            slopes[:, rows, 0] += given[:, rows, 1] * by_emin
+            slopes[:, rows, 1] = given[:, rows, 0] * by_emin
+        self._shape.pull_back(columns, slopes, into)
 
 
 class Positions:
@@ -112,6 +174,21 @@ class Positions:
         lm[:, :, self._rows] = moving
         return list(lm)
 
+    def zeros(self, n_batch: int) -> Array:
+        """As what `pull_back` takes: (n_centre, n_batch, n_source, 2)."""
+        n_centre, _, n_source, _ = self._fixed.shape
+        return np.zeros((n_centre, n_batch, n_source, 2))
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to offsets, or ra and dec, from those to (l, m) about each centre.
+
+        `slopes` is (n_centre, n_batch, n_source, 2).
+        """
+        if self._any_free:
+            position = self._position(columns)
+            found = self._directions.pull_back(position, slopes[:, :, self._rows])
+            self._position.pull_back(columns, found, into)
+
 
 class Template:
     """Factors and shifts of the images (n_batch, n_image, 3)."""
@@ -121,6 +198,10 @@ class Template:
 
     def __call__(self, columns: Array) -> Array:
         return self._template(columns)
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """As they are."""
+        self._template.pull_back(columns, slopes, into)
 
 
 class BeamScale:
@@ -132,6 +213,10 @@ class BeamScale:
     def __call__(self, columns: Array) -> Array:
         return self._beam.scale(self._value(columns))
 
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to the number that the beam has."""
+        self._value.pull_back(columns, slopes * self._beam.scale_slope(self._value(columns)), into)
+
 
 class PointingErrors:
     """Pointing error of each antenna and time, rad (n_batch, n_time or 1, n_antenna, 2)."""
@@ -141,6 +226,10 @@ class PointingErrors:
 
     def __call__(self, columns: Array) -> Array:
         return np.einsum("tp,bpax->btax", self._powers, self._coefficient(columns))
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to the coefficients of the polynomials."""
+        self._coefficient.pull_back(columns, np.einsum("tp,btax->bpax", self._powers, slopes), into)
 
 
 class Assembly:
@@ -220,6 +309,44 @@ class Assembly:
             if not is_last:
                 made[key] = found
             yield found
+
+    def pull_back(self, theta: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
+        """Derivatives with respect to theta, (n_batch, n_param): the adjoint of `sources`.
+
+        Parameters
+        ----------
+        theta : float64 (n_batch, n_param)
+        gradients : of each partition
+        weight : float64 (n_batch, n_partition)
+            What the derivatives of each are multiplied by before they are summed.
+        """
+        columns = self._columns.of(theta)
+        into = np.zeros((len(theta), self._columns.n_free))
+        lm, sums = self._positions.zeros(len(theta)), dict[Function, Array]()
+        for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
+            lm[key[0]] += factor[:, None, None] * gradient.lm
+            for step, slopes in self._steps(key[1], gradient):
+                product = slopes * factor.reshape(-1, *(1,) * (slopes.ndim - 1))
+                sums[step] = sums[step] + product if step in sums else product
+        self._positions.pull_back(columns, lm, into)
+        for step, slopes in sums.items():
+            step.pull_back(columns, slopes, into)
+        return self._columns.pull_back(into)
+
+    def _steps(self, i_pointing: int, gradient: SourceGradient) -> Iterator[tuple[Function, Array]]:
+        """What made the arrays of a partition, positions aside, with the derivatives with respect to each."""
+        yield self._stokes, gradient.stokes
+        yield self._terms, gradient.spectral_terms
+        yield self._shape, gradient.shape
+        if self._template is not None and gradient.template_scale is not None:
+            scale, shift = gradient.template_scale, gradient.template_shift
+            moved = np.zeros((*scale.shape, 2)) if shift is None else shift
+            yield self._template, np.concatenate([scale[..., None], moved], axis=-1)
+        errors = self._pointings[i_pointing]
+        if self._kind is not None and gradient.beam_scale is not None:
+            yield self._scale, gradient.beam_scale
+            if errors is not None and gradient.pointing is not None:
+                yield errors, gradient.pointing
 
     def _beam(self, columns: Array, scale: Array | None, i_pointing: int) -> Beam | None:
         if self._kind is None or scale is None:

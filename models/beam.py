@@ -43,6 +43,10 @@ class Cos3Beam:
         """`arrays.Beam.scale` of the coefficient in 1/Hz."""
         return value
 
+    def scale_slope(self, value: np.ndarray) -> np.ndarray:
+        """Derivative of `scale`."""
+        return np.ones_like(value)
+
 
 @strict
 class GaussianBeam:
@@ -73,6 +77,10 @@ class GaussianBeam:
         """`arrays.Beam.scale` of the width in rad."""
         return np.asarray(1.0 / (value * in_si(self.ref_freq, FREQUENCY)))
 
+    def scale_slope(self, value: np.ndarray) -> np.ndarray:
+        """Derivative of `scale`."""
+        return np.asarray(-self.scale(value) / value)
+
 
 @strict
 class AiryBeam:
@@ -95,6 +103,10 @@ class AiryBeam:
     def scale(self, value: np.ndarray) -> np.ndarray:
         """`arrays.Beam.scale` of the diameter in m."""
         return np.asarray(np.pi / SPEED_OF_LIGHT * value)
+
+    def scale_slope(self, value: np.ndarray) -> np.ndarray:
+        """Derivative of `scale`."""
+        return np.full_like(value, np.pi / SPEED_OF_LIGHT)
 
 
 AnyBeam: TypeAlias = Cos3Beam | GaussianBeam | AiryBeam

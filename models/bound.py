@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.models.assembly import Assembly
+from biro.models.assembly import Assembly, SourceGradient
 from biro.models.checks import Check, OnSky, UserCondition, log_mass, split_orders
 from biro.models.constraint import Condition
 from biro.models.density import JointPrior
@@ -17,6 +17,7 @@ from biro.models.direction import Directions, TangentPlanes
 from biro.models.errors import ModelError
 from biro.models.frame import Frame
 from biro.models.implied import Implied
+from biro.models.index import Scatter
 from biro.models.instrument import InstrumentLayout
 from biro.models.parameter import Parameter
 from biro.models.slots import Slots
@@ -151,6 +152,35 @@ class BoundModel:
         partitions, and those that do not depend on theta with other calls: nobody may write into them.
         """
         return self._assembly.sources(self._wrapped(theta))
+
+    def pull_back(
+        self, theta: ArrayLike, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0
+    ) -> Array:
+        """Derivatives with respect to theta from those to the sources: the adjoint of `sources_of_all`.
+
+        Parameters
+        ----------
+        theta : float64 (n_batch, n_param) or (n_param,)
+        gradients : iterable of SourceGradient
+            For each partition, the derivatives of a number with respect to its sources.
+        weight : float or float64 (n_batch, n_frame)
+            What the numbers of each partition are multiplied by before they are summed.
+
+        Returns
+        -------
+        float64 (n_batch, n_param)
+            Per unit of theta; a row with a NaN among what it is made of has NaN.
+        """
+        vectors = self._wrapped(theta)
+        weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(vectors), len(self.frames)))
+        return self._assembly.pull_back(vectors, gradients, weights)
+
+    def pull_back_noise(self, slopes: Array) -> Array:
+        """Derivatives with respect to theta, (n_batch, n_param), from those to `noise_factor`."""
+        found = np.zeros((len(slopes), self.n_param))
+        if self._noise_is_free:
+            Scatter(self._noise_parameter, self.n_param).add(found, slopes * self._noise_scale)
+        return found
 
     def noise_factor(self, theta: ArrayLike) -> Array:
         """What the stated noise of each partition is multiplied by, float64 (n_batch, n_frame)."""

@@ -1,20 +1,35 @@
-"""Arrays gathered from theta: what is constant is settled once, the rest is one `take` each."""
+"""Arrays gathered from theta, and back: what is constant is settled once, the rest is one `take` each.
+
+Whatever makes an array of the columns also has its adjoint, `pull_back`: it takes derivatives of a scalar
+with respect to the array, and adds those with respect to the columns to an array of these.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.index import Scatter
 from biro.models.memory import Reused
 from biro.models.slots import Resolved
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-Function = Callable[[Array], Array]
 # Constants repeated over a batch are kept from call to call up to this size; longer ones are made anew.
 _KEPT_BYTES = 1 << 24
+
+
+class Function(Protocol):
+    """An array (n_batch, ...) made of columns (n_batch, n_column)."""
+
+    def __call__(self, columns: Array) -> Array:
+        """The array."""
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Add to `into` (n_batch, n_free) what derivatives with respect to the array mean for its columns."""
 
 
 class Columns:
@@ -43,6 +58,7 @@ class Columns:
         self._place_of[free] = [places.setdefault(pair, len(places)) for pair in pairs]
         self._parameter = np.array([parameter for parameter, _ in places], dtype=np.int64)
         self._scale = np.array([scale for _, scale in places], dtype=np.float64)
+        self._back = Scatter(self._parameter, len(resolved.parameters))
         self._in_order = np.array_equal(self._parameter, np.arange(len(resolved.parameters)))
         self._constants = np.zeros(0)
         self._memory = Reused()
@@ -66,6 +82,17 @@ class Columns:
         columns[:, n_free:] = self._constants
         return columns
 
+    @property
+    def n_free(self) -> int:
+        """How many columns follow theta; they come first."""
+        return int(self._scale.size)
+
+    def pull_back(self, slopes: Array) -> Array:
+        """Derivatives with respect to theta, (n_batch, n_param), from those to the free columns."""
+        found = np.zeros((len(slopes), len(self._resolved.parameters)))
+        self._back.add(found, slopes * self._scale)
+        return found
+
 
 class Table:
     """One array (n_batch, *shape) whose every element is a column.
@@ -80,6 +107,7 @@ class Table:
         self._index = columns.index(slots).reshape(-1)
         self._shape = slots.shape
         self._memory = Reused()
+        self._back = Scatter(self._index, columns.n_free)
 
     def __call__(self, columns: Array) -> Array:
         n_batch = columns.shape[0]
@@ -87,6 +115,10 @@ class Table:
         # Every index is there; the mode "raise" would fill a second array first.
         columns.take(self._index, axis=1, out=found, mode="clip")
         return found.reshape(n_batch, *self._shape)
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """The adjoint: derivatives (n_batch, *shape), summed over all elements that are one column."""
+        self._back.add(into, slopes.reshape(len(into), self._index.size))
 
 
 class Constant:
@@ -109,6 +141,9 @@ class Constant:
             if last.nbytes <= _KEPT_BYTES:
                 self._last = last
         return last
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Nothing: no parameter changes it."""
 
 
 def settle(resolved: Resolved, columns: Columns, build: Callable[[Columns], Function]) -> Function:

@@ -66,6 +66,30 @@ class TangentPlanes:
         n = sin_dec * self._sin_dec + cos_dec * self._cos_dec * np.cos(shift)
         return _without_hidden(lm, n)
 
+    def pull_back_radec(self, ra: Array, dec: Array, slopes: Array) -> Array:
+        """Derivatives with respect to (ra, dec), from those to (l, m): the adjoint of `of_radec`.
+
+            dl/dra  = cos(dec) cos(ra - ra0)
+            dl/ddec = -sin(dec) sin(ra - ra0)
+            dm/dra  = cos(dec) sin(dec0) sin(ra - ra0)
+            dm/ddec = cos(dec) cos(dec0) + sin(dec) sin(dec0) cos(ra - ra0)
+
+        Parameters
+        ----------
+        ra, dec : float64 (n_batch, n_source), rad
+        slopes : float64 (n_centre, n_batch, n_source, 2)
+
+        Returns
+        -------
+        float64 (n_batch, n_source, 2)
+        """
+        sin, cos = np.sin(ra - self._ra), np.cos(ra - self._ra)
+        sin_dec, cos_dec = np.sin(dec), np.cos(dec)
+        by_l, by_m = slopes[..., 0], slopes[..., 1]
+        by_ra = cos_dec * (cos * by_l + self._sin_dec * sin * by_m)
+        by_dec = (cos_dec * self._cos_dec + sin_dec * self._sin_dec * cos) * by_m - sin_dec * sin * by_l
+        return np.stack([by_ra.sum(axis=0), by_dec.sum(axis=0)], axis=-1)
+
     def of_offsets(self, offsets: Array) -> Array:
         """Direction cosines of sources given by direction cosines about the origin.
 
@@ -93,6 +117,31 @@ class TangentPlanes:
         l, m, n = (a * east + b * north + c * outward for a, b, c in self._turn)
         lm[self._turned] = _without_hidden(np.stack([l, m], axis=-1), n)
         return lm
+
+    def pull_back_offsets(self, offsets: Array, slopes: Array) -> Array:
+        """Derivatives with respect to the offsets, from those to (l, m): the adjoint of `of_offsets`.
+
+        The outward part of an offset, sqrt(1 - east^2 - north^2), falls with east by east / outward.
+
+        Parameters
+        ----------
+        offsets : float64 (n_batch, n_source, 2)
+        slopes : float64 (n_centre, n_batch, n_source, 2)
+
+        Returns
+        -------
+        float64 (n_batch, n_source, 2)
+        """
+        found = np.asarray(slopes[self._at_origin].sum(axis=0))
+        if self._turn.size:
+            turned = slopes[self._turned]
+            by_l, by_m = turned[..., 0], turned[..., 1]
+            l, m, _ = self._turn
+            east, north, outward = ((a * by_l + b * by_m).sum(axis=0) for a, b in zip(l, m, strict=True))
+            with np.errstate(invalid="ignore", divide="ignore"):
+                falls = offsets / np.sqrt(1 - np.sum(offsets**2, axis=-1, keepdims=True))
+            found += np.stack([east, north], axis=-1) - outward[..., None] * falls
+        return found
 
 
 def _without_hidden(lm: Array, n: Array) -> Array:
@@ -131,6 +180,18 @@ class Directions:
         lm[:, :, self._radec] = self._planes.of_radec(given[..., 0], given[..., 1])
         lm[:, :, self._offsets] = self._planes.of_offsets(position[:, self._offsets])
         return lm
+
+    def pull_back(self, position: Array, slopes: Array) -> Array:
+        """Derivatives (n_batch, n_source, 2) with respect to positions, from those to `lm` of each centre."""
+        found = np.empty(position.shape)
+        given = position[:, self._radec]
+        found[:, self._radec] = self._planes.pull_back_radec(
+            given[..., 0], given[..., 1], slopes[:, :, self._radec]
+        )
+        found[:, self._offsets] = self._planes.pull_back_offsets(
+            position[:, self._offsets], slopes[:, :, self._offsets]
+        )
+        return found
 
 
 def basis(centre: Centre) -> Array:

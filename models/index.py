@@ -13,3 +13,26 @@ def as_slice(index: Index) -> slice | Index:
     if index.size and np.array_equal(index, np.arange(index[0], index[0] + index.size)):
         return slice(int(index[0]), int(index[0]) + index.size)
     return index
+
+
+class Scatter:
+    """The adjoint of `take` along the second axis: what was taken is added to where it came from.
+
+    Parameters
+    ----------
+    index : int (n,)
+        Where each element was taken from; those of at least `size` are dropped.
+    size : int
+    """
+
+    def __init__(self, index: Index, size: int) -> None:
+        self._taken = np.flatnonzero(index < size)
+        order = np.argsort(index[self._taken], kind="stable")
+        self._taken = self._taken[order]
+        # Elements that came from one place stand side by side, and are summed as one run.
+        self._places, self._starts = np.unique(index[self._taken], return_index=True)
+
+    def add(self, into: NDArray[np.float64], elements: NDArray[np.float64]) -> None:
+        """into[:, index] += elements, where places may be there several times; (n_batch, n) elements."""
+        if self._places.size:
+            into[:, self._places] += np.add.reduceat(elements[:, self._taken], self._starts, axis=1)
