@@ -4,6 +4,7 @@ predict           visibilities of a sky given as plain arrays: the simulator by 
 Rime              many skies at the same rows, and their chi2 against data
 Rows, Sources     what a `Rime` is made of, and what it is called with
 chi2_together     the chi2 of several, so that a GPU works on all of them at once
+Gradient          derivatives of chi2 with respect to all of Sources: see Rime.chi2_and_gradient
 tune              which shape of each CUDA kernel is fastest here
 """
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from rime_kernels.brightness import stokes_to_corr
     from rime_kernels.errors import BackendError, BiroError, InputError
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
-    from rime_kernels.rime import Rime, chi2_together
+    from rime_kernels.gradient import Gradient
+    from rime_kernels.rime import Rime, chi2_and_gradient_together, chi2_together
     from rime_kernels.simulator import Antennas, Options, Spectrum, predict
     from rime_kernels.tuning import tune
 
@@ -27,12 +29,14 @@ __all__ = [
     "BackendError",
     "Beam",
     "BiroError",
+    "Gradient",
     "InputError",
     "Options",
     "Rime",
     "Rows",
     "Sources",
     "Spectrum",
+    "chi2_and_gradient_together",
     "chi2_together",
     "predict",
     "solve_antennas",
@@ -45,7 +49,8 @@ _HOME = {
     "brightness": ("stokes_to_corr",),
     "errors": ("BackendError", "BiroError", "InputError"),
     "geometry": ("AntennaGeometry", "solve_antennas"),
-    "rime": ("Rime", "chi2_together"),
+    "gradient": ("Gradient",),
+    "rime": ("Rime", "chi2_and_gradient_together", "chi2_together"),
     "simulator": ("Antennas", "Options", "Spectrum", "predict"),
     "tuning": ("tune",),
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import njit, vectorize
 
 # OpenMP threads that wait for the next loop must sleep, not spin: where other programs use the cores too, a
 # loop of 1 ms takes 50 ms otherwise (measured). Read when the OpenMP library is loaded, at the first loop.
@@ -35,6 +35,14 @@ def source_digest(*names: str) -> int:
     """
     text = b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")
+
+
+def elementwise(function: Any) -> Any:
+    """A scalar function as a NumPy function of arrays that broadcast; cached on disk like loops."""
+    try:
+        return vectorize(cache=True)(function.py_func)
+    except RuntimeError:  # no folder for the cache can be written
+        return vectorize()(function.py_func)
 
 
 def loop(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -69,6 +69,12 @@ def spectral_factor(polynomial: float, x: float, is_log: bool) -> Any:
 
 
 @scalar
+def spectral_slope(factor: float, x: float, is_log: bool) -> Any:
+    """The derivative of `spectral_factor` with respect to the polynomial."""
+    return x * factor if is_log else x
+
+
+@scalar
 def brightness(s0: float, factor: float) -> Any:
     """S0 times its spectral factor; S0 = 0 is 0, whatever the factor."""
     return s0 * factor if s0 != 0.0 else s0

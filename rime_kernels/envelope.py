@@ -51,6 +51,46 @@ def projections(
     return _SQRT_K * np.stack([along, across], axis=-2)
 
 
+def pull_projections(
+    shape: NDArray[np.float64],
+    direction: NDArray[np.float64],
+    frame: GaussianFrame,
+    gradient: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The derivatives with respect to shape and l, m of what has this one with respect to `projections`.
+
+    With x = sqrt(k) emaj e and y = sqrt(k) emin f: de/d(pa) = f, df/d(pa) = -e, and their third elements
+    are those of (u', v') with slopes l/n, m/n, whose derivatives are 1/n + l^2/n^3, l m/n^3, ...
+
+    Parameters
+    ----------
+    shape, direction, frame
+        As for `projections`.
+    gradient : float64 (..., 2, 3)
+
+    Returns
+    -------
+    float64 (..., 3)
+        With respect to emaj, emin, pa.
+    float64 (..., 2)
+        With respect to l, m: 0 in the "uv" frame.
+    """
+    emaj, emin, pa = np.moveaxis(shape, -1, 0)
+    l, m, n = direction[..., 0], direction[..., 1], 1.0 + direction[..., 2]
+    unit = np.stack([np.ones_like(emaj), np.ones_like(emaj), pa], axis=-1)
+    axes = projections(unit, direction, frame)
+    along, across = axes[..., 0, :], axes[..., 1, :]
+    of_along, of_across = gradient[..., 0, :], gradient[..., 1, :]
+    of_pa = emaj * np.sum(of_along * across, axis=-1) - emin * np.sum(of_across * along, axis=-1)
+    of_shape = np.stack([np.sum(of_along * along, axis=-1), np.sum(of_across * across, axis=-1), of_pa], -1)
+    if frame == "uv":
+        return of_shape, np.zeros_like(direction[..., :2])
+    a, b, sin, cos = emaj * of_along[..., 2], emin * of_across[..., 2], np.sin(pa), np.cos(pa)
+    slope_l, slope_m = -_SQRT_K * (sin * a + cos * b), -_SQRT_K * (cos * a - sin * b)
+    radial = (l * slope_l + m * slope_m) / n**3
+    return of_shape, np.stack([slope_l / n + l * radial, slope_m / n + m * radial], axis=-1)
+
+
 @scalar
 def projection(axis: float, first: float, second: float, slope_l: float, slope_m: float) -> Any:
     """One of these vectors: `axis` is the FWHM, (first, second) the axis' direction in (u', v')."""

@@ -35,6 +35,24 @@ def directions(lm: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([lm, (-r2 / (1.0 + n))[..., None]], axis=-1)
 
 
+def pull_directions(direction: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The derivative with respect to l, m of what has this one with respect to `directions`.
+
+    From dn/dl = -l/n, dn/dm = -m/n.
+
+    Parameters
+    ----------
+    direction, gradient : float64 (..., 3)
+        l, m, n - 1, and the derivative with respect to each.
+
+    Returns
+    -------
+    float64 (..., 2)
+    """
+    lm, n = direction[..., :2], 1.0 + direction[..., 2:]
+    return gradient[..., :2] - lm / n * gradient[..., 2:]
+
+
 @scalar
 def n_minus_1(l: float, m: float) -> float:
     """n - 1 = -(l^2 + m^2) / (1 + n); NaN where l^2 + m^2 > 1."""

@@ -1,4 +1,4 @@
-"""The RIME as a call: sources in; visibilities, residuals or chi2 out."""
+"""The RIME as a call: sources in; visibilities, residuals, chi2 or its gradient out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import _check, device
+from rime_kernels._adjoint import Adjoint
 from rime_kernels._inputs import Output, check_axes, constants
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form, row_table, solve_antennas
+from rime_kernels.gradient import Gradient, gradient_of
 
 # Numba's workqueue layer aborts when two threads run parallel loops, and a device has one workspace.
 _LOCK = threading.Lock()
@@ -25,6 +27,8 @@ class _Engine(Protocol):
     def run(self, sources: Sources, output: Output) -> NDArray[Any]: ...
 
     def start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]: ...
+
+    def chi2_and_adjoint(self, sources: Sources) -> Adjoint: ...
 
     def plan(self, sources: Sources) -> str: ...
 
@@ -106,7 +110,7 @@ class Rime:
         self.rows, self.precision = rows, precision
         self._has_vis, self._has_weight = vis is not None, weight is not None
         templates = _templates(rows, template, template_lm)
-        self._n_template = len(templates[0])
+        self._n_template, self._template_lm, self._frame = len(templates[0]), templates[1], gaussian_frame
         data = _data(rows, vis, weight)
         self.backend, backend_reason = device.resolve(backend)
         geometry = solve_antennas(rows)
@@ -172,6 +176,26 @@ class Rime:
         """
         return chi2_together([self], [sources])[0]
 
+    def chi2_and_gradient(self, sources: Sources) -> tuple[NDArray[np.float64], Gradient]:
+        """chi2 as `chi2`, and its derivatives with respect to all of `sources`.
+
+        Parameters
+        ----------
+        sources : Sources
+
+        Returns
+        -------
+        float64 (n_batch,)
+        Gradient
+            NaN where chi2 is.
+
+        Raises
+        ------
+        InputError
+            As `chi2`.
+        """
+        return chi2_and_gradient_together([self], [sources])[0]
+
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources like these would be worked out, in words: kernel, memory, slabs, batch."""
         self._need("a plan", weight=True)
@@ -204,6 +228,17 @@ class Rime:
         check_axes(self.rows, self._n_template, sources)
         return self._engine.start_chi2(sources)
 
+    def _chi2_and_adjoint(self, sources: Sources) -> Adjoint:
+        self._need("chi2_and_gradient", weight=True)
+        check_axes(self.rows, self._n_template, sources)
+        return self._engine.chi2_and_adjoint(sources)
+
+    def _chi2_and_gradient(self, adjoint: Adjoint, sources: Sources) -> tuple[NDArray[np.float64], Gradient]:
+        chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2)
+        gradient = gradient_of(adjoint, sources, self.rows.chan_freq, self._frame, self._template_lm)
+        gradient.spoil(np.isnan(chi2))
+        return chi2, gradient
+
 
 def chi2_together(rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[NDArray[np.float64]]:
     """`Rime.chi2` of several, all begun before the first is waited for.
@@ -232,6 +267,33 @@ def chi2_together(rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[NDA
     for chi2, impossible in found:
         chi2[impossible] = np.nan
     return [chi2 for chi2, _ in found]
+
+
+def chi2_and_gradient_together(
+    rimes: Sequence[Rime], sources: Iterable[Sources]
+) -> list[tuple[NDArray[np.float64], Gradient]]:
+    """`Rime.chi2_and_gradient` of several.
+
+    Parameters
+    ----------
+    rimes : sequence of Rime
+    sources : iterable of Sources, one for each
+
+    Returns
+    -------
+    list of (float64 (n_batch,), Gradient)
+
+    Raises
+    ------
+    InputError
+        As `Rime.chi2_and_gradient`.
+    """
+    pairs = list(zip(rimes, sources, strict=True))
+    with _LOCK:
+        adjoints = [rime._chi2_and_adjoint(each) for rime, each in pairs]
+    return [
+        rime._chi2_and_gradient(adjoint, each) for (rime, each), adjoint in zip(pairs, adjoints, strict=True)
+    ]
 
 
 def _engine(backend: str) -> Any:
