@@ -6,13 +6,13 @@ from biro.models.constraint import Bounds, Condition, Order
 from biro.models.errors import ModelError
 from biro.models.files import read_model, read_sky, write_model
 from biro.models.frame import Frame
+from biro.models.frozen import Frozen
 from biro.models.image import ImageModel
 from biro.models.image_term import ImageTerm
 from biro.models.noise import Noise
 from biro.models.parameter import Fixed, Parameter, Tie
 from biro.models.prior import (
     Cosine,
-    Frozen,
     HalfNormal,
     LogUniform,
     Normal,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ from biro.models.index import Scatter
 from biro.models.instrument import InstrumentLayout
 from biro.models.parameter import Parameter
 from biro.models.slots import Slots
+from biro.models.unconstrained import Unconstrained
 from rime_kernels.arrays import Beam, Sources
 
 if TYPE_CHECKING:
@@ -116,6 +118,35 @@ class BoundModel:
         if self._checks:
             density = np.where(self._allowed(wrapped), density - self.log_constraint_mass, -np.inf)
         return density
+
+    def log_prior_slope(self, theta: ArrayLike) -> Array:
+        """Derivatives of `log_prior` with respect to theta, (..., n_param); NaN where that is -inf."""
+        wrapped = self._prior.wrap(self._shaped(theta))
+        inside = np.isfinite(self.log_prior(wrapped))
+        return np.where(inside[..., None], self._prior.log_slope(wrapped), np.nan)
+
+    @cached_property
+    def box(self) -> tuple[Array, Array]:
+        """Smallest and largest value of each parameter, (n_param,) each: what priors and bounds leave.
+
+        -inf and inf where there is no end, and where a parameter is taken modulo its period.
+        """
+        low, high = np.array([p.prior.support for p in self.parameters]).reshape(-1, 2).T
+        for check in self._checks:
+            if (interval := check.interval()) is not None:
+                i, least, most = interval
+                low[i], high[i] = max(low[i], least), min(high[i], most)
+        low[self._prior.periodic], high[self._prior.periodic] = -np.inf, np.inf
+        return low, high
+
+    @cached_property
+    def unconstrained(self) -> Unconstrained:
+        """The change to parameters that may be any number.
+
+        Everything that holds one parameter between two ends, and orders that the unit cube has, are built in;
+        where other constraints fail is for `log_prior` to say.
+        """
+        return Unconstrained(self.parameters, *self.box, self._prior.chains, self._prior.periodic)
 
     def allowed(self, theta: ArrayLike) -> NDArray[np.bool_]:
         """Whether the constraints that the transform does not build in hold: bool (...)."""

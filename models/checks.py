@@ -42,6 +42,9 @@ class Check(Protocol):
     def exact_mass(self) -> float | None:
         """Prior probability that it holds, where that is a formula."""
 
+    def interval(self) -> tuple[int, float, float] | None:
+        """The parameter and its ends in theta, where all that it demands is that one lies between two."""
+
 
 @dataclass(frozen=True, eq=False)
 class Limit:
@@ -70,6 +73,10 @@ class Limit:
         up_to = float(prior.cumulative(np.array(self.high / scale))) if self.high < math.inf else 1.0
         return up_to - below
 
+    def interval(self) -> tuple[int, float, float] | None:
+        scale = self.resolved.scale[self.slot]
+        return int(self.resolved.parameter_of[self.slot]), self.low / scale, self.high / scale
+
 
 @dataclass(frozen=True, eq=False)
 class Greater:
@@ -90,18 +97,21 @@ class Greater:
 
     def exact_mass(self) -> float | None:
         if len(self.parameters) == 1:
-            return self._against_constant()
+            limit = self._against_constant()
+            return limit.exact_mass() if limit else None
         return self._pair()
 
-    def _against_constant(self) -> float | None:
+    def interval(self) -> tuple[int, float, float] | None:
+        limit = self._against_constant()
+        return limit.interval() if limit else None
+
+    def _against_constant(self) -> Limit | None:
         large_free, small_free = self.resolved.is_free(np.array([self.large, self.small]))
         if large_free and small_free:
             return None
         if large_free:
-            limit = Limit(self.resolved, self.large, self.resolved.base[self.small], math.inf, self.text)
-        else:
-            limit = Limit(self.resolved, self.small, -math.inf, self.resolved.base[self.large], self.text)
-        return limit.exact_mass()
+            return Limit(self.resolved, self.large, self.resolved.base[self.small], math.inf, self.text)
+        return Limit(self.resolved, self.small, -math.inf, self.resolved.base[self.large], self.text)
 
     def _pair(self) -> float:
         """P(X >= Y) = integral over u of F_Y(Q_X(u)), split where Q_X(u) meets an end of Y."""
@@ -133,6 +143,9 @@ class OnSky:
     def exact_mass(self) -> float | None:
         return None
 
+    def interval(self) -> tuple[int, float, float] | None:
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class UserCondition:
@@ -153,6 +166,9 @@ class UserCondition:
         return self.condition({name: theta[:, i] for i, name in enumerate(self.names)}, theta.shape[0])
 
     def exact_mass(self) -> float | None:
+        return None
+
+    def interval(self) -> tuple[int, float, float] | None:
         return None
 
 

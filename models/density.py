@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from biro.models.frozen import Frozen
 from biro.models.index import as_slice
 from biro.models.parameter import Parameter
-from biro.models.prior import Frozen, Prior
+from biro.models.prior import Prior
 
 Array = NDArray[np.float64]
 
@@ -78,6 +79,13 @@ class JointPrior:
             descending = (np.diff(theta[..., chain], axis=-1) < 0).all(axis=-1)
             total[~descending] = -np.inf
         return np.where(np.isnan(total), -np.inf, total)
+
+    def log_slope(self, theta: Array) -> Array:
+        """Derivatives of `log_density`, float64 (..., n_param), where it is finite; anything elsewhere."""
+        slope = np.empty(theta.shape)
+        for prior, columns in self.groups:
+            slope[..., columns] = prior.log_slope(theta[..., columns])
+        return slope
 
 
 def _stack(priors: Sequence[Prior]) -> list[tuple[Prior, slice | NDArray[np.int64]]]:

@@ -72,6 +72,10 @@ class Prior(ABC):
     def log_density(self, x: Array) -> Array:
         """Natural log of the normalised density per unit at x (float64, any shape); -inf outside."""
 
+    @abstractmethod
+    def log_slope(self, x: Array) -> Array:
+        """Derivative of `log_density` at x within the support; anything outside."""
+
     def cumulative(self, x: Array) -> Array:
         """Probability below x, by bisection of `transform` (for set-up, not for sampling)."""
         x = np.asarray(x, dtype=np.float64)
@@ -131,6 +135,9 @@ class Uniform(Prior):
     def log_density(self, x: Array) -> Array:
         return np.where((x >= self.low) & (x <= self.high), -np.log(self.high - self.low), -np.inf)
 
+    def log_slope(self, x: Array) -> Array:
+        return np.zeros(x.shape)
+
 
 @strict
 class LogUniform(Prior):
@@ -155,6 +162,10 @@ class LogUniform(Prior):
             inside, -np.log(np.where(inside, x, 1.0)) - np.log(np.log(self.high) - np.log(self.low)), -np.inf
         )
 
+    def log_slope(self, x: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return -1.0 / x
+
 
 @strict
 class Normal(Prior):
@@ -175,6 +186,9 @@ class Normal(Prior):
     def log_density(self, x: Array) -> Array:
         z = (x - self.mean) / self.sd
         return -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI
+
+    def log_slope(self, x: Array) -> Array:
+        return (self.mean - x) / self.sd**2
 
 
 @strict
@@ -223,6 +237,9 @@ class TruncatedNormal(Prior):
         density = -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI - self.log_mass
         return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
 
+    def log_slope(self, x: Array) -> Array:
+        return (self.mean - x) / self.sd**2
+
 
 @strict
 class HalfNormal(Prior):
@@ -244,6 +261,9 @@ class HalfNormal(Prior):
         z = x / self.sd
         density = -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI + math.log(2.0)
         return np.where(x >= 0, density, -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        return -x / self.sd**2
 
 
 @strict
@@ -276,6 +296,11 @@ class Triangular(Prior):
         with np.errstate(divide="ignore", invalid="ignore"):
             density = np.log(2.0 * distance / (width * side))
         return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        rising = (x < self.mode) | (self.mode == self.high)
+        with np.errstate(divide="ignore"):
+            return np.where(rising, 1.0 / (x - self.low), -1.0 / (self.high - x))
 
 
 class _Angular(Prior):
@@ -320,6 +345,10 @@ class Sine(_Angular):
             density = np.log(np.sin(np.where(inside, x, 0.5 * (self.low + self.high)) * self.rad))
         return np.where(inside, density + np.log(self.rad) - np.log(self._mass()), -np.inf)
 
+    def log_slope(self, x: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return self.rad / np.tan(x * self.rad)
+
 
 @strict
 class Cosine(_Angular):
@@ -346,58 +375,5 @@ class Cosine(_Angular):
             density = np.log(np.cos(np.where(inside, x, 0.5 * (self.low + self.high)) * self.rad))
         return np.where(inside, density + np.log(self.rad) - np.log(self._mass()), -np.inf)
 
-
-class Frozen(Prior):
-    """Any frozen continuous distribution of scipy.stats, from Python only.
-
-    Parameters
-    ----------
-    distribution : scipy.stats frozen distribution
-        For example `scipy.stats.beta(2, 3)`; its scale is in `unit`.
-    unit : str
-    """
-
-    family: ClassVar[str] = "frozen"
-
-    def __init__(self, distribution: Any, unit: str = "") -> None:
-        from scipy import stats
-
-        if not isinstance(getattr(distribution, "dist", None), stats.rv_continuous):
-            raise ModelError(
-                f"Frozen needs a frozen continuous scipy.stats distribution such as scipy.stats.beta(2, 3), "
-                f"found {shown(distribution)}"
-            )
-        if not units.is_unit(unit):
-            raise ModelError(f"Frozen prior: unknown unit {shown(unit)}")
-        self.distribution = distribution
-        self.unit = unit
-        self._check()
-
-    def _check(self) -> None:
-        name, args, keywords, _ = self._identity()
-        scalar = all(np.ndim(value) == 0 for value in (*args, *(value for _, value in keywords)))
-        if not scalar or not np.all(np.isfinite(self.distribution.ppf([0.25, 0.5, 0.75]))):
-            raise ModelError(
-                f"Frozen: scipy.stats.{name} with these numbers is not a proper distribution of one"
-            )
-
-    def _identity(self) -> tuple[Any, ...]:
-        keywords = tuple(sorted(self.distribution.kwds.items()))
-        return self.distribution.dist.name, tuple(self.distribution.args), keywords, self.unit
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frozen) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
-    def __repr__(self) -> str:
-        name, args, keywords, unit = self._identity()
-        texts = [*(repr(float(a)) for a in args), *(f"{key}={float(value)!r}" for key, value in keywords)]
-        return f"Frozen(scipy.stats.{name}({', '.join(texts)}), unit={unit!r})"
-
-    def transform(self, unit_cube: Array) -> Array:
-        return np.asarray(self.distribution.ppf(unit_cube), dtype=np.float64)
-
-    def log_density(self, x: Array) -> Array:
-        return np.asarray(self.distribution.logpdf(x), dtype=np.float64)
+    def log_slope(self, x: Array) -> Array:
+        return -self.rad * np.tan(x * self.rad)

@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 from biro.models.errors import ModelError
+from biro.models.frozen import Frozen
 from biro.models.prior import (
     Cosine,
-    Frozen,
     HalfNormal,
     LogUniform,
     Normal,

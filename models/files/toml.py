@@ -14,11 +14,12 @@ from biro.models.constraint import Bounds, Condition, Order, read_constraint
 from biro.models.direction import Centre
 from biro.models.errors import ModelError
 from biro.models.files.text import naming, read_text, write_text
+from biro.models.frozen import Frozen
 from biro.models.image import ImageModel
 from biro.models.image_term import ImageTerm
 from biro.models.noise import Noise
 from biro.models.parameter import Fixed, Tie
-from biro.models.prior import Frozen, Prior
+from biro.models.prior import Prior
 from biro.models.prior_table import to_table
 from biro.models.sky import SkyModel
 from biro.models.source import GaussianSource, PointSource

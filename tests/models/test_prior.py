@@ -179,3 +179,14 @@ def test_a_frozen_distribution_has_no_table() -> None:
         to_table(Frozen(stats.beta(2, 3)))
     assert Frozen(stats.beta(2, 3)) == Frozen(stats.beta(2, 3))
     assert Frozen(stats.beta(2, 3)) != Frozen(stats.beta(2, 4))
+
+
+@pytest.mark.parametrize("prior", FAMILIES, ids=lambda prior: repr(prior)[:40])
+def test_the_slope_is_the_derivative_of_the_log_density(prior: Prior) -> None:
+    x = prior.transform(np.array([0.01, 0.1, 0.3, 0.62, 0.9, 0.99]))
+    # Fourth order: fifth derivatives times h^4 / 30 below 1e-10 of the slope, rounding 1e-16 / h below 1e-11.
+    step = 1e-3 * np.minimum(1e-1 * np.ptp(x), np.min([np.abs(x - end) for end in prior.support], axis=0))
+    f = [prior.log_density(x + k * step) for k in (-2, -1, 1, 2)]
+    expected = (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
+    scale = 1.0 / np.ptp(x)
+    np.testing.assert_allclose(prior.log_slope(x), expected, rtol=1e-7, atol=1e-7 * scale)
