@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.models import BoundModel, Parameter, SkyModel
-from biro.observation import Observation, Partition
+from biro.normalisation import Normalisation
+from biro.observation import Observation
 from biro.templates import Templates
-from rime_kernels import Rime, chi2_together
+from rime_kernels import Rime, chi2_and_gradient_together, chi2_together
 from rime_kernels._check import n_byte
 from rime_kernels.arrays import Sources
 from rime_kernels.device import Backend
@@ -114,10 +115,7 @@ class Likelihood:
         ]
         for part, rime in zip(observation.partitions, self._rimes, strict=True):
             log.info("%s, spw %s: %s", part.field, part.spw, rime.reason)
-        usable = [_usable_weights(part) for part in observation.partitions]
-        self.n_vis: NDArray[np.int64] = np.array([w.size for w in usable], dtype=np.int64)
-        log_weight = np.array([np.log(w).sum() for w in usable])
-        self._log_norm = log_weight - self.n_vis * np.log(2.0 * np.pi)
+        self._normalisation = Normalisation(observation.partitions)
         self.n_call = 0
         self.nan_count = 0
 
@@ -133,6 +131,11 @@ class Likelihood:
     @property
     def n_param(self) -> int:
         return self.model.n_param
+
+    @property
+    def n_vis(self) -> NDArray[np.int64]:
+        """Usable complex visibilities of each partition."""
+        return self._normalisation.n_vis
 
     @property
     def backend(self) -> str:
@@ -186,6 +189,32 @@ class Likelihood:
             value = self._log_likelihood(vectors)
         return float(value[0]) if single else value
 
+    def log_likelihood_and_gradient(self, theta: ArrayLike) -> tuple[Any, NDArray[np.float64]]:
+        """Log-likelihood and its derivatives with respect to all parameters, for about two of its calls.
+
+        Parameters
+        ----------
+        theta : (n_param,) or (n_batch, n_param)
+
+        Returns
+        -------
+        float, or float64 (n_batch,)
+            As `log_likelihood`.
+        float64 (n_param,) or (n_batch, n_param)
+            Per unit of each parameter; NaN where the value is -inf.
+
+        Raises
+        ------
+        InputError, LikelihoodError
+            As `log_likelihood`.
+        """
+        vectors, single = self._vectors(theta)
+        value, gradient = np.full(len(vectors), -np.inf), np.full(vectors.shape, np.nan)
+        allowed = np.flatnonzero(self.model.allowed(vectors))
+        if allowed.size:
+            value[allowed], gradient[allowed] = self._log_likelihood_and_gradient(vectors[allowed])
+        return (float(value[0]), gradient[0]) if single else (value, gradient)
+
     def log_prior(self, theta: ArrayLike) -> Any:
         """Log of the normalised prior density, in the units of theta; -inf outside."""
         return self._of_model(self.model.log_prior, theta)
@@ -198,6 +227,17 @@ class Likelihood:
         if inside.size:
             value[inside] += self.log_likelihood(vectors[inside])
         return float(value[0]) if single else value
+
+    def log_posterior_and_gradient(self, theta: ArrayLike) -> tuple[Any, NDArray[np.float64]]:
+        """`log_posterior` and its derivatives, as `log_likelihood_and_gradient` has them."""
+        vectors, single = self._vectors(theta)
+        value, gradient = self.model.log_prior(vectors), self.model.log_prior_slope(vectors)
+        inside = np.flatnonzero(np.isfinite(value))
+        if inside.size:
+            found, slope = self.log_likelihood_and_gradient(vectors[inside])
+            value[inside] += found
+            gradient[inside] += slope
+        return (float(value[0]), gradient[0]) if single else (value, gradient)
 
     def prior_transform(self, unit: ArrayLike) -> NDArray[np.float64]:
         """Parameters for points of the unit cube, (n_param,) or (n_batch, n_param)."""
@@ -281,10 +321,29 @@ class Likelihood:
 
     def _log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         factor = self.model.noise_factor(theta)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            terms = self._log_norm - self._chi2(theta) / (2.0 * factor**2) - 2.0 * self.n_vis * np.log(factor)
-        # A sum over one is slow for many vectors: each is a loop of its own.
-        value = terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1)
+        return self._counted(theta, self._normalisation.log_likelihood(self._chi2(theta), factor))
+
+    def _log_likelihood_and_gradient(
+        self, theta: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        made: list[Sources] = []
+
+        def kept() -> Iterator[Sources]:
+            for sources in self.model.sources_of_all(theta):
+                made.append(sources)
+                yield sources
+
+        found = chi2_and_gradient_together(self._rimes, self._shifts.of_all(kept()))
+        chi2, factor = np.stack([each for each, _ in found], axis=1), self.model.noise_factor(theta)
+        value = self._counted(theta, self._normalisation.log_likelihood(chi2, factor))
+        by_chi2, by_factor = self._normalisation.slopes(chi2, factor)
+        by_sources = [self._shifts.pull_back(i, made[i], each) for i, (_, each) in enumerate(found)]
+        gradient = self.model.pull_back(theta, by_sources, by_chi2) + self.model.pull_back_noise(by_factor)
+        gradient[~np.isfinite(value)] = np.nan
+        return value, gradient
+
+    def _counted(self, theta: NDArray[np.float64], value: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The values with what is not a number counted, and -inf."""
         usable = value < np.inf
         self.n_call += len(theta)
         if usable.all():
@@ -337,8 +396,3 @@ def _shares(memory_limit: int | str | None, sizes: list[int]) -> list[int | None
         return [None] * len(sizes)
     limit, total = n_byte("memory_limit", memory_limit), sum(sizes)
     return [max(1, limit * size // total) for size in sizes]
-
-
-def _usable_weights(part: Partition) -> NDArray[np.float64]:
-    weight = np.asarray(part.weight, dtype=np.float64)
-    return weight[weight > 0]

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from biro.observation import Observation
     from rime_kernels.arrays import Sources
     from rime_kernels.device import Backend
+    from rime_kernels.gradient import Gradient
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +163,25 @@ class Shifts:
         made = copy.copy(sources)  # which other partitions may have too
         object.__setattr__(made, "template_shift", (change @ turn.T)[..., :2])
         return made
+
+    def pull_back(self, i_frame: int, sources: Sources, gradient: Gradient) -> Gradient:
+        """Derivatives with respect to shifts as the model has them: the adjoint of `of`.
+
+        Parameters
+        ----------
+        i_frame : int
+        sources : Sources
+            What `of` was given.
+        gradient : Gradient
+            With respect to what it returned.
+        """
+        shift, turn, by_shift = sources.template_shift, self._turn[i_frame], gradient.template_shift
+        if shift is None or turn is None or by_shift is None:
+            return gradient
+        l_m_n = directions(self._lm + shift)
+        by_change = by_shift @ turn[:2]
+        falls = l_m_n[..., :2] / (1.0 + l_m_n[..., 2:])  # of n with l and m
+        return replace(gradient, template_shift=by_change[..., :2] - by_change[..., 2:] * falls)
 
     def of_all(self, sources: Iterable[Sources]) -> Iterator[Sources]:
         """The same for one partition after the other."""
