@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels._adjoint import Adjoint
 from rime_kernels._brightness_cpu import NO_BEAM, make_spectra
+from rime_kernels._gradient_cpu import adjoint_of, make_gradients, make_parts
 from rime_kernels._inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
 from rime_kernels._lanes import Lanes, aligned, make_lanes
 from rime_kernels._outputs_cpu import correlations
@@ -52,15 +54,11 @@ class Engine:
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[int, NDArray[np.int64]] = {}
         self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
+        self._transposed = {k: correlations(fixed.matrix[:, :k].conj().T, real) for k in (1, 4)}
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        shared_beam, beam = beam_codes(sources)
-        given = inputs(sources, self._frame, self._template_lm)
-        if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
-            beam = NO_BEAM
-        shifted = sources.template_shift is not None
-        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted)
+        shared_beam, given, variant = self._given(sources)
         n_batch, n_source = given.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         result = self._result(n_batch, variant, output)
@@ -69,10 +67,34 @@ class Engine:
             self._run_part(part, shared_beam, variant, output, tasks, result[start : start + step])
         return result
 
+    def _given(self, sources: Sources) -> tuple[int, Inputs, Variant]:
+        """The code of the beam that all antennas share, the parameters and the variant of a call."""
+        shared_beam, beam = beam_codes(sources)
+        given = inputs(sources, self._frame, self._template_lm)
+        if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
+            beam = NO_BEAM
+        shifted = sources.template_shift is not None
+        return (
+            shared_beam,
+            given,
+            Variant(self._single, self._factored, beam, sources.polarised, shifted),
+        )
+
     def start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]:
         """Work out chi2, float64 (n_batch,), at once; the function returned hands it over."""
         chi2 = self.run(sources, Output.CHI2)
         return lambda: chi2
+
+    def chi2_and_adjoint(self, sources: Sources) -> Adjoint:
+        """chi2, and its derivatives with respect to what the loops read."""
+        shared_beam, given, variant = self._given(sources)
+        n_batch, n_source = given.direction.shape[:2]
+        tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
+        found = []
+        for start in range(0, n_batch, step):
+            part = given.batch(start, start + step) if step < n_batch else given
+            found.append(self._adjoint_of_part(part, shared_beam, variant, tasks))
+        return found[0] if len(found) == 1 else Adjoint(*map(np.concatenate, zip(*found, strict=True)))
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is worked out, in words."""
@@ -107,10 +129,7 @@ class Engine:
         self, inputs: Inputs, shared_beam: int, variant: Variant, output: Output, tasks: NDArray[np.int64],
         result: NDArray[Any],
     ) -> None:  # fmt: skip
-        n_batch, n_source = inputs.direction.shape[:2]
-        n_block, n_lane = self._lanes.scale.shape
-        spectra = aligned((n_batch, n_block, n_source, variant.n_stokes, n_lane), variant.real)
-        make_spectra(variant.single)(shared_beam, inputs, self._lanes.scale, spectra)
+        n_batch, spectra = len(inputs.direction), self._spectra(inputs, shared_beam, variant)
         none = (n_batch, 0, 0, 0)
         vis_out, real_out = np.empty(none, variant.real), np.empty(none)
         if output is Output.WEIGHTED:
@@ -126,6 +145,26 @@ class Engine:
         if output is Output.CHI2:
             # NumPy sums each row by itself, in an order that depends on its length alone.
             np.sum(partial, axis=1, out=result)
+
+    def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[Any]:
+        n_batch, n_source = inputs.direction.shape[:2]
+        n_block, n_lane = self._lanes.scale.shape
+        spectra = aligned((n_batch, n_block, n_source, variant.n_stokes, n_lane), variant.real)
+        make_spectra(variant.single)(shared_beam, inputs, self._lanes.scale, spectra)
+        return spectra
+
+    def _adjoint_of_part(
+        self, inputs: Inputs, shared_beam: int, variant: Variant, tasks: NDArray[np.int64]
+    ) -> Adjoint:
+        spectra = self._spectra(inputs, shared_beam, variant)
+        parts = make_parts(tasks, self._lanes, inputs, variant.n_stokes)
+        none = (len(spectra), 0, 0, 0)
+        make_gradients(variant.single, variant.n_stokes)(
+            variant.factored, variant.shifted, variant.beam, tasks, self._lanes, inputs, spectra,
+            self._correlations[variant.n_stokes], self._transposed[variant.n_stokes],
+            np.empty(none, variant.real), np.empty(none), parts,
+        )  # fmt: skip
+        return adjoint_of(parts, tasks, self._lanes, inputs, self._shape[1])
 
 
 def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:

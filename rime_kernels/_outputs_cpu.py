@@ -1,4 +1,4 @@
-"""What becomes of the sums over sources: correlations, then visibilities, residuals or chi2."""
+"""What becomes of the sums over sources: correlations, then visibilities, residuals, chi2 or its gradient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rime_kernels._inputs import Output
 from rime_kernels._jit import inner_function, vector_function
 from rime_kernels._lanes import copied
-from rime_kernels._simd import ahead, constant, fetch, load, size, spread, store
+from rime_kernels._simd import ahead, constant, convert, fetch, load, size, spread, store
 from rime_kernels._sums_cpu import wavelengths
 from rime_kernels._vector_math import cos_sin_turns
 
@@ -44,6 +44,7 @@ class Ending(NamedTuple):
 
     output: int
     n_corr: int
+    n_stokes: int
     n_term: int
     part: Any  # as in Correlations
     factor: Any
@@ -64,13 +65,36 @@ class Ending(NamedTuple):
     scratch: Any  # (2, n)
 
 
+class Back(NamedTuple):
+    """Where the weighted residuals of a slot go, from which a gradient is made; pointers to arrays."""
+
+    n_term: int  # of conj(M)^T, as in Correlations
+    part: Any
+    factor: Any
+    weighted: Any  # (2, n_corr, n), room for those of one entry
+    residual: Any  # (n_entry, 2, n_stokes, n)
+    first: Any  # (1,): the entry with which it begins
+    template: Any  # float64 (n_template, 4, n): sums for scale, change of l, m, n
+
+
 @vector_function
-def _part(ending: Any, i: int, sums: Any, like: Any) -> Any:
-    """Real (i even) or imaginary part of correlation i // 2."""
+def _part(map: Any, i: int, sums: Any, like: Any) -> Any:
+    """Real (i even) or imaginary part of element i // 2 of what the map (`Ending`, `Back`) makes of sums."""
     value = constant(0.0, like)
-    for j in range(ending.n_term * i, ending.n_term * (i + 1)):
-        value = value + spread(ending.factor[j], like) * load(sums, size(like) * ending.part[j], like)
+    for j in range(map.n_term * i, map.n_term * (i + 1)):
+        value = value + spread(map.factor[j], like) * load(sums, size(like) * map.part[j], like)
     return value
+
+
+@vector_function
+def _shift_phase(ending: Any, t: int, u: Any, v: Any, w: Any, like: Any) -> Any:
+    """cos and sin of the phase by which template t is moved, at coordinates in wavelengths."""
+    turns = (
+        u * spread(ending.template[4 * t + 1], u)
+        + v * spread(ending.template[4 * t + 2], u)
+        + w * spread(ending.template[4 * t + 3], u)
+    )
+    return cos_sin_turns(turns, like)
 
 
 @inner_function
@@ -81,12 +105,7 @@ def fill_factors(ending: Any, entry: int, like: Any) -> None:
     for t in range(ending.n_template):
         factor = constant(ending.template[4 * t], like)
         if ending.is_shifted:
-            turns = (
-                u * spread(ending.template[4 * t + 1], u)
-                + v * spread(ending.template[4 * t + 2], u)
-                + w * spread(ending.template[4 * t + 3], u)
-            )
-            cos, sin = cos_sin_turns(turns, like)
+            cos, sin = _shift_phase(ending, t, u, v, w, like)
             store(ending.factor_of, 2 * n * t, factor * cos)
             store(ending.factor_of, 2 * n * t + n, factor * sin)
         else:
@@ -124,6 +143,47 @@ def _chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
 
 
 @inner_function
+def _pull(ending: Any, back: Any, entry: int, sums: Any, data: Any, like: Any) -> Any:
+    """Write R = conj(M)^T w (V - D) of an entry; the weighted squares of its lanes."""
+    total, n, n_corr, n_stokes = constant(0.0, like), size(like), ending.n_corr, ending.n_stokes
+    for k in range(n_corr):
+        here = ahead(data, k * _n_each(ending, like))
+        re = _with_templates(ending, 2 * k, sums, here, like) - load(here, 0, like)
+        im = _with_templates(ending, 2 * k + 1, sums, here, like) - load(here, n, like)
+        weight = load(here, 2 * n, like)
+        store(back.weighted, n * k, weight * re)
+        store(back.weighted, n * (n_corr + k), weight * im)
+        total = total + weight * (re * re + im * im)
+    residual = ahead(back.residual, 2 * n * n_stokes * (entry - back.first[0]))
+    for k in range(n_stokes):
+        store(residual, n * k, _part(back, 2 * k, back.weighted, like))
+        store(residual, n * (n_stokes + k), _part(back, 2 * k + 1, back.weighted, like))
+    return total
+
+
+@inner_function
+def _pull_templates(ending: Any, back: Any, entry: int, data: Any, like: Any) -> None:
+    """Add to the sums of the templates z = sum conj(phase T) w (V - D): Re(z), and scale Im(z) u, v, w."""
+    n, n_corr = size(like), ending.n_corr
+    u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
+    for t in range(ending.n_template):
+        z_re, z_im = constant(0.0, like), constant(0.0, like)
+        for k in range(n_corr):
+            here = ahead(data, k * _n_each(ending, like))
+            re, im = load(here, n * (3 + 2 * t), like), load(here, n * (4 + 2 * t), like)
+            r_re, r_im = load(back.weighted, n * k, like), load(back.weighted, n * (n_corr + k), like)
+            z_re, z_im = z_re + re * r_re + im * r_im, z_im + re * r_im - im * r_re
+        cos, sin = _shift_phase(ending, t, u, v, w, like)
+        z_re, z_im = convert(cos * z_re + sin * z_im, u), convert(cos * z_im - sin * z_re, u)
+        z_im = z_im * spread(ending.template[4 * t], u)
+        at = 4 * n * t
+        store(back.template, at, load(back.template, at, u) + z_re)
+        store(back.template, at + n, load(back.template, at + n, u) + z_im * u)
+        store(back.template, at + 2 * n, load(back.template, at + 2 * n, u) + z_im * v)
+        store(back.template, at + 3 * n, load(back.template, at + 3 * n, u) + z_im * w)
+
+
+@inner_function
 def _write(ending: Any, entry: int, sums: Any, data: Any, like: Any) -> None:
     """Write V, V - D or w |V - D|^2 of the lanes to their rows and channels."""
     n = size(like)
@@ -158,13 +218,17 @@ def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
 
 
 @vector_function
-def finish(ending: Any, entry: int, sums: Any, like: Any) -> Any:
-    """Make what `Output` names of the sums of an entry; the chi2 of its lanes, or 0."""
+def finish(ending: Any, back: Any, entry: int, sums: Any, like: Any) -> Any:
+    """Make what `Output` names of the sums of an entry, or what goes back; the chi2 of its lanes, or 0."""
     data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
     done = constant(0.0, like)
     if ending.is_shifted:
         fill_factors(ending, entry, like)
-    if ending.output == _CHI2:
+    if back is not None:
+        done = _pull(ending, back, entry, sums, data, like)
+        if ending.n_template > 0:
+            _pull_templates(ending, back, entry, data, like)
+    elif ending.output == _CHI2:
         done = _chi2(ending, sums, data, like)
     else:
         _write(ending, entry, sums, data, like)

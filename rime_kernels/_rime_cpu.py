@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange
 
+from rime_kernels._adjoint_cpu import back_of, begin, pull_slot, pull_voltages
 from rime_kernels._brightness_cpu import NO_BEAM, fill_brightness, fill_voltages, room
 from rime_kernels._inputs import Inputs
 from rime_kernels._jit import inner_function, loop, source_digest
@@ -19,7 +20,7 @@ from rime_kernels._sums_cpu import Sky, fill_terms, sum_gaussians, sum_points, s
 
 _DIGEST = source_digest(
     "phase", "envelope", "beam", "brightness", "_simd", "_vector_math", "_brightness_cpu", "_sums_cpu",
-    "_outputs_cpu", "_jit",
+    "_outputs_cpu", "_adjoint_cpu", "_jit",
 )  # fmt: skip
 
 # Sources whose antenna terms are made and summed together: those of two antennas and the brightness lie in
@@ -74,8 +75,8 @@ def _sum_factored(
 
 @inner_function
 def _factored_slot(
-    rows: Any, sky: Any, ending: Any, slot: int, entry: int, stop: int, terms: Any, sums: Any, scale: Any,
-    like: Any, stokes: Any, total: Any,
+    rows: Any, sky: Any, ending: Any, back: Any, slot: int, entry: int, stop: int, terms: Any, sums: Any,
+    scale: Any, like: Any, stokes: Any, total: Any,
 ) -> Any:  # fmt: skip
     """Entries entry .. stop - 1 of a slot from its antenna terms, in pieces of the sources."""
     n_sums = 2 * size(stokes)
@@ -95,16 +96,16 @@ def _factored_slot(
                 expect(ending, e2 + 1, min(e2 + 3, stop), like)
             _sum_factored(rows, sky, e, e2, first, n_source, terms, here, here2, scale, like, stokes)
             if first + n_source == sky.n_source:
-                total = total + convert(finish(ending, e, here, like), total)
+                total = total + convert(finish(ending, back, e, here, like), total)
                 if e2 > e:
-                    total = total + convert(finish(ending, e2, here2, like), total)
+                    total = total + convert(finish(ending, back, e2, here2, like), total)
     return total
 
 
 @inner_function
 def _row_slot(
-    rows: Any, sky: Any, ending: Any, entry: int, stop: int, sums: Any, scale: Any, like: Any, stokes: Any,
-    total: Any,
+    rows: Any, sky: Any, ending: Any, back: Any, entry: int, stop: int, sums: Any, scale: Any, like: Any,
+    stokes: Any, total: Any,
 ) -> Any:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
     for e in range(entry, stop):
@@ -112,17 +113,20 @@ def _row_slot(
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
         sum_rows(sky, u, v, w, p, q, sums, like, stokes)
-        total = total + convert(finish(ending, e, sums, like), total)
+        total = total + convert(finish(ending, back, e, sums, like), total)
     return total
 
 
 @inner_function
-def _task(
+def run_task(
     factored: Any, shifted: Any, beam_code: Any, output: Any, task: Any, b: Any, lanes: Any, inputs: Any,
-    spectra: Any, correlations: Any, vis_out: Any, real_out: Any, real: Any, like: Any, stokes: Any,
-    total: Any,
+    spectra: Any, correlations: Any, vis_out: Any, real_out: Any, work: Any, real: Any, like: Any,
+    stokes: Any, total: Any,
 ) -> float:  # fmt: skip
-    """One task of one entry of the batch; its chi2, or 0."""
+    """One task of one entry of the batch; its chi2, or 0.
+
+    `work` is None, or what the gradient of chi2 takes (`_adjoint_cpu`).
+    """
     n, n_all = size(like), size(stokes)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
     direction, projection, pointing = inputs.direction[b], inputs.projection[b], inputs.pointing[b]
@@ -150,15 +154,15 @@ def _task(
     scale, antennas = load(pointer(lanes.scale[block]), 0, total), np.arange(n_antenna).reshape(-1, 1)
     n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
     ending = Ending(
-        output, n_corr, correlations.part.shape[1], pointer(correlations.part), pointer(correlations.factor),
-        n_template, pointer(inputs.template[b]), shifted, pointer(factors), pointer(lanes.uvw),
-        lanes.uvw.shape[2], scale,
+        output, n_corr, n_all // n, correlations.part.shape[1], pointer(correlations.part),
+        pointer(correlations.factor), n_template, pointer(inputs.template[b]), shifted, pointer(factors),
+        pointer(lanes.uvw), lanes.uvw.shape[2], scale,
         ahead(pointer(lanes.data), block * n_data), pointer(lanes.row), lanes.row.shape[1],
         pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     fill_factors(ending, 0, like)
-    has_brightness = False
+    has_brightness, back = False, back_of(work)
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
         stop = min(stop_entry, lanes.slot_entry[slot + 1])
@@ -179,30 +183,33 @@ def _task(
                 lanes.scale[block],
                 voltages,
             )
-        if factored:
-            total = _factored_slot(
-                rows,
-                sky,
-                ending,
-                slot,
-                entry,
-                stop,
-                pointer(terms),
-                pointer(sums),
-                scale,
-                like,
-                stokes,
-                total,
-            )
-        elif has_beam and by_entry:
-            for e in range(entry, stop):
+        by_itself = has_beam and by_entry and not factored  # each entry has voltages of its own
+        for e in range(entry, stop, 1 if by_itself else stop - entry):
+            end = e + 1 if by_itself else stop
+            if by_itself:
+                antennas = lanes.antenna[e]
                 fill_voltages(
-                    beam_code, inputs.beam_scale[b], direction, pointing, lanes.antenna[e], times,
-                    lanes.scale[block], voltages,
+                    beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, lanes.scale[block],
+                    voltages,
                 )  # fmt: skip
-                total = _row_slot(rows, sky, ending, e, e + 1, pointer(sums), scale, like, stokes, total)
-        else:
-            total = _row_slot(rows, sky, ending, entry, stop, pointer(sums), scale, like, stokes, total)
+            begin(work, e)
+            if factored:
+                total = _factored_slot(
+                    rows, sky, ending, back, slot, e, end, pointer(terms), pointer(sums), scale, like, stokes,
+                    total,
+                )  # fmt: skip
+            else:
+                total = _row_slot(rows, sky, ending, back, e, end, pointer(sums), scale, like, stokes, total)
+            if work is not None:
+                place = slot - first_slot
+                pull_slot(
+                    factored, work, rows, sky, slot, place, e, end, scale, zeros(real, 1), like, stokes, total
+                )
+                if has_beam:
+                    pull_voltages(
+                        beam_code, inputs.beam_scale[b], direction, pointing, antennas, times,
+                        lanes.scale[block], place, work,
+                    )  # fmt: skip
     # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
     scratch[0] = 0
     if n_template:
@@ -236,16 +243,16 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # to wake the other threads takes longer
             b = np.int64(0)  # of one type with that below, or Numba would compile the task twice
-            partial[0, 0] = _task(
+            partial[0, 0] = run_task(
                 factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
-                vis_out, real_out, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                vis_out, real_out, None, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
             return
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
-            partial[b, i] = _task(
+            partial[b, i] = run_task(
                 factored, shifted, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
-                vis_out, real_out, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                vis_out, real_out, None, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 
     return visibilities

@@ -218,6 +218,24 @@ def repeat(typingctx: Any, vector: Any, like: Any) -> Any:
 
 
 @intrinsic
+def dot(typingctx: Any, a: Any, b: Any, like: Any) -> Any:
+    """The sum over k of parts k of a times parts k of b, parts of as many lanes as `like`."""
+    kind = Vector(a.dtype, like.n)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def part(vector: Any, k: int) -> Any:
+            order = ir.Constant(ir.VectorType(_INDEX, kind.n), list(range(k * kind.n, (k + 1) * kind.n)))
+            return builder.shuffle_vector(vector, ir.Constant(a.llvm, ir.Undefined), order)
+
+        total = builder.fmul(part(args[0], 0), part(args[1], 0))
+        for k in range(1, a.n // kind.n):
+            total = _call(builder, "fmuladd", kind, [part(args[0], k), part(args[1], k), total])
+        return total
+
+    return kind(a, a, like), generate
+
+
+@intrinsic
 def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     """a b + c, rounded once where the host can."""
     return a(a, a, a), lambda context, builder, sig, args: _call(builder, "fmuladd", a, args)

@@ -79,7 +79,7 @@ def fill_terms(
 
 
 @vector_function
-def _product(p: Any, q: Any, at: int, like: Any) -> Any:
+def product(p: Any, q: Any, at: int, like: Any) -> Any:
     """Antenna p times the conjugate of antenna q."""
     p_re, p_im = load(p, at, like), load(p, at + size(like), like)
     q_re, q_im = load(q, at, like), load(q, at + size(like), like)
@@ -109,9 +109,9 @@ def sum_points(
     re2, im2 = _begin(sums2, more, stokes)
     for s in range(n_source):
         b = load(bright, n_all * s, stokes)
-        k_re, k_im = _product(p, q, 2 * n * s, like)
+        k_re, k_im = product(p, q, 2 * n * s, like)
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
-        k_re, k_im = _product(p2, q2, 2 * n * s, like)
+        k_re, k_im = product(p2, q2, 2 * n * s, like)
         re2, im2 = re2 + b * repeat(k_re, stokes), im2 + b * repeat(k_im, stokes)
     store(sums, 0, re)
     store(sums, n_all, im)
@@ -128,7 +128,7 @@ def sum_gaussians(
     n, n_all = size(like), size(stokes)
     re, im = _begin(sums, more, stokes)
     for g in range(first, stop):
-        k_re, k_im = _product(p, q, 2 * n * (g - first), like)
+        k_re, k_im = product(p, q, 2 * n * (g - first), like)
         e = _envelope(u, v, w, projection, g, like)
         b = load(bright, n_all * (g - first), stokes)
         re, im = re + b * repeat(e * k_re, stokes), im + b * repeat(e * k_im, stokes)

@@ -1,0 +1,235 @@
+"""The gradient of chi2 on the CPU: tasks, each with sums of its own, and how these are put together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from rime_kernels import phase
+from rime_kernels._adjoint import Adjoint
+from rime_kernels._adjoint_cpu import CHUNK, PIECE, Sums, Work
+from rime_kernels._brightness_cpu import room
+from rime_kernels._inputs import Inputs, Output
+from rime_kernels._jit import inner_function, loop, source_digest
+from rime_kernels._lanes import Lanes
+from rime_kernels._outputs_cpu import Back, Correlations
+from rime_kernels._rime_cpu import run_task
+from rime_kernels._simd import n_lanes, pointer, size, zeros
+
+_DIGEST = source_digest(
+    "phase", "envelope", "beam", "brightness", "_simd", "_vector_math", "_brightness_cpu", "_sums_cpu",
+    "_outputs_cpu", "_rime_cpu", "_adjoint_cpu", "_jit",
+)  # fmt: skip
+
+_CHI2 = int(Output.CHI2)
+
+
+class Parts(NamedTuple):
+    """What tasks add up, each in places of its own; float64.
+
+    A place of brightnesses and pointing errors is a task, or a slot of a task where they belong to times.
+    """
+
+    chi2: NDArray[np.float64]  # (n_batch, n_task)
+    first_place: NDArray[np.int64]  # (n_task,): the places of slots
+    stokes_per_time: bool
+    pointing_per_time: bool
+    brightness: NDArray[np.float64]  # (n_batch, n_place, n_source, n_stokes, n)
+    direction: NDArray[np.float64]  # (n_batch, n_task, n_source, 3)
+    projection: NDArray[np.float64]  # (n_batch, n_task, n_gaussian, 6)
+    template: NDArray[np.float64]  # (n_batch, n_task, n_template or 1, 4)
+    beam_scale: NDArray[np.float64]  # (n_batch, n_task, 1)
+    voltage_lm: NDArray[np.float64]  # (n_batch, n_task, n_source, 2)
+    pointing: NDArray[np.float64]  # (n_batch, n_place, n_antenna, 2, n_slot_lane)
+
+
+def make_parts(tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_stokes: int) -> Parts:
+    """Zeros for the sums of these tasks."""
+    n_batch, n_source = inputs.direction.shape[:2]
+    n_task, n_lane, n_slot_lane = len(tasks), lanes.chan.shape[1], lanes.slot_time.shape[1]
+    n_slot = tasks[:, 2] - tasks[:, 1]
+    stokes_per_time, pointing_per_time = inputs.stokes.shape[1] > 1, inputs.pointing.shape[1] > 1
+    n_stokes_place = int(n_slot.sum()) if stokes_per_time else n_task
+    n_pointing_place = int(n_slot.sum()) if pointing_per_time else n_task
+    return Parts(
+        np.zeros((n_batch, n_task)),
+        np.cumsum(n_slot) - n_slot,
+        stokes_per_time,
+        pointing_per_time,
+        np.zeros((n_batch, n_stokes_place, n_source, n_stokes, n_lane)),
+        np.zeros((n_batch, n_task, n_source, 3)),
+        np.zeros((n_batch, n_task, inputs.projection.shape[1], 6)),
+        np.zeros((n_batch, n_task, inputs.template.shape[1], 4)),
+        np.zeros((n_batch, n_task, 1)),
+        np.zeros((n_batch, n_task, n_source, 2)),
+        np.zeros((n_batch, n_pointing_place, inputs.pointing.shape[2], 2, n_slot_lane)),
+    )
+
+
+@inner_function
+def _most_entries(task: Any, slot_entry: Any) -> int:
+    """The largest number of entries that a slot has in a task."""
+    most = 1
+    for slot in range(task[1], task[2]):
+        most = max(most, min(task[4], slot_entry[slot + 1]) - max(task[3], slot_entry[slot]))
+    return most
+
+
+@inner_function
+def _reduce(sums: Any, scale: Any, power: int, out: Any) -> None:
+    """Add up lanes (..., n), each times (nu/c)^power."""
+    n = scale.size
+    for at in range(out.size):
+        total = 0.0
+        for i in range(n):
+            total += sums[at * n + i] * (
+                scale[i] if power == 1 else scale[i] * scale[i] if power == 2 else 1.0
+            )
+        out[at] = total
+
+
+@inner_function
+def _gradient_task(
+    factored: Any, shifted: Any, beam_code: Any, i: Any, b: Any, tasks: Any, lanes: Any, inputs: Any,
+    spectra: Any, correlations: Any, transposed: Any, vis_out: Any, real_out: Any, parts: Any, real: Any,
+    like: Any, stokes: Any, total: Any,
+) -> None:  # fmt: skip
+    """One task of one entry of the batch: its chi2, and its sums for the gradient."""
+    n, n_all, task = size(like), size(stokes), tasks[i]
+    n_source, n_gaussian = parts.direction.shape[2], parts.projection.shape[2]
+    n_corr, n_template, n_antenna = (
+        correlations.part.shape[0] // 2,
+        parts.template.shape[2],
+        lanes.antenna_uvw.shape[1],
+    )
+    residual = room(2 * n_all * _most_entries(task, lanes.slot_entry), real)
+    weighted, products, flat = (
+        room(2 * n_corr * n, real),
+        room(2 * CHUNK * n, real),
+        room(10 * CHUNK * n, real),
+    )
+    terms = room(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
+    wide_flat, first, pair = room(4 * CHUNK * n, np.float64), np.zeros(1, np.int64), np.arange(2)
+    of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(6 * n * n_gaussian)
+    of_template = np.zeros(4 * n * n_template)
+    by_entry, n_voltage = lanes.antenna.shape[2] > 1, inputs.pointing.shape[2]
+    gains = np.zeros(n * n_source * (2 if by_entry else n_voltage) if beam_code != 0 else 0, real)
+    place, pointing_place = np.int64(i), np.int64(i)
+    if parts.stokes_per_time:
+        place = parts.first_place[i]
+    if parts.pointing_per_time:
+        pointing_place = parts.first_place[i]
+    back = Back(
+        transposed.part.shape[1], pointer(transposed.part), pointer(transposed.factor), pointer(weighted),
+        pointer(residual), pointer(first), pointer(of_template),
+    )  # fmt: skip
+    work = Work(
+        back, Sums(pointer(parts.brightness[b, place]), pointer(of_direction), pointer(of_projection)),
+        parts.stokes_per_time, pointer(terms), pointer(products), pointer(wide_flat), pointer(flat),
+        pointer(wide_flat[3 * CHUNK * n :]), pointer(flat[3 * CHUNK * n :]), pointer(pair), pointer(gains),
+        pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]),
+        pointer(parts.pointing[b, pointing_place]), parts.pointing_per_time,
+    )  # fmt: skip
+    parts.chi2[b, i] = run_task(
+        factored, shifted, beam_code, _CHI2, task, b, lanes, inputs, spectra, correlations, vis_out,
+        real_out, work, real, like, stokes, total,
+    )  # fmt: skip
+    # Arrays are used once more: Numba gives one back after its last use, and takes no notice of pointers.
+    for used in (residual, weighted, products, flat, terms, gains):
+        used[:0] = 0
+    wide_flat[0], first[0], pair[0] = 0.0, 0, 0
+    scale = lanes.scale[task[0]]
+    _reduce(of_direction, scale, 1, parts.direction[b, i].ravel())
+    _reduce(of_projection, scale, 2, parts.projection[b, i].ravel())
+    _reduce(of_template, scale, 0, parts.template[b, i].ravel())
+
+
+@functools.cache
+def make_gradients(single: bool, n_stokes: int) -> Callable[..., None]:
+    """The loop over (batch, task) that fills `Parts`."""
+    digest, real = _DIGEST, np.float32 if single else np.float64
+    n = n_lanes(real)
+    n_all = n_stokes * n
+
+    @loop
+    def gradients(
+        factored: bool, shifted: bool, beam_code: int, tasks: Any, lanes: Lanes, inputs: Inputs, spectra: Any,
+        correlations: Correlations, transposed: Correlations, vis_out: Any, real_out: Any, parts: Parts,
+    ) -> None:  # fmt: skip
+        _ = digest
+        n_batch, n_task = parts.chi2.shape
+        for item in prange(n_batch * n_task):
+            b, i = np.int64(item // n_task), np.int64(item % n_task)
+            _gradient_task(
+                factored, shifted, beam_code, i, b, tasks, lanes, inputs, spectra, correlations, transposed,
+                vis_out, real_out, parts, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+            )  # fmt: skip
+
+    return gradients
+
+
+# ---- from the places of tasks to times and channels
+
+
+def adjoint_of(parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_chan: int) -> Adjoint:
+    """The sums of all tasks, in the order of the tasks, with their constants."""
+    template = parts.template.sum(axis=1) * [2.0, *[4.0 * np.pi] * 3]
+    projection = -4.0 * phase.SPEED_OF_LIGHT * parts.projection.sum(axis=1)
+    return Adjoint(
+        parts.chi2.sum(axis=1),
+        2.0 * _brightness(parts, tasks, lanes, inputs.stokes.shape[1], n_chan),
+        4.0 * np.pi * parts.direction.sum(axis=1),
+        projection.reshape(*projection.shape[:2], 2, 3),
+        parts.beam_scale.sum(axis=(1, 2)),
+        _pointing(parts, tasks, lanes, inputs.pointing.shape[1]),
+        parts.voltage_lm.sum(axis=1),
+        template,
+    )
+
+
+def _by_slot(values: NDArray[np.float64], tasks: NDArray[np.int64], n_slot: int) -> NDArray[np.float64]:
+    """Sums (n_batch, n_block, n_slot, ...) from places of slots, which tasks have in the order of blocks."""
+    slots = [(task[0] * n_slot + slot) for task in tasks for slot in range(task[1], task[2])]
+    starts = np.flatnonzero(np.diff(slots, prepend=-1))
+    found = np.add.reduceat(values, starts, axis=1)
+    return found.reshape(len(values), -1, n_slot, *values.shape[2:])
+
+
+def _by_block(values: NDArray[np.float64], tasks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sums (n_batch, n_block, 1, ...) from places of tasks."""
+    return np.add.reduceat(values, np.flatnonzero(np.diff(tasks[:, 0], prepend=-1)), axis=1)[:, :, None]
+
+
+def _brightness(
+    parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int, n_chan: int
+) -> NDArray[np.float64]:
+    """(n_batch, n_time, n_chan, n_source, n_stokes) from sums of lanes."""
+    n_slot = len(lanes.slot_time)
+    if parts.stokes_per_time:
+        found = _by_slot(parts.brightness, tasks, n_slot)
+    else:
+        found = _by_block(parts.brightness, tasks)
+    n_batch, _, _, n_source, n_stokes, _ = found.shape
+    if lanes.axis == "channels":
+        found = found.transpose(0, 2, 1, 5, 3, 4).reshape(
+            n_batch, -1, found.shape[1] * found.shape[5], n_source, n_stokes
+        )
+        return found[:, :, :n_chan]
+    if lanes.axis == "time" and parts.stokes_per_time:
+        found = found.transpose(0, 2, 5, 1, 3, 4).reshape(n_batch, -1, n_chan, n_source, n_stokes)
+        return found[:, :n_time]
+    return found.sum(axis=-1).transpose(0, 2, 1, 3, 4)
+
+
+def _pointing(parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int) -> NDArray[np.float64]:
+    """(n_batch, n_time, n_antenna, 2)."""
+    if not parts.pointing_per_time:
+        return parts.pointing.sum(axis=(1, 4))[:, None]
+    found = _by_slot(parts.pointing, tasks, len(lanes.slot_time)).sum(axis=1)
+    n_batch, _, n_antenna, _, _ = found.shape
+    return found.transpose(0, 1, 4, 2, 3).reshape(n_batch, -1, n_antenna, 2)[:, :n_time]
