@@ -126,3 +126,22 @@ def direct_image(rows, corr_type, image, grid, screens=None, slot=None):  # type
         turns = np.outer(rows.chan_freq / SPEED_OF_LIGHT, rows.uvw[r] @ lmn)
         out[r] = np.exp(2j * np.pi * (turns - np.rint(turns))) @ bright
     return out
+
+
+def chi2(rows, corr_type, sources, vis, weight, frame="tangent", template=None, template_lm=None):  # type: ignore[no-untyped-def]
+    """sum w |V - D|^2 of each entry of a batch, templates with their scale and shift included."""
+    model = visibilities(rows, corr_type, sources, frame)
+    for t in range(0 if template is None else len(template)):
+        for b in range(sources.n_batch):
+            shift = np.zeros(2) if sources.template_shift is None else sources.template_shift[b, t]
+            for c, nu in enumerate(rows.chan_freq):
+                turn = phase_term(rows.uvw, tuple(template_lm[t] + shift), nu)
+                turn = turn * np.conj(phase_term(rows.uvw, tuple(template_lm[t]), nu))
+                model[b, :, c] += sources.template_scale[b, t] * turn[:, None] * template[t, :, c]
+    return np.sum(weight * np.abs(model - vis) ** 2, axis=(1, 2, 3))
+
+
+def derivative(function, step):  # type: ignore[no-untyped-def]
+    """d function(x) / dx at x = 0 by central differences of sixth order."""
+    pairs = [function(k * step) - function(-k * step) for k in (1, 2, 3)]
+    return (45.0 * pairs[0] - 9.0 * pairs[1] + pairs[2]) / (60.0 * step)
