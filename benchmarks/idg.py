@@ -5,7 +5,8 @@
 Rates are visibilities per second of wall-clock time; a visibility has all its correlations. *Kernels* are
 what is done to items: subgrids cut from the grid, their transforms, w and A-terms, the sums over pixels (and
 the way back); the transforms of the whole image are not in them. *Whole* is `Idg.predict` and `Idg.grid` with
-the plan reused. ducc0 has one correlation a call and no A-terms: four correlations are four of its calls.
+the plan reused. On a CUDA device (`idg_cuda`) kernels are the sums over pixels and what stands around them,
+timed by events. ducc0 has one correlation a call and no A-terms: four correlations are four of its calls.
 """
 
 from __future__ import annotations
@@ -40,14 +41,18 @@ class Size:
     n_time: int
     n_chan: int
     n_pixel: int
+    hours: float = 6.0
 
     @property
     def n_vis(self) -> int:
         return self.n_antenna * (self.n_antenna - 1) // 2 * self.n_time * self.n_chan
 
 
+_TINY = Size(8, 4, 16, 128)
+
+
 def make_rows(size: Size, n_corr: int) -> Rows:
-    """Six hours of an array of up to 8 km, most baselines short; declination -35 degrees, 1.3 - 1.364 GHz."""
+    """Hours about the meridian of an array of up to 8 km, most baselines short, at 1.3 - 1.364 GHz."""
     rng = np.random.default_rng(1)
     radius = np.minimum(4e3, 500.0 * np.exp(rng.normal(size=size.n_antenna)))
     angle = rng.uniform(0.0, 2.0 * np.pi, size.n_antenna)
@@ -58,7 +63,7 @@ def make_rows(size: Size, n_corr: int) -> Rows:
         np.deg2rad(-35.0),
     )
     x, y, z = -np.sin(lat) * north, east, np.cos(lat) * north
-    hour = np.linspace(-0.25, 0.25, size.n_time)[:, None] * np.pi
+    hour = np.linspace(-0.5, 0.5, size.n_time)[:, None] * size.hours * (np.pi / 12.0)
     to_west = np.cos(hour) * x - np.sin(hour) * y
     u = np.sin(hour) * x + np.cos(hour) * y
     v, w = np.cos(dec) * z - np.sin(dec) * to_west, np.sin(dec) * z + np.cos(dec) * to_west
@@ -245,6 +250,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--quick", action="store_true", help="small cases: does it work, not how fast is it")
     parser.add_argument("--repeat", type=int, default=3, help="calls the least of which counts (default 3)")
+    parser.add_argument("--times", type=int, default=360, help="times of the observation, every 10 s (CUDA)")
     parser.add_argument("--kernels", action="store_true", help="kernels alone")
     parser.add_argument("--whole", action="store_true", help="whole calls alone")
     parser.add_argument(
@@ -258,9 +264,9 @@ def main() -> int:
     device.resolve(args.device)
     about = machine(args.device)
     print(f"{about.get('gpu', about['cpu'])}, {about['threads']} CPU threads, load {about['load']:.1f}")
-    small, large = (
-        (Size(8, 4, 16, 128),) * 2 if args.quick else (Size(64, 25, 64, 2048), Size(64, 100, 64, 2048))
-    )
+    if args.device == "cuda":
+        return on_device(args, about)
+    small, large = (_TINY,) * 2 if args.quick else (Size(64, 25, 64, 2048), Size(64, 100, 64, 2048))
     kernels, whole = [], []
     if not args.whole:
         print(f"\nkernels, {small}\n{'':32}{'subgrid':>8}{'items':>9}{'degrid M/s':>12}{'grid M/s':>12}")
@@ -276,16 +282,31 @@ def main() -> int:
             case = Case(large, n_corr, screens, accuracy, args.device)
             whole.append(whole_line(case, args.repeat, about["threads"]))
             print(whole_text(whole[-1]), flush=True)
-    verdicts = goals(whole)
-    print("\ngoals:\n" + "\n".join(goal_text(verdict) for verdict in verdicts))
+    finish(args, about, {"kernels": kernels, "whole": whole, "goals": goals(whole)})
+    return 0
+
+
+def on_device(args: argparse.Namespace, about: dict[str, Any]) -> int:
+    """The same on a CUDA device, whose roofs are measured too."""
+    import idg_cuda
+
+    # Every ten seconds: items are as full as in real observations.
+    size = _TINY if args.quick else Size(64, args.times, 64, 2048, args.times / 360.0)
+    print(f"{size}\n")
+    found = idg_cuda.measured(Case, describe, size, args.repeat, quick=args.quick)
+    finish(args, about, found)
+    return 0
+
+
+def finish(args: argparse.Namespace, about: dict[str, Any], found: dict[str, Any]) -> None:
+    """Show the goals and write the file."""
+    print("\ngoals:\n" + "\n".join(goal_text(verdict) for verdict in found["goals"]))
     output = args.output
     if output is None and not args.quick:
         output = Path(__file__).parent / "results" / "idg" / f"{args.device}_{machine_slug(about)}.json"
     if output is not None:
-        found = {"device": args.device, "quick": args.quick, "machine": about}
-        write(output, found | {"kernels": kernels, "whole": whole, "goals": verdicts})
+        write(output, {"device": args.device, "quick": args.quick, "machine": about} | found)
         print(f"\nwritten to {output}")
-    return 0
 
 
 if __name__ == "__main__":

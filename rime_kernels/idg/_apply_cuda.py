@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numba import complex64, complex128, int64, uint32
+from numba import complex64, complex128, float32, float64, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.idg._parts_cuda import turn_function
+from rime_kernels.idg._parts_cuda import make_read, make_write, turn_function
 from rime_kernels.idg._subgrids_cuda import place
 from rime_kernels.idg._tasks_cuda import ANTENNA1, ANTENNA2, FLIP, SLOT
 
@@ -24,6 +24,8 @@ class Apply(NamedTuple):
     single : bool
     kind : 0, 1 or 2
         A-terms: none, scalar, 2 x 2.
+    size : int
+        S, pixels of a subgrid along an axis.
     n_plane, n_sum : int
     element : tuple of int
         Kind 2: which elements of the coherency the sums are.
@@ -33,6 +35,7 @@ class Apply(NamedTuple):
 
     single: bool
     kind: int
+    size: int
     n_plane: int
     n_sum: int
     element: tuple[int, ...]
@@ -47,8 +50,10 @@ def make_apply(key: Apply) -> Any:
     and pixel n_sum complex numbers. Screens are (n_slot, n_antenna, S, S, elements).
     """
     single, kind, n_plane, n_sum = key.single, key.kind, key.n_plane, key.n_sum
-    cplx = complex64 if single else complex128
+    cplx, real = (complex64, float32) if single else (complex128, float64)
+    size, n_pixel, n_value = key.size, key.size**2, 2 * n_sum
     cos_sin, element, feeds = turn_function(single), key.element, key.feeds
+    write = make_write(single, n_value)
 
     @device.kernel(0)
     def apply(
@@ -58,16 +63,15 @@ def make_apply(key: Apply) -> Any:
         b = cuda.local.array(4, cplx)
         e = cuda.local.array(4, cplx)
         f = cuda.local.array(4, cplx)
-        size = uint32(subgrids.shape[2])
-        n_pixel, i = uint32(size * size), cuda.grid(1)
+        v = cuda.local.array(n_value, real)
+        i = cuda.grid(1)
         while i < int64(n_item) * n_pixel:
-            local = uint32(uint32(i) // n_pixel)
-            pixel = uint32(uint32(i) - local * n_pixel)
-            row, item = uint32(pixel // size), first_item + local
-            x, y = place(uint32(pixel - row * size), size), place(row, size)
+            local = uint32(uint64(i) // uint64(n_pixel))
+            pixel = uint32(i - int64(local) * n_pixel)
+            row, item = uint32(pixel // uint32(size)), first_item + local
+            x, y = place(uint32(pixel - row * uint32(size)), size), place(row, size)
             cos, sin = cos_sin((w_item[item] - layer_w) * curvature[pixel])
             factor = cplx(complex(taper[pixel] * cos, taper[pixel] * sin))
-            at = int64(i) * (2 * n_sum)
             if kind > 0:
                 slot, p, q = items[item, SLOT], items[item, ANTENNA1], items[item, ANTENNA2]
                 for k in range(4 if kind == 2 else 1):
@@ -86,13 +90,14 @@ def make_apply(key: Apply) -> Any:
                     e0, e1 = (e[2], e[3]) if k else (e[0], e[1])
                     f0, f1 = (f[2], f[3]) if j else (f[0], f[1])
                     z = factor * ((e0 * b[0] + e1 * b[2]) * f0 + (e0 * b[1] + e1 * b[3]) * f1)
-                    sums[at + 2 * c], sums[at + 2 * c + 1] = z.real, z.imag
+                    v[2 * c], v[2 * c + 1] = z.real, z.imag
             else:
                 if kind == 1:
                     factor *= e[0] * f[0]
                 for s in range(n_plane):
                     z = factor * subgrids[local, s, y, x]
-                    sums[at + 2 * s], sums[at + 2 * s + 1] = z.real, z.imag
+                    v[2 * s], v[2 * s + 1] = z.real, z.imag
+            write(sums, int64(i) * n_value, 0, v)
             i += cuda.gridsize(1)
 
     return apply
@@ -102,8 +107,10 @@ def make_apply(key: Apply) -> Any:
 def make_apply_adjoint(key: Apply) -> Any:
     """The adjoint of `make_apply`."""
     single, kind, n_plane, n_sum = key.single, key.kind, key.n_plane, key.n_sum
-    cplx = complex64 if single else complex128
+    cplx, real = (complex64, float32) if single else (complex128, float64)
+    size, n_pixel, n_value = key.size, key.size**2, 2 * n_sum
     cos_sin, element, feeds = turn_function(single), key.element, key.feeds
+    read = make_read(single, n_value)
 
     @device.kernel(0)
     def apply(
@@ -113,16 +120,16 @@ def make_apply_adjoint(key: Apply) -> Any:
         b = cuda.local.array(4, cplx)
         e = cuda.local.array(4, cplx)
         f = cuda.local.array(4, cplx)
-        size = uint32(subgrids.shape[2])
-        n_pixel, i = uint32(size * size), cuda.grid(1)
+        v = cuda.local.array(n_value, real)
+        i = cuda.grid(1)
         while i < int64(n_item) * n_pixel:
-            local = uint32(uint32(i) // n_pixel)
-            pixel = uint32(uint32(i) - local * n_pixel)
-            row, item = uint32(pixel // size), first_item + local
-            x, y = place(uint32(pixel - row * size), size), place(row, size)
+            local = uint32(uint64(i) // uint64(n_pixel))
+            pixel = uint32(i - int64(local) * n_pixel)
+            row, item = uint32(pixel // uint32(size)), first_item + local
+            x, y = place(uint32(pixel - row * uint32(size)), size), place(row, size)
             cos, sin = cos_sin((w_item[item] - layer_w) * curvature[pixel])
             factor = cplx(complex(taper[pixel] * cos, -taper[pixel] * sin))
-            at = int64(i) * (2 * n_sum)
+            read(sums, int64(i) * n_value, v)
             if kind > 0:
                 slot, p, q = items[item, SLOT], items[item, ANTENNA1], items[item, ANTENNA2]
                 for k in range(4 if kind == 2 else 1):
@@ -137,7 +144,7 @@ def make_apply_adjoint(key: Apply) -> Any:
                         k, j = j, k
                     e0, e1 = (e[2], e[3]) if k else (e[0], e[1])
                     f0, f1 = (f[2], f[3]) if j else (f[0], f[1])
-                    z = factor * cplx(complex(sums[at + 2 * c], sums[at + 2 * c + 1]))
+                    z = factor * cplx(complex(v[2 * c], v[2 * c + 1]))
                     b[0] += e0 * z * f0
                     b[2] += e1 * z * f0
                     b[1] += e0 * z * f1
@@ -151,7 +158,7 @@ def make_apply_adjoint(key: Apply) -> Any:
                 if kind == 1:
                     factor *= e[0] * f[0]
                 for s in range(n_plane):
-                    subgrids[local, s, y, x] = factor * cplx(complex(sums[at + 2 * s], sums[at + 2 * s + 1]))
+                    subgrids[local, s, y, x] = factor * cplx(complex(v[2 * s], v[2 * s + 1]))
             i += cuda.gridsize(1)
 
     return apply

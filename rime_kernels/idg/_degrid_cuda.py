@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import uint32, uint64
+from numba import int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.idg._parts_cuda import (
@@ -14,29 +14,34 @@ from rime_kernels.idg._parts_cuda import (
     joined,
     make_next,
     make_read,
-    make_write,
     sine_function,
 )
+from rime_kernels.idg._tasks_cuda import TaskKernel, make_coefficients, make_find, make_finish
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
 
 
 @functools.cache
-def make_degrid(kernel: IdgKernel) -> Any:
+def make_degrid(kernel: IdgKernel, n_corr: int, compact: bool) -> Any:
     """The kernel.
 
     Blocks have tasks of one kind; threads of a warp have neighbouring tasks, most of one item: a pixel that
     all of them read comes in one load. `n_task` has the number of tasks of each kind, `sums` the pixels of
-    all items of the batch, `n_sum` complex numbers each; `out` gets n times `n_sum` complex numbers of each
-    task: C and S of each pair of channels, from the middle outwards, or visibilities.
+    all items of the batch, `n_sum` complex numbers each; `vis` gets visibilities (`make_finish`).
     """
-    of_block = _make_of_block(kernel, 0)
+    of_block = _make_of_block(kernel, 0, n_corr, compact)
 
     @device.kernel(kernel.shape.max_register)
-    def degrid(n_task: Any, item_of: Any, coef: Any, curvature: Any, sums: Any, out: Any) -> None:
-        block = uint32(cuda.blockIdx.x)
-        of_block(block, n_task, uint64(0), uint64(0), uint64(0), item_of, coef, curvature, sums, out)
+    def degrid(
+        n_task: Any, first_item: int, n_item: int, most_c: float, items: Any, w_item: Any, start: Any,
+        first_chan: Any, n_chan: Any, first_task: Any, uvw: Any, order: Any, shift: Any, scale: Any,
+        to_corr: Any, curvature: Any, sums: Any, vis: Any,
+    ) -> None:  # fmt: skip
+        of_block(
+            uint32(cuda.blockIdx.x), n_task, first_item, n_item, most_c, items, w_item, start, first_chan,
+            n_chan, first_task, uvw, order, shift, scale, to_corr, curvature, sums, vis,
+        )  # fmt: skip
 
     return degrid
 
@@ -46,46 +51,54 @@ def n_block(kernel: IdgKernel, n_task: tuple[int, ...]) -> int:
     return sum(-(-n // kernel.shape.n_thread) for n in n_task)
 
 
-def _make_of_block(kernel: IdgKernel, k: int) -> Any:
+def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Any:
     """Function that does the work of a block, which is of kind k or one behind it."""
-    kind, n_thread, n_value = kernel.kinds[k], kernel.shape.n_thread, kernel.n_value
-    n_coef, n_out, of_kind = kind.n_coef, kind.n * n_value, _make_of_kind(kernel, kind)
-    rest = _make_of_block(kernel, k + 1) if k + 1 < len(kernel.kinds) else None
+    n_thread, of_kind = kernel.shape.n_thread, _make_of_kind(kernel, k, n_corr, compact)
+    rest = _make_of_block(kernel, k + 1, n_corr, compact) if k + 1 < len(kernel.kinds) else None
 
     @joined
     def of_block(
-        block: Any, n_task: Any, of_task: Any, of_coef: Any, of_out: Any, item_of: Any, coef: Any,
-        curvature: Any, sums: Any, out: Any,
+        block: Any, n_task: Any, first_item: Any, n_item: Any, most_c: Any, items: Any, w_item: Any,
+        start: Any, first_chan: Any, n_chan: Any, first_task: Any, uvw: Any, order: Any, shift: Any,
+        scale: Any, to_corr: Any, curvature: Any, sums: Any, vis: Any,
     ) -> None:  # fmt: skip
         n = uint32(n_task[k])
         n_here = uint32((n + uint32(n_thread - 1)) // uint32(n_thread))
         if block < n_here:
             task = uint32(block * uint32(n_thread) + uint32(cuda.threadIdx.x))
             if task < n:
-                item = item_of[of_task + uint64(task)]
-                at, to = of_coef + uint64(task) * uint64(n_coef), of_out + uint64(task) * uint64(n_out)
-                of_kind(item, at, to, coef, curvature, sums, out)
+                of_kind(
+                    task, first_item, n_item, most_c, items, w_item, start, first_chan, n_chan, first_task,
+                    uvw, order, shift, scale, to_corr, curvature, sums, vis,
+                )  # fmt: skip
         elif rest is not None:
             rest(
-                uint32(block - n_here), n_task, of_task + uint64(n), of_coef + uint64(n) * uint64(n_coef),
-                of_out + uint64(n) * uint64(n_out), item_of, coef, curvature, sums, out,
+                uint32(block - n_here), n_task, first_item, n_item, most_c, items, w_item, start, first_chan,
+                n_chan, first_task, uvw, order, shift, scale, to_corr, curvature, sums, vis,
             )  # fmt: skip
 
     return of_block
 
 
-def _make_of_kind(kernel: IdgKernel, kind: Kind) -> Any:
-    """Function that does a task of this kind."""
-    real, size, n_value, n_coef = kernel.real, kernel.size, kernel.n_value, kind.n_coef
-    n_pixel, n_phase, n_total = size**2, n_coef // 4, kind.n * n_value
+def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Any:
+    """Function that does a task of kind k."""
+    kind, real, size, n_value = kernel.kinds[k], kernel.real, kernel.size, kernel.n_value
+    n_coef, n_pixel, n_total = kind.n_coef, size**2, kind.n * n_value
+    n_phase, n_out = n_coef // 4, 2 * n_corr
     # Pixels of a turn of the inner loop, which divide a row.
     n_step = 4 if kernel.single else 1
     read, read_curvature = make_read(kernel.single, n_value), make_read(kernel.single, n_step)
-    read_coef, write = make_read(kernel.single, n_coef), make_write(kernel.single, n_total)
     add = _make_add_even(kernel, kind) if kind.even else _make_add_other(kernel, kind)
+    task_kernel = TaskKernel(kernel.single, kernel.n_sum, size, kind)
+    find, coefficients = make_find(), make_coefficients(task_kernel)
+    finish = make_finish(task_kernel, n_corr, compact)
 
     @joined
-    def of_kind(item: Any, at: Any, to: Any, coef: Any, curvature: Any, sums: Any, out: Any) -> None:
+    def of_kind(
+        task: Any, first_item: Any, n_item: Any, most_c: Any, items: Any, w_item: Any, start: Any,
+        first_chan: Any, n_chan: Any, first_task: Any, uvw: Any, order: Any, shift: Any, scale: Any,
+        to_corr: Any, curvature: Any, sums: Any, vis: Any,
+    ) -> None:  # fmt: skip
         total = cuda.local.array(n_total, real)
         abd = cuda.local.array(n_coef, real)
         of_row = cuda.local.array(n_phase, real)
@@ -93,28 +106,35 @@ def _make_of_kind(kernel: IdgKernel, kind: Kind) -> Any:
         c = cuda.local.array(n_step, real)
         p = cuda.local.array(n_value, real)
         q = cuda.local.array(n_value, real)
-        read_coef(coef, at, abd)
+        out = cuda.local.array(n_out, real)
+        here = first_task[k, first_item] + int64(task)
+        item = find(first_task, k, here, first_item, n_item)
+        local = here - first_task[k, item]
+        coefficients(k, item, local, most_c, items, w_item, first_chan, n_chan, uvw, scale, abd)
         for j in range(n_total):
             total[j] = real(0)
-        of_item = uint64(item) * uint64(n_pixel * n_value)
+        of_item = uint64(item - first_item) * uint64(n_pixel * n_value)
         pixel, end, y = uint32(0), uint32(size), real(-size // 2)
         while pixel != uint32(n_pixel):
             x = real(-size // 2)
-            for k in range(n_phase):
-                of_row[k] = abd[4 * k + 1] * y
+            for j in range(n_phase):
+                of_row[j] = abd[4 * j + 1] * y
             y += real(1)
             while pixel != end:
                 read_curvature(curvature, uint64(pixel), c)
                 of_pixel = of_item + uint64(pixel) * uint64(n_value)
                 for i in range(n_step):
                     read(sums, of_pixel + uint64(i * n_value), p)
-                    for k in range(n_phase):
-                        angle[k] = abd[4 * k] * x + (abd[4 * k + 2] * c[i] + of_row[k])
+                    for j in range(n_phase):
+                        angle[j] = abd[4 * j] * x + (abd[4 * j + 2] * c[i] + of_row[j])
                     add(p, angle, q, total)
                     x += real(1)
                 pixel += uint32(n_step)
             end += uint32(size)
-        write(out, to, 0, total)
+        finish(
+            k, item, local, first_item, items, start, first_chan, n_chan, order, shift, scale, to_corr,
+            total, p, out, vis,
+        )  # fmt: skip
 
     return of_kind
 

@@ -16,7 +16,8 @@ from rime_kernels.idg import _stream_cuda as stream_cuda
 from rime_kernels.idg import _subgrids_cuda as subgrids_cuda
 from rime_kernels.idg import _tasks_cuda as tasks_cuda
 from rime_kernels.idg._fft_cuda import transform
-from rime_kernels.idg._sums_cuda import Batch, Sums, launch
+from rime_kernels.idg._parts_cuda import launch, launch_plane
+from rime_kernels.idg._sums_cuda import Batch, Sums
 from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.grid import ImageGrid, offsets
 from rime_kernels.idg.plan import Plan, SortedRows, on_grid
@@ -37,6 +38,7 @@ class _Call(NamedTuple):
 
     key: apply_cuda.Apply
     screens: Any
+    from_stokes: Any
     to_corr: Any
     grid: Any
 
@@ -66,10 +68,13 @@ class Engine:
         )
         tiles = subgrids_cuda.make_tiles(plan, layout.size, layout.n_grid)
         self._tiles, self._tiles_there = tiles, [device.upload(each) for each in tiles[:4]]
-        self._correction = 1.0 / profile(layout.taper.values, offsets(grid.n_pixel, 1.0) / layout.n_grid)
+        correction = 1.0 / profile(layout.taper.values, offsets(grid.n_pixel, 1.0) / layout.n_grid)
+        self._correction = device.upload(correction)
         self._start = tasks_cuda.starts(plan)
         self._places = tasks_cuda.item_table(plan), self._start, rows.order
         self._buffers: stream_cuda.Buffers | None = None
+        self._batches_of: dict[tuple[int, ...], list[list[Batch]]] = {}
+        self._images = stream_cuda.Images(self._stream)
 
     def predict(self, image: NDArray[np.float64], screens: Screens) -> NDArray[np.complexfloating]:
         """Visibilities (n_row, n_chan, n_corr) of an image (n_stokes, N, N)."""
@@ -84,7 +89,9 @@ class Engine:
             buffers.wait_until_fetched(i)
             scatter(buffers.host(i, n), *self._places, batch.first, batch.stop, 2 * n_corr, numbers)
 
-        for i, (call, batch) in enumerate(self._split(image, screens, batches)):
+        for i, (call, batch) in enumerate(self._split(self.send(image), screens, batches)):
+            if i == stream_cuda.N_BUFFER - 1:  # the device has something to do meanwhile
+                stream_cuda.make_touch()(numbers.reshape(-1))
             if len(waiting) == stream_cuda.N_BUFFER:
                 deliver()
             n, sums = self._n_vis(batch), self._pixel_sums(call, batch)
@@ -95,11 +102,17 @@ class Engine:
             deliver()
         return vis
 
-    def predict_on_device(self, image: NDArray[np.float64], screens: Screens) -> Any:
-        """The same as a device array that stays there."""
-        shape = self._n_row, self._n_chan, screens.to_corr.shape[0]
-        vis = device.empty(shape, self._complex)
-        flat = vis.reshape(shape[0] * shape[1], shape[2])
+    def send(self, image: NDArray[np.float64]) -> Any:
+        """An image on the device, in working precision, until the next is sent."""
+        found = self._workspace.array("image", image.shape, self._real)
+        self._images.send(image, found)
+        return found
+
+    def predict_on_device(self, image: Any, screens: Screens, vis: Any = None) -> Any:
+        """The same of an image that was sent, as a device array that stays there: `vis`, or a new one."""
+        if vis is None:
+            vis = device.empty((self._n_row, self._n_chan, screens.to_corr.shape[0]), self._complex)
+        flat = self._flat(vis)
         for call, batch in self._split(image, screens, self._batches(screens)):
             self._sums.degrid(batch, self._pixel_sums(call, batch), call.to_corr, flat, compact=False)
         self._stream.synchronize()
@@ -131,26 +144,30 @@ class Engine:
 
     def grid_on_device(self, vis: Any, weight: Any, screens: Screens) -> NDArray[np.float64]:
         """The same of device arrays (n_row, n_chan, n_corr); no weight means weights of 1."""
-        flat = self._n_row * self._n_chan, vis.shape[2]
-        vis, weight = vis.reshape(flat), None if weight is None else weight.reshape(flat)
+        vis, weight = self._flat(vis), None if weight is None else weight.reshape(weight.size)
 
         def fill(call: _Call, batch: Batch, sums: Any) -> None:
             self._sums.grid(batch, vis, weight, call.to_corr, sums, compact=False)
 
         return self._add(fill, screens, self._batches(screens))
 
+    def _flat(self, vis: Any) -> Any:
+        """Real and imaginary parts of a device array, one behind the other."""
+        return vis.reshape(vis.size).view(np.float32 if vis.dtype == np.complex64 else np.float64)
+
     def _split(
-        self, image: NDArray[np.float64], screens: Screens, batches: list[list[Batch]]
+        self, image: Any, screens: Screens, batches: list[list[Batch]]
     ) -> Iterator[tuple[_Call, Batch]]:
         """Batch after batch, with its pixels as the degridder sums them in `_pixel_sums`."""
         call = self._call(screens)
-        planes = np.tensordot(screens.from_stokes, image, 1)
-        planes *= np.outer(self._correction, self._correction)
-        on_device, n_cell = device.upload(planes.astype(self._real)), self._layout.n_grid**2
-        fill, split = subgrids_cuda.make_fill(self._single), subgrids_cuda.make_split(self._single)
+        fill = subgrids_cuda.make_fill(self._single, image.shape[0], call.key.n_plane)
+        split = subgrids_cuda.make_split(self._layout.size, call.key.n_plane)
         apply, items = apply_cuda.make_apply(call.key), self._sums.items
         for w, of_layer in zip(self._plan.layer_w, batches, strict=True):
-            self._launch(fill, n_cell, float(w), self._grid.cell, *self._frame, on_device, call.grid)
+            launch_plane(
+                fill, self._layout.n_grid, self._stream, float(w), self._grid.cell, *self._frame,
+                call.from_stokes, self._correction, image, call.grid,
+            )  # fmt: skip
             transform(call.grid, self._stream, inverse=True)
             for batch in of_layer:
                 subgrids, n_pixel = self._subgrids(call, batch), batch.n_item * self._layout.size**2
@@ -167,11 +184,11 @@ class Engine:
     ) -> NDArray[np.float64]:
         """The image of the pixels' sums that `fill` makes, batch after batch."""
         call, n_pixel, items = self._call(screens), self._grid.n_pixel, self._sums.items
-        planes = device.upload(np.zeros((call.key.n_plane, n_pixel, n_pixel)))
+        planes = self._workspace.array("planes", (call.key.n_plane, n_pixel, n_pixel), np.float64)
         take, add = subgrids_cuda.make_take(self._single), subgrids_cuda.make_add(self._single)
         apply, clear = apply_cuda.make_apply_adjoint(call.key), subgrids_cuda.make_clear(self._single)
         for layer, (w, of_layer) in enumerate(zip(self._plan.layer_w, batches, strict=True)):
-            self._launch(clear, self._layout.n_grid**2, call.grid)
+            launch_plane(clear, self._layout.n_grid, self._stream, call.grid)
             first_tile, last_tile = (int(self._tiles.layer_start[k]) for k in (layer, layer + 1))
             for batch in of_layer:
                 sums, subgrids = self._pixel_sums(call, batch), self._subgrids(call, batch)
@@ -185,11 +202,17 @@ class Engine:
                     batch.n_item, batch.first, first_tile, *self._tiles_there, subgrids, call.grid
                 )
             transform(call.grid, self._stream, inverse=False)
-            self._launch(take, n_pixel**2, float(w), self._grid.cell, *self._frame, call.grid, planes)
-        self._stream.synchronize()
-        found: NDArray[np.float64] = planes.copy_to_host()
-        found *= np.outer(self._correction, self._correction)
-        return np.asarray(np.tensordot(screens.from_stokes.T, found, 1))
+            launch_plane(
+                take, n_pixel, self._stream, layer == 0, float(w), self._grid.cell, *self._frame, call.grid,
+                planes,
+            )  # fmt: skip
+        image = np.empty((screens.from_stokes.shape[1], n_pixel, n_pixel))
+        mixed = self._workspace.array("mixed", image.shape, np.float64)
+        launch_plane(
+            subgrids_cuda.make_mix(), n_pixel, self._stream, call.from_stokes, self._correction, planes, mixed
+        )
+        self._images.fetch(mixed, image)
+        return image
 
     def _launch(self, kernel: Any, n: int, *given: Any) -> None:
         launch(kernel, n, self._stream, *given)
@@ -198,7 +221,7 @@ class Engine:
         """Send what a call needs."""
         n_plane, n_grid, is_2x2 = screens.n_plane, self._layout.n_grid, screens.kind == 2
         key = apply_cuda.Apply(
-            self._single, screens.kind, n_plane, screens.n_sum,
+            self._single, screens.kind, self._layout.size, n_plane, screens.n_sum,
             tuple(screens.element.tolist()) if is_2x2 else (),
             tuple(screens.feeds.ravel().tolist()) if is_2x2 else (),
         )  # fmt: skip
@@ -206,7 +229,7 @@ class Engine:
         elements = values.reshape(*values.shape[:2], -1, values.shape[-1] ** 2).astype(self._complex)
         grid = self._workspace.array("grid", (n_plane, n_grid, n_grid), self._complex)
         to_corr = device.upload(screens.to_corr.astype(self._complex))
-        return _Call(key, device.upload(elements), to_corr, grid)
+        return _Call(key, device.upload(elements), device.upload(screens.from_stokes), to_corr, grid)
 
     def _subgrids(self, call: _Call, batch: Batch) -> Any:
         """Room for the batch's subgrids and some more: few sizes, each of which has a plan of its own."""
@@ -224,13 +247,20 @@ class Engine:
 
     def _batches(self, screens: Screens) -> list[list[Batch]]:
         """Batches of each layer, all but the last of one size."""
-        plan, each, fixed = self._plan, self._bytes_per_item(screens), self._fixed_bytes(screens.n_plane)
+        kind = *screens.from_stokes.shape, *screens.to_corr.shape
+        if kind not in self._batches_of:
+            self._batches_of[kind] = self._make_batches(screens)
+        return self._batches_of[kind]
+
+    def _make_batches(self, screens: Screens) -> list[list[Batch]]:
+        plan, each, fixed = self._plan, self._bytes_per_item(screens), self._fixed_bytes(screens)
         room = min(_BATCH_BYTES, int(_BATCH_SHARE * (self._budget - fixed)))
         if room < each:
             raise InputError(
                 f"a grid of {self._layout.n_grid} x {self._layout.n_grid} cells and {screens.n_plane} planes "
                 f"needs {_check.byte_text(fixed + each / _BATCH_SHARE)}, more than the "
-                f"{_check.byte_text(self._budget)} that are free or that the memory limit allows"
+                f"{_check.byte_text(self._budget)} that are free or that the memory limit allows; "
+                "take backend='cpu', or a smaller image"
             )
         least = max(plan.n_item / _N_BATCH, plan.n_item * _LEAST_VIS / self._start[-1])
         step = max(1, min(room // each, int(least)))
@@ -246,17 +276,18 @@ class Engine:
         vis = stream_cuda.N_BUFFER * itemsize * screens.to_corr.shape[0] * np.diff(self._start)
         return int(pixels + (vis + self._sums.bytes_per_item(screens.n_sum)).max())
 
-    def _fixed_bytes(self, n_plane: int) -> int:
+    def _fixed_bytes(self, screens: Screens) -> int:
         """Memory for grids and images, whatever the batch; the plan and the rows are there already."""
-        itemsize = np.dtype(self._complex).itemsize
-        return int(n_plane * (2 * itemsize * self._layout.n_grid**2 + 16 * self._grid.n_pixel**2))
+        n_plane, n_stokes = screens.from_stokes.shape
+        grids = 2 * np.dtype(self._complex).itemsize * n_plane * self._layout.n_grid**2
+        return int(grids + (8 * n_plane + 16 * n_stokes) * self._grid.n_pixel**2)
 
     def _make_buffers(self, batches: list[list[Batch]], n_corr: int) -> stream_cuda.Buffers:
         """Buffers for visibilities on their way, those of the last call where they do."""
         shape = max(self._n_vis(batch) for of_layer in batches for batch in of_layer), n_corr
         if self._buffers is None or self._buffers.shape != shape:
             self._buffers = None
-            self._buffers = stream_cuda.Buffers(*shape, self._complex, self._stream)
+            self._buffers = stream_cuda.Buffers(*shape, self._real, self._stream)
         return self._buffers
 
     def _curvatures(self) -> NDArray[np.float64]:

@@ -27,6 +27,20 @@ from rime_kernels import _scalars_cuda, device, phase
 
 ir: Any = cgutils.ir  # LLVM's
 _TWO_PI = 2.0 * math.pi
+_MOST_BLOCKS = 1 << 20
+
+
+def launch(kernel: Any, n: int, stream: Any, *given: Any) -> None:
+    """Launch a kernel of n pieces of work; its threads go on with others where there are too few of them."""
+    n_thread = device.threads_per_block()
+    kernel[min(-(-n // n_thread), 2 if device.simulated() else _MOST_BLOCKS), n_thread, stream](*given)
+
+
+def launch_plane(kernel: Any, n: int, stream: Any, *given: Any) -> None:
+    """Launch a kernel whose blocks go along the n rows of a square, their threads along its columns."""
+    n_thread = device.threads_per_block()
+    n_block = (1, 2) if device.simulated() else (-(-n // n_thread), min(n, device.MAX_GRID_Y))
+    kernel[n_block, n_thread, stream](*given)
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class IdgShape:
 
     n_chan: int = 8
     n_other: int = 4
-    n_sine: int = 4
+    n_sine: int = 2
     n_thread: int = 128
     n_pixel: int = 4
     n_grid_thread: int = 128
@@ -67,8 +81,9 @@ def idg_shape(single: bool, n_sum: int) -> IdgShape:
     few = n_sum <= 2
     n_thread = 16 if device.simulated() else 128
     if single:
+        n_thread = min(n_thread, 128 if few else 64)
         return IdgShape(
-            n_chan=16 if few else 8, n_other=8 if few else 4, n_sine=2 if few else 4, n_thread=n_thread,
+            n_chan=16 if few else 8, n_other=8 if few else 4, n_sine=2, n_thread=n_thread,
             n_grid_thread=n_thread,
         )  # fmt: skip
     return IdgShape(

@@ -6,7 +6,7 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import complex64, complex128, float32, float64, int32, int64, uint32
+from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 from numpy.typing import NDArray
 
 from rime_kernels import device
@@ -118,29 +118,45 @@ def make_curvatures() -> Any:
 
 
 @functools.cache
-def make_fill(single: bool) -> Any:
-    """Kernel that writes planes times exp(2 pi i w c) into the corners of the grid, and zeros elsewhere."""
+def make_fill(single: bool, n_stokes: int, n_plane: int) -> Any:
+    """Kernel that writes planes times exp(2 pi i w c) into the corners of the grid, and zeros elsewhere.
+
+    A plane is a combination of the Stokes parameters of `image` (n_stokes, N, N), times `correction` of row
+    and column.
+    """
     real, cplx = (float32, complex64) if single else (float64, complex128)
     cos_sin = turn_function(single)
 
     @device.kernel(0)
     def fill(
-        w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, planes: Any, grid: Any
-    ) -> None:
-        n_plane, n_pixel, n_grid = planes.shape[0], int32(planes.shape[1]), int32(grid.shape[1])
-        half, i = int32(n_pixel // 2), cuda.grid(1)
-        while i < int64(n_grid) * n_grid:
-            x, y = int32(i % n_grid), int32(i // n_grid)
+        w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, from_stokes: Any,
+        correction: Any, image: Any, grid: Any,
+    ) -> None:  # fmt: skip
+        value = cuda.local.array(n_stokes, real)
+        n_pixel, n_grid = int32(image.shape[1]), int32(grid.shape[1])
+        half, row = int32(n_pixel // 2), int32(cuda.blockIdx.y)
+        while row < n_grid:
             # Cells beyond the middle are those of negative coordinates.
-            x, y = (x if x < half else x - n_grid), (y if y < half else y - n_grid)
-            inside = -half <= x and x < half and -half <= y and y < half
-            cos, sin = real(0), real(0)
-            if inside:
-                cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
-            for p in range(n_plane):
-                value = planes[p, y + half, x + half] if inside else real(0)
-                grid[p, i // n_grid, i % n_grid] = cplx(complex(value * cos, value * sin))
-            i += cuda.gridsize(1)
+            y = row if row < half else row - n_grid
+            column = int32(cuda.grid(1))
+            while column < n_grid:
+                x = column if column < half else column - n_grid
+                inside = -half <= x and x < half and -half <= y and y < half
+                cos, sin = real(0), real(0)
+                for s in range(n_stokes):
+                    value[s] = real(0)
+                if inside:
+                    cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
+                    factor = correction[y + half] * correction[x + half]
+                    for s in range(n_stokes):
+                        value[s] = factor * image[s, y + half, x + half]
+                for p in range(n_plane):
+                    total = real(0)
+                    for s in range(n_stokes):
+                        total += from_stokes[p, s] * value[s]
+                    grid[p, row, column] = cplx(complex(total * cos, total * sin))
+                column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
 
     return fill
 
@@ -151,52 +167,88 @@ def make_clear(single: bool) -> Any:
 
     @device.kernel(0)
     def clear(grid: Any) -> None:
-        n_grid, i = grid.shape[1], cuda.grid(1)
-        while i < n_grid * n_grid:
+        n_grid, row = int32(grid.shape[1]), int32(cuda.blockIdx.y)
+        while row < n_grid:
             for p in range(grid.shape[0]):
-                grid[p, i // n_grid, i % n_grid] = 0.0
-            i += cuda.gridsize(1)
+                column = int32(cuda.grid(1))
+                while column < n_grid:
+                    grid[p, row, column] = 0.0
+                    column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
 
     return clear
 
 
 @functools.cache
 def make_take(single: bool) -> Any:
-    """Kernel that adds the real part of exp(-2 pi i w c) times the grid's corners to planes, float64."""
+    """Kernel that adds the real part of exp(-2 pi i w c) times the grid's corners to planes, float64.
+
+    The first layer writes over what was there.
+    """
     cos_sin = turn_function(single)
 
     @device.kernel(0)
     def take(
-        w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, grid: Any, planes: Any
-    ) -> None:
+        is_first: bool, w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, grid: Any,
+        planes: Any,
+    ) -> None:  # fmt: skip
         n_plane, n_pixel, n_grid = planes.shape[0], int32(planes.shape[1]), int32(grid.shape[1])
-        half, i = int32(n_pixel // 2), cuda.grid(1)
-        while i < int64(n_pixel) * n_pixel:
-            x, y = int32(i % n_pixel) - half, int32(i // n_pixel) - half
-            cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
-            for p in range(n_plane):
-                z = grid[p, y if y >= 0 else y + n_grid, x if x >= 0 else x + n_grid]
-                planes[p, y + half, x + half] += float64(z.real * cos + z.imag * sin)
-            i += cuda.gridsize(1)
+        half, row = int32(n_pixel // 2), int32(cuda.blockIdx.y)
+        while row < n_pixel:
+            y, column = row - half, int32(cuda.grid(1))
+            while column < n_pixel:
+                x = column - half
+                cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
+                for p in range(n_plane):
+                    z = grid[p, y if y >= 0 else y + n_grid, x if x >= 0 else x + n_grid]
+                    before = 0.0 if is_first else planes[p, row, column]
+                    planes[p, row, column] = before + float64(z.real * cos + z.imag * sin)
+                column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
 
     return take
 
 
 @functools.cache
-def make_split(single: bool) -> Any:
+def make_mix() -> Any:
+    """Kernel that makes the image (n_stokes, N, N) of planes: the adjoint of what `make_fill` does to it."""
+
+    @device.kernel(0)
+    def mix(from_stokes: Any, correction: Any, planes: Any, image: Any) -> None:
+        n_plane, n_pixel, row = planes.shape[0], int32(planes.shape[1]), int32(cuda.blockIdx.y)
+        while row < n_pixel:
+            column = int32(cuda.grid(1))
+            while column < n_pixel:
+                factor = correction[row] * correction[column]
+                for s in range(image.shape[0]):
+                    total = 0.0
+                    for p in range(n_plane):
+                        total += from_stokes[p, s] * planes[p, row, column]
+                    image[s, row, column] = factor * total
+                column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
+
+    return mix
+
+
+@functools.cache
+def make_split(size: int, n_plane: int) -> Any:
     """Kernel that copies the cells of each item's subgrid from the grid, the middle one to place (0, 0)."""
+    half = size // 2
 
     @device.kernel(0)
     def split(n_item: int, first_item: int, items: Any, grid: Any, subgrids: Any) -> None:
-        n_plane, n_grid, size = grid.shape[0], int32(grid.shape[1]), uint32(subgrids.shape[2])
-        half, i = int32(subgrids.shape[2] // 2), cuda.grid(1)
-        while i < int64(n_item) * size * size:
-            line = uint32(uint32(i) // size)
-            item, x, y = uint32(line // size), uint32(uint32(i) - line * size), uint32(line % size)
-            column = _around(int32(items[first_item + item, X]) + int32(x) - half, n_grid)
-            row = _around(int32(items[first_item + item, Y]) + int32(y) - half, n_grid)
+        n_grid, i = int32(grid.shape[1]), cuda.grid(1)
+        while i < int64(n_item) * (size * size):
+            item = uint32(uint64(i) // uint64(size * size))
+            pixel = uint32(i - int64(item) * (size * size))
+            y = uint32(pixel // uint32(size))
+            x = uint32(pixel - y * uint32(size))
+            column = _around(items[first_item + item, X] + int32(x) - int32(half), n_grid)
+            row = _around(items[first_item + item, Y] + int32(y) - int32(half), n_grid)
+            to_y, to_x = place(y, size), place(x, size)
             for p in range(n_plane):
-                subgrids[item, p, place(y, size), place(x, size)] = grid[p, row, column]
+                subgrids[item, p, to_y, to_x] = grid[p, row, column]
             i += cuda.gridsize(1)
 
     return split
@@ -204,9 +256,13 @@ def make_split(single: bool) -> Any:
 
 @device.inline
 def _around(cell: Any, n: Any) -> Any:
-    """The place of a cell in a grid that repeats itself."""
-    rest = int32(cell % n)
-    return rest + n if rest < 0 else rest
+    """The place of a cell in a grid that repeats itself; most lie in the first repetition."""
+    found = int32(cell)
+    while found < 0:
+        found += n
+    while found >= n:
+        found -= n
+    return found
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +11,9 @@ from rime_kernels import device
 from rime_kernels.idg import _tasks_cuda as tasks_cuda
 from rime_kernels.idg._degrid_cuda import make_degrid, n_block
 from rime_kernels.idg._grid_cuda import make_grid
-from rime_kernels.idg._parts_cuda import IdgKernel, idg_shape
-from rime_kernels.idg._tasks_cuda import TaskKernel, Tasks
+from rime_kernels.idg._parts_cuda import IdgKernel, idg_shape, launch
+from rime_kernels.idg._tasks_cuda import TaskKernel, Tasks, make_prepare
 from rime_kernels.idg.plan import Plan, SortedRows
-
-_MOST_BLOCKS = 1 << 20
-
-
-def launch(kernel: Any, n: int, stream: Any, *given: Any) -> None:
-    """Launch a kernel of n pieces of work; its threads go on with others where there are too few of them."""
-    n_thread = device.threads_per_block()
-    kernel[min(-(-n // n_thread), 2 if device.simulated() else _MOST_BLOCKS), n_thread, stream](*given)
 
 
 class Batch(NamedTuple):
@@ -34,41 +25,6 @@ class Batch(NamedTuple):
     @property
     def n_item(self) -> int:
         return self.stop - self.first
-
-
-class _Offsets(NamedTuple):
-    """Where the tasks of a kind begin."""
-
-    task: int
-    coef: int
-    part: int
-
-
-class _Work(NamedTuple):
-    """The tasks of a batch on the device."""
-
-    kernel: IdgKernel
-    n_task: tuple[int, ...]  # of each kind
-    item_of: Any
-    coef: Any
-    parts: Any
-
-    def kinds(self) -> Iterator[tuple[int, int, _Offsets, TaskKernel]]:
-        """Those with tasks: number of the kind, of its tasks, where they begin, what kernels need."""
-        kernel = self.kernel
-        begin = _offsets(kernel, self.n_task)
-        for k, (kind, n) in enumerate(zip(kernel.kinds, self.n_task, strict=True)):
-            if n:
-                yield k, n, begin[k], TaskKernel(kernel.single, kernel.n_sum, kernel.size, kind)
-
-
-def _offsets(kernel: IdgKernel, n_task: tuple[int, ...]) -> list[_Offsets]:
-    """Where the tasks of each kind begin, and where those of the last end."""
-    found = [_Offsets(0, 0, 0)]
-    for kind, n in zip(kernel.kinds, n_task, strict=True):
-        task, coef, part = found[-1]
-        found.append(_Offsets(task + n, coef + n * kind.n_coef, part + n * kind.n * kernel.n_value))
-    return found
 
 
 class Sums:
@@ -114,70 +70,56 @@ class Sums:
         self._workspace = device.Workspace()
 
     def degrid(self, batch: Batch, sums: Any, to_corr: Any, vis: Any, *, compact: bool) -> None:
-        """Visibilities of a batch from the sums' pixels: at their places in `vis`, or as they come."""
-        work = self._describe(batch, int(to_corr.shape[1]))
-        n_thread = work.kernel.shape.n_thread
-        make_degrid(work.kernel)[n_block(work.kernel, work.n_task), n_thread, self._stream](
-            work.n_task, work.item_of, work.coef, self._curvature, sums, work.parts
-        )
-        for k, n, begin, kernel in work.kinds():
-            finish = tasks_cuda.make_finish(kernel, compact)
-            self._launch(
-                finish, n * kernel.kind.n_part, k, n, begin.task, begin.part, batch.first, self.items,
-                self._start, *self._there(work)[1:], self._rows.order, self._rows.shift, self._rows.scale,
-                work.item_of, to_corr, work.parts, vis,
-            )  # fmt: skip
+        """Visibilities of a batch from the sums' pixels: at their places in `vis`, or as they come.
+
+        `vis` holds real and imaginary parts of n_corr numbers each, one behind the other.
+        """
+        kernel, n_task = self._kernel(int(to_corr.shape[1]), batch)
+        there, rows, n_thread = self._tasks_of(kernel.n_sum)[1], self._rows, kernel.shape.n_thread
+        degrid = make_degrid(kernel, int(to_corr.shape[0]), compact)
+        degrid[n_block(kernel, n_task), n_thread, self._stream](
+            n_task, batch.first, batch.n_item, self._most_c, self.items, self.w, self._start, *there[1:],
+            rows.uvw, rows.order, rows.shift, rows.scale, to_corr, self._curvature, sums, vis,
+        )  # fmt: skip
 
     def grid(self, batch: Batch, vis: Any, weight: Any, to_corr: Any, sums: Any, *, compact: bool) -> None:
         """The pixels' sums over the visibilities of a batch; without weights these are 1."""
-        work = self._describe(batch, int(to_corr.shape[1]))
-        tasks = self._there(work)
-        for k, n, begin, kernel in work.kinds():
-            prepare = tasks_cuda.make_prepare(kernel, compact, weight is not None)
-            self._launch(
-                prepare, n * kernel.kind.n_part, k, n, begin.task, begin.part, batch.first, self.items,
-                self._start, *tasks[1:], self._rows.order, self._rows.shift, self._rows.scale, work.item_of,
-                to_corr, vis, vis if weight is None else weight, work.parts,
-            )  # fmt: skip
-        shape = work.kernel.shape
+        kernel, n_task = self._kernel(int(to_corr.shape[1]), batch)
+        there, rows, shape = self._tasks_of(kernel.n_sum)[1], self._rows, kernel.shape
+        each = list(zip(kernel.kinds, n_task, strict=True))
+        n_coef = [n * kind.n_coef for kind, n in each]
+        n_part = [n * kind.n * kernel.n_value for kind, n in each]
+        array = self._workspace.array
+        coef, parts = array("coef", (sum(n_coef),), self._real), array("parts", (sum(n_part),), self._real)
+        for k, (kind, n) in enumerate(each):
+            if n:
+                task_kernel = TaskKernel(kernel.single, kernel.n_sum, kernel.size, kind)
+                prepare = make_prepare(task_kernel, int(to_corr.shape[0]), compact, weight is not None)
+                launch(
+                    prepare, n * kind.n_part, self._stream, k, n, sum(n_coef[:k]), sum(n_part[:k]),
+                    batch.first, batch.n_item, self._most_c, self.items, self.w, self._start, *there[1:],
+                    rows.uvw, rows.order, rows.shift, rows.scale, to_corr, vis,
+                    vis if weight is None else weight, coef, parts,
+                )  # fmt: skip
         n_own = batch.n_item * self._size**2 // shape.n_pixel
-        make_grid(work.kernel)[-(-n_own // shape.n_grid_thread), shape.n_grid_thread, self._stream](
-            batch.n_item, batch.first, work.n_task, tasks.first_task, work.coef, self._curvature, work.parts,
-            sums,
-        )  # fmt: skip
+        make_grid(kernel)[-(-n_own // shape.n_grid_thread), shape.n_grid_thread, self._stream](
+            batch.n_item, batch.first, n_task, there.first_task, coef, self._curvature, parts, sums
+        )
 
     def bytes_per_item(self, n_sum: int) -> NDArray[np.int64]:
         """What the tasks of each item take, (n_item,)."""
         tasks, _ = self._tasks_of(n_sum)
         itemsize, total = np.dtype(self._real).itemsize, np.zeros(self._plan.n_item, np.int64)
         for kind, first_task in zip(tasks.kinds, tasks.first_task, strict=True):
-            total += (itemsize * (2 * kind.n * n_sum + kind.n_coef) + 4) * np.diff(first_task)
+            total += (itemsize * (2 * kind.n * n_sum + kind.n_coef)) * np.diff(first_task)
         return total
 
-    def _describe(self, batch: Batch, n_sum: int) -> _Work:
-        """The batch's tasks, their coefficients, and room for their visibilities."""
-        here, there = self._tasks_of(n_sum)
-        kernel = IdgKernel(self._single, n_sum, self._size, here.kinds, idg_shape(self._single, n_sum))
-        n_task = tuple((here.first_task[:, batch.stop] - here.first_task[:, batch.first]).tolist())
-        array, end = self._workspace.array, _offsets(kernel, n_task)[-1]
-        work = _Work(
-            kernel, n_task, array("item_of", (end.task,), np.int32), array("coef", (end.coef,), self._real),
-            array("parts", (end.part,), self._real),
-        )  # fmt: skip
-        for k, n, begin, task_kernel in work.kinds():
-            self._launch(
-                tasks_cuda.make_describe(task_kernel), n, k, n, begin.task, begin.coef, batch.first,
-                batch.n_item, self._most_c, self.items, self.w, *there[1:], self._rows.uvw, self._rows.scale,
-                work.item_of, work.coef,
-            )  # fmt: skip
-        return work
-
-    def _launch(self, kernel: Any, n: int, *given: Any) -> None:
-        launch(kernel, n, self._stream, *given)
-
-    def _there(self, work: _Work) -> Tasks:
-        """The tasks on the device."""
-        return self._tasks_of(work.kernel.n_sum)[1]
+    def _kernel(self, n_sum: int, batch: Batch) -> tuple[IdgKernel, tuple[int, ...]]:
+        """What the heavy kernels are compiled for, and the tasks of each kind that a batch has."""
+        here, _ = self._tasks_of(n_sum)
+        n_task = here.first_task[:, batch.stop] - here.first_task[:, batch.first]
+        shape = idg_shape(self._single, n_sum)
+        return IdgKernel(self._single, n_sum, self._size, here.kinds, shape), tuple(n_task.tolist())
 
     def _tasks_of(self, n_sum: int) -> tuple[Tasks, Tasks]:
         """Tasks for so many planes, on the host and on the device."""

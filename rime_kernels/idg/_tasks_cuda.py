@@ -1,6 +1,6 @@
 """Tasks of the CUDA kernels: which visibilities of an item a thread has, and what is before and after.
 
-`describe` works out what phases of each task need; `finish` makes visibilities of what the degridder summed;
+`coefficients` are what phases of a task need; `finish` makes visibilities of what the degridder has summed;
 `prepare` makes of visibilities what the gridder sums. See `_parts_cuda` for the two kinds of tasks.
 """
 
@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.idg import scalars
-from rime_kernels.idg._parts_cuda import IdgShape, Kind, sine_function, turn_function
+from rime_kernels.idg._parts_cuda import (
+    IdgShape,
+    Kind,
+    joined,
+    make_read,
+    make_write,
+    sine_function,
+    turn_function,
+)
 from rime_kernels.idg.plan import Plan
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -136,132 +144,147 @@ def _where(even: bool, n: int, local: Any, k: Any, first_row: Any, n_row: Any, n
 
 
 @functools.cache
-def make_describe(kernel: TaskKernel) -> Any:
-    """Kernel that finds the item of each task, counted from the batch's first, and its coefficients.
+def make_find() -> Any:
+    """Function that gives the item of a task, both counted from the plan's first."""
 
-    They go behind those of `of_task` tasks with `of_coef` coefficients of other kinds.
+    @device.inline
+    def find(first_task: Any, row_of_kind: Any, task: Any, first_item: Any, n_item: Any) -> Any:
+        low, high = int64(first_item), int64(first_item) + n_item
+        while high - low > 1:
+            middle = (low + high) // 2
+            if first_task[row_of_kind, middle] <= task:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    return find
+
+
+@functools.cache
+def make_coefficients(kernel: TaskKernel) -> Any:
+    """Function that works out the coefficients of task `local` of an item, into `abd`.
+
+    `most_c` is the curvature in whose unit that of pixels is.
     """
     even, n, n_coef, real = kernel.kind.even, kernel.kind.n, kernel.kind.n_coef, _real(kernel.single)
     per_pixel, turn = 1.0 / kernel.size, sine_function(kernel.single)[1]
 
-    @device.kernel(0)
-    def describe(
-        row_of_kind: int, n_task: int, of_task: int, of_coef: int, first_item: int, n_item: int,
-        most_c: float, items: Any, w_item: Any, first_chan: Any, n_chan: Any, first_task: Any, uvw: Any,
-        scale: Any, item_of: Any, coef: Any,
+    @joined
+    def coefficients(
+        row_of_kind: Any, item: Any, local: Any, most_c: Any, items: Any, w_item: Any, first_chan: Any,
+        n_chan: Any, uvw: Any, scale: Any, abd: Any,
     ) -> None:  # fmt: skip
-        base = first_task[row_of_kind, first_item]
-        task = cuda.grid(1)
-        while task < n_task:
-            low, high = int64(first_item), int64(first_item) + n_item
-            while high - low > 1:
-                middle = (low + high) // 2
-                if first_task[row_of_kind, middle] <= base + task:
-                    low = middle
-                else:
-                    high = middle
-            item_of[of_task + task] = low - first_item
-            local = base + task - first_task[row_of_kind, low]
-            chans, first = n_chan[row_of_kind, low], first_chan[row_of_kind, low]
-            cell_x, cell_y = float(items[low, X]), float(items[low, Y])
-            for k in range(n_coef // 4):
-                row, chan = _where(even, n, local, k, items[low, FIRST_ROW], items[low, N_ROW], chans)
-                s, w_cell = scale[first + min(chan, chans - 1)], w_item[low]
-                if even:
-                    # The middle of the task's channels; then half a step, without the subgrid's middle.
-                    s = scale[first]
-                    step = (scale[first + chans - 1] - s) / max(chans - 1, 1)
-                    s += step * (chan - k + 0.5 * (n - 1))
-                    if k == 1:
-                        s, cell_x, cell_y, w_cell = 0.5 * step, 0.0, 0.0, 0.0
-                u, v, w = uvw[row, 0], uvw[row, 1], uvw[row, 2]
-                a = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, per_pixel, 0.0, 0.0)
-                b = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, per_pixel, 0.0)
-                d = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, 0.0, most_c)
-                at = of_coef + int64(task) * n_coef + 4 * k
-                coef[at], coef[at + 1], coef[at + 2] = real(turn * a), real(turn * b), real(turn * d)
-                coef[at + 3] = real(0)
-            task += cuda.gridsize(1)
+        chans, first = n_chan[row_of_kind, item], first_chan[row_of_kind, item]
+        cell_x, cell_y = float64(items[item, X]), float64(items[item, Y])
+        for k in range(n_coef // 4):
+            row, chan = _where(even, n, local, k, items[item, FIRST_ROW], items[item, N_ROW], chans)
+            s, w_cell = scale[first + min(chan, chans - 1)], w_item[item]
+            if even:
+                # The middle of the task's channels; then half a step, without the subgrid's middle.
+                s = scale[first]
+                step = (scale[first + chans - 1] - s) / max(chans - 1, 1)
+                s += step * (chan - k + 0.5 * (n - 1))
+                if k == 1:
+                    s, cell_x, cell_y, w_cell = 0.5 * step, 0.0, 0.0, 0.0
+            u, v, w = uvw[row, 0], uvw[row, 1], uvw[row, 2]
+            a = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, per_pixel, 0.0, 0.0)
+            b = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, per_pixel, 0.0)
+            d = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, 0.0, most_c)
+            abd[4 * k], abd[4 * k + 1], abd[4 * k + 2] = real(turn * a), real(turn * b), real(turn * d)
+            abd[4 * k + 3] = real(0)
 
-    return describe
+    return coefficients
 
 
 @functools.cache
-def make_finish(kernel: TaskKernel, compact: bool) -> Any:
-    """Kernel that makes visibilities of the degridder's sums, which begin at `of_part`.
+def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -> Any:
+    """Function that makes visibilities of what a task has summed: of pair or visibility `part` and of
+    those behind it, a loop that is sure to be unrolled.
 
-    `vis` has them as (n_row, n_chan, n_corr), rows as they came, or `compact`: those of the batch alone, item
-    by item, row by row.
+    `vis` has real and imaginary parts of (n_row, n_chan, n_corr), rows as they came, or `compact`: those of
+    the batch alone, item by item, row by row. `v` and `out` are room for a visibility.
     """
     even, n, n_sum, n_part = kernel.kind.even, kernel.kind.n, kernel.n_sum, kernel.kind.n_part
     n_each, n_value = 2 if even else 1, 2 * n_sum
-    n_here = n_each * n_value
+    at = part * n_each * n_value
     real, cos_sin, address = _real(kernel.single), turn_function(kernel.single), _address_function(compact)
+    write = make_write(kernel.single, 2 * n_corr)
+    rest = make_finish(kernel, n_corr, compact, part + 1) if part + 1 < n_part else None
 
-    @device.kernel(0)
+    @joined
     def finish(
-        row_of_kind: int, n_task: int, of_task: int, of_part: int, first_item: int, items: Any, start: Any,
-        first_chan: Any, n_chan: Any, first_task: Any, order: Any, shift: Any, scale: Any, item_of: Any,
-        to_corr: Any, sums: Any, vis: Any,
+        row_of_kind: Any, item: Any, local: Any, first_item: Any, items: Any, start: Any, first_chan: Any,
+        n_chan: Any, order: Any, shift: Any, scale: Any, to_corr: Any, total: Any, v: Any, out: Any, vis: Any,
     ) -> None:  # fmt: skip
-        v = cuda.local.array(n_value, real)
-        i = cuda.grid(1)
-        while i < n_task * n_part:
-            task, part = i // n_part, i % n_part
-            item = first_item + item_of[of_task + task]
-            local = first_task[row_of_kind, first_item] + task - first_task[row_of_kind, item]
-            first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[row_of_kind, item]
-            sign = real(-1) if items[item, FLIP] else real(1)
-            at = of_part + int64(i) * n_here
-            for side in range(n_each):
-                k = part
-                if even:
-                    # C + i S is above the middle, C - i S below it.
-                    k = n // 2 + part if side == 0 else n // 2 - 1 - part
-                row, chan = _where(even, n, local, k, first_row, n_row, chans)
-                if chan < chans:
+        chans = n_chan[row_of_kind, item]
+        sign = real(-1) if items[item, FLIP] else real(1)
+        for side in range(n_each):
+            k = part
+            if even:
+                # C + i S is above the middle, C - i S below it.
+                k = n // 2 + part if side == 0 else n // 2 - 1 - part
+            row, chan = _where(even, n, local, k, items[item, FIRST_ROW], items[item, N_ROW], chans)
+            if chan < chans:
+                for s in range(n_sum):
+                    re, im = total[at + 2 * s], total[at + 2 * s + 1]
+                    if even:
+                        of_s = at + n_value + 2 * s
+                        more = real(1) if side == 0 else real(-1)
+                        re, im = re - more * total[of_s + 1], im + more * total[of_s]
+                    v[2 * s], v[2 * s + 1] = re, sign * im
+                chan += first_chan[row_of_kind, item]
+                cos, sin = cos_sin(shift[row] * scale[chan])
+                for c in range(n_corr):
+                    re, im = real(0), real(0)
                     for s in range(n_sum):
-                        re, im = sums[at + 2 * s], sums[at + 2 * s + 1]
-                        if even:
-                            of_s = at + n_value + 2 * s
-                            more = real(1) if side == 0 else real(-1)
-                            re, im = re - more * sums[of_s + 1], im + more * sums[of_s]
-                        v[2 * s], v[2 * s + 1] = re, sign * im
-                    chan += first_chan[row_of_kind, item]
-                    cos, sin = cos_sin(shift[row] * scale[chan])
-                    to = address(row, chan, item, first_item, items, start, order, scale.size)
-                    for c in range(to_corr.shape[0]):
-                        re, im = real(0), real(0)
-                        for s in range(n_sum):
-                            z = to_corr[c, s]
-                            re += z.real * v[2 * s] - z.imag * v[2 * s + 1]
-                            im += z.real * v[2 * s + 1] + z.imag * v[2 * s]
-                        vis[to, c] = complex(re * cos - im * sin, im * cos + re * sin)
-            i += cuda.gridsize(1)
+                        z = to_corr[c, s]
+                        re += z.real * v[2 * s] - z.imag * v[2 * s + 1]
+                        im += z.real * v[2 * s + 1] + z.imag * v[2 * s]
+                    out[2 * c], out[2 * c + 1] = re * cos - im * sin, im * cos + re * sin
+                to = address(row, chan, item, first_item, items, start, order, scale.size)
+                write(vis, to * (2 * n_corr), 0, out)
+        if rest is not None:
+            rest(
+                row_of_kind, item, local, first_item, items, start, first_chan, n_chan, order, shift, scale,
+                to_corr, total, v, out, vis,
+            )  # fmt: skip
 
     return finish
 
 
 @functools.cache
-def make_prepare(kernel: TaskKernel, compact: bool, has_weight: bool) -> Any:
-    """Kernel that makes what the gridder sums of weighted visibilities: the adjoint of `make_finish`."""
+def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: bool) -> Any:
+    """Kernel that makes what the gridder sums of weighted visibilities, the adjoint of `make_finish`, and the
+    coefficients of their tasks.
+
+    They go behind `of_part` and `of_coef` numbers of other kinds.
+    """
     even, n, n_sum, n_part = kernel.kind.even, kernel.kind.n, kernel.n_sum, kernel.kind.n_part
-    n_each, n_value = 2 if even else 1, 2 * n_sum
-    n_here = n_each * n_value
-    real, cos_sin, address = _real(kernel.single), turn_function(kernel.single), _address_function(compact)
+    n_each, n_value, n_coef, single = 2 if even else 1, 2 * n_sum, kernel.kind.n_coef, kernel.single
+    n_here, n_given, real = n_each * n_value, 2 * n_corr, _real(single)
+    cos_sin, address = turn_function(single), _address_function(compact)
+    find, coefficients = make_find(), make_coefficients(kernel)
+    read, read_weight = make_read(single, n_given), make_read(single, n_corr)
+    write, write_coef = make_write(single, n_here), make_write(single, n_coef)
 
     @device.kernel(0)
     def prepare(
-        row_of_kind: int, n_task: int, of_task: int, of_part: int, first_item: int, items: Any, start: Any,
-        first_chan: Any, n_chan: Any, first_task: Any, order: Any, shift: Any, scale: Any, item_of: Any,
-        to_corr: Any, vis: Any, weight: Any, parts: Any,
+        row_of_kind: int, n_task: int, of_coef: int, of_part: int, first_item: int, n_item: int,
+        most_c: float, items: Any, w_item: Any, start: Any, first_chan: Any, n_chan: Any, first_task: Any,
+        uvw: Any, order: Any, shift: Any, scale: Any, to_corr: Any, vis: Any, weight: Any, coef: Any,
+        parts: Any,
     ) -> None:  # fmt: skip
         v = cuda.local.array(n_here, real)
+        z = cuda.local.array(n_given, real)
+        w = cuda.local.array(n_corr, real)
+        abd = cuda.local.array(n_coef, real)
         i = cuda.grid(1)
         while i < n_task * n_part:
             task, part = i // n_part, i % n_part
-            item = first_item + item_of[of_task + task]
-            local = first_task[row_of_kind, first_item] + task - first_task[row_of_kind, item]
+            here = first_task[row_of_kind, first_item] + task
+            item = find(first_task, row_of_kind, here, first_item, n_item)
+            local = here - first_task[row_of_kind, item]
             first_row, n_row, chans = items[item, FIRST_ROW], items[item, N_ROW], n_chan[row_of_kind, item]
             sign = real(-1) if items[item, FLIP] else real(1)
             for j in range(n_here):
@@ -275,18 +298,19 @@ def make_prepare(kernel: TaskKernel, compact: bool, has_weight: bool) -> Any:
                     chan += first_chan[row_of_kind, item]
                     cos, sin = cos_sin(shift[row] * scale[chan])
                     to = address(row, chan, item, first_item, items, start, order, scale.size)
-                    for c in range(to_corr.shape[0]):
-                        z = vis[to, c]
-                        re, im = real(z.real), real(z.imag)
+                    read(vis, to * n_given, z)
+                    if has_weight:
+                        read_weight(weight, to * n_corr, w)
+                    for c in range(n_corr):
+                        re, im = z[2 * c], z[2 * c + 1]
                         if has_weight:
-                            w = real(weight[to, c])
                             # What has no weight may be NaN.
-                            re, im = (w * re, w * im) if w > real(0) else (real(0), real(0))
+                            re, im = (w[c] * re, w[c] * im) if w[c] > real(0) else (real(0), real(0))
                         re, im = re * cos + im * sin, im * cos - re * sin
                         for s in range(n_sum):
-                            z = to_corr[c, s]
-                            x = z.real * re + z.imag * im
-                            y = sign * (z.real * im - z.imag * re)
+                            t = to_corr[c, s]
+                            x = t.real * re + t.imag * im
+                            y = sign * (t.real * im - t.imag * re)
                             v[2 * s] += x
                             v[2 * s + 1] += y
                             if even:
@@ -294,9 +318,12 @@ def make_prepare(kernel: TaskKernel, compact: bool, has_weight: bool) -> Any:
                                 more = real(1) if side == 0 else real(-1)
                                 v[n_value + 2 * s] += more * y
                                 v[n_value + 2 * s + 1] -= more * x
-            at = of_part + int64(i) * n_here
-            for j in range(n_here):
-                parts[at + j] = v[j]
+            write(parts, of_part + int64(i) * n_here, 0, v)
+            if part == 0:
+                coefficients(
+                    row_of_kind, item, local, most_c, items, w_item, first_chan, n_chan, uvw, scale, abd
+                )
+                write_coef(coef, of_coef + int64(task) * n_coef, 0, abd)
             i += cuda.gridsize(1)
 
     return prepare

@@ -59,7 +59,7 @@ class Costs(NamedTuple):
 
 COSTS = {
     "cpu": Costs(0.09, 0.03, 0.55, 1.2, 0.05, 7.0),
-    "cuda": Costs(1e-4, 2.5e-4, 1e-3, 0.01, 2e-4, 0.02),
+    "cuda": Costs(1e-4, 1.55e-4, 0.0, 0.011, 4e-4, 0.018),
 }
 
 

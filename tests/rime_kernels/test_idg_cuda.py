@@ -177,7 +177,7 @@ def test_visibilities_that_stay_on_the_device(cuda_backend: str) -> None:
     engine: Any = idg._engine
     image, screens = deltas(idg.grid_of_image, 4), idg._screens(None, 4)
     vis, weight = random_data(idg)
-    there = engine.predict_on_device(image, screens)
+    there = engine.predict_on_device(engine.send(image), screens)
     # The same sums.
     assert np.array_equal(there.copy_to_host(), idg.predict(image))
     found = engine.grid_on_device(device.upload(vis), device.upload(weight), screens)

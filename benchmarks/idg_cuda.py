@@ -1,0 +1,182 @@
+"""What `idg.py` measures on a CUDA device: kernels by events; whole calls with data there, or on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import roofs_cuda
+from timing import measure
+
+from rime_kernels import device
+from rime_kernels.idg import Idg, _sums_cuda
+
+# Kernels whose time counts as the degridder's, and the gridder's.
+_KERNELS = {"degridder": ("make_degrid",), "gridder": ("make_prepare", "make_grid")}
+_GOALS = (
+    # line, quantity, sense, bound, unit, scale of what was found
+    ("24 x 24, 4 corr", "degridder_rate", "at least", 2.0, "Gvis/s", 1e-9),
+    ("24 x 24, 4 corr", "gridder_rate", "at least", 1.6, "Gvis/s", 1e-9),
+    ("24 x 24, 4 corr", "predict_of_kernel", "at least", 0.6, "of the degridder's rate", 1.0),
+    ("24 x 24, 4 corr", "host_predict_of_slower", "at least", 0.8, "of the slower of kernel and bus", 1.0),
+    ("24 x 24, 4 corr", "aterm_cost", "<=", 0.15, "more time with 2 x 2 A-terms", 1.0),
+)
+
+
+class _Timed:
+    """A kernel whose launches note events in a list."""
+
+    def __init__(self, kernel: Any, log: list[tuple[Any, Any]]) -> None:
+        self._kernel, self._log = kernel, log
+
+    def __getitem__(self, how: Any) -> Callable[..., None]:
+        def launch(*given: Any) -> None:
+            begin, end = device.cuda.event(), device.cuda.event()
+            begin.record(how[2])
+            self._kernel[how](*given)
+            end.record(how[2])
+            self._log.append((begin, end))
+
+        return launch
+
+
+@contextmanager
+def _timed(names: tuple[str, ...]) -> Iterator[Callable[[], float]]:
+    """Time the kernels that these functions make; what is given takes the seconds since it was last asked."""
+    log: list[tuple[Any, Any]] = []
+    before = {name: getattr(_sums_cuda, name) for name in names}
+
+    def seconds() -> float:
+        device.cuda.synchronize()
+        found = sum(begin.elapsed_time(end) for begin, end in log) * 1e-3
+        log.clear()
+        return max(found, 1e-9)  # the simulator's clock stands still
+
+    try:
+        for name, make in before.items():
+            setattr(_sums_cuda, name, lambda *given, make=make: _Timed(make(*given), log))
+        yield seconds
+    finally:
+        for name, make in before.items():
+            setattr(_sums_cuda, name, make)
+
+
+class OnDevice:
+    """An image and visibilities that lie on the device, and what is done to them there."""
+
+    def __init__(self, idg: Idg, image: np.ndarray, screens: np.ndarray | None) -> None:
+        self._engine: Any = idg._engine
+        self._screens = idg._screens(screens, image.shape[0])
+        self._image = self._engine.send(image)
+        self._vis = self._engine.predict_on_device(self._image, self._screens)
+
+    def predict(self) -> None:
+        self._engine.predict_on_device(self._image, self._screens, self._vis)
+
+    def grid(self) -> None:
+        self._engine.grid_on_device(self._vis, None, self._screens)
+
+    def kernel_seconds(self, repeat: int) -> dict[str, float]:
+        """The least times of the heavy kernels."""
+        found = {}
+        for name, call in (("degridder", self.predict), ("gridder", self.grid)):
+            with _timed(_KERNELS[name]) as seconds:
+                each = []
+                for _ in range(repeat):
+                    call()
+                    each.append(seconds())
+            found[name] = min(each)
+        return found
+
+
+def line(case: Any, roofs: dict[str, Any], repeat: int, *, host: bool) -> dict[str, Any]:
+    """Kernels, whole calls on the device, and from the host's memory."""
+    there, n_vis = OnDevice(case.idg, case.image, case.screens), case.size.n_vis
+    found: dict[str, Any] = {}
+    for name, seconds in there.kernel_seconds(repeat).items():
+        found[f"{name}_s"], found[f"{name}_rate"] = seconds, n_vis / seconds
+    for name, call in (("predict", there.predict), ("grid", there.grid)):
+        timing = measure(call, repeat)
+        found[f"{name}_s"], found[f"{name}_rate"] = timing.median, n_vis / timing.median
+        found[f"{name}_least_s"] = timing.least
+    found["predict_of_kernel"] = found["degridder_s"] / found["predict_s"]
+    found["grid_of_kernel"] = found["gridder_s"] / found["grid_s"]
+    if host:
+        bus = case.vis.nbytes / roofs["host_to_device_byte_per_s"]
+        for name, call, kernel in (
+            ("predict", case.predict, "degridder"), ("grid", case.image_of, "gridder"),
+        ):  # fmt: skip
+            timing = measure(call, repeat)
+            found[f"host_{name}_s"], found[f"host_{name}_rate"] = timing.median, n_vis / timing.median
+            found[f"host_{name}_of_slower"] = max(bus, found[f"{kernel}_s"]) / timing.median
+    return found
+
+
+def text(name: str, line: dict[str, Any]) -> str:
+    """A line of the table."""
+    rates = "".join(
+        f"{line[f'{key}_rate'] / 1e9:9.3f}" for key in ("degridder", "gridder", "predict", "grid")
+    )
+    shares = f"{100 * line['predict_of_kernel']:7.0f}{100 * line['grid_of_kernel']:7.0f}"
+    host = ""
+    if "host_predict_rate" in line:
+        host = "".join(
+            f"{line[f'host_{key}_rate'] / 1e9:10.3f}{100 * line[f'host_{key}_of_slower']:6.0f}"
+            for key in ("predict", "grid")
+        )
+    return f"{name:40}{rates}{shares}{host}"
+
+
+HEAD = (
+    f"{'Gvis/s':40}{'degrid':>9}{'gridder':>9}{'predict':>9}{'image':>9}{'% krnl':>7}{'% krnl':>7}"
+    f"{'host pred':>10}{'%':>6}{'host im.':>10}{'%':>6}"
+)
+
+
+def goals(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The bounds, for the line of each."""
+    found = []
+    for name, key, sense, bound, unit, scale in _GOALS:
+        values = [line[key] * scale for line in lines if line["title"] == name and key in line]
+        value = values[0] if values else None
+        reached = None if value is None else (value >= bound if sense == "at least" else value <= bound)
+        found.append({
+            "case": f"{name}: {key}", "precision": "single", "sense": sense, "bound": bound, "unit": unit,
+            "found": value, "reached": reached,
+        })  # fmt: skip
+    return found
+
+
+def measured(
+    make_case: Callable[..., Any], describe: Callable[[Any], dict[str, Any]], size: Any, repeat: int, *,
+    quick: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """All lines, printed as they come, with the roofs and the goals."""
+    roofs = roofs_cuda.measure_roofs(quick=quick, repeat=repeat)
+    print(
+        f"multiply-adds {roofs['fma_per_s']['single'] / 1e12:.1f} T/s single, copy "
+        f"{roofs['copy_byte_per_s'] / 1e9:.0f} GB/s, pinned host to device "
+        f"{roofs['host_to_device_byte_per_s'] / 1e9:.1f} GB/s\n\n{HEAD}"
+    )
+    lines: list[dict[str, Any]] = []
+    for title, n_corr, screens, subgrid, host in _cases(quick):
+        case = make_case(size, n_corr, screens, 1e-4 if quick else 1e-5, "cuda", subgrid)
+        lines.append({"title": title} | describe(case) | line(case, roofs, repeat, host=host))
+        if "A-terms" in title:
+            lines[0]["aterm_cost"] = lines[-1]["predict_least_s"] / lines[0]["predict_least_s"] - 1.0
+        print(text(title, lines[-1]), flush=True)
+    return {"roofs": roofs, "lines": lines, "goals": goals(lines)}
+
+
+def _cases(quick: bool) -> Iterator[tuple[str, int, str, int | None, bool]]:
+    """Title, correlations, A-terms, subgrid, whether from the host too."""
+    yield "24 x 24, 4 corr", 4, "none", 24, True
+    yield "24 x 24, 4 corr, A-terms 2 x 2", 4, "2 x 2", 24, False
+    if quick:
+        return
+    for size in (32, 48, 64):
+        yield f"{size} x {size}, 4 corr", 4, "none", size, False
+    yield "24 x 24, 1 corr", 1, "none", 24, True
+    yield "subgrid as chosen, 4 corr", 4, "none", None, True
