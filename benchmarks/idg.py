@@ -12,6 +12,7 @@ timed by events. ducc0 has one correlation a call and no A-terms: four correlati
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import statistics
 import sys
@@ -293,7 +294,8 @@ def on_device(args: argparse.Namespace, about: dict[str, Any]) -> int:
     # Every ten seconds: items are as full as in real observations.
     size = _TINY if args.quick else Size(64, args.times, 64, 2048, args.times / 360.0)
     print(f"{size}\n")
-    found = idg_cuda.measured(Case, describe, size, args.repeat, quick=args.quick)
+    keep = functools.partial(save, args, about)
+    found = idg_cuda.measured(Case, describe, size, args.repeat, quick=args.quick, keep=keep)
     finish(args, about, found)
     return 0
 
@@ -301,12 +303,19 @@ def on_device(args: argparse.Namespace, about: dict[str, Any]) -> int:
 def finish(args: argparse.Namespace, about: dict[str, Any], found: dict[str, Any]) -> None:
     """Show the goals and write the file."""
     print("\ngoals:\n" + "\n".join(goal_text(verdict) for verdict in found["goals"]))
-    output = args.output
+    output = save(args, about, found)
+    if output is not None:
+        print(f"\nwritten to {output}")
+
+
+def save(args: argparse.Namespace, about: dict[str, Any], found: dict[str, Any]) -> Path | None:
+    """Write the file, where one is wanted; its path."""
+    output: Path | None = args.output
     if output is None and not args.quick:
         output = Path(__file__).parent / "results" / "idg" / f"{args.device}_{machine_slug(about)}.json"
     if output is not None:
         write(output, {"device": args.device, "quick": args.quick, "machine": about} | found)
-        print(f"\nwritten to {output}")
+    return output
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import roofs_cuda
-from timing import measure
+from timing import measure, seconds_of
 
 from rime_kernels import device
 from rime_kernels.idg import Idg, _sums_cuda
+from rime_kernels.idg._stream_cuda import make_copy
 
 # Kernels whose time counts as the degridder's, and the gridder's.
 _KERNELS = {"degridder": ("make_degrid",), "gridder": ("make_prepare", "make_grid")}
@@ -149,16 +150,28 @@ def goals(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _host_copy(n_byte: int) -> float:
+    """Bytes/s at which all threads copy from pinned memory to new memory: results leave the bus so."""
+    pinned, copy, found = device.cuda.pinned_array(n_byte // 4, np.float32), make_copy(), []
+    pinned[:] = 1.0
+    for _ in range(3):
+        new = np.empty(pinned.shape, np.float32)
+        found.append(seconds_of(lambda new=new: copy(pinned, new)))
+    return float(pinned.nbytes / min(found))
+
+
 def measured(
     make_case: Callable[..., Any], describe: Callable[[Any], dict[str, Any]], size: Any, repeat: int, *,
-    quick: bool,
+    quick: bool, keep: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:  # fmt: skip
-    """All lines, printed as they come, with the roofs and the goals."""
+    """All lines, printed as they come, with the roofs and the goals; `keep` gets what there is after each."""
     roofs = roofs_cuda.measure_roofs(quick=quick, repeat=repeat)
+    roofs["host_copy_byte_per_s"] = _host_copy(1 << (16 if quick else 28))
     print(
         f"multiply-adds {roofs['fma_per_s']['single'] / 1e12:.1f} T/s single, copy "
         f"{roofs['copy_byte_per_s'] / 1e9:.0f} GB/s, pinned host to device "
-        f"{roofs['host_to_device_byte_per_s'] / 1e9:.1f} GB/s\n\n{HEAD}"
+        f"{roofs['host_to_device_byte_per_s'] / 1e9:.1f} GB/s, pinned to new memory of the host "
+        f"{roofs['host_copy_byte_per_s'] / 1e9:.1f} GB/s\n\n{HEAD}"
     )
     lines: list[dict[str, Any]] = []
     for title, n_corr, screens, subgrid, host in _cases(quick):
@@ -167,6 +180,7 @@ def measured(
         if "A-terms" in title:
             lines[0]["aterm_cost"] = lines[-1]["predict_least_s"] / lines[0]["predict_least_s"] - 1.0
         print(text(title, lines[-1]), flush=True)
+        keep({"roofs": roofs, "lines": lines, "goals": goals(lines)})
     return {"roofs": roofs, "lines": lines, "goals": goals(lines)}
 
 
@@ -176,7 +190,7 @@ def _cases(quick: bool) -> Iterator[tuple[str, int, str, int | None, bool]]:
     yield "24 x 24, 4 corr, A-terms 2 x 2", 4, "2 x 2", 24, False
     if quick:
         return
+    yield "subgrid as chosen, 4 corr", 4, "none", None, True
+    yield "24 x 24, 1 corr", 1, "none", 24, False
     for size in (32, 48, 64):
         yield f"{size} x {size}, 4 corr", 4, "none", size, False
-    yield "24 x 24, 1 corr", 1, "none", 24, True
-    yield "subgrid as chosen, 4 corr", 4, "none", None, True
