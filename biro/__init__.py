@@ -24,6 +24,7 @@ _HOME = {
     "compare": "biro.comparison",
     "find_sources": "biro.find",
     "image": "biro.imaging",
+    "maximise": "biro.maximum",
     "read_image": "biro.image_file",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
@@ -44,6 +45,7 @@ __all__ = [
     "compare",
     "find_sources",
     "image",
+    "maximise",
     "read_image",
     "read_model",
     "read_ms",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from biro.image_file import read_image
     from biro.imaging import image
     from biro.likelihood import Likelihood
+    from biro.maximum import maximise
     from biro.measurement_set import read_ms
     from biro.models import ImageModel, SkyModel, read_model, read_sky
     from biro.observation import Observation

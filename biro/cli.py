@@ -103,7 +103,9 @@ def fit(
     run: Annotated[
         Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
     ],
-    sampler: Annotated[Sampler, typer.Option(help="dynesty finds the evidence too.")] = Sampler.emcee,
+    sampler: Annotated[
+        Sampler, typer.Option(help="dynesty finds the evidence too; none finds the maximum, in seconds.")
+    ] = Sampler.emcee,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same samples. Drawn and recorded if absent.")
     ] = None,
@@ -275,11 +277,10 @@ app.command(epilog=EXIT_CODES)(cli_tune.tune)
 
 def _batch_of(sampler: str, options: dict[str, Any], n_param: int) -> int:
     """Parameter vectors that a sampler hands over at once."""
-    from biro.samplers.options import EnsembleOptions, NestedOptions, parse
+    from biro.samplers.options import KINDS, parse
 
-    if sampler == "emcee":
-        return parse(EnsembleOptions, options, n_param).n_walker // 2
-    return parse(NestedOptions, options, n_param).batch
+    kind: Any = KINDS[sampler]
+    return int(parse(kind, options, n_param).n_together)
 
 
 def _what_is_fitted(likelihood: Any) -> str:

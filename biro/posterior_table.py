@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 """95 %, 68.27 % (one sigma of a Gaussian) and the median."""
+POOR = 0.3
+"""Overlap of a normal distribution with the posterior below which its intervals mislead."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,20 @@ class PosteriorTable:
 
     def notes(self) -> list[str]:
         """Lines below the table: where it came from, best likelihood, evidence."""
+        if self.sampler == "none":
+            return [*_about_maximum(self), *self._evidence()]
         origin = f"{self.sampler}: {self.n_sample} samples"
         if self.n_walker > 1:
             origin += f" ({self.n_walker} walkers, which are not independent: ESS = N/tau)"
-        lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}"]
-        if self.log_evidence is not None:
-            error = self.log_evidence_err or 0.0
-            lines.append(f"log-evidence {self.log_evidence:.3f} +- {error:.3f}")
+        lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self._evidence()]
         if self.diagnostics.get("converged", 1.0) == 0.0:
             lines.append("NOT CONVERGED: the chain is shorter than asked for; raise max_steps and resume")
         return lines
+
+    def _evidence(self) -> list[str]:
+        if self.log_evidence is None:
+            return []
+        return [f"log-evidence {self.log_evidence:.3f} +- {self.log_evidence_err or 0.0:.3f}"]
 
 
 def summarise(posterior: Posterior) -> PosteriorTable:
@@ -109,6 +115,21 @@ def summarise(posterior: Posterior) -> PosteriorTable:
         log_evidence_err=posterior.log_evidence_err,
         diagnostics=dict(posterior.diagnostics),
     )
+
+
+def _about_maximum(table: PosteriorTable) -> list[str]:
+    """How draws about a maximum came to be, and how far to trust them."""
+    overlap = table.diagnostics.get("overlap", math.nan)
+    lines = [
+        f"no sampler: the maximum (best fit) and {table.n_sample - 1} draws of the normal distribution about "
+        f"it, whose overlap with the posterior is {100 * overlap:.0f} %",
+        f"highest log-likelihood {table.best_log_likelihood:.3f}",
+    ]
+    if overlap < POOR:
+        lines.append("POOR OVERLAP: the posterior is no normal distribution; sample it")
+    if table.diagnostics.get("converged", 1.0) == 0.0:
+        lines.append("NOT CONVERGED: more could be gained than counts; give other starts, or sample")
+    return lines
 
 
 def quantiles(

@@ -213,6 +213,14 @@ class BoundModel:
             Scatter(self._noise_parameter, self.n_param).add(found, slopes * self._noise_scale)
         return found
 
+    @property
+    def noise_parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
+        """Of each parameter that is a noise factor: its partitions, bool (n_frame,), and factor per unit."""
+        if not self._noise_is_free:
+            return {}
+        which, scale = self._noise_parameter, self._noise_scale
+        return {int(i): (which == i, float(scale[which == i][0])) for i in np.unique(which)}
+
     def noise_factor(self, theta: ArrayLike) -> Array:
         """What the stated noise of each partition is multiplied by, float64 (n_batch, n_frame)."""
         array, slots = self._batch(theta), self._instrument.noise

@@ -15,7 +15,7 @@ from biro.run import RunDirectory, StopFlag, read_record, stop_on_signal, versio
 
 log = logging.getLogger(__name__)
 
-SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic")
+SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic", "none")
 
 
 def sample(
@@ -32,13 +32,14 @@ def sample(
 
     "emcee" finds the mode, starts an ensemble about it and ends after 50 autocorrelation times;
     "dynesty" and "dynesty-dynamic" (nested sampling) find the evidence as well, from the whole prior.
+    "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it.
     The evidence is that of the normalised prior: where constraints cut the prior by rejection, it is
     divided by the prior mass that they leave.
 
     Parameters
     ----------
     likelihood : Likelihood
-    sampler : "emcee", "dynesty" or "dynesty-dynamic"
+    sampler : "emcee", "dynesty", "dynesty-dynamic" or "none"
     run_dir : path, optional
         Keeps everything about the run. A run that was interrupted there goes on, a finished one is
         read; either only when data, model, sampler, options and seed are as they were. Where the
@@ -50,7 +51,7 @@ def sample(
     facts : mapping, optional
         More to be written into `run.json`.
     **options
-        See `EnsembleOptions` and `NestedOptions`.
+        See `EnsembleOptions`, `NestedOptions` and `MaximumOptions`.
 
     Raises
     ------
@@ -61,15 +62,16 @@ def sample(
     RunInterrupted
         SIGINT or SIGTERM came; the same call goes on.
     LikelihoodError
-        The likelihood is nowhere finite, or returned NaN, +inf or another shape.
+        The likelihood is nowhere finite, or returned NaN, +inf or another shape; or ("none") the data do
+        not tell parameters apart.
     """
-    from biro.samplers.options import EnsembleOptions, NestedOptions, as_dict, parse
+    from biro.samplers.options import KINDS, as_dict, parse
     from biro.samplers.target import Target
 
     if sampler not in SAMPLERS:
         raise InputError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
     target = Target(likelihood)
-    kind: Any = EnsembleOptions if sampler == "emcee" else NestedOptions
+    kind: Any = KINDS[sampler]
     resolved = parse(kind, options, target.n_param)
     if seed is None:
         seed = _recorded_seed(run_dir)
@@ -151,6 +153,12 @@ def _run(
         backend = ensemble.run(stop, progress=progress)
         _say_what_was_not_a_number(target)
         return ensemble.posterior(backend, provenance)
+    if provenance.sampler == "none":
+        from biro.samplers.about_maximum import about_maximum
+
+        return about_maximum(
+            target, options, provenance, folder[0] if folder else None, stop, progress=progress
+        )
     from biro.samplers.nested import Checkpoint, NestedRun
 
     checkpoint = Checkpoint(folder[0] / "checkpoint.bin", folder[1]) if folder else None

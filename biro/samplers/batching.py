@@ -27,8 +27,8 @@ class _Cancelled(BaseException):
     """Thrown inside a task whose pool has given up; never leaves the pool."""
 
 
-def ask(row: NDArray[np.float64]) -> float:
-    """Value of one row, evaluated together with the rows of the other tasks of the pool.
+def ask(row: NDArray[np.float64]) -> Any:
+    """Value of one row (or its values), evaluated together with the rows of the other tasks of the pool.
 
     A module-level function, so that a sampler that holds it can be pickled without its pool.
 
@@ -53,7 +53,7 @@ class BatchingPool:
     Parameters
     ----------
     evaluate : callable
-        float64 (n_row, n_dim) -> float64 (n_row,). Called only by the thread that calls `map`.
+        float64 (n_row, n_dim) -> float64 (n_row,) or (n_row, n). Called only by the thread that calls `map`.
     size : int
         Tasks side by side (N); longer lists are worked off N at a time, in order.
 
@@ -140,7 +140,7 @@ class BatchingPool:
         values = self._evaluate(np.stack([waiting[index] for index in order]))
         self.n_call += 1
         self.n_row += len(order)
-        for index, value in zip(order, values.tolist(), strict=True):
+        for index, value in zip(order, values.tolist() if values.ndim == 1 else values, strict=True):
             del waiting[index]
             self._workers[index].reply(value)
 
@@ -169,7 +169,7 @@ class _Worker:
     def start_task(self, function: Callable[[Any], Any], task: Any) -> None:
         self._letters.put((function, task))
 
-    def reply(self, value: float | _Cancelled) -> None:
+    def reply(self, value: Any) -> None:
         self._letters.put(value)
 
     def stop(self) -> None:
@@ -186,7 +186,7 @@ class _Worker:
                 message = ("failed", self._index, error)
             self._outbox.put(message)
 
-    def _exchange(self, row: NDArray[np.float64]) -> float:
+    def _exchange(self, row: NDArray[np.float64]) -> Any:
         self._outbox.put(("ask", self._index, row))
         value = self._letters.get()
         if isinstance(value, _Cancelled):

@@ -32,6 +32,11 @@ class EnsembleOptions:
 
     may_change: ClassVar[tuple[str, ...]] = ("max_steps",)
 
+    @property
+    def n_together(self) -> int:
+        """Parameter vectors handed over at once."""
+        return self.n_walker // 2
+
     def resolved(self, n_param: int) -> EnsembleOptions:
         """With the number of walkers decided.
 
@@ -83,6 +88,11 @@ class NestedOptions:
 
     may_change: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def n_together(self) -> int:
+        """Parameter vectors handed over at once."""
+        return self.batch
+
     def resolved(self, n_param: int) -> NestedOptions:
         """With live points, method and walks decided.
 
@@ -111,9 +121,50 @@ class NestedOptions:
         return NestedOptions(n_live, self.batch, self.dlogz, method, walks, self.bound, self.n_effective)
 
 
-Options = EnsembleOptions | NestedOptions
+@dataclass(frozen=True)
+class MaximumOptions:
+    """Options of "none".
+
+    Attributes
+    ----------
+    starts : int
+        Points that climb to the maximum.
+    n_sample : int
+        Draws of the normal distribution about it.
+    """
+
+    starts: int = 16
+    n_sample: int = 1000
+
+    may_change: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def n_together(self) -> int:
+        """Parameter vectors handed over at once."""
+        return self.starts
+
+    def resolved(self, n_param: int) -> MaximumOptions:
+        """As they are.
+
+        Raises
+        ------
+        InputError
+            A number that cannot be meant.
+        """
+        _positive(self, ("starts", "n_sample"))
+        return self
+
+
+Options = EnsembleOptions | NestedOptions | MaximumOptions
+KINDS: dict[str, type[EnsembleOptions] | type[NestedOptions] | type[MaximumOptions]] = {
+    "emcee": EnsembleOptions,
+    "dynesty": NestedOptions,
+    "dynesty-dynamic": NestedOptions,
+    "none": MaximumOptions,
+}
+"""Of each sampler."""
 _KINDS = {int: "a whole number", float: "a number", str: "a word"}
-_Kind = TypeVar("_Kind", EnsembleOptions, NestedOptions)
+_Kind = TypeVar("_Kind", EnsembleOptions, NestedOptions, MaximumOptions)
 
 
 def parse(kind: type[_Kind], given: dict[str, Any], n_param: int) -> _Kind:

@@ -16,6 +16,7 @@ from biro.samplers.target import Target
 
 log = logging.getLogger(__name__)
 
+Watch = Callable[[float], None]
 _STEPS = np.logspace(-12, -0.7, 46)
 """Step lengths tried along each axis of the unit cube."""
 _N_SEARCH, _N_CONVERGE = 80, 200
@@ -41,10 +42,17 @@ class Start:
     scale: NDArray[np.float64]
 
 
-def find_mode(target: Target, seed: int, watch: Callable[[float], None] | None = None) -> Start:
+def find_mode(target: Target, seed: int, watch: Watch | None = None) -> Start:
     """Highest likelihood over the prior: differential evolution, then Newton steps.
 
-    Both work on whole populations, one batched likelihood call per generation or step.
+    Both work on whole populations, one batched likelihood call per generation or step. Parameters and errors
+    as those of `search`.
+    """
+    return _polish(target, *search(target, seed, watch))
+
+
+def search(target: Target, seed: int, watch: Watch | None = None) -> tuple[NDArray[np.float64], float]:
+    """Near the highest likelihood over the prior, by differential evolution: point of the unit cube, ln L.
 
     Parameters
     ----------
@@ -88,9 +96,8 @@ def find_mode(target: Target, seed: int, watch: Callable[[float], None] | None =
     # Random parents search, the best parent converges: among fringes the second alone ends in a sidelobe.
     outcome = minimise(cost, init=first, maxiter=_N_SEARCH, strategy="rand1bin", **common)
     outcome = minimise(cost, init=outcome.population, maxiter=_N_CONVERGE, strategy="best1bin", **common)
-    start = _polish(target, _inside(outcome.x), float(-outcome.fun))
-    log.info("start: log-likelihood %.3f after %d converging generations", start.log_likelihood, outcome.nit)
-    return start
+    log.info("search: log-likelihood %.3f after %d converging generations", -outcome.fun, outcome.nit)
+    return _inside(outcome.x), float(-outcome.fun)
 
 
 def scatter(target: Target, start: Start, n_walker: int, seed: int) -> NDArray[np.float64]:

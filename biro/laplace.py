@@ -1,0 +1,234 @@
+"""The posterior about its maximum as a normal distribution: curvature, errors, evidence, draws.
+
+With P = -d2 ln p / d theta2 at the maximum theta_0 and C its inverse,
+
+    p(theta) ~ p(theta_0) exp(-(theta - theta_0)^T P (theta - theta_0) / 2)
+    ln Z     ~ ln p(theta_0) + (d/2) ln(2 pi) + (1/2) ln det C
+
+for the d parameters that lie within their prior. A parameter at an end of it, from where the density falls
+with the slope g and the curvature h that the others leave it, has exp(-g x - h x^2 / 2) at the distance x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Array = NDArray[np.float64]
+Gradient = Callable[[Array], Array]
+"""theta (n_batch, n_param) to derivatives of the log-posterior, NaN where it is -inf."""
+ONE_SIGMA = 0.682689492137086
+_ROUNDS = 5
+_NOISE = {"double": 1e-6, "single": 1e-3}
+"""Part of a curvature below which another is the error of differences."""
+_STEP = {"double": 0.02, "single": 0.3}
+"""Of differences, in standard deviations of a parameter whose others are held."""
+_SMALL = 0.05
+"""Part of the largest below which a parameter is not named in a combination."""
+
+
+def step_lengths(
+    gradient: Gradient, theta: Array, low: Array, high: Array, first: Array, precision: str
+) -> Array:
+    """Steps for differences, (n_param,): a part of one sigma of each parameter, the others held.
+
+    Parameters
+    ----------
+    gradient : function
+    theta : float64 (n_param,)
+    low, high : float64 (n_param,)
+        Steps stay within half of what lies between.
+    first : float64 (n_param,)
+        A guess, of any size above 0.
+    precision : "double" or "single"
+    """
+    longest = np.minimum(0.25 * (high - low), 1e3 * first)
+    step, axes = np.minimum(first, longest), np.eye(theta.size)
+    for _ in range(_ROUNDS):
+        inward = np.where(theta + step <= high, 1.0, -1.0)
+        rise = gradient(np.concatenate([theta[None], theta + (inward * step)[:, None] * axes]))
+        bend = -(np.diag(rise[1:]) - rise[0]) / (inward * step)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            wanted = np.where(bend > 0.0, _STEP[precision] / np.sqrt(bend), 10.0 * step)
+        wanted = np.minimum(np.where(np.isfinite(bend), wanted, 0.1 * step), longest)
+        settled = (np.abs(np.log(wanted / step)) < np.log(3.0)).all()
+        step = wanted
+        if settled:
+            break
+    return step
+
+
+def curvature(gradient: Gradient, theta: Array, low: Array, high: Array, step: Array) -> Array:
+    """P, float64 (n_param, n_param), by central differences of the gradient; one-sided beside an end."""
+    axes = np.diag(step)
+    up, down = np.minimum(theta + axes, high), np.maximum(theta - axes, low)
+    found = gradient(np.concatenate([up, down, theta[None]]))
+    rise, fall, middle = found[: theta.size], found[theta.size : -1], found[-1]
+    above, below = np.diag(up) - theta, theta - np.diag(down)
+    # Where a constraint forbids one side, the other has to do.
+    above, rise = np.where(np.isnan(rise).any(axis=1), 0.0, above), np.where(np.isnan(rise), middle, rise)
+    below, fall = np.where(np.isnan(fall).any(axis=1), 0.0, below), np.where(np.isnan(fall), middle, fall)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        matrix = -(rise - fall) / (above + below)[:, None]
+    return 0.5 * (matrix + matrix.T)
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace:
+    """The normal approximation about a maximum.
+
+    Attributes
+    ----------
+    theta : float64 (n_param,)
+    precision_matrix : float64 (n_param, n_param)
+        P.
+    covariance : float64 (n_param, n_param)
+        Rows of parameters at an end are 0; NaN where the data say nothing.
+    side : int (n_param,)
+        -1 and +1 for a parameter at the low or high end of its prior, else 0.
+    slope : float64 (n_param,)
+        Of the log-posterior, inwards, above 0 (g), for parameters at an end; else 0.
+    null : float64 (n_null, n_param)
+        Changes of theta that the data say nothing about within the prior.
+    width : float64 (n_param,)
+        Of the priors.
+    """
+
+    theta: Array
+    precision_matrix: Array
+    covariance: Array
+    side: NDArray[np.int64]
+    slope: Array
+    null: Array
+    width: Array
+
+    @classmethod
+    def about(
+        cls,
+        theta: Array,
+        gradient: Array,
+        matrix: Array,
+        side: NDArray[np.int64],
+        width: Array,
+        precision: str,
+    ) -> Laplace:
+        """From gradient and curvature at the maximum; `width` is that of each prior."""
+        free = np.flatnonzero(side == 0)
+        null, inner = _inverse(matrix[np.ix_(free, free)], width[free], _NOISE[precision])
+        covariance = np.zeros(matrix.shape)
+        covariance[np.ix_(free, free)] = inner
+        lifted = np.zeros((len(null), theta.size))
+        lifted[:, free] = null
+        slope = np.where(side != 0, np.abs(gradient), 0.0)
+        return cls(theta, matrix, covariance, side, slope, lifted, width)
+
+    @property
+    def is_singular(self) -> bool:
+        """Whether there is a combination of parameters that the data say nothing about."""
+        return len(self.null) > 0
+
+    @property
+    def error(self) -> Array:
+        """One sigma; for a parameter at an end, the distance from it that holds 68.3 %."""
+        found = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        for i in np.flatnonzero(self.side):
+            found[i] = _distance(np.array(ONE_SIGMA), self.slope[i], self._left_to(i))
+        return found
+
+    def log_evidence(self, log_posterior: float) -> float | None:
+        """ln Z; None where P is singular."""
+        if self.is_singular:
+            return None
+        free = self.side == 0
+        log_det = np.linalg.slogdet(self.covariance[np.ix_(free, free)])[1]
+        value = log_posterior + 0.5 * free.sum() * np.log(2.0 * np.pi) + 0.5 * log_det
+        return float(
+            value + sum(_log_integral(self.slope[i], self._left_to(i)) for i in np.flatnonzero(~free))
+        )
+
+    def draws(self, rng: np.random.Generator, n: int) -> Array:
+        """theta of the approximation, float64 (n, n_param), without regard to the prior's other ends."""
+        free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
+        found = np.repeat(self.theta[None], n, axis=0)
+        for i in ends:
+            found[:, i] -= self.side[i] * _distance(rng.random(n), self.slope[i], self._left_to(i))
+        values, vectors = np.linalg.eigh(np.nan_to_num(self.covariance[np.ix_(free, free)]))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        pulled = self._pull(found[:, ends] - self.theta[ends])
+        found[:, free] += rng.standard_normal((n, free.size)) @ root.T - pulled
+        return found
+
+    def _pull(self, away: Array) -> Array:
+        """How far parameters within their priors follow those that leave an end, the other way."""
+        free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
+        coupling = self.precision_matrix[np.ix_(ends, free)]
+        return np.asarray(away @ coupling @ np.nan_to_num(self.covariance[np.ix_(free, free)]))
+
+    def log_density(self, theta: Array) -> Array:
+        """ln of the approximation at theta (n, n_param), less that at the maximum."""
+        free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
+        away = theta - self.theta
+        inner = away[:, free] + self._pull(away[:, ends])
+        matrix = self.precision_matrix[np.ix_(free, free)]
+        value = -0.5 * np.einsum("ni,ij,nj->n", inner, matrix, inner)
+        for i in ends:
+            value += -self.slope[i] * np.abs(away[:, i]) - 0.5 * self._left_to(i) * away[:, i] ** 2
+        return np.asarray(value)
+
+    def combinations(self, names: Sequence[str]) -> list[str]:
+        """Each direction of `null` in words: "1 a.I - 0.98 b.I"."""
+        return [_in_words(direction, self.width, names) for direction in self.null]
+
+    def _left_to(self, i: Any) -> float:
+        """Curvature along a parameter at an end when those within their priors follow."""
+        free = self.side == 0
+        coupling, inner = self.precision_matrix[i, free], np.nan_to_num(self.covariance[np.ix_(free, free)])
+        return float(max(self.precision_matrix[i, i] - coupling @ inner @ coupling, 0.0))
+
+
+def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:
+    """Directions in which a matrix is 0 as far as can be told, or flat over the prior; and its inverse."""
+    if not matrix.size:
+        return np.zeros((0, 0)), matrix
+    # Alone, a parameter is known better than the prior knows it, or not at all.
+    scale = np.sqrt(np.maximum(np.nan_to_num(np.diag(matrix)), 1.0 / width**2))
+    values, vectors = np.linalg.eigh(np.nan_to_num(matrix) / np.outer(scale, scale))
+    directions = vectors.T / scale[:, None].T
+    reach = np.linalg.norm(directions / width, axis=1) / np.sqrt(np.maximum(values, 1e-300))
+    lost = (values < noise) | (reach > 1.0)
+    kept = directions[~lost]
+    inverse = (kept.T / values[~lost]) @ kept
+    null = directions[lost]
+    touched = (np.abs(null * scale) > _SMALL * np.abs(null * scale).max(axis=1, keepdims=True)).any(axis=0)
+    inverse[touched], inverse[:, touched] = np.nan, np.nan
+    return null, inverse
+
+
+def _distance(part: Array, slope: float, bend: float) -> Array:
+    """Quantile of the density exp(-g x - h x^2 / 2) of x >= 0."""
+    if bend <= 1e-12 * slope**2:
+        return np.asarray(-np.log1p(-part) / slope)
+    a, root = slope / np.sqrt(bend), np.sqrt(bend)
+    return np.asarray((-special.ndtri_exp(special.log_ndtr(-a) + np.log1p(-part)) - a) / root)
+
+
+def _log_integral(slope: float, bend: float) -> float:
+    """ln of the integral of exp(-g x - h x^2 / 2) over x >= 0."""
+    if bend <= 1e-12 * slope**2:
+        return float(-np.log(slope))
+    return float(0.5 * np.log(0.5 * np.pi / bend) + np.log(special.erfcx(slope / np.sqrt(2.0 * bend))))
+
+
+def _in_words(direction: Array, width: Array, names: Sequence[str]) -> str:
+    share = np.abs(direction / width)
+    order = [i for i in np.argsort(-share, kind="stable") if share[i] > _SMALL * share.max()]
+    parts = direction / direction[order[0]]
+    text = names[order[0]]
+    for i in order[1:]:
+        text += f" {'-' if parts[i] < 0 else '+'} {abs(parts[i]):.3g} {names[i]}"
+    return text

@@ -1,0 +1,293 @@
+"""The way to the maximum of a posterior: many starts side by side, then Newton's method.
+
+Starts move in parameters that may be any number (`biro.models.unconstrained`), each with SciPy's L-BFGS-B in
+a thread of its own, all of whose calls are answered in batches. The best is brought to rest in theta with
+Newton's method, projected on the priors: parameters whose density rises towards an end are put there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError, LikelihoodError
+from biro.laplace import Laplace, curvature, step_lengths
+from biro.samplers.batching import BatchingPool, ask
+
+if TYPE_CHECKING:
+    from biro.likelihood import Likelihood
+
+Array = NDArray[np.float64]
+Watch = Callable[[float], None]
+BATCH = 256
+"""Parameter vectors in one call, at most."""
+N_SCREEN, N_KEPT = 64, 4
+"""Draws of the prior for each start; starts that go on to the end."""
+N_EARLY, N_LATE = 40, 1000
+"""Iterations of L-BFGS-B, of all starts and of those that go on."""
+N_NEWTON = 30
+ENOUGH = {"double": 1e-6, "single": 1e-2}
+"""What another step would add to the log-posterior where the search is at rest."""
+FAR = 1e30
+"""Minus the log-posterior where it is -inf: line searches want a number."""
+EDGE = 0.1
+"""A parameter is put at an end where that costs less than this of the log-posterior."""
+
+
+class Ascent:
+    """Log-posterior and gradient of a likelihood, in theta and in unconstrained parameters y.
+
+    Attributes
+    ----------
+    n_row : int
+        Gradients asked for.
+    best : float
+        Highest log-posterior seen.
+    """
+
+    def __init__(self, likelihood: Likelihood, watch: Watch | None = None) -> None:
+        self.likelihood, self._watch = likelihood, watch
+        self._change = likelihood.model.unconstrained
+        self.low, self.high = likelihood.model.box
+        ends = likelihood.model.prior_transform(np.array([[0.16], [0.84]]) * np.ones(likelihood.n_param))
+        bounded = np.isfinite(self.high - self.low)
+        self.width: Array = np.where(bounded, self.high - self.low, 3.0 * (ends[1] - ends[0]))
+        self.n_row, self.best = 0, -np.inf
+
+    def value_and_gradient(self, theta: Array) -> tuple[Array, Array]:
+        """Log-posterior (n,) and gradient (n, n_param), in batches of at most `BATCH`.
+
+        Raises
+        ------
+        LikelihoodError
+            A gradient is not a number where the log-posterior is one.
+        """
+        found = [
+            self.likelihood.log_posterior_and_gradient(theta[i : i + BATCH])
+            for i in range(0, len(theta), BATCH)
+        ]
+        value = np.concatenate([each for each, _ in found])
+        gradient = np.concatenate([each for _, each in found])
+        self._check(theta, value, gradient)
+        self.n_row += len(theta)
+        self.best = max(self.best, float(value.max(initial=-np.inf)))
+        if self._watch is not None:
+            self._watch(self.best)
+        return value, gradient
+
+    def gradient(self, theta: Array) -> Array:
+        """Of the log-posterior, (n, n_param); NaN where that is -inf."""
+        return self.value_and_gradient(theta)[1]
+
+    def y(self, theta: Array) -> Array:
+        return self._change.of_theta(theta)
+
+    def theta(self, y: Array) -> Array:
+        """Within the prior; periodic parameters in their range."""
+        return np.clip(self.likelihood.model.wrap(self._change.theta(y)), self.low, self.high)
+
+    def descend(self, y: Array) -> Array:
+        """Minus the log-posterior and its derivatives with respect to y, (n, 1 + n_param)."""
+        value, gradient = self.value_and_gradient(np.clip(self._change.theta(y), self.low, self.high))
+        fine = np.isfinite(value)[:, None]
+        slope = self._change.pull_back(y, np.where(fine, gradient, 0.0))
+        return np.where(fine, -np.column_stack([value, slope]), FAR * (np.arange(slope.shape[1] + 1) == 0))
+
+    def _check(self, theta: Array, value: Array, gradient: Array) -> None:
+        bad = np.isfinite(value) & ~np.isfinite(gradient).all(axis=1)
+        if bad.any():
+            i = int(np.argmax(bad))
+            names = self.likelihood.parameter_names
+            culprit = names[int(np.argmin(np.isfinite(gradient[i])))]
+            words = ", ".join(f"{name} = {x:.6g}" for name, x in zip(names, theta[i], strict=True))
+            raise LikelihoodError(f"the derivative with respect to {culprit} is not a number at {words}")
+
+
+def starting_points(ascent: Ascent, starts: Any, rng: np.random.Generator) -> Array:
+    """Where to begin, theta (n_start, n_param).
+
+    Parameters
+    ----------
+    starts : int or float64 (n_start, n_param)
+        How many, the best of many draws from the prior beside its middle; or the points themselves.
+
+    Raises
+    ------
+    InputError
+        No such number, another shape, or points outside the prior.
+    LikelihoodError
+        No draw has a finite posterior.
+    """
+    likelihood = ascent.likelihood
+    if isinstance(starts, (int, np.integer)) and not isinstance(starts, bool):
+        if starts < 1:
+            raise InputError(f"starts must be at least 1, got {starts}")
+        return _best_draws(likelihood, int(starts), rng)
+    theta = np.atleast_2d(np.asarray(starts, dtype=np.float64))
+    if theta.ndim != 2 or theta.shape[1] != likelihood.n_param or not len(theta):
+        raise InputError(
+            f"starts must be a number, or points of shape (n_start, {likelihood.n_param}), got {theta.shape}"
+        )
+    outside = ~np.isfinite(likelihood.log_prior(theta))
+    if outside.any():
+        raise InputError(_outside(likelihood, theta[int(np.argmax(outside))]))
+    return theta
+
+
+def _outside(likelihood: Likelihood, theta: Array) -> str:
+    """One line about a start outside of the prior."""
+    wrapped, (low, high) = likelihood.model.wrap(theta), likelihood.model.box
+    for i, parameter in enumerate(likelihood.parameters):
+        if not low[i] <= wrapped[i] <= high[i]:
+            unit = f" {parameter.unit}" if parameter.unit else ""
+            return (
+                f"a start lies outside the prior: {parameter.name} = {theta[i]:g}, which must be within "
+                f"{low[i]:g} .. {high[i]:g}{unit}"
+            )
+    return "a start breaks a constraint of the model"
+
+
+def _best_draws(likelihood: Likelihood, n: int, rng: np.random.Generator) -> Array:
+    """The best n of the middle of the prior and draws from it, noise factors fitted."""
+    unit = rng.random((N_SCREEN * n, likelihood.n_param))
+    unit[0] = 0.5
+    theta = likelihood.prior_transform(unit)
+    value = np.full(len(theta), -np.inf)
+    for i in range(0, len(theta), BATCH):
+        some = slice(i, i + BATCH)
+        inside = np.flatnonzero(np.isfinite(likelihood.log_prior(theta[some]))) + i
+        if inside.size:
+            theta[inside] = likelihood.with_best_noise(theta[inside])
+            value[inside] = likelihood.log_posterior(theta[inside])
+    if not np.isfinite(value).any():
+        raise LikelihoodError(
+            f"none of {len(theta)} draws from the prior has a finite posterior; check the model"
+        )
+    order = np.argsort(-value, kind="stable")[:n]
+    return theta[order[np.isfinite(value[order])]]
+
+
+def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
+    """From several starts to local maxima, best first: theta (n, n_param) and log-posterior (n,).
+
+    All go some way, the best of them to the end.
+    """
+    y, value = _descend(ascent, ascent.y(theta), N_EARLY)
+    if len(y) > N_KEPT:
+        y, value = y[:N_KEPT], value[:N_KEPT]
+    y, value = _descend(ascent, y, N_LATE)
+    return ascent.theta(y), value
+
+
+def _descend(ascent: Ascent, y: Array, n_iteration: int) -> tuple[Array, Array]:
+    """L-BFGS-B from each start, all side by side; best first."""
+    from scipy import optimize
+
+    minimize: Any = optimize.minimize  # its stubs know no function that returns its gradient too
+
+    def answer(row: Array) -> tuple[float, Array]:
+        found = ask(row)
+        return float(found[0]), found[1:]
+
+    def one(start: Array) -> tuple[float, Array]:
+        options = {
+            "maxiter": n_iteration,
+            "maxfun": 2 * n_iteration,
+            "maxcor": 30,
+            "ftol": 1e-11,
+            "gtol": 1e-9,
+        }
+        outcome = minimize(answer, start, jac=True, method="L-BFGS-B", options=options)
+        return -float(outcome.fun), outcome.x
+
+    with BatchingPool(ascent.descend, len(y)) as pool:
+        ends = sorted(pool.map(one, list(y)), key=lambda end: -end[0])
+    return np.array([end for _, end in ends]), np.array([value for value, _ in ends])
+
+
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """Where a search came to rest.
+
+    Attributes
+    ----------
+    log_posterior : float
+    laplace : Laplace
+    left : float
+        What another step of Newton's method would add to the log-posterior.
+    """
+
+    log_posterior: float
+    laplace: Laplace
+    left: float
+
+
+def settle(ascent: Ascent, theta: Array) -> Rest:
+    """Newton's method from near a maximum, until another step would change nothing.
+
+    Curvature comes from differences of the gradient. Parameters at an end of their prior with a slope
+    outwards stay there, the others move.
+    """
+    precision = ascent.likelihood.precision
+    step = 1e-4 * ascent.width
+    for _ in range(N_NEWTON):
+        theta, value, gradient, side = _at_ends(ascent, theta)
+        step = step_lengths(ascent.gradient, theta, ascent.low, ascent.high, step, precision)
+        matrix = curvature(ascent.gradient, theta, ascent.low, ascent.high, step)
+        move = _newton_step(matrix, gradient, side, ascent.width)
+        left = 0.5 * float(gradient @ move)
+        if left < ENOUGH[precision]:
+            theta, value, gradient = _last_step(ascent, theta, move, value, gradient)
+            break
+        trial = theta + np.outer(np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)]), move)
+        trial = np.clip(trial, ascent.low, ascent.high)
+        found = ascent.value_and_gradient(trial)[0]
+        if not found.max() > value:
+            break
+        theta = trial[int(np.argmax(found))]
+    laplace = Laplace.about(theta, gradient, matrix, side, ascent.width, precision)
+    return Rest(value, laplace, left)
+
+
+def _last_step(
+    ascent: Ascent, theta: Array, move: Array, value: float, gradient: Array
+) -> tuple[Array, float, Array]:
+    """One more step, which costs nothing but a gradient; not where rounding makes it a step down."""
+    moved = np.clip(theta + move, ascent.low, ascent.high)
+    (there,), (slope,) = ascent.value_and_gradient(moved[None])
+    return (moved, float(there), slope) if there >= value else (theta, value, gradient)
+
+
+def _at_ends(ascent: Ascent, theta: Array) -> tuple[Array, float, Array, NDArray[np.int64]]:
+    """theta, with parameters whose density rises to an end near by put there; value, gradient, and ends."""
+    (value,), (gradient,) = ascent.value_and_gradient(theta[None])
+    end = np.where(gradient > 0.0, ascent.high, ascent.low)
+    with np.errstate(invalid="ignore"):
+        near = np.isfinite(end) & (np.abs(gradient * (end - theta)) < EDGE)
+        near &= np.abs(end - theta) < 1e-3 * ascent.width
+    if near.any():
+        moved = np.where(near, end, theta)
+        (there,), (slope,) = ascent.value_and_gradient(moved[None])
+        if there >= value - EDGE:
+            theta, value, gradient = moved, there, slope
+    side = np.where((theta <= ascent.low) & (gradient < 0.0), -1, 0)
+    side = np.where((theta >= ascent.high) & (gradient > 0.0), 1, side)
+    return theta, float(value), gradient, side
+
+
+def _newton_step(matrix: Array, gradient: Array, side: NDArray[np.int64], width: Array) -> Array:
+    """P^-1 gradient of what may move, no longer than the prior; where P curves the wrong way, uphill."""
+    free = np.flatnonzero(side == 0)
+    move = np.zeros(gradient.size)
+    if not free.size:
+        return move
+    inner = np.nan_to_num(matrix[np.ix_(free, free)])
+    scale = np.sqrt(np.maximum(np.abs(np.diag(inner)), 1.0 / width[free] ** 2))
+    values, vectors = np.linalg.eigh(inner / np.outer(scale, scale))
+    values = np.maximum(np.abs(values), 1e-9)
+    move[free] = vectors @ ((vectors.T @ (gradient[free] / scale)) / values) / scale
+    return move / max(1.0, float(np.max(np.abs(move) / width)))

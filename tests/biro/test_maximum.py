@@ -1,0 +1,425 @@
+"""The maximum of a posterior, its errors and evidence: closed forms, ends of priors, what is not known."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import integrate, stats
+from test_likelihood import FIXED_NOISE, ONE_SOURCE, observation, sky
+
+import biro
+from biro.errors import InputError, LikelihoodError, ModelError
+from biro.laplace import Laplace
+
+Array = NDArray[np.float64]
+ARCSEC = np.pi / 648000
+C = 299792458.0
+
+
+def point(name: str, east: str, north: str, flux: str) -> str:
+    return f"""
+[[source]]
+name = "{name}"
+type = "point"
+east = {east}
+north = {north}
+I = {flux}
+"""
+
+
+def uniform(low: float, high: float, unit: str) -> str:
+    return f'{{ prior = "uniform", low = {low}, high = {high}, unit = "{unit}" }}'
+
+
+def normal(mean: float, sd: float, unit: str) -> str:
+    return f'{{ prior = "normal", mean = {mean}, sd = {sd}, unit = "{unit}" }}'
+
+
+def simulated(
+    *sources: tuple[float, float, float],
+    noise: float = 0.1,
+    seed: int = 0,
+    n_row: int = 300,
+    fwhm: float = 0.0,
+) -> biro.Observation:
+    """XX and YY of points or round Gaussians (flux, east, north in arcsec), seen at 2 cm over 1.2 km."""
+    rng = np.random.default_rng(seed)
+    uvw = np.column_stack([rng.normal(scale=400.0, size=(n_row, 2)), np.zeros(n_row)])
+    freq = C / 0.02
+    vis = np.zeros(n_row, complex)
+    for flux, east, north in sources:
+        vis += flux * np.exp(2j * np.pi * uvw[:, :2] @ [east, north] * ARCSEC / 0.02)
+    vis *= np.exp(-((np.pi * fwhm * ARCSEC / 0.02) ** 2) * (uvw**2).sum(axis=1) / (4 * np.log(2)))
+    error = rng.normal(size=(n_row, 1, 2)) + 1j * rng.normal(size=(n_row, 1, 2))
+    return biro.Observation.from_arrays(
+        vis=np.repeat(vis[:, None, None], 2, axis=2) + noise * error,
+        uvw=uvw,
+        antenna1=np.zeros(n_row, int),
+        antenna2=np.ones(n_row, int),
+        time=np.arange(n_row, dtype=float),
+        chan_freq=[freq],
+        corr_type=["XX", "YY"],
+        weight=np.full((n_row, 1, 2), 1.0 / max(noise, 0.1) ** 2),
+        flag=np.zeros((n_row, 1, 2), bool),
+    )
+
+
+# --- A linear problem has a closed form
+
+
+PLACES = [(0.0, 0.0), (3.0, -2.0), (-4.0, 5.0)]
+
+
+def design(obs: biro.Observation, places: list[tuple[float, float]]) -> tuple[Array, Array]:
+    """Real and imaginary parts of unit points, and data, each divided by its sigma."""
+    (part,) = obs.partitions
+    phases = 2j * np.pi * part.uvw[:, :2] @ (np.array(places).T * ARCSEC / 0.02)
+    columns = np.repeat(np.exp(phases)[:, None, :], 2, axis=1).reshape(-1, len(places))
+    data = part.vis.reshape(-1)
+    root = np.sqrt(part.weight.astype(float)).reshape(-1)
+    stacked = [np.concatenate([x.real, x.imag]) for x in (columns * root[:, None], data * root)]
+    return stacked[0], stacked[1]
+
+
+def test_a_linear_problem_is_solved_exactly(tmp_path: Path) -> None:
+    """Fluxes with normal priors: maximum, covariance and evidence of the normal equations."""
+    obs = simulated((1.0, 0, 0), (0.5, 3, -2), (0.2, -4, 5))
+    means, sds = np.array([0.8, 0.4, 0.3]), np.array([0.5, 0.3, 0.2])
+    text = "".join(
+        point(f"s{i}", f'"{x} arcsec"', f'"{y} arcsec"', normal(m, s, "Jy"))
+        for i, ((x, y), m, s) in enumerate(zip(PLACES, means, sds, strict=True))
+    )
+    found = biro.maximise(biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path)), seed=1)
+    columns, data = design(obs, PLACES)
+    precision = columns.T @ columns + np.diag(sds**-2.0)
+    best = np.linalg.solve(precision, columns.T @ data + means / sds**2)
+    # Rounding: ln p, whose terms are some 1e3, is flat to 1e-13 of that within 1e-5 of an error.
+    np.testing.assert_allclose(found.best_fit, best, rtol=0, atol=2e-5 * found.error.max())
+    np.testing.assert_allclose(found.covariance, np.linalg.inv(precision), rtol=1e-6, atol=1e-12)
+    # ln Z: data are normal about the mean of the prior, with the covariance of noise and prior.
+    covariance = np.eye(data.size) + columns @ np.diag(sds**2) @ columns.T
+    evidence = stats.multivariate_normal(columns @ means, covariance).logpdf(data)
+    weight = obs.partitions[0].weight.astype(float)
+    evidence += np.log(weight).sum()  # of the data divided by sigma, two real numbers for each weight
+    assert found.log_evidence == pytest.approx(evidence, abs=1e-5)
+    assert found.converged
+    assert found.n_agree == found.n_end
+    assert found.unidentified == []
+
+
+def test_the_noise_factor_and_chi2(tmp_path: Path) -> None:
+    """ln p(s) = -chi2 / 2 s^2 - (2 N + 1) ln s: a log-uniform prior adds one to the 2 N."""
+    obs = simulated((1.0, 0, 0), noise=0.2)
+    text = point("s", '"0 arcsec"', '"0 arcsec"', uniform(-5, 5, "Jy"))
+    found = biro.maximise(biro.Likelihood(obs, sky(text, tmp_path)), seed=1)
+    columns, data = design(obs, PLACES[:1])
+    flux, chi2 = np.linalg.lstsq(columns, data, rcond=None)[:2]
+    n = data.size
+    assert found["s.I"] == pytest.approx(flux[0], rel=1e-6)
+    s = found["noise.factor"]
+    assert s == pytest.approx(math.sqrt(chi2[0] / (n + 1)), rel=1e-6)
+    assert found.error[1] == pytest.approx(s / math.sqrt(2 * (n + 1)), rel=1e-4)  # differences of 0.02 sigma
+    assert found.error[0] == pytest.approx(s / math.sqrt((columns**2).sum()), rel=1e-4)
+    assert found.chi2[0] == pytest.approx(chi2[0], rel=1e-9)
+    assert found.reduced_chi2[0] == pytest.approx(chi2[0] / n, rel=1e-9)
+    assert found.noise_factor[0] == s
+
+
+# --- Ends of priors
+
+
+@pytest.mark.parametrize(("flux", "seed"), [(-0.02, 0), (-0.003, 1), (0.0, 2)])
+def test_a_flux_at_zero(tmp_path: Path, flux: float, seed: int) -> None:
+    """The best flux is negative, which the prior forbids: errors and evidence are those of half a bell."""
+    obs = simulated((1.0, 0, 0), (flux, 3, -2), noise=0.1, seed=seed)
+    text = point("a", '"0 arcsec"', '"0 arcsec"', uniform(0, 2, "Jy"))
+    text += point("b", '"3 arcsec"', '"-2 arcsec"', uniform(0, 2, "Jy"))
+    likelihood = biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path))
+    found = biro.maximise(likelihood, seed=1)
+    columns, data = design(obs, PLACES[:2])
+    best = np.linalg.solve(columns.T @ columns, columns.T @ data)
+    assert best[1] < 0
+    alone = columns[:, 0] @ data / (columns[:, 0] @ columns[:, 0])
+    np.testing.assert_allclose(found.best_fit, [alone, 0.0], rtol=0, atol=2e-5 * found.error[0])
+    assert found.laplace.side.tolist() == [0, -1]
+    # The marginal of b is a normal distribution cut at 0.
+    sd = math.sqrt(np.linalg.inv(columns.T @ columns)[1, 1])
+    cut = stats.truncnorm((0 - best[1]) / sd, np.inf, best[1], sd)
+    assert found.error[1] == pytest.approx(cut.ppf(0.6826895), rel=1e-4)
+    grid = np.linspace(0, 12 * sd, 20001)
+    # Integrated over a in closed form: sqrt(2 pi / A_00) at the best a for each b.
+    gram = columns.T @ columns
+    ridge = alone - gram[0, 1] / gram[0, 0] * grid
+    values = likelihood.log_posterior(np.column_stack([ridge, grid]))
+    top = values.max()
+    inside = integrate.simpson(np.exp(values - top), x=grid)
+    evidence = top + np.log(inside) + 0.5 * np.log(2 * np.pi / gram[0, 0])
+    assert found.log_evidence == pytest.approx(evidence, abs=1e-4)
+    assert "at its lower end" in str(found)
+
+
+def test_draws_about_an_end_follow_the_posterior() -> None:
+    """One parameter at its end, one inside, correlated: moments by quadrature."""
+    matrix, slope = np.array([[4.0, 1.5], [1.5, 1.0]]), 0.7
+    gradient = np.array([0.0, -slope])
+    laplace = Laplace.about(np.zeros(2), gradient, matrix, np.array([0, -1]), np.full(2, 1e3), "double")
+    draws = laplace.draws(np.random.default_rng(0), 200_000)
+    assert draws[:, 1].min() >= 0.0
+
+    def density(x: float, y: float) -> float:
+        return float(np.exp(-slope * y - 0.5 * np.array([x, y]) @ matrix @ [x, y]))
+
+    mass, mean_x, mean_y = (
+        integrate.dblquad(lambda x, y, i=i: [1.0, x, y][i] * density(x, y), 0, 12, -12, 12)[0]
+        for i in range(3)
+    )
+    # Standard errors 1 / sqrt(200000) of some 0.5 and 0.7: four of them.
+    assert draws.mean(axis=0) == pytest.approx([mean_x / mass, mean_y / mass], abs=0.007)
+    assert laplace.log_evidence(0.0) == pytest.approx(math.log(mass), abs=1e-6)
+    np.testing.assert_allclose(
+        laplace.log_density(draws[:5]), [math.log(density(*row)) for row in draws[:5]], rtol=1e-9, atol=1e-12
+    )
+
+
+# --- What the data do not know
+
+
+def test_two_sources_at_one_place_are_named(tmp_path: Path) -> None:
+    obs = simulated((1.0, 0, 0))
+    text = "".join(point(name, '"0 arcsec"', '"0 arcsec"', uniform(0, 2, "Jy")) for name in "ab")
+    text += point("c", '"3 arcsec"', '"0 arcsec"', uniform(-1, 1, "Jy"))
+    likelihood = biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path))
+    found = biro.maximise(likelihood, seed=1)
+    assert found.unidentified in (["a.I - 1 b.I"], ["b.I - 1 a.I"])
+    assert np.isnan(found.error).tolist() == [True, True, False]
+    assert found.log_evidence is None
+    assert found["a.I"] + found["b.I"] == pytest.approx(1.0, abs=0.02)  # 0.1 / sqrt(600) = 0.004
+    assert "NOT KNOWN from these data: " in str(found)
+    json.dumps(found.to_dict(), allow_nan=False)
+    with pytest.raises(
+        LikelihoodError, match=r"these data do not know (a\.I - 1 b\.I|b\.I - 1 a\.I): fix or tie"
+    ):
+        biro.sample(likelihood, "none", seed=1, progress=False)
+
+
+def test_the_position_of_no_flux_is_not_known(tmp_path: Path) -> None:
+    obs = simulated((1.0, 0, 0))
+    text = point("a", '"0 arcsec"', '"0 arcsec"', uniform(0, 2, "Jy"))
+    text += point("b", uniform(-1, 1, "arcsec"), uniform(-1, 1, "arcsec"), '"0 Jy"')
+    found = biro.maximise(biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path)), seed=1)
+    assert sorted(found.unidentified) == ["b.east", "b.north"]
+    assert np.isfinite(found.error[found.names.index("a.I")])
+
+
+def test_the_angle_of_a_circle_is_not_known(tmp_path: Path) -> None:
+    """Round without noise: the ratio of the axes is 1, at its end, and the angle means nothing."""
+    obs = simulated((1.0, 0.0, 0.0), noise=0.0, fwhm=4.0)
+    text = f"""
+[[source]]
+name = "g"
+type = "gaussian"
+east = "0 arcsec"
+north = "0 arcsec"
+I = {uniform(0, 2, "Jy")}
+emaj = {uniform(1, 10, "arcsec")}
+ratio = {{ prior = "uniform", low = 0.1, high = 1 }}
+pa = {uniform(0, 180, "deg")}
+"""
+    found = biro.maximise(biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path)), seed=1)
+    assert found["g.emaj"] == pytest.approx(4.0, rel=1e-3)
+    assert found["g.ratio"] == pytest.approx(1.0, abs=1e-3)
+    assert found.unidentified == ["g.pa"]
+
+
+# --- Errors of positions
+
+
+def test_the_error_of_a_position_is_beam_over_snr(tmp_path: Path) -> None:
+    """sigma = theta / (sqrt(8 ln 2) SNR) = theta / (2.35 SNR), theta the FWHM of a Gaussian beam.
+
+    Condon (1997): for uv that scatter normally with sigma_u the beam is exp(-(2 pi sigma_u x)^2 / 2).
+    """
+    obs = simulated((1.0, 0.3, -0.2), noise=0.5, n_row=3000)
+    text = point("s", uniform(-5, 5, "arcsec"), uniform(-5, 5, "arcsec"), uniform(0, 2, "Jy"))
+    found = biro.maximise(biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path)), seed=1)
+    east, north, flux = found.error
+    theta = math.sqrt(8 * math.log(2)) / (2 * math.pi * 400.0 / 0.02) / ARCSEC
+    expected = theta / math.sqrt(8 * math.log(2)) * flux / found["s.I"]
+    # 3000 draws of u have a scatter known to 1.3 %, and real data a curvature that noise changes by 1 / SNR.
+    assert east == pytest.approx(expected, rel=0.04)
+    assert north == pytest.approx(expected, rel=0.04)
+    assert flux == pytest.approx(0.5 / math.sqrt(2 * 2 * 3000 / 2), rel=0.01)
+
+
+# --- Starts, and what goes wrong
+
+
+def fit_of_one(tmp_path: Path, more: str = "") -> biro.Likelihood:
+    text = point("s", uniform(-5, 5, "arcsec"), uniform(-5, 5, "arcsec"), uniform(0, 2, "Jy"))
+    return biro.Likelihood(simulated((1.0, 0.3, -0.2)), sky(text + FIXED_NOISE + more, tmp_path))
+
+
+def test_given_starts_are_used_and_seeds_repeat(tmp_path: Path) -> None:
+    likelihood = fit_of_one(tmp_path)
+    given = biro.maximise(likelihood, starts=[0.2, -0.2, 0.5], seed=1)
+    assert (given.n_start, given.n_end, given.searched) == (1, 1, False)
+    first, second = (biro.maximise(likelihood, seed=5) for _ in range(2))
+    assert first.best_fit.tolist() == second.best_fit.tolist()
+    # Each is at rest to a thousandth of its error: what is left of ln p is below 1e-6.
+    np.testing.assert_allclose(given.best_fit, first.best_fit, atol=2e-3 * first.error.min())
+    assert first.n_start == 16
+
+
+def test_fringes_are_searched_where_starts_disagree(tmp_path: Path) -> None:
+    """A source anywhere within some hundred beams of 5 arcsec; few starts, if any, come near."""
+    obs = simulated((1.0, 171.0, -92.0), seed=3)
+    text = point("s", uniform(-250, 250, "arcsec"), uniform(-250, 250, "arcsec"), uniform(0, 2, "Jy"))
+    found = biro.maximise(biro.Likelihood(obs, sky(text, tmp_path)), seed=1)
+    assert (found["s.east"], found["s.north"]) == pytest.approx((171.0, -92.0), abs=0.1)
+    assert found.noise_factor[0] == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("starts", "words"),
+    [
+        (
+            [9.0, 0.0, 1.0],
+            r"a start lies outside the prior: s\.east = 9, which must be within -5 \.\. 5 arcsec",
+        ),
+        ([0.0, 0.0, -1.0], r"s\.I = -1, which must be within 0 \.\. 2 Jy"),
+        ([1.0, 2.0], r"starts must be a number, or points of shape \(n_start, 3\), got \(1, 2\)"),
+        (0, "starts must be at least 1, got 0"),
+    ],
+)
+def test_starts_that_cannot_be_meant(tmp_path: Path, starts: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        biro.maximise(fit_of_one(tmp_path), starts=starts)
+
+
+def test_a_start_that_breaks_a_constraint(tmp_path: Path) -> None:
+    more = (
+        point("t", '"1 arcsec"', '"0 arcsec"', uniform(0, 3, "Jy"))
+        + '[[constraint]]\norder = ["s.I", "t.I"]\n'
+    )
+    with pytest.raises(InputError, match="a start breaks a constraint of the model"):
+        biro.maximise(fit_of_one(tmp_path, more), starts=[0.0, 0.0, 1.0, 1.5])
+
+
+def test_nothing_to_fit(tmp_path: Path) -> None:
+    text = point("s", '"0 arcsec"', '"0 arcsec"', '"1 Jy"') + FIXED_NOISE
+    with pytest.raises(InputError, match="nothing to"):
+        biro.maximise(biro.Likelihood(observation(), sky(text, tmp_path)))
+
+
+def test_a_derivative_that_is_not_a_number_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    likelihood = fit_of_one(tmp_path)
+    good = likelihood.log_posterior_and_gradient
+
+    def bad(theta: Array) -> tuple[Array, Array]:
+        value, gradient = good(theta)
+        gradient[:, 1] = np.inf
+        return value, gradient
+
+    monkeypatch.setattr(likelihood, "log_posterior_and_gradient", bad)
+    with pytest.raises(
+        LikelihoodError, match=r"the derivative with respect to s\.north is not a number at s\.east = "
+    ):
+        biro.maximise(likelihood, seed=1)
+
+
+def test_a_forbidden_prior_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        fit_of_one(tmp_path, '[[constraint]]\nbounds = "s.I"\nlow = "5 Jy"\n')
+
+
+def test_it_prints_and_saves(tmp_path: Path) -> None:
+    found = biro.maximise(fit_of_one(tmp_path), seed=1)
+    text = str(found)
+    assert "s.north" in text
+    assert "log-evidence" in text
+    assert "chi2/2N" in text
+    found.save(tmp_path / "maximum.json")
+    record = json.loads((tmp_path / "maximum.json").read_text())
+    assert record["parameters"]["s.I"]["value"] == found["s.I"]
+    assert record["parameters"]["s.I"]["unit"] == "Jy"
+    assert record["converged"] is True
+    assert np.array(record["covariance"]).shape == (3, 3)
+
+
+def test_single_precision_finds_the_same(tmp_path: Path) -> None:
+    text = ONE_SOURCE
+    double, single = (
+        biro.maximise(biro.Likelihood(observation(), sky(text, tmp_path), precision=precision), seed=1)
+        for precision in ("double", "single")
+    )
+    assert single.converged
+    # At rest to a hundredth of ln p: a tenth of an error.
+    assert np.abs((single.best_fit - double.best_fit) / double.error).max() < 0.1
+    np.testing.assert_allclose(single.error, double.error, rtol=0.05)
+
+
+# --- As a sampler
+
+
+def test_draws_about_the_maximum_are_a_posterior(tmp_path: Path) -> None:
+    obs = simulated((1.0, 0, 0), (0.5, 3, -2), (0.2, -4, 5))
+    text = "".join(
+        point(f"s{i}", f'"{x} arcsec"', f'"{y} arcsec"', uniform(-3, 3, "Jy"))
+        for i, (x, y) in enumerate(PLACES)
+    )
+    likelihood = biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path))
+    posterior = biro.sample(likelihood, "none", seed=2, progress=False, n_sample=4000)
+    columns, data = design(obs, PLACES)
+    best, covariance = (
+        np.linalg.solve(columns.T @ columns, columns.T @ data),
+        np.linalg.inv(columns.T @ columns),
+    )
+    np.testing.assert_allclose(posterior.best_fit, best, rtol=1e-6)
+    # The posterior is normal, so that all draws have one weight; moments to four standard errors of 4000.
+    assert posterior.diagnostics["overlap"] == pytest.approx(1.0, abs=1e-6)
+    sd = np.sqrt(np.diag(covariance))
+    assert np.abs((posterior.samples.mean(axis=0) - best) / sd).max() < 0.064
+    np.testing.assert_allclose(np.cov(posterior.samples.T), covariance, atol=0.09 * np.outer(sd, sd).max())
+    residual = data - columns @ best
+    evidence = -0.5 * residual @ residual - 0.5 * data.size * np.log(2 * np.pi)
+    evidence += (
+        np.log(obs.partitions[0].weight.astype(float)).sum() + 1.5 * np.log(2 * np.pi) - 3 * np.log(6.0)
+    )
+    evidence += 0.5 * np.linalg.slogdet(covariance)[1]
+    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-5)
+    np.testing.assert_allclose(
+        posterior.log_likelihood[:5], likelihood.log_likelihood(posterior.samples[:5]), rtol=1e-12
+    )
+
+
+@pytest.mark.slow
+def test_evidences_of_laplace_and_nested_sampling_agree(tmp_path: Path) -> None:
+    """Six parameters, as good as normal: two points whose positions are known to a tenth of a beam."""
+    obs = simulated((1.0, 0, 0), (0.5, 3, -2), noise=0.2)
+    text = point("a", uniform(-2, 2, "arcsec"), uniform(-2, 2, "arcsec"), uniform(0, 3, "Jy"))
+    text += point("b", uniform(1, 5, "arcsec"), uniform(-4, 0, "arcsec"), uniform(0, 3, "Jy"))
+    likelihood = biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path))
+    found = biro.maximise(likelihood, seed=1)
+    assert likelihood.n_param == 6
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False)
+    nested = biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=300)
+    # Importance sampling says how far from normal it is; nested sampling knows ln Z to some 0.15.
+    assert posterior.diagnostics["overlap"] > 0.95
+    assert found.log_evidence == pytest.approx(posterior.log_evidence, abs=0.1)
+    assert nested.log_evidence == pytest.approx(posterior.log_evidence, abs=4 * nested.log_evidence_err)
+
+
+def test_a_run_directory_has_the_maximum(tmp_path: Path) -> None:
+    likelihood = fit_of_one(tmp_path)
+    run = tmp_path / "run"
+    posterior = biro.sample(likelihood, "none", run_dir=run, seed=1, progress=False, n_sample=50)
+    record = json.loads((run / "maximum.json").read_text())
+    assert record["parameters"]["s.I"]["value"] == posterior.best_fit[2]
+    again = biro.sample(likelihood, "none", run_dir=run, progress=False, n_sample=50)
+    assert again.samples.tolist() == posterior.samples.tolist()
+    assert "overlap with the posterior" in str(posterior.summary())
