@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeVar
 
 # Bytes of shared memory that a kernel may declare, on every device.
-_MAX_SHARED = 48 * 1024
+MAX_SHARED = 48 * 1024
 # Registers of a multiprocessor, and the most that one thread can have.
 _REGISTERS, _MOST = 65536, 255
 # A turning phase loses more than single precision may lose after more steps than these.
@@ -94,15 +94,19 @@ def shared_bytes(kind: Kind, shape: Any) -> int:
     """
     if kind.kernel == "rows":
         return 8 * int(shape.n_row)
-    real = 4 if kind.single else 8
-    n_stokes = 4 if kind.polarised else 1
+    return kernel_bytes(kind.single, 4 if kind.polarised else 1, kind.has_gaussian, shape)
+
+
+def kernel_bytes(single: bool, n_stokes: int, has_gaussian: bool, shape: Any) -> int:
+    """The same of a kernel over tiles."""
+    real = 4 if single else 8
     n_term = 2 * (shape.n_slot // shape.side) * (shape.chunk * shape.side + 1)
     per_source = 2 if n_stokes == 4 else 1
     n_bright = 2 * shape.n_item * (shape.chunk + 1) * per_source
     arrays = [
         2 * real * n_term,  # antenna terms, of two chunks
-        2 * real * n_term if kind.has_gaussian else 2 * real,  # exponents
-        2 * real * n_term if kind.has_gaussian and kind.single else 2 * real,  # their low parts
+        2 * real * n_term if has_gaussian else 2 * real,  # exponents
+        2 * real * n_term if has_gaussian and single else 2 * real,  # their low parts
         (2 * real if n_stokes == 4 else real) * n_bright,  # brightness, of two chunks
         *(8 * shape.n_slot for _ in range(6)),  # u, v, w; frequency and pointing
         4 * shape.n_slot,  # where terms lie
@@ -124,7 +128,7 @@ def fits(kind: Kind, shape: Any) -> bool:
         return shape.run <= _MAX_RUN and n_thread & (n_thread - 1) == 0
     if shape.chunk > n_thread or shape.n_slot % shape.side or shape.n_slot < 2 * shape.side:
         return False
-    return shared_bytes(kind, shape) <= _MAX_SHARED
+    return shared_bytes(kind, shape) <= MAX_SHARED
 
 
 def neighbours(kind: Kind, shape: Shape) -> Iterator[Shape]:
@@ -141,7 +145,7 @@ def neighbours(kind: Kind, shape: Shape) -> Iterator[Shape]:
 def fitted(kind: Kind, shape: Shape) -> Shape:
     """The shape, with as many sources side by side and items in a block as there is shared memory for."""
     made: Any = shape
-    while kind.kernel == "tiles" and shared_bytes(kind, made) > _MAX_SHARED:
+    while kind.kernel == "tiles" and shared_bytes(kind, made) > MAX_SHARED:
         if made.chunk > 4:
             made = dataclasses.replace(made, chunk=made.chunk // 2)
         elif made.n_item > 1:

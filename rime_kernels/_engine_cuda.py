@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import _rime_cuda, device
+from rime_kernels._adjoint import Adjoint
+from rime_kernels._adjoint_cuda import AdjointSums, joined
+from rime_kernels._adjoint_launch_cuda import gather_of
 from rime_kernels._candidates import grown
 from rime_kernels._data_cuda import Data, cut
 from rime_kernels._inputs import (
@@ -88,6 +91,7 @@ class Engine:
         self._layouts: dict[tuple[Variant, bool], Layout] = {}
         self._data: tuple[Layout, Data] | None = None
         self._workspace = device.Workspace()
+        self._adjoints: dict[Any, AdjointSums] = {}
         self._streams = device.streams(2)
         self._recordings: dict[Any, device.Recording | None] = {}
         self._generation = 0  # of the workspace whose addresses the recordings hold
@@ -156,6 +160,13 @@ class Engine:
         del data  # it may have to make room
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
+
+    def chi2_and_adjoint(self, sources: Sources) -> Adjoint:
+        """chi2 and its derivatives with respect to what the kernels read."""
+        if self._begun is not None:
+            self._begun()
+        call = self._until_it_fits(lambda: self._call(sources))
+        return self._until_it_fits(lambda: self._adjoint(call))
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is worked out, in words."""
@@ -227,24 +238,39 @@ class Engine:
         itemsize = np.dtype(call.variant.real).itemsize
         return itemsize * call.variant.n_stokes * call.layout.n_chan * call.n_source
 
-    def _pieces(self, call: _Call, data: Data) -> list[tuple[int, Slab]]:
-        """Slabs of the data, cut further where brightness per time is large; with the number of the slab."""
+    def _pieces(
+        self, call: _Call, data: Data, more: Callable[[Slab], int] | None = None
+    ) -> list[tuple[int, Slab]]:
+        """Slabs of the data, cut further where brightness per time is large; with the number of the slab.
+
+        `more` are bytes that a piece needs besides.
+        """
         slabs = enumerate(data.slabs)
-        if not call.per_time:
+        if not call.per_time and more is None:
             return list(slabs)
-        per_time, limit = 2 * self._bright_bytes(call), self._work_budget
-        return [
-            (i, piece)
-            for i, slab in slabs
-            for piece in cut(call.layout, slab.unit, lambda piece: per_time * _n_time(piece), limit)
-        ]
+        per_time, limit = 2 * self._bright_bytes(call) * call.per_time, self._work_budget
+
+        def size(piece: Slab) -> int:
+            return per_time * _n_time(piece) + (2 * more(piece) if more else 0)
+
+        return [(i, piece) for i, slab in slabs for piece in cut(call.layout, slab.unit, size, limit)]
 
     def _batch_step(self, call: _Call, data: Data) -> int:
         """Entries of the batch that are worked out together."""
-        n_time = max(_n_time(piece) for _, piece in self._pieces(call, data)) if call.per_time else 1
+        return self._step(
+            call, self._pieces(call, data), 8 * call.layout.n_sum, lambda piece: 0, call.layout.max_batch
+        )
+
+    def _step(
+        self, call: _Call, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
+        max_batch: int,
+    ) -> int:  # fmt: skip
+        """The same where an entry takes so many bytes for its sums, and more for each piece."""
+        n_time = max(_n_time(piece) for _, piece in pieces) if call.per_time else 1
         given = sum(value[:1].nbytes for value in call.given)
-        each = 8 * call.layout.n_sum + 2 * n_time * self._bright_bytes(call) + given
-        return max(1, min(call.n_batch, self._work_budget // each, call.layout.max_batch))
+        each = n_byte + max(more(piece) for _, piece in pieces)
+        each += 2 * n_time * self._bright_bytes(call) + given
+        return max(1, min(call.n_batch, self._work_budget // each, max_batch))
 
     def _chi2(self, call: _Call) -> NDArray[np.float64]:
         data = self._data_of(call.layout)
@@ -298,23 +324,64 @@ class Engine:
         n_batch = call.n_batch
         sums = self._workspace.array("sums", (n_batch, call.layout.n_sum), np.float64)
         out = self._workspace.array("chi2", (n_batch,), np.float64)
+        for piece, arrays, stream in self._arrays(call, given, data, self._pieces(call, data), streams, main):
+            call.layout.launch(piece, True, arrays._replace(sum_out=sums), stream)
+        n_thread = device.threads_per_block()
+        _rime_cuda.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
+        return out
+
+    def _arrays(
+        self, call: _Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]], streams: list[Any],
+        main: Any,
+    ) -> Iterator[tuple[Slab, Arrays, Any]]:  # fmt: skip
+        """What the kernels read for each piece, all but where sums go; and the stream to launch them on.
+
+        While one slab is summed the next is on its way: it is asked for before.
+        """
         no_vis = self._workspace.array("no vis", (1, 1, 1, 1), call.variant.complex)
         inputs = self._inputs(call, given, main)
         bright: Any = None if call.per_time else self._brightness(call, given, None, "brightness", main)
-        loaded = -1
-        for i, piece in self._pieces(call, data):
-            stream = streams[i % len(streams)]
-            if i != loaded:
-                loaded, columns = i, data.load(i, stream)
+        loaded: dict[int, Columns] = {}
+        n_stream = len(streams)
+        for k, (i, piece) in enumerate(pieces):
+            for j in sorted({i, pieces[min(k + 1, len(pieces) - 1)][0]} - loaded.keys()):
+                loaded[j] = data.load(j, streams[j % n_stream])
+            stream = streams[i % n_stream]
             if call.per_time:
                 bright = self._brightness(call, given, piece, f"brightness {i % 2}", stream)
             n_time = _n_time(piece) if call.per_time else 1
             offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
-            arrays = Arrays(inputs, call.n_gaussian, bright, n_time, columns.ahead(offset), no_vis, sums)
-            call.layout.launch(piece, True, arrays, stream)
-        n_thread = device.threads_per_block()
-        _rime_cuda.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
-        return out
+            columns = loaded[i].ahead(offset)
+            yield piece, Arrays(inputs, call.n_gaussian, bright, n_time, columns, no_vis, None), stream
+
+    def _adjoint(self, call: _Call) -> Adjoint:
+        data = self._data_of(call.layout)
+        sums = self._adjoint_sums(call)
+        pieces = self._pieces(call, data, sums.record_bytes)
+        step = self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
+        parts = []
+        for first in range(0, call.n_batch, step):
+            part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
+            given = Parameters(*self._workspace.fill("parameters", part.given))
+            room = sums.sums(self._workspace, part.n_batch)
+            for piece, arrays, stream in self._arrays(part, given, data, pieces, self._streams, 0):
+                sums.launch(self._workspace, piece, arrays._replace(sum_out=room), stream)
+            parts.append(sums.result(self._workspace, part.n_batch))
+        return joined(parts)
+
+    def _adjoint_sums(self, call: _Call) -> AdjointSums:
+        given = call.given
+        key = (
+            call.layout,
+            call.n_gaussian > 0,
+            *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape)),
+        )
+        if key not in self._adjoints:
+            if len(self._adjoints) >= _MAX_RECORDING:
+                self._adjoints.clear()
+            gather = gather_of(call.layout, call.n_gaussian > 0, call.per_time, given.pointing.shape[1])
+            self._adjoints[key] = AdjointSums(gather, call.variant, given, len(self._fixed.template))
+        return self._adjoints[key]
 
     def _predict(self, call: _Call) -> NDArray[Any]:
         """V, (n_batch, n_row, n_chan, n_corr)."""

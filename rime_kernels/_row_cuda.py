@@ -9,13 +9,15 @@ about 1e-6 in single precision at worst, 3e-15 in double.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import _scalars_cuda, beam, device, phase
-from rime_kernels._inputs import Variant
+from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates, moments_of
+from rime_kernels._adjoint_row_cuda import make_gather
+from rime_kernels._lanes_cuda import make_lane_sums
+from rime_kernels._row_parts_cuda import RowKernel, make_term
 from rime_kernels._tile_parts_cuda import make_correlation
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -24,27 +26,6 @@ cuda: Any = device.cuda
 _C = phase.SPEED_OF_LIGHT
 _turns = phase.turns
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """How a kernel is cut: rows of a block, a thread for each, and channels of a thread (1 where uneven)."""
-
-    n_row: int
-    run: int
-    max_register: int = 0
-
-
-@dataclass(frozen=True)
-class RowKernel:
-    """All that a kernel is compiled for: the model's variant, its end, the shape of the work."""
-
-    variant: Variant
-    is_chi2: bool
-    matrix: tuple[complex, ...]  # (n_corr, 4), flat
-    has_gaussian: bool
-    n_template: int
-    shape: RowShape
 
 
 @functools.cache
@@ -83,6 +64,12 @@ def make_row_sums(kernel: RowKernel) -> Any:
     n_chan, n_corr), or `sum_out` float64 (n_batch, n_sum): chi2 of each block of rows and run, blocks
     counted from the first of all. Data and weights are those of the slab as `make_arrange`
     lays them out.
+
+    Before an adjoint `sum_out` is (n_batch * (1 + 4 n_template), n_sum): chi2, and what templates gather.
+    `moments`, flat, are the records (n_batch, units of the slab, n_run, n_source, `Moments.n_value`) of
+    sources; the units of block k of rows are those from `unit_start[k]` on, one, or one for each of its
+    times. `by_row` float64 (n_batch, all rows, n_run, 4), flat, is what pointing errors gather: l and m of
+    antenna1, and of antenna2.
     """
     variant, is_chi2, n_thread, run = kernel.variant, kernel.is_chi2, kernel.shape.n_row, kernel.shape.run
     single, n_stokes, code, has_gaussian = variant.single, variant.n_stokes, variant.beam, kernel.has_gaussian
@@ -96,7 +83,18 @@ def make_row_sums(kernel: RowKernel) -> Any:
     exp2 = _scalars_cuda.exp2_function(single)
     correlation = make_correlation(kernel.matrix, single)
     add = make_add(kernel)
-    scale_exponent = _scalars_cuda.EXPONENT_SCALE * _C
+    term = make_term(single, run, has_gaussian)
+    has_adjoint, n_lane = kernel.has_adjoint, kernel.n_lane
+    record = moments_of(variant, has_gaussian, run)
+    add_back = make_back(kernel.matrix, single, n_stokes)
+    gather_templates = make_gather_templates(single, n_template, shifted)
+    gather = make_gather(kernel)
+    n_kind, n_value = 1 + (4 * n_template if has_adjoint else 0), record.n_value
+    n_bright, n_geometry = (record.bright_room, record.geometry_room) if has_adjoint else (1, 1)
+    n_gathered = n_thread // n_lane * (n_bright + n_geometry) if has_adjoint else 1
+    n_used_bright, n_back = record.n_bright, 2 * n_stokes if has_adjoint else 1
+    sum_brights, sum_geometry = make_lane_sums(n_bright, n_lane), make_lane_sums(n_geometry, n_lane)
+    n_voltage = 4 if has_adjoint and code != _NO_BEAM else 1
 
     # fmt: off
     @device.kernel(kernel.shape.max_register)
@@ -106,9 +104,16 @@ def make_row_sums(kernel: RowKernel) -> Any:
         time_index: Any, antenna1: Any, antenna2: Any, uvw: Any, chan_freq: Any,
         direction: Any, projection: Any, beam_scale: Any, pointing: Any, factors: Any, bright: Any,
         vis: Any, weight: Any, template: Any, stride: int, vis_out: Any, sum_out: Any,
+        unit_start: Any, moments: Any, by_row: Any,
     ) -> None:
         # fmt: on
+        # A line for each: the simulator tells shared arrays apart by their line.
         partial = cuda.shared.array(n_thread, float64)
+        gathered = cuda.shared.array(n_gathered, real)
+        of_kind = cuda.local.array(n_kind, float64)
+        value, geometry = cuda.local.array(n_bright, real), cuda.local.array(n_geometry, real)
+        shown_value, shown_geometry = cuda.local.array(n_bright, real), cuda.local.array(n_geometry, real)
+        voltage, back = cuda.local.array(n_voltage, float64), cuda.local.array(n_back, real)
         sums = cuda.local.array(n_sum, real)
         exponent = cuda.local.array(run, real)
         factor_re = cuda.local.array(n_factor, real)
@@ -120,8 +125,9 @@ def make_row_sums(kernel: RowKernel) -> Any:
         start = int32(uint32(cuda.blockIdx.x) - block * uint32(n_run)) * int32(run)
         local = int32(block) * int32(n_thread) + thread
         total = 0.0
-        if local < n_row:
-            row = first_row + local
+        # Before an adjoint, threads without a row take the last one: their weights are 0.
+        if has_adjoint or local < n_row:
+            row = first_row + (min(local, int32(n_row - 1)) if has_adjoint else local)
             t = time_index[row]
             u, v, w = uvw[row, 0] / _C, uvw[row, 1] / _C, uvw[row, 2] / _C
             p, q, slot = antenna1[row], antenna2[row], min(t, pointing.shape[1] - 1)
@@ -136,22 +142,12 @@ def make_row_sums(kernel: RowKernel) -> Any:
             at_time = (int64(b) * n_bright_time + time) * n_source * int64(n_run) * run
             at = uint64((at_time + start) * per_source)
             for s in range(n_source):
-                l, m, n_minus_1 = direction[b, s, 0], direction[b, s, 1], direction[b, s, 2]
-                delay = _turns(u, v, w, l, m, n_minus_1)
-                re, im = cos_sin(delay * first_freq)
-                step_re, step_im = real(1), real(0)
-                if run > 1:
-                    step_re, step_im = cos_sin(delay * step_freq)
-                is_gaussian, size2 = has_gaussian and s >= n_point, real(0)
-                if is_gaussian:
-                    g, scale = s - n_point, scale_exponent * first_freq
-                    along = scale * _turns(
-                        u, v, w, projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2]
-                    )
-                    across = scale * _turns(
-                        u, v, w, projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2]
-                    )
-                    size2 = real(along * along + across * across)
+                l, m = direction[b, s, 0], direction[b, s, 1]
+                re, im, step_re, step_im, along, across = term(
+                    b, s, s - n_point, u, v, w, first_freq, step_freq, direction, projection
+                )
+                is_gaussian = has_gaussian and s >= n_point
+                size2 = real(along * along + across * across)
                 for k in range(run):
                     e = real(1)
                     if is_gaussian:
@@ -169,8 +165,12 @@ def make_row_sums(kernel: RowKernel) -> Any:
                     re = turned
                 at += uint64(n_run) * uint64(run * per_source)
             n_here = min(int32(run), n_chan - start)
+            for k in range(1, n_kind):
+                of_kind[k] = 0.0
             for k in range(n_here):
                 square = real(0)
+                for j in range(n_back):
+                    back[j] = real(0)
                 for t in range(n_template):
                     factor_re[t], factor_im[t] = real(factors[b, t, 0]), real(0)
                     if shifted:
@@ -189,24 +189,85 @@ def make_row_sums(kernel: RowKernel) -> Any:
                             x += factor_re[t] * datum.real - factor_im[t] * datum.imag
                             y += factor_re[t] * datum.imag + factor_im[t] * datum.real
                         square += each * (x * x + y * y)
+                        if has_adjoint:
+                            x, y = each * x, each * y
+                            add_back(j, x, y, real(1), back, 0, 1)
+                            nu = chan_freq[start + k]
+                            gather_templates(
+                                uint64(at_datum), x, y, each, template, stride, factors[b], u * nu, v * nu,
+                                w * nu, of_kind,
+                            )  # fmt: skip
                     else:
                         vis_out[b, local, start + k, j] = complex(x, y)
                 total += square
                 for j in range(2 * n_stokes):
                     for i in range(last):
                         sums[j * run + i] = sums[j * run + i + 1]
+                if has_adjoint:
+                    for j in range(n_back):
+                        sums[j * run + last] = back[j]
+            if has_adjoint:
+                for _ in range(n_here, run):
+                    for j in range(2 * n_stokes):
+                        for i in range(last):
+                            sums[j * run + i] = sums[j * run + i + 1]
+                        sums[j * run + last] = real(0)
 
         if is_chi2:
-            partial[thread] = total
-            cuda.syncthreads()
-            width = n_thread // 2
-            while width > 0:
-                if thread < width:
-                    partial[thread] += partial[thread + width]
+            of_kind[0] = total
+            for k in range(n_kind):
+                partial[thread] = of_kind[k]
                 cuda.syncthreads()
-                width //= 2
-            if thread == 0:
-                sum_out[b, int64(first_row) // n_thread * n_run + cuda.blockIdx.x] = partial[0]
+                width = n_thread // 2
+                while width > 0:
+                    if thread < width:
+                        partial[thread] += partial[thread + width]
+                    cuda.syncthreads()
+                    width //= 2
+                if thread == 0:
+                    into = int64(first_row) // n_thread * n_run + cuda.blockIdx.x
+                    sum_out[int64(b) * n_kind + k, into] = partial[0]
+
+        if has_adjoint:
+            first_block = first_row // n_thread
+            first_unit = unit_start[first_block]
+            n_unit = unit_start[first_block + (n_row + n_thread - 1) // n_thread] - first_unit
+            unit, stop_unit = unit_start[first_block + block], unit_start[first_block + block + 1]
+            own = unit
+            if stop_unit - unit > 1:
+                own += t - time_index[first_row + int32(block) * int32(n_thread)]
+            at = uint64((at_time + start) * per_source)
+            group_start = uint32(uint32(thread // n_lane) * uint32(n_bright + n_geometry))
+            for k in range(n_voltage):
+                voltage[k] = 0.0
+            for s in range(n_source):
+                gather(
+                    b, s, s - n_point, u, v, w, p, q, slot, start, step_freq, chan_freq, direction,
+                    projection, beam_scale, pointing, bright, at, exponent, sums, value, geometry, voltage,
+                )  # fmt: skip
+                for each_unit in range(unit, stop_unit):
+                    for k in range(n_bright):
+                        shown_value[k] = value[k] if own == each_unit else real(0)
+                    for k in range(n_geometry):
+                        shown_geometry[k] = geometry[k] if own == each_unit else real(0)
+                    sum_brights(thread, shown_value, gathered, group_start)
+                    sum_geometry(thread, shown_geometry, gathered, uint32(group_start + uint32(n_bright)))
+                    cuda.syncthreads()
+                    of_unit = int64(b) * n_unit + (each_unit - first_unit)
+                    of_unit = of_unit * n_run + cuda.blockIdx.x - block * n_run
+                    for kind in range(thread, n_value, n_thread):
+                        at_kind = kind if kind < n_used_bright else kind - n_used_bright + n_bright
+                        joined = 0.0
+                        for k in range(n_thread // n_lane):
+                            joined += gathered[k * (n_bright + n_geometry) + at_kind]
+                        moments[(of_unit * n_source + s) * n_value + kind] = real(joined)
+                    cuda.syncthreads()
+                at += uint64(n_run) * uint64(run * per_source)
+            if code != _NO_BEAM and local < n_row:
+                n_all = time_index.size
+                for k in range(n_voltage):
+                    of_row = (int64(b) * n_all + row) * n_run + cuda.blockIdx.x - block * n_run
+                    by_row[of_row * n_voltage + k] = voltage[k]
 
     return sum_rows
 

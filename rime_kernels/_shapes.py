@@ -5,7 +5,7 @@ from __future__ import annotations
 from rime_kernels import device, tuning
 from rime_kernels._candidates import Kind, fitted
 from rime_kernels._inputs import Variant
-from rime_kernels._row_cuda import RowShape
+from rime_kernels._row_parts_cuda import RowShape
 from rime_kernels._tile_parts_cuda import TileShape
 
 

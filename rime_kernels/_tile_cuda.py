@@ -20,6 +20,8 @@ from typing import Any
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import _scalars_cuda, beam, device, phase
+from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates, moments_of
+from rime_kernels._adjoint_tile_cuda import make_gather
 from rime_kernels._tile_parts_cuda import NO_ROW, TileKernel, make_correlation, make_terms
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -122,6 +124,9 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> A
 def make_chi2(kernel: TileKernel) -> Any:
     """Function that gives the chi2 of a thread's tile; spends the sums.
 
+    Before an adjoint they become the weighted residuals in Stokes parameters, and `of_template` what the
+    templates of the tile gather: four sums each, `Inputs.template`'s derivatives halved.
+
     Data and weights of the tile begin at `first`, a tile's neighbour beside it. A weight below 0
     says that antenna2 is on the tile's first side. Templates lie like the data, `stride` apart;
     `factors` are theirs (`Inputs.template`). Coordinates of the antennas are in wavelengths, and those of the
@@ -132,15 +137,19 @@ def make_chi2(kernel: TileKernel) -> Any:
     n_corr, n_baseline = len(kernel.matrix) // 4, side * side
     n_datum, n_template, shifted = side * n_corr, kernel.n_template, kernel.variant.shifted
     n_factor = max(1, n_template * side)
+    has_adjoint, n_back = kernel.has_adjoint, 2 * n_stokes * side if kernel.has_adjoint else 1
+    add_back = make_back(kernel.matrix, single, n_stokes)
     nearest = (_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
     cos_sin = _scalars_cuda.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
     correlation = make_correlation(kernel.matrix, single)
+    gather_templates = make_gather_templates(single, n_template, shifted)
 
     @device.inline
     def chi2(
         first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, factors: Any, sums: Any,
-        p: Any, q: Any, last: Any, u: Any, v: Any, w: Any,
+        p: Any, q: Any, last: Any, u: Any, v: Any, w: Any, of_template: Any,
     ) -> Any:  # fmt: skip
+        back = cuda.local.array(n_back, real)
         re, im = cuda.local.array(n_datum, real), cuda.local.array(n_datum, real)
         weights = cuda.local.array(n_datum, real)
         factor_re, factor_im = cuda.local.array(n_factor, real), cuda.local.array(n_factor, real)
@@ -172,6 +181,9 @@ def make_chi2(kernel: TileKernel) -> Any:
                         re[k] += factor * z.imag
                         im[k] -= factor * z.real
                 at += uint64(n_tile)
+            if has_adjoint:
+                for k in range(n_back):
+                    back[k] = real(0)
             for j in range(side):
                 square = real(0)
                 for k in range(n_corr):
@@ -180,10 +192,24 @@ def make_chi2(kernel: TileKernel) -> Any:
                     x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
                     x, y = x - re[d], y - im[d]
                     square += abs(weights[d]) * (x * x + y * y)
+                    if has_adjoint:
+                        re[d], im[d] = abs(weights[d]) * x, abs(weights[d]) * y
+                        add_back(k, re[d], im[d], sign, back, j, side)
                 total += square
             for j in range(2 * n_stokes):
                 for k in range(n_baseline - side):
                     sums[j * n_baseline + k] = sums[j * n_baseline + k + side]
+            if has_adjoint:
+                for j in range(2 * n_stokes):
+                    for k in range(side):
+                        sums[j * n_baseline + n_baseline - side + k] = back[j * side + k]
+            if has_adjoint and n_template:
+                for k in range(n_datum):
+                    x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(k // n_corr)), last)
+                    gather_templates(
+                        at - uint64(n_datum - k) * uint64(n_tile), re[k], im[k], weights[k], template, stride,
+                        factors, u[x] - u[y], v[x] - v[y], w[x] - w[y], of_template,
+                    )  # fmt: skip
         return total
 
     return chi2
@@ -198,11 +224,17 @@ def _term_at(slot: Any, side: Any, step: Any) -> Any:
 
 @functools.cache
 def make_tile_sums(kernel: TileKernel) -> Any:
-    """The kernel, ending in visibilities or in chi2.
+    """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
 
     `vis_out` complex (n_batch, places of the slab, n_chan, n_corr), or `sum_out` float64 (n_batch, n_sum):
     chi2 of each layer, channel and split, layers counted from the first of all. Data and weights
     are those of the slab as `make_arrange` lays them out.
+
+    Before an adjoint the tiles of a split are shared out over `n_part` blocks, and an item has `n_lanes`
+    threads, a multiple of `TileKernel.n_lane`. `sum_out` then is (n_batch * (1 + 4 n_template), n_sum), chi2
+    followed by what templates gather; `moments` are the records (n_batch, items of the slab, n_split *
+    n_part, n_source, `Moments.n_value`) of sources, and `by_antenna` what pointing errors gather at each
+    antenna of the split, (n_batch, items of the slab, n_split * n_part, n_slot, 2); both flat.
     """
     variant, shape, has_gaussian = kernel.variant, kernel.shape, kernel.has_gaussian
     single, n_stokes, code, is_chi2 = variant.single, variant.n_stokes, variant.beam, kernel.is_chi2
@@ -222,6 +254,17 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     n_pointing = max_slot if code != _NO_BEAM else 1
     two_terms, two_brights, line = 2 * n_term, 2 * n_bright, 16 if single else 8
     n_glance = -(-n_baseline * n_corr // line)
+    has_adjoint, n_sweep = kernel.has_adjoint, 2 if kernel.has_adjoint else 1
+    n_lane, n_kind = kernel.n_lane, 1 + (4 * kernel.n_template if kernel.has_adjoint else 0)
+    record = moments_of(variant, has_gaussian)
+    room, n_value, point_room = record.most_room, record.n_value, record.room(False)
+    n_partial = chunk * (n_thread // n_lane) * room if has_adjoint else 1
+    partial_step = n_thread // n_lane * room
+    n_uvw, n_terms, n_of_antenna = 3 * n_baseline if has_adjoint else 1, 6 * side, 2 * side
+    has_voltage = has_adjoint and code != _NO_BEAM
+    n_shown, n_by_slot = (2 * side * n_thread, 2 * max_slot) if has_voltage else (1, 1)
+    gather_points, gather_narrow = make_gather(kernel, False), make_gather(kernel, True)
+    gather_wide = make_gather(kernel, True, True) if single else gather_narrow
     correlation = make_correlation(kernel.matrix, single)
     fill_terms, tile_chi2 = make_terms(kernel), make_chi2(kernel)
     add_points, add_narrow = make_accumulate(kernel, False), make_accumulate(kernel, True)
@@ -236,6 +279,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         place: Any, layer_time: Any, antenna: Any, group: Any, antenna_uvw: Any, chan_freq: Any,
         direction: Any, projection: Any, beam_scale: Any, pointing: Any, factors: Any, bright: Any,
         vis: Any, weight: Any, template: Any, stride: int, vis_out: Any, sum_out: Any,
+        n_part: int, n_lanes: int, member_start: Any, member: Any, moments: Any, by_antenna: Any,
     ) -> None:
         # fmt: on
         # A line for each: the simulator tells shared arrays apart by their line.
@@ -252,13 +296,25 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         dm = cuda.shared.array(n_pointing, float64)
         bright_at = cuda.shared.array(max_item, int64)
         partial = cuda.shared.array(n_thread, float64)
+        gathered = cuda.shared.array(n_partial, real)
+        shown = cuda.shared.array(n_shown, real)
+        by_slot = cuda.shared.array(n_by_slot, float64)
         sums = cuda.local.array(n_sum, real)
+        of_kind = cuda.local.array(n_kind, float64)
+        uvw, terms = cuda.local.array(n_uvw, real), cuda.local.array(n_terms, real)
+        value, of_antenna = cuda.local.array(room, real), cuda.local.array(n_of_antenna, real)
 
         thread = int32(cuda.threadIdx.x)
         n_chan, n_slot, n_source = uint32(chan_freq.size), uint32(antenna.shape[1]), int32(direction.shape[1])
         n_split, n_tile = uint32(place.shape[1]), uint32(place.shape[3])
         block = uint32(cuda.blockIdx.x)
-        split, rest = uint32(block % n_split), uint32(block // n_split)
+        n_copy = n_split
+        if has_adjoint:
+            n_copy = uint32(n_split * uint32(n_part))
+        copy, rest = uint32(block % n_copy), uint32(block // n_copy)
+        split = copy
+        if has_adjoint:
+            split = uint32(copy // uint32(n_part))
         # Entries of the batch follow one another, and read the same data.
         b = uint32(rest % uint32(n_batch))
         first_item = uint32(uint32(rest // uint32(n_batch)) * uint32(n_item))
@@ -306,6 +362,16 @@ def make_tile_sums(kernel: TileKernel) -> Any:
             x = uint32(x + uint32(n_thread))
         local, tile = int32(uint32(thread) // n_tile), int32(uint32(thread) % n_tile)
         active = local < n_here
+        # Tiles that the block takes of the split, and which of them is this thread's.
+        n_mine, mine = int32(n_tile), tile
+        if has_adjoint:
+            per_part = int32(uint32(n_tile + uint32(n_part - 1)) // uint32(n_part))
+            first_tile = int32(uint32(copy - split * uint32(n_part))) * per_part
+            n_mine = min(per_part, int32(n_tile) - first_tile)
+            local = int32(uint32(thread) // uint32(n_lanes))
+            mine = int32(thread - local * int32(n_lanes))
+            active = local < n_here and mine < n_mine
+            tile = first_tile + (mine if active else int32(0))
         item = uint32(first_item + uint32(local if active else 0))
         of_split = uint64(item) * uint64(n_split) + uint64(split)
         first_datum = of_split * uint64(n_baseline * n_corr) * uint64(n_tile)
@@ -326,6 +392,11 @@ def make_tile_sums(kernel: TileKernel) -> Any:
             of_bright = uint32(local * bright_step)
         for k in range(n_sum):
             sums[k] = real(0)
+        if has_voltage:
+            x = uint32(thread)
+            while x < uint32(2) * n_x:
+                by_slot[x] = 0.0
+                x = uint32(x + uint32(n_thread))
 
         # Chunk after chunk; of points or of Gaussians, not of both.
         n_stage = uint32(n_here * int32(per_item))
@@ -335,78 +406,139 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         into_mine = uint32(j_mine * uint32(bright_step) + k_mine)
         at_mine = bright_at[j_mine] + int64(k_mine) if is_stager else int64(0)
         n_point = n_source - n_gaussian
-        before, n_before, start, buffer = int32(-1), int32(0), int32(0), int32(0)
-        any_wide = 0  # of the chunk that was made before
-        while before < n_source:
-            n_now, wide = int32(0), False
-            if start < n_source:
-                gaussian = start - n_point
-                n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
-                # Asked for before the terms are made, put down after: the wait goes by meanwhile.
-                early = bright_type(0)
-                if is_stager and k_mine < uint32(n_now * per_source):
-                    early = bright[at_mine + int64(start * per_source)]
-                wide = fill_terms(
-                    thread, n_x, b, start, n_now, gaussian, uint32(buffer * n_term), reach, u, v, w, at,
-                    nu_of, dl, dm, direction, projection, beam_scale[b], term, high, low,
-                )  # fmt: skip
-                if is_stager:
-                    stage[uint32(uint32(buffer * n_bright) + into_mine)] = early
-                e = uint32(thread + n_thread)
-                while e < n_stage:
-                    j = uint32(e // uint32(per_item))
-                    k = uint32(e - j * uint32(per_item))
-                    if k < n_now * per_source:
-                        into = uint32(uint32(buffer * n_bright) + j * uint32(bright_step) + k)
-                        stage[into] = bright[bright_at[j] + int64(k) + int64(start * per_source)]
-                    e = uint32(e + uint32(n_thread))
-            if active and before >= 0:
-                # The chunk that was made before, from the other buffer.
-                of_term, of_stage = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
-                at_p, at_q, at_b = p + of_term, q + of_term, of_bright + of_stage
-                if has_gaussian and before >= n_point:
-                    if any_wide:
-                        add_wide(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+        for sweep in range(n_sweep):
+            before, n_before, start, buffer = int32(-1), int32(0), int32(0), int32(0)
+            any_wide = 0  # of the chunk that was made before
+            while before < n_source:
+                n_now, wide = int32(0), False
+                if start < n_source:
+                    gaussian = start - n_point
+                    n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
+                    # Asked for before the terms are made, put down after: the wait goes by meanwhile.
+                    early = bright_type(0)
+                    if is_stager and k_mine < uint32(n_now * per_source):
+                        early = bright[at_mine + int64(start * per_source)]
+                    wide = fill_terms(
+                        thread, n_x, b, start, n_now, gaussian, uint32(buffer * n_term), reach, u, v, w, at,
+                        nu_of, dl, dm, direction, projection, beam_scale[b], term, high, low,
+                    )  # fmt: skip
+                    if is_stager:
+                        stage[uint32(uint32(buffer * n_bright) + into_mine)] = early
+                    e = uint32(thread + n_thread)
+                    while e < n_stage:
+                        j = uint32(e // uint32(per_item))
+                        k = uint32(e - j * uint32(per_item))
+                        if k < n_now * per_source:
+                            into = uint32(uint32(buffer * n_bright) + j * uint32(bright_step) + k)
+                            stage[into] = bright[bright_at[j] + int64(k) + int64(start * per_source)]
+                        e = uint32(e + uint32(n_thread))
+                if before >= 0 and (active or sweep == 1):
+                    # The chunk that was made before, from the other buffer.
+                    of_term, of_stage = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
+                    at_p, at_q, at_b = p + of_term, q + of_term, of_bright + of_stage
+                    of_gaussian = has_gaussian and before >= n_point
+                    if sweep == 1:
+                        voltage = (
+                            shown, by_slot, n_lanes, n_here, n_used, member_start[copy], member[copy],
+                            nu_of, dl, dm, direction, b, before, beam_scale[b],
+                        )  # fmt: skip
+                        into = uint32(uint32(thread // n_lane) * uint32(room))
+                        if of_gaussian and any_wide:
+                            gather_wide(
+                                thread, n_before, term, high, low, stage, at_p, at_q, at_b, sums, uvw, terms,
+                                value, gathered, into, partial_step, of_antenna, voltage,
+                            )  # fmt: skip
+                        elif of_gaussian:
+                            gather_narrow(
+                                thread, n_before, term, high, low, stage, at_p, at_q, at_b, sums, uvw, terms,
+                                value, gathered, into, partial_step, of_antenna, voltage,
+                            )  # fmt: skip
+                        else:
+                            gather_points(
+                                thread, n_before, term, high, low, stage, at_p, at_q, at_b, sums, uvw, terms,
+                                value, gathered, into, partial_step, of_antenna, voltage,
+                            )  # fmt: skip
+                        cuda.syncthreads()
+                        # A thread joins what all threads of an item have of one value.
+                        n_made = uint32(room if of_gaussian else point_room)
+                        x = uint32(thread)
+                        while x < uint32(n_before) * uint32(n_here) * uint32(n_value):
+                            k = uint32(x // uint32(n_value))
+                            j, k = uint32(k % uint32(n_here)), uint32(k // uint32(n_here))
+                            kind = uint32(x % uint32(n_value))
+                            n_group = uint32(uint32(n_lanes) // uint32(n_lane))
+                            at_value = uint32(k * uint32(partial_step) + j * n_group * uint32(room) + kind)
+                            joined = 0.0
+                            if kind < n_made:
+                                for g in range(n_group):
+                                    joined += gathered[at_value + uint32(g) * uint32(room)]
+                            row = (int64(b) * n_total + int64(first_item + j)) * int64(n_copy) + int64(copy)
+                            row = row * n_source + int64(before) + int64(k)
+                            moments[row * n_value + int64(kind)] = real(joined)
+                            x = uint32(x + uint32(n_thread))
+                    elif of_gaussian:
+                        if any_wide:
+                            add_wide(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                        else:
+                            add_narrow(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
                     else:
-                        add_narrow(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                        add_points(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                if votes:
+                    any_wide = cuda.syncthreads_or(int32(wide))
                 else:
-                    add_points(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
-            if votes:
-                any_wide = cuda.syncthreads_or(int32(wide))
-            else:
-                cuda.syncthreads()
-            before, n_before = start, n_now
-            start += n_now
-            buffer = 1 - buffer
+                    cuda.syncthreads()
+                before, n_before = start, n_now
+                start += n_now
+                buffer = 1 - buffer
 
-        if is_chi2:
-            total = 0.0
-            if active:
-                for k in range(n_glance):
-                    total += glance[k] * real(0)
-                at_datum = first_datum + uint64(tile)
-                of_item = uint32(local) * n_used
-                total += tile_chi2(
-                    at_datum, n_tile, vis, weight, template, stride, factors[b], sums,
-                    uint32(of_item + uint32(group[0, split, tile] * side)),
-                    uint32(of_item + uint32(group[1, split, tile] * side)),
-                    uint32(of_item + n_used - uint32(1)), u, v, w,
-                )  # fmt: skip
-            # A tree over the tiles of each item: an order that depends on their number alone.
-            partial[thread] = total
-            cuda.syncthreads()
-            width = int32(1)
-            while width < int32(n_tile):
-                width *= 2
-            while width > 1:
-                width //= 2
-                if active and tile < width and tile + width < int32(n_tile):
-                    partial[thread] += partial[thread + width]
-                cuda.syncthreads()
-            if active and tile == 0:
-                into = (int64(first_layer) * int64(n_chan) + int64(item)) * int64(n_split) + int64(split)
-                sum_out[b, into] = partial[thread]
-        elif active:
+            if is_chi2 and sweep == 0:
+                total = 0.0
+                for k in range(1, n_kind):
+                    of_kind[k] = 0.0
+                if active:
+                    for k in range(n_glance):
+                        total += glance[k] * real(0)
+                    at_datum = first_datum + uint64(tile)
+                    of_item = uint32(local) * n_used
+                    first_p = uint32(of_item + uint32(group[0, split, tile] * side))
+                    first_q = uint32(of_item + uint32(group[1, split, tile] * side))
+                    last_slot = uint32(of_item + n_used - uint32(1))
+                    total += tile_chi2(
+                        at_datum, n_tile, vis, weight, template, stride, factors[b], sums,
+                        first_p, first_q, last_slot, u, v, w, of_kind,
+                    )  # fmt: skip
+                    if has_adjoint:
+                        for i in range(side):
+                            for j in range(side):
+                                x = min(uint32(first_p + uint32(i)), last_slot)
+                                y = min(uint32(first_q + uint32(j)), last_slot)
+                                n = i * side + j
+                                uvw[n] = real(u[x] - u[y])
+                                uvw[n + n_baseline] = real(v[x] - v[y])
+                                uvw[n + 2 * n_baseline] = real(w[x] - w[y])
+                elif has_adjoint:
+                    for n in range(n_uvw):
+                        uvw[n] = real(0)
+                # A tree over the tiles of each item: an order that depends on their number alone.
+                of_kind[0] = total
+                for k in range(n_kind):
+                    partial[thread] = of_kind[k]
+                    cuda.syncthreads()
+                    width = int32(1)
+                    while width < n_mine:
+                        width *= 2
+                    while width > 1:
+                        width //= 2
+                        if active and mine < width and mine + width < n_mine:
+                            partial[thread] += partial[thread + width]
+                        cuda.syncthreads()
+                    if active and mine == 0:
+                        into_sum = int64(first_layer) * int64(n_chan) + int64(item)
+                        into_sum = into_sum * int64(n_copy) + int64(copy)
+                        sum_out[int64(b) * n_kind + k, into_sum] = partial[thread]
+                    if k + 1 < n_kind:
+                        cuda.syncthreads()
+        if not is_chi2 and active:
             layer = uint32(item // n_chan)
             c = uint32(item - layer * n_chan)
             for n in range(n_baseline):
@@ -420,5 +552,17 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                 for j in range(2 * n_stokes):
                     for k in range(last):
                         sums[j * n_baseline + k] = sums[j * n_baseline + k + 1]
+        if has_voltage:
+            x = uint32(thread)
+            per_copy = uint32(2) * n_slot
+            while x < uint32(n_here) * per_copy:
+                j = uint32(x // per_copy)
+                k = uint32(x - j * per_copy)
+                row = (int64(b) * n_total + int64(first_item + j)) * int64(n_copy) + int64(copy)
+                # Slots without an antenna gather nothing.
+                is_used = k < uint32(2) * n_used
+                at_slot = uint32(j * uint32(2) * n_used + k)
+                by_antenna[row * int64(per_copy) + int64(k)] = by_slot[at_slot] if is_used else 0.0
+                x = uint32(x + uint32(n_thread))
 
     return sum_tiles

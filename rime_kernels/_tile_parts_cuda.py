@@ -62,6 +62,8 @@ class TileKernel:
     has_gaussian: bool
     n_template: int
     shape: TileShape
+    has_adjoint: bool = False  # after chi2
+    n_lane: int = 32  # neighbouring threads whose sums are joined at once, of one item; for the adjoint
 
 
 @functools.cache

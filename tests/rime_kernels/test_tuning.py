@@ -16,7 +16,7 @@ import pytest
 from rime_kernels import BackendError, InputError, Rime, _shapes, _trial_cuda, _tuning_file, device, tuning
 from rime_kernels._candidates import all_kinds, antenna_class, fits, fitted, neighbours, shared_bytes
 from rime_kernels._inputs import Variant
-from rime_kernels._row_cuda import RowShape
+from rime_kernels._row_parts_cuda import RowShape
 from rime_kernels._shapes import guess, row_shape, tile_shape
 from rime_kernels._tile_parts_cuda import TileShape
 

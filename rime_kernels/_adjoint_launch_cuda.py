@@ -1,0 +1,230 @@
+"""How the kernels with an adjoint are launched for each layout of the rows, and what they leave behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import _adjoint_parts_cuda as parts
+from rime_kernels import device
+from rime_kernels._adjoint_parts_cuda import moments_of
+from rime_kernels._adjoint_totals_cuda import collect, grouped, summed
+from rime_kernels._candidates import MAX_SHARED, kernel_bytes
+from rime_kernels._launch_cuda import MAX_ITEM, Arrays, Layout, Runs, Slab, Tiles
+from rime_kernels._row_parts_cuda import RowKernel
+from rime_kernels._tile_parts_cuda import TileKernel, TileShape
+
+# Threads of a block, which share out the tiles of a split, and the registers of each in single precision.
+_THREADS, _REGISTERS = 128, 168
+# Threads whose sums are joined at once, at least: each such group has room of its own in shared memory.
+_FEWEST_LANES = 8
+
+
+class TileGather:
+    """The kernel over tiles with its adjoint.
+
+    Attributes
+    ----------
+    moments : Moments
+        The record that a source has of each unit, column and copy.
+    n_chan : int
+    n_column, n_copy : int
+        Items of a unit (channels), and blocks that each have some tiles of an item.
+    run : int
+        Channels of a column.
+    n_sum : int
+        Partial sums of each chi2.
+    unit_time : int32 (n_unit,)
+        The time of each unit (a layer of rows), ascending.
+    max_batch : int
+        The most entries of the batch in a launch.
+    """
+
+    run = 1
+
+    def __init__(self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int) -> None:
+        self._tiles, n_tile, n_slot = tiles, tiles.tiles.n_tile, tiles.tiles.n_slot
+        n_thread = _most_threads()
+        self._n_part = -(-n_tile // n_thread)
+        per_part = -(-n_tile // self._n_part)
+        n_lane = min(32, max(_FEWEST_LANES, 1 << (per_part - 1).bit_length()))
+        self._n_lanes = -(-per_part // n_lane) * n_lane
+        n_item = max(1, n_thread // self._n_lanes)
+        self._key = TileKernel(
+            tiles.variant, True, tiles.matrix, has_gaussian, tiles.n_template,
+            TileShape(tiles.shape.side, n_item * self._n_lanes, 8, n_item * n_slot, n_item), True, n_lane,
+        )  # fmt: skip
+        self._key = _fitted(self._key, n_slot)
+        self.moments = moments_of(tiles.variant, has_gaussian)
+        self.n_chan, self.n_column, self.n_copy = (
+            tiles.n_chan,
+            tiles.n_chan,
+            tiles.tiles.n_split * self._n_part,
+        )
+        self.n_sum = tiles.tiles.n_layer * self.n_column * self.n_copy
+        self.unit_time, self.max_batch = tiles.tiles.layer_time, max(1, MAX_ITEM // self.n_sum)
+        self._members = [device.upload(x) for x in _members(tiles.tiles.group, self._n_part, n_slot)]
+        # Sums by antenna: l and m of each slot of each copy.
+        self._n_by_antenna, self._n_pointing_time = 2 * n_slot * self.n_copy, n_pointing_time
+        self._antenna = np.repeat(tiles.tiles.antenna, self._n_part, axis=0).ravel()
+        n_total = self.n_column * self._n_by_antenna
+        self._groups = grouped(self.unit_time, n_pointing_time, n_total)
+
+    def units(self, slab: Slab) -> tuple[int, int]:
+        """The first unit of a slab, and the one behind its last."""
+        return self._tiles.layers(slab)
+
+    def antenna_bytes(self, slab: Slab) -> int:
+        """What antennas gather from a slab, for one entry of the batch."""
+        first, stop = self.units(slab)
+        return 8 * (stop - first) * self.n_column * self._n_by_antenna * self.moments.has_beam
+
+    def launch(
+        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any
+    ) -> None:
+        """Sum a slab's visibilities over the sources, and gather what each source did to chi2."""
+        (first, stop), n_batch = self.units(slab), arrays.inputs.direction.shape[0]
+        n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna
+        by_antenna = workspace.array("by antenna", (n_value if self.moments.has_beam else 1,), np.float64)
+        last = self._n_part, self._n_lanes, *self._members, records, by_antenna
+        n_item = self._key.shape.n_item
+        self._tiles.launch_kernel(self._key, slab, arrays, n_item, self.n_copy, last, stream)
+        if self.moments.has_beam:
+            collect(self._groups, first, stop, 1, by_antenna, self._totals(workspace, n_batch))
+
+    def _totals(self, workspace: device.Workspace, n_batch: int) -> Any:
+        shape = n_batch, self._groups.n_group, self.n_column, self._n_by_antenna
+        return workspace.array("totals by antenna", shape, np.float64)
+
+    def pointing(self, workspace: device.Workspace, n_batch: int, n_antenna: int) -> NDArray[np.float64]:
+        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
+        totals, n_time = self._totals(workspace, n_batch), self._n_pointing_time
+        n_row = totals.shape[1] * totals.shape[2] // n_time
+        flat = summed(workspace, "pointing", totals, (n_batch * n_time, n_row))
+        found = np.zeros((n_batch * n_time, n_antenna, 2))
+        for k, antenna in enumerate(self._antenna):
+            found[:, antenna] += flat[:, 2 * k : 2 * k + 2]
+        return found.reshape(n_batch, n_time, n_antenna, 2)
+
+
+class RowGather:
+    """The kernel over rows with its adjoint; attributes as those of `TileGather`.
+
+    A unit is a block of rows; where brightness changes in time, its rows of one time.
+    """
+
+    n_copy = 1
+
+    def __init__(self, runs: Runs, has_gaussian: bool, per_time: bool, n_pointing_time: int) -> None:
+        self._runs, shape = runs, runs.shape
+        self._key = RowKernel(
+            runs.variant, True, runs.matrix, has_gaussian, runs.n_template, shape, True, min(32, shape.n_row)
+        )
+        self.run, self.n_column, self.n_sum = shape.run, runs.n_run, runs.n_sum
+        self.n_chan = runs.n_real_chan
+        self.moments, self.max_batch = moments_of(runs.variant, has_gaussian, shape.run), runs.max_batch
+        first = runs.time[:: shape.n_row]
+        last = runs.time[np.minimum(np.arange(first.size) * shape.n_row + shape.n_row, runs.n_unit) - 1]
+        n_each = last - first + 1 if per_time else np.ones_like(first)
+        self._starts = np.concatenate([[0], np.cumsum(n_each)]).astype(np.int32)
+        number = np.arange(self._starts[-1]) - np.repeat(self._starts[:-1], n_each)
+        self.unit_time = np.repeat(first, n_each) + number
+        self._unit_start, self._n_pointing_time = device.upload(self._starts), n_pointing_time
+        self._table: tuple[Any, Any] | None = None
+
+    def units(self, slab: Slab) -> tuple[int, int]:
+        """The first unit of a slab, and the one behind its last."""
+        n_row = self._runs.unit_step
+        return int(self._starts[slab.unit.start // n_row]), int(self._starts[-(-slab.unit.stop // n_row)])
+
+    def antenna_bytes(self, slab: Slab) -> int:
+        """What antennas gather, for one entry of the batch."""
+        return 32 * self._runs.n_unit * self.n_column * self.moments.has_beam
+
+    def launch(
+        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any
+    ) -> None:
+        """Sum a slab's visibilities over the sources, and gather what each source did to chi2."""
+        by_row = self._by_row(workspace, arrays.inputs.direction.shape[0])
+        last = self._unit_start, records, by_row
+        self._runs.launch_kernel(self._key, slab, arrays, last, stream)
+
+    def _by_row(self, workspace: device.Workspace, n_batch: int) -> Any:
+        size = 4 * n_batch * self._runs.n_unit * self.n_column if self.moments.has_beam else 1
+        return workspace.array("by row", (size,), np.float64)
+
+    def pointing(self, workspace: device.Workspace, n_batch: int, n_antenna: int) -> NDArray[np.float64]:
+        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
+        n_time = self._n_pointing_time
+        if self._table is None:
+            starts, rows = self._runs.rows_of_antennas(n_time, n_antenna)
+            self._table = device.upload(starts), device.upload(rows)
+        shape = n_batch, n_time, n_antenna, 2
+        out = workspace.array("pointing", shape, np.float64)
+        n_thread = device.threads_per_block()
+        parts.make_antenna_sums()[-(-out.size // n_thread), n_thread](
+            self._runs.n_unit, self.n_column, *self._table, self._by_row(workspace, n_batch), out
+        )
+        found: NDArray[np.float64] = out.copy_to_host()
+        return found
+
+
+Gather = TileGather | RowGather
+
+
+def gather_of(layout: Layout, has_gaussian: bool, per_time: bool, n_pointing_time: int) -> Gather:
+    """How the adjoint goes for a layout; brightness and pointing errors may change in time."""
+    if isinstance(layout, Tiles):
+        return TileGather(layout, has_gaussian, n_pointing_time)
+    return RowGather(layout, has_gaussian, per_time, n_pointing_time)
+
+
+def _most_threads() -> int:
+    return 16 if device.simulated() else _THREADS
+
+
+def _fitted(key: TileKernel, n_slot: int) -> TileKernel:
+    """The kernel with as many items and sources at a time as there is shared memory for."""
+    registers = _REGISTERS if key.variant.single and not device.simulated() else 0
+    shape = dataclasses.replace(key.shape, max_register=registers)
+    while _shared_bytes(key, shape) > MAX_SHARED and (shape.chunk > 1 or shape.n_item > 1):
+        if shape.chunk > 4 or shape.n_item == 1:
+            shape = dataclasses.replace(shape, chunk=shape.chunk // 2)
+        else:
+            n_item = shape.n_item // 2
+            shape = dataclasses.replace(shape, n_item=n_item, n_slot=n_item * n_slot)
+    return dataclasses.replace(key, shape=shape)
+
+
+def _shared_bytes(key: TileKernel, shape: TileShape) -> int:
+    """Bytes of the shared arrays of the kernel."""
+    real = np.dtype(key.variant.real).itemsize
+    moments = moments_of(key.variant, key.has_gaussian)
+    gathered = shape.chunk * (shape.n_thread // key.n_lane) * moments.most_room
+    by_antenna = 2 * shape.side * shape.n_thread * real + 16 * shape.n_slot if moments.has_beam else 0
+    forward = kernel_bytes(key.variant.single, key.variant.n_stokes, key.has_gaussian, shape)
+    return forward + real * gathered + by_antenna + 64
+
+
+def _members(
+    group: NDArray[np.int32], n_part: int, n_slot: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The tiles of each group of antennas, for each part of each split.
+
+    Where the tiles of each group begin, (n_copy, n_group + 1), and twice the number of each tile within its
+    part, 1 more where the group is the tile's second side (n_copy, n_member).
+    """
+    n_split, n_tile = group.shape[1:]
+    per_part, n_group = -(-n_tile // n_part), n_slot
+    starts = np.zeros((n_split * n_part, n_group + 1), np.int32)
+    members = np.zeros((n_split * n_part, 2 * per_part), np.int32)
+    for copy in range(n_split * n_part):
+        split, part = divmod(copy, n_part)
+        mine = group[:, split, part * per_part : (part + 1) * per_part].T.ravel()
+        order = np.argsort(mine, kind="stable")
+        members[copy, : mine.size] = order
+        starts[copy] = np.searchsorted(mine[order], np.arange(n_group + 1))
+    return starts, members

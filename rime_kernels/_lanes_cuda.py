@@ -1,0 +1,96 @@
+"""Sums over neighbouring threads of a block, in an order that depends on their number alone."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from numba import int32, uint32
+
+from rime_kernels import device
+
+cuda: Any = device.cuda
+
+
+@functools.cache
+def meet() -> Any:
+    """Function in which all threads of a block meet; for code outside the kernel's module, too."""
+    if device.simulated():
+        return lambda: threading.current_thread().syncthreads()  # type: ignore[attr-defined]
+
+    @device.inline
+    def wait() -> None:
+        cuda.syncthreads()
+
+    return wait
+
+
+@functools.cache
+def _exchange() -> Any:
+    """Function that gives the value of the thread whose number differs in the bit `mask`, below 32."""
+    if device.simulated():
+        values: dict[int, Any] = {}  # one block runs at a time
+
+        def swapped(value: Any, mask: int) -> Any:
+            thread: Any = threading.current_thread()
+            values[thread.thread_id] = value
+            thread.syncthreads()
+            found = values[thread.thread_id ^ mask]
+            thread.syncthreads()
+            return found
+
+        return swapped
+
+    @device.inline
+    def exchange(value: Any, mask: int) -> Any:
+        return cuda.shfl_xor_sync(0xFFFFFFFF, value, mask)
+
+    return exchange
+
+
+@functools.cache
+def make_lane_sums(n_value: int, n_lane: int) -> Any:
+    """Function that sums `n_value` values of each of `n_lane` threads, both powers of two, over these.
+
+    `value` is spent; the sums lie in `into` from `first` on. While a thread has several values it hands
+    half of them to a partner and takes the other half: as many sums as threads cost little more than one.
+    """
+    n_halving = min(n_value, n_lane).bit_length() - 1
+    n_left, lanes = n_value >> n_halving, n_lane - 1
+    fold = _make_fold(n_value, 1, n_lane)
+
+    @device.inline
+    def sum_lanes(thread: Any, value: Any, into: Any, first: Any) -> None:
+        fold(thread, value)
+        start = uint32(first)
+        for k in range(n_halving):
+            start += uint32(((thread >> k) & 1) * (n_value >> (k + 1)))
+        if (thread & lanes) >> n_halving == 0:
+            for k in range(n_left):
+                into[start + uint32(k)] = value[k]
+
+    return sum_lanes
+
+
+def _make_fold(n_value: int, mask: int, n_lane: int) -> Any:
+    """One exchange over the bit `mask`, and those over the bits above."""
+    exchange, half = _exchange(), n_value // 2
+    if mask >= n_lane:
+        return device.inline(lambda thread, value: None)
+    rest = _make_fold(max(1, half), 2 * mask, n_lane)
+
+    @device.inline
+    def halve(thread: Any, value: Any) -> None:
+        upper = (int32(thread) & int32(mask)) != 0
+        for k in range(half):
+            low, high = value[k], value[k + half]
+            value[k] = (high if upper else low) + exchange(low if upper else high, mask)
+        rest(thread, value)
+
+    @device.inline
+    def join(thread: Any, value: Any) -> None:
+        value[0] += exchange(value[0], mask)
+        rest(thread, value)
+
+    return halve if half else join
