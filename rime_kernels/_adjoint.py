@@ -18,8 +18,8 @@ class Adjoint(NamedTuple):
         d chi2 / d turns        = sum 4 pi Im(z)
         d chi2 / d ln(envelope) = sum 2 Re(z)                 as with respect to ln(E_p) and ln(E_q)
 
-    Axes of sources are those of `Inputs`: a sky without sources has one of no flux, and one without
-    Gaussians, beams or templates an axis of 1 that nobody reads.
+    Axes are those of `Inputs`: a sky without sources has one of no flux, one without pointing errors or
+    templates axes of 1 that nobody reads.
     """
 
     chi2: NDArray[np.float64]  # (n_batch,)

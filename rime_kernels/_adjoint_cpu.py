@@ -266,12 +266,32 @@ def _pull_chunk(
 
 
 @inner_function
-def _pull_slot(
-    factored: bool, work: Any, rows: Any, sky: Any, slot: int, entry: int, stop: int, of_brightness: Any,
-    scale: Any, lane: Any, like: Any, stokes: Any, wide: Any,
+def back_of(work: Any) -> Any:
+    """Where residuals go; None without `work`."""
+    if work is None:
+        return None
+    return work.back
+
+
+@inner_function
+def begin(work: Any, entry: int) -> None:
+    """Residuals of the entries from this one on are those of the next slot."""
+    if work is not None:
+        work.back.first[0] = entry
+
+
+@inner_function
+def pull_slot(
+    factored: bool, work: Any, rows: Any, sky: Any, slot: int, place: int, entry: int, stop: int, scale: Any,
+    lane: Any, like: Any, stokes: Any, wide: Any,
 ) -> None:  # fmt: skip
-    """Add entries entry .. stop - 1 of a slot to the sums of all sources, in pieces of these."""
+    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.back`.
+
+    In pieces of the sources; `lane` is a vector of as many lanes as coordinates have, 1 or n.
+    """
     n, n_all, n_lane = size(like), size(stokes), size(lane)
+    n_place = sky.n_source * n_all * (place if work.stokes_per_time else 0)
+    of_brightness = ahead(work.sums.brightness, n_place)
     bare = Sky(sky.n_source, sky.n_point, sky.direction, sky.projection, sky.bright, False, sky.voltages)
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
     for first in range(0, sky.n_source, PIECE):
@@ -296,39 +316,6 @@ def _pull_slot(
                 factored, work, entries, sky, rows.n_antenna, first, last, of_brightness, lane, like, stokes,
                 wide,
             )  # fmt: skip
-
-
-@inner_function
-def back_of(work: Any) -> Any:
-    """Where residuals go; None without `work`."""
-    if work is None:
-        return None
-    return work.back
-
-
-@inner_function
-def begin(work: Any, entry: int) -> None:
-    """Residuals of the entries from this one on are those of the next slot."""
-    if work is not None:
-        work.back.first[0] = entry
-
-
-@inner_function
-def pull_slot(
-    factored: bool, work: Any, rows: Any, sky: Any, slot: int, place: int, entry: int, stop: int, scale: Any,
-    one: Any, like: Any, stokes: Any, wide: Any,
-) -> None:  # fmt: skip
-    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.back`."""
-    n_place = sky.n_source * size(stokes) * (place if work.stokes_per_time else 0)
-    of_brightness = ahead(work.sums.brightness, n_place)
-    if rows.n_row_lane == 1:
-        _pull_slot(
-            factored, work, rows, sky, slot, entry, stop, of_brightness, scale, one, like, stokes, wide
-        )
-    else:
-        _pull_slot(
-            factored, work, rows, sky, slot, entry, stop, of_brightness, scale, like, like, stokes, wide
-        )
 
 
 @inner_function

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels._adjoint import Adjoint
 from rime_kernels._brightness_cpu import NO_BEAM, make_spectra
-from rime_kernels._gradient_cpu import adjoint_of, make_gradients, make_parts
+from rime_kernels._gradient_cpu import adjoint_of, make_gradients, make_parts, n_places
 from rime_kernels._inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
 from rime_kernels._lanes import Lanes, aligned, make_lanes
 from rime_kernels._outputs_cpu import correlations
@@ -74,11 +74,8 @@ class Engine:
         if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
         shifted = sources.template_shift is not None
-        return (
-            shared_beam,
-            given,
-            Variant(self._single, self._factored, beam, sources.polarised, shifted),
-        )
+        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted)
+        return shared_beam, given, variant
 
     def start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]:
         """Work out chi2, float64 (n_batch,), at once; the function returned hands it over."""
@@ -89,9 +86,10 @@ class Engine:
         """chi2, and its derivatives with respect to what the loops read."""
         shared_beam, given, variant = self._given(sources)
         n_batch, n_source = given.direction.shape[:2]
-        tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
+        tasks = self._tasks_of(n_source)
+        step = self._batch_step(variant, n_source, n_batch, n_places(tasks, given.stokes.shape[1]))
         found = []
-        for start in range(0, n_batch, step):
+        for start in range(0, max(1, n_batch), step):
             part = given.batch(start, start + step) if step < n_batch else given
             found.append(self._adjoint_of_part(part, shared_beam, variant, tasks))
         return found[0] if len(found) == 1 else Adjoint(*map(np.concatenate, zip(*found, strict=True)))
@@ -107,11 +105,12 @@ class Engine:
             f"batch of {sources.n_batch} in steps of {step}, {len(self._tasks_of(n_source))} tasks each"
         )
 
-    def _batch_step(self, variant: Variant, n_source: int, n_batch: int) -> int:
-        """Entries of the batch in one pass."""
-        bytes_each = 8 * (
-            variant.n_stokes * n_source * self._lanes.scale.size + len(self._tasks_of(n_source))
+    def _batch_step(self, variant: Variant, n_source: int, n_batch: int, n_place: int = 0) -> int:
+        """Entries of the batch in one pass, whose tasks add up brightnesses in so many places."""
+        n_bright = (
+            variant.n_stokes * n_source * (self._lanes.scale.size + n_place * self._lanes.chan.shape[1])
         )
+        bytes_each = 8 * (n_bright + len(self._tasks_of(n_source)))
         budget = _MEMORY_BUDGET if self._memory_limit is None else min(_MEMORY_BUDGET, self._memory_limit)
         return max(1, min(n_batch, budget // bytes_each))
 
@@ -159,7 +158,7 @@ class Engine:
         spectra = self._spectra(inputs, shared_beam, variant)
         parts = make_parts(tasks, self._lanes, inputs, variant.n_stokes)
         none = (len(spectra), 0, 0, 0)
-        make_gradients(variant.single, variant.n_stokes)(
+        make_gradients(variant.single, variant.n_stokes, self._lanes.uvw.shape[2])(
             variant.factored, variant.shifted, variant.beam, tasks, self._lanes, inputs, spectra,
             self._correlations[variant.n_stokes], self._transposed[variant.n_stokes],
             np.empty(none, variant.real), np.empty(none), parts,

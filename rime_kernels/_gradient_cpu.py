@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rime_kernels import phase
 from rime_kernels._adjoint import Adjoint
 from rime_kernels._adjoint_cpu import CHUNK, PIECE, Sums, Work
-from rime_kernels._brightness_cpu import room
+from rime_kernels._brightness_cpu import NO_BEAM, room
 from rime_kernels._inputs import Inputs, Output
 from rime_kernels._jit import inner_function, loop, source_digest
 from rime_kernels._lanes import Lanes
@@ -48,26 +48,29 @@ class Parts(NamedTuple):
     pointing: NDArray[np.float64]  # (n_batch, n_place, n_antenna, 2, n_slot_lane)
 
 
+def n_places(tasks: NDArray[np.int64], n_time: int) -> int:
+    """The number of places of what belongs to times where there are several."""
+    return int(np.sum(tasks[:, 2] - tasks[:, 1])) if n_time > 1 else len(tasks)
+
+
 def make_parts(tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_stokes: int) -> Parts:
     """Zeros for the sums of these tasks."""
     n_batch, n_source = inputs.direction.shape[:2]
     n_task, n_lane, n_slot_lane = len(tasks), lanes.chan.shape[1], lanes.slot_time.shape[1]
     n_slot = tasks[:, 2] - tasks[:, 1]
-    stokes_per_time, pointing_per_time = inputs.stokes.shape[1] > 1, inputs.pointing.shape[1] > 1
-    n_stokes_place = int(n_slot.sum()) if stokes_per_time else n_task
-    n_pointing_place = int(n_slot.sum()) if pointing_per_time else n_task
+    n_time, n_pointing_time = inputs.stokes.shape[1], inputs.pointing.shape[1]
     return Parts(
         np.zeros((n_batch, n_task)),
         np.cumsum(n_slot) - n_slot,
-        stokes_per_time,
-        pointing_per_time,
-        np.zeros((n_batch, n_stokes_place, n_source, n_stokes, n_lane)),
+        n_time > 1,
+        n_pointing_time > 1,
+        np.zeros((n_batch, n_places(tasks, n_time), n_source, n_stokes, n_lane)),
         np.zeros((n_batch, n_task, n_source, 3)),
         np.zeros((n_batch, n_task, inputs.projection.shape[1], 6)),
         np.zeros((n_batch, n_task, inputs.template.shape[1], 4)),
         np.zeros((n_batch, n_task, 1)),
         np.zeros((n_batch, n_task, n_source, 2)),
-        np.zeros((n_batch, n_pointing_place, inputs.pointing.shape[2], 2, n_slot_lane)),
+        np.zeros((n_batch, n_places(tasks, n_pointing_time), inputs.pointing.shape[2], 2, n_slot_lane)),
     )
 
 
@@ -81,15 +84,13 @@ def _most_entries(task: Any, slot_entry: Any) -> int:
 
 
 @inner_function
-def _reduce(sums: Any, scale: Any, power: int, out: Any) -> None:
-    """Add up lanes (..., n), each times (nu/c)^power."""
-    n = scale.size
+def _reduce(sums: Any, factor: Any, out: Any) -> None:
+    """Add up lanes (..., n), each times its factor."""
+    n = factor.size
     for at in range(out.size):
         total = 0.0
         for i in range(n):
-            total += sums[at * n + i] * (
-                scale[i] if power == 1 else scale[i] * scale[i] if power == 2 else 1.0
-            )
+            total += sums[at * n + i] * factor[i]
         out[at] = total
 
 
@@ -97,61 +98,51 @@ def _reduce(sums: Any, scale: Any, power: int, out: Any) -> None:
 def _gradient_task(
     factored: Any, shifted: Any, beam_code: Any, i: Any, b: Any, tasks: Any, lanes: Any, inputs: Any,
     spectra: Any, correlations: Any, transposed: Any, vis_out: Any, real_out: Any, parts: Any, real: Any,
-    like: Any, stokes: Any, total: Any,
+    lane: Any, like: Any, stokes: Any, total: Any,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
-    n, n_all, task = size(like), size(stokes), tasks[i]
-    n_source, n_gaussian = parts.direction.shape[2], parts.projection.shape[2]
-    n_corr, n_template, n_antenna = (
-        correlations.part.shape[0] // 2,
-        parts.template.shape[2],
-        lanes.antenna_uvw.shape[1],
-    )
-    residual = room(2 * n_all * _most_entries(task, lanes.slot_entry), real)
-    weighted, products, flat = (
-        room(2 * n_corr * n, real),
-        room(2 * CHUNK * n, real),
-        room(10 * CHUNK * n, real),
-    )
+    n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
+    n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
+    residual = room(2 * size(stokes) * _most_entries(task, lanes.slot_entry), real)
+    weighted = room(correlations.part.shape[0] * n, real)
+    products, flat = room(2 * n_chunk, real), room(10 * n_chunk, real)
     terms = room(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
-    wide_flat, first, pair = room(4 * CHUNK * n, np.float64), np.zeros(1, np.int64), np.arange(2)
-    of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(6 * n * n_gaussian)
+    wide, first, pair = room(4 * n_chunk, np.float64), np.zeros(1, np.int64), np.arange(2)
+    of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(parts.projection[b, i].size * n)
     of_template = np.zeros(4 * n * n_template)
-    by_entry, n_voltage = lanes.antenna.shape[2] > 1, inputs.pointing.shape[2]
-    gains = np.zeros(n * n_source * (2 if by_entry else n_voltage) if beam_code != 0 else 0, real)
-    place, pointing_place = np.int64(i), np.int64(i)
-    if parts.stokes_per_time:
-        place = parts.first_place[i]
-    if parts.pointing_per_time:
-        pointing_place = parts.first_place[i]
+    n_voltage = 2 if lanes.antenna.shape[2] > 1 else inputs.pointing.shape[2]
+    gains = np.zeros(n * n_source * n_voltage if beam_code != NO_BEAM else 0, real)
+    first_place = parts.first_place[i]
+    of_brightness = parts.brightness[b, first_place if parts.stokes_per_time else i]
+    of_pointing = parts.pointing[b, first_place if parts.pointing_per_time else i]
     back = Back(
         transposed.part.shape[1], pointer(transposed.part), pointer(transposed.factor), pointer(weighted),
         pointer(residual), pointer(first), pointer(of_template),
     )  # fmt: skip
     work = Work(
-        back, Sums(pointer(parts.brightness[b, place]), pointer(of_direction), pointer(of_projection)),
-        parts.stokes_per_time, pointer(terms), pointer(products), pointer(wide_flat), pointer(flat),
-        pointer(wide_flat[3 * CHUNK * n :]), pointer(flat[3 * CHUNK * n :]), pointer(pair), pointer(gains),
-        pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]),
-        pointer(parts.pointing[b, pointing_place]), parts.pointing_per_time,
+        back, Sums(pointer(of_brightness), pointer(of_direction), pointer(of_projection)),
+        parts.stokes_per_time, pointer(terms), pointer(products), pointer(wide), pointer(flat),
+        pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]), pointer(pair), pointer(gains),
+        pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]), pointer(of_pointing),
+        parts.pointing_per_time,
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
         factored, shifted, beam_code, _CHI2, task, b, lanes, inputs, spectra, correlations, vis_out,
-        real_out, work, real, like, stokes, total,
+        real_out, work, real, lane, like, stokes, total,
     )  # fmt: skip
-    # Arrays are used once more: Numba gives one back after its last use, and takes no notice of pointers.
+    scale = lanes.scale[task[0]]
+    _reduce(of_direction, scale, parts.direction[b, i].ravel())
+    _reduce(of_projection, scale * scale, parts.projection[b, i].ravel())
+    _reduce(of_template, np.ones(n), parts.template[b, i].ravel())
+    # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
     for used in (residual, weighted, products, flat, terms, gains):
         used[:0] = 0
-    wide_flat[0], first[0], pair[0] = 0.0, 0, 0
-    scale = lanes.scale[task[0]]
-    _reduce(of_direction, scale, 1, parts.direction[b, i].ravel())
-    _reduce(of_projection, scale, 2, parts.projection[b, i].ravel())
-    _reduce(of_template, scale, 0, parts.template[b, i].ravel())
+    wide[0], first[0], pair[0] = 0.0, 0, 0
 
 
 @functools.cache
-def make_gradients(single: bool, n_stokes: int) -> Callable[..., None]:
-    """The loop over (batch, task) that fills `Parts`."""
+def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., None]:
+    """The loop over (batch, task) that fills `Parts`; `n_lane` of the coordinates, 1 or n."""
     digest, real = _DIGEST, np.float32 if single else np.float64
     n = n_lanes(real)
     n_all = n_stokes * n
@@ -167,7 +158,8 @@ def make_gradients(single: bool, n_stokes: int) -> Callable[..., None]:
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             _gradient_task(
                 factored, shifted, beam_code, i, b, tasks, lanes, inputs, spectra, correlations, transposed,
-                vis_out, real_out, parts, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n), zeros(real, n_all),
+                zeros(np.float64, n),
             )  # fmt: skip
 
     return gradients
@@ -197,7 +189,7 @@ def _by_slot(values: NDArray[np.float64], tasks: NDArray[np.int64], n_slot: int)
     slots = [(task[0] * n_slot + slot) for task in tasks for slot in range(task[1], task[2])]
     starts = np.flatnonzero(np.diff(slots, prepend=-1))
     found = np.add.reduceat(values, starts, axis=1)
-    return found.reshape(len(values), -1, n_slot, *values.shape[2:])
+    return found.reshape(len(values), found.shape[1] // n_slot, n_slot, *values.shape[2:])
 
 
 def _by_block(values: NDArray[np.float64], tasks: NDArray[np.int64]) -> NDArray[np.float64]:

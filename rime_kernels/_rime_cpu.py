@@ -120,12 +120,12 @@ def _row_slot(
 @inner_function
 def run_task(
     factored: Any, shifted: Any, beam_code: Any, output: Any, task: Any, b: Any, lanes: Any, inputs: Any,
-    spectra: Any, correlations: Any, vis_out: Any, real_out: Any, work: Any, real: Any, like: Any,
-    stokes: Any, total: Any,
+    spectra: Any, correlations: Any, vis_out: Any, real_out: Any, work: Any, real: Any, lane: Any,
+    like: Any, stokes: Any, total: Any,
 ) -> float:  # fmt: skip
     """One task of one entry of the batch; its chi2, or 0.
 
-    `work` is None, or what the gradient of chi2 takes (`_adjoint_cpu`).
+    `work` and `lane` are None, or what the gradient of chi2 takes (`_adjoint_cpu`).
     """
     n, n_all = size(like), size(stokes)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
@@ -202,9 +202,7 @@ def run_task(
                 total = _row_slot(rows, sky, ending, back, e, end, pointer(sums), scale, like, stokes, total)
             if work is not None:
                 place = slot - first_slot
-                pull_slot(
-                    factored, work, rows, sky, slot, place, e, end, scale, zeros(real, 1), like, stokes, total
-                )
+                pull_slot(factored, work, rows, sky, slot, place, e, end, scale, lane, like, stokes, total)
                 if has_beam:
                     pull_voltages(
                         beam_code, inputs.beam_scale[b], direction, pointing, antennas, times,
@@ -245,14 +243,14 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
             b = np.int64(0)  # of one type with that below, or Numba would compile the task twice
             partial[0, 0] = run_task(
                 factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
-                vis_out, real_out, None, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
             return
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
                 factored, shifted, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
-                vis_out, real_out, None, real, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 
     return visibilities

@@ -298,6 +298,25 @@ class Sources:
             None if self.template_shift is None else self.template_shift.copy(),
         )
 
+    def entries(self, start: int, stop: int) -> Sources:
+        """The entries start .. stop - 1 of the batch, polarised where all of them are."""
+        some, beam = slice(start, stop), self.beam
+        if beam is not None:
+            pointing = None if beam.pointing is None else beam.pointing[some]
+            beam = Beam.unchecked(beam.kind, beam.scale[some], pointing)
+        return Sources.unchecked(
+            self.lm[some],
+            self.stokes[some],
+            self.ref_freq,
+            self.spectral_terms[some],
+            self.log_spectrum,
+            self.shape[some],
+            beam,
+            polarised=self.polarised,
+            template_scale=None if self.template_scale is None else self.template_scale[some],
+            template_shift=None if self.template_shift is None else self.template_shift[some],
+        )
+
     @cached_property
     def polarised(self) -> bool:
         """Whether any of Q, U, V is other than 0, or may be for other parameters of the same model."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,17 @@ class Gradient:
     pointing: NDArray[np.float64] | None = None
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Gradient]) -> Gradient:
+        """One gradient from those of successive parts of a batch."""
+        if len(parts) == 1:
+            return parts[0]
+        joined: dict[str, Any] = {}
+        for field in fields(cls):
+            columns = [getattr(part, field.name) for part in parts]
+            joined[field.name] = None if columns[0] is None else np.concatenate(columns)
+        return cls(**joined)
 
     def spoil(self, entries: NDArray[np.bool_]) -> None:
         """Make all derivatives of some entries of the batch NaN."""

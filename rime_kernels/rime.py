@@ -22,6 +22,9 @@ from rime_kernels.gradient import Gradient, gradient_of
 # Numba's workqueue layer aborts when two threads run parallel loops, and a device has one workspace.
 _LOCK = threading.Lock()
 
+# Of derivatives with respect to brightnesses at each channel, which an engine hands over at a time.
+_ADJOINT_BYTES = 256 << 20
+
 
 class _Engine(Protocol):
     def run(self, sources: Sources, output: Output) -> NDArray[Any]: ...
@@ -228,16 +231,21 @@ class Rime:
         check_axes(self.rows, self._n_template, sources)
         return self._engine.start_chi2(sources)
 
-    def _chi2_and_adjoint(self, sources: Sources) -> Adjoint:
+    def _chi2_and_gradient(self, sources: Sources) -> tuple[NDArray[np.float64], Gradient]:
         self._need("chi2_and_gradient", weight=True)
         check_axes(self.rows, self._n_template, sources)
-        return self._engine.chi2_and_adjoint(sources)
-
-    def _chi2_and_gradient(self, adjoint: Adjoint, sources: Sources) -> tuple[NDArray[np.float64], Gradient]:
-        chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2)
-        gradient = gradient_of(adjoint, sources, self.rows.chan_freq, self._frame, self._template_lm)
-        gradient.spoil(np.isnan(chi2))
-        return chi2, gradient
+        chi2, gradients = [], []
+        bytes_each = 32 * self.rows.n_chan * max(1, sources.n_source) * sources.stokes.shape[1]
+        step = max(1, _ADJOINT_BYTES // bytes_each)
+        for start in range(0, max(1, sources.n_batch), step):
+            part = sources if step >= sources.n_batch else sources.entries(start, start + step)
+            with _LOCK:
+                adjoint = self._engine.chi2_and_adjoint(part)
+            chi2.append(np.where(part.impossible(), np.nan, adjoint.chi2))
+            freq, centres = self.rows.chan_freq, self._template_lm
+            gradients.append(gradient_of(adjoint, part, freq, self._frame, centres))
+            gradients[-1].spoil(np.isnan(chi2[-1]))
+        return np.concatenate(chi2), Gradient.joined(gradients)
 
 
 def chi2_together(rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[NDArray[np.float64]]:
@@ -288,12 +296,7 @@ def chi2_and_gradient_together(
     InputError
         As `Rime.chi2_and_gradient`.
     """
-    pairs = list(zip(rimes, sources, strict=True))
-    with _LOCK:
-        adjoints = [rime._chi2_and_adjoint(each) for rime, each in pairs]
-    return [
-        rime._chi2_and_gradient(adjoint, each) for (rime, each), adjoint in zip(pairs, adjoints, strict=True)
-    ]
+    return [rime._chi2_and_gradient(each) for rime, each in zip(rimes, sources, strict=True)]
 
 
 def _engine(backend: str) -> Any:

@@ -401,6 +401,36 @@ def test_chi2_is_that_of_chi2(backend, problem, sky, beam_of) -> None:
             np.testing.assert_allclose(rime.chi2_and_gradient(sources)[0], rime.chi2(sources), rtol=1e-13)
 
 
+def test_a_batch_in_parts_is_the_batch(backend, problem, sky, beam_of, monkeypatch) -> None:
+    rows = rows_for(problem)
+    for made in (None, beam_of(rows, "airy", n_batch=5)):
+        sources, rime = sky(rows, n_batch=5, beam=made), with_data(rows, backend, memory_limit="1 GB")
+        whole = rime.chi2_and_gradient(sources)
+        monkeypatch.setattr("rime_kernels.rime._ADJOINT_BYTES", 2 * 32 * rows.n_chan * 4 * rows.n_time)
+        chi2, gradient = rime.chi2_and_gradient(sources)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(chi2, whole[0])
+        for name, values in parts_of(whole[1]).items():
+            np.testing.assert_array_equal(parts_of(gradient)[name], values, err_msg=name)
+
+
+def test_little_memory_is_no_other_result(backend, problem, sky) -> None:
+    rows = rows_for(problem)
+    sources = sky(rows, n_batch=3)
+    _, expected = with_data(rows, backend).chi2_and_gradient(sources)
+    _, gradient = with_data(rows, backend, memory_limit=20_000).chi2_and_gradient(sources)
+    for name, values in parts_of(expected).items():
+        # Streamed data are summed in other groups.
+        close(parts_of(gradient)[name], values, 1e-12, name)
+
+
+def test_an_empty_batch(backend, problem, sky) -> None:
+    rows = rows_for(problem)
+    chi2, gradient = with_data(rows, backend).chi2_and_gradient(sky(rows, n_batch=2).entries(0, 0))
+    assert chi2.shape == (0,)
+    assert gradient.stokes.shape == (0, rows.n_time, 4, 4)
+
+
 def test_together_is_one_by_one(backend, problem, sky) -> None:
     rows = [rows_for(problem), rows_for(problem, seed=4)]
     rimes, sources = [with_data(each, backend) for each in rows], [sky(each) for each in rows]
