@@ -118,6 +118,8 @@ class Laplace:
         precision: str,
     ) -> Laplace:
         """From gradient and curvature at the maximum; `width` is that of each prior."""
+        # At an end with no slope, as where axes of a Gaussian vanish: half a bell, if it is one.
+        side = np.where((gradient == 0.0) & ~(np.diag(matrix) > 0.0), 0, side)
         free = np.flatnonzero(side == 0)
         null, inner = _inverse(matrix[np.ix_(free, free)], width[free], _NOISE[precision])
         covariance = np.zeros(matrix.shape)

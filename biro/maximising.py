@@ -274,8 +274,8 @@ def _at_ends(ascent: Ascent, theta: Array) -> tuple[Array, float, Array, NDArray
         (there,), (slope,) = ascent.value_and_gradient(moved[None])
         if there >= value - EDGE:
             theta, value, gradient = moved, there, slope
-    side = np.where((theta <= ascent.low) & (gradient < 0.0), -1, 0)
-    side = np.where((theta >= ascent.high) & (gradient > 0.0), 1, side)
+    side = np.where((theta <= ascent.low) & (gradient <= 0.0), -1, 0)
+    side = np.where((theta >= ascent.high) & (gradient >= 0.0), 1, side)
     return theta, float(value), gradient, side
 
 

@@ -51,7 +51,7 @@ class Provenance:
     Attributes
     ----------
     sampler : str
-        "emcee", "dynesty" or "dynesty-dynamic".
+        "emcee", "dynesty", "dynesty-dynamic" or "none".
     seed : int
     options : mapping
         Of the sampler, as resolved.

@@ -30,9 +30,10 @@ def sample(
 ) -> Posterior:
     """Sample the posterior of a likelihood.
 
-    "emcee" finds the mode, starts an ensemble about it and ends after 50 autocorrelation times;
+    "emcee" finds the maximum, starts an ensemble about it and ends after 50 autocorrelation times;
     "dynesty" and "dynesty-dynamic" (nested sampling) find the evidence as well, from the whole prior.
-    "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it.
+    "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it, with
+    the evidence by importance sampling.
     The evidence is that of the normalised prior: where constraints cut the prior by rejection, it is
     divided by the prior mass that they leave.
 

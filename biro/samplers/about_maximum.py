@@ -33,7 +33,7 @@ def about_maximum(
     *,
     progress: bool,
 ) -> Posterior:
-    """The maximum as the first sample, and draws about it within prior and constraints.
+    """The maximum as the first sample, and the draws about it that prior and constraints allow.
 
     Of the draws, with weights posterior over normal distribution, come the evidence, by importance
     sampling, and "overlap", the effective part of them: 1 where the posterior is that normal distribution.
@@ -63,7 +63,11 @@ def about_maximum(
             f"these data do not know {'; nor '.join(found.unidentified)}: "
             "fix or tie a parameter, give it a narrower prior, or sample"
         )
-    theta, log_posterior, log_prior, n_drawn = _draws(target, found, options.n_sample, provenance.seed)
+    theta, log_posterior, log_prior, n_drawn = draws_within(target, found, options.n_sample, provenance.seed)
+    if len(theta) < options.n_sample:
+        raise LikelihoodError(
+            f"only {len(theta)} of {n_drawn} draws about the maximum lie within the prior: sample it instead"
+        )
     log_weight = log_posterior - found.log_posterior - found.laplace.log_density(theta)
     theta = target.wrapped(theta)
     weight = np.exp(log_weight - log_weight.max())
@@ -109,10 +113,19 @@ def _maximum(
         return maximise(target.likelihood, seed=seed, starts=options.starts, watch=watch)
 
 
-def _draws(
+def draws_within(
     target: Target, found: Maximum, n: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
-    """theta (n, n_param), log-posterior and log-prior of draws within the prior, and how many were drawn."""
+    """Draws of the normal distribution about a maximum that prior and constraints allow.
+
+    Returns
+    -------
+    theta : float64 (n, n_param)
+        Parameters that wrap may lie outside their range. Fewer where hardly any draw is allowed.
+    log_posterior, log_prior : float64 (n,)
+    n_drawn : int
+        How many were drawn.
+    """
     rng = np.random.default_rng([seed, 1])
     kept: list[tuple[NDArray[np.float64], ...]] = []
     n_kept = n_drawn = 0
@@ -126,9 +139,5 @@ def _draws(
         fine = np.isfinite(log_posterior)
         kept.append((theta[fine], log_posterior[fine], log_prior[fine]))
         n_kept += int(fine.sum())
-    if n_kept < n:
-        raise LikelihoodError(
-            f"only {n_kept} of {n_drawn} draws about the maximum lie within the prior: sample it instead"
-        )
     theta, log_posterior, log_prior = (np.concatenate(items) for items in zip(*kept, strict=True))
     return theta, log_posterior, log_prior, n_drawn

@@ -11,11 +11,13 @@ from emcee.backends import Backend
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from biro.maximum import maximise
 from biro.posterior import Posterior, Provenance
 from biro.run import StopFlag
+from biro.samplers.about_maximum import draws_within
 from biro.samplers.chain import ChainFile, last_state
 from biro.samplers.options import EnsembleOptions
-from biro.samplers.start import Start, find_mode, scatter
+from biro.samplers.start import find_mode, scatter
 from biro.samplers.target import Target
 
 log = logging.getLogger(__name__)
@@ -126,9 +128,7 @@ class EnsembleRun:
             self._centre = self._chain.centre
             log.info("going on from step %d", backend.iteration)
             return backend, last_state(backend)
-        start = self._mode(stop, progress=progress)
-        walkers = scatter(self._target, start, self._options.n_walker, self._seed)
-        self._centre = self._target.theta(start.mode[None])[0]
+        walkers, self._centre = self._start(stop, progress=progress)
         if self._chain is not None:
             self._chain.centre = self._centre
         backend = Backend()
@@ -136,17 +136,26 @@ class EnsembleRun:
         random_state = np.random.RandomState(self._seed).get_state()
         return backend, emcee.State(self._near(walkers), random_state=random_state)
 
-    def _mode(self, stop: StopFlag, *, progress: bool) -> Start:
-        """Where the walkers start; nothing is kept of a search that is stopped."""
-        with tqdm(unit=" generations", disable=not progress, desc="looking for the mode") as bar:
+    def _start(self, stop: StopFlag, *, progress: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Walkers about the maximum, and that; nothing is kept of a search that is stopped."""
+        with tqdm(unit=" calls", disable=not progress, desc="looking for the maximum") as bar:
 
             def watch(best: float) -> None:
-                bar.set_postfix_str(f"best lnL {best:.2f}", refresh=False)
+                bar.set_postfix_str(f"best so far {best:.2f}", refresh=False)
                 bar.update()
                 if stop:
                     stop.raise_interrupted("no step was taken yet, the same command begins again")
 
-            return find_mode(self._target, self._seed, watch)
+            n_walker = self._options.n_walker
+            if hasattr(self._target.likelihood, "log_posterior_and_gradient"):
+                found = maximise(self._target.likelihood, seed=self._seed, watch=watch)
+                walkers = draws_within(self._target, found, n_walker, self._seed)[0]
+                if len(walkers) == n_walker and not found.unidentified:
+                    return self._target.wrapped(walkers), found.best_fit
+            # Without gradients, or where the data leave directions open: those are as wide as steps in them.
+            start = find_mode(self._target, self._seed, watch)
+            walkers = scatter(self._target, start, n_walker, self._seed)
+            return walkers, self._target.theta(start.mode[None])[0]
 
     def _near(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Theta with parameters that wrap moved to within half a period of the centre."""

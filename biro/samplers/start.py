@@ -1,4 +1,4 @@
-"""Where an ensemble starts: the mode of the likelihood over the prior, and a cloud about it."""
+"""Where an ensemble starts without gradients: the mode over the prior, and a cloud about it."""
 
 from __future__ import annotations
 

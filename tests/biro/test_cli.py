@@ -105,6 +105,26 @@ def nested(folder: Path, model: str) -> Path:
     return folder / f"nested-{model}"
 
 
+def test_the_maximum_alone(folder, tmp_path) -> None:
+    """The flux of one point is linear: estimate and error are those of a weighted mean."""
+    run = tmp_path / "quick"
+    words = "fit", folder / "obs.ms", folder / "model.toml", "-o", run, "--sampler", "none", "--seed", "1"
+    code, out, said = biro(*words, "--json", "--backend", "cpu", "--set", "n_sample=200")
+    assert code == 0, said
+    table = json.loads(out)
+    found = json.loads((run / "maximum.json").read_text())["parameters"]["core.I"]
+    assert found["unit"] == "mJy"
+    assert table["parameters"]["core.I"]["best_fit"] == found["value"]
+    (part,) = read_ms(folder / "obs.ms").partitions
+    error = 1e3 / np.sqrt(part.weight[..., [0, 3]].sum())  # XX = YY = I; cross hands do not see it
+    assert found["error"] == pytest.approx(error, rel=1e-4)
+    assert abs(found["value"] - 500.0) < 4 * error
+    assert table["log_evidence"] is not None
+    assert (run / "report.html").is_file()
+    code, out, said = biro("predict", folder / "obs.ms", run, "--column", "QUICK", "--backend", "cpu")
+    assert code == 0, said
+
+
 def test_help_is_quick_and_lists_exit_codes():
     started = time.perf_counter()
     done = subprocess.run(
