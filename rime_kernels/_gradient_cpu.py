@@ -201,20 +201,17 @@ def _brightness(
     parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int, n_chan: int
 ) -> NDArray[np.float64]:
     """(n_batch, n_time, n_chan, n_source, n_stokes) from sums of lanes."""
-    n_slot = len(lanes.slot_time)
     if parts.stokes_per_time:
-        found = _by_slot(parts.brightness, tasks, n_slot)
+        found = _by_slot(parts.brightness, tasks, len(lanes.slot_time))
     else:
         found = _by_block(parts.brightness, tasks)
-    n_batch, _, _, n_source, n_stokes, _ = found.shape
+    n_batch, n_block, n_slot, n_source, n_stokes, n = found.shape
     if lanes.axis == "channels":
-        found = found.transpose(0, 2, 1, 5, 3, 4).reshape(
-            n_batch, -1, found.shape[1] * found.shape[5], n_source, n_stokes
-        )
-        return found[:, :, :n_chan]
+        found = found.transpose(0, 2, 1, 5, 3, 4)
+        return found.reshape(n_batch, n_slot, n_block * n, n_source, n_stokes)[:, :, :n_chan]
     if lanes.axis == "time" and parts.stokes_per_time:
-        found = found.transpose(0, 2, 5, 1, 3, 4).reshape(n_batch, -1, n_chan, n_source, n_stokes)
-        return found[:, :n_time]
+        found = found.transpose(0, 2, 5, 1, 3, 4)
+        return found.reshape(n_batch, n_slot * n, n_chan, n_source, n_stokes)[:, :n_time]
     return found.sum(axis=-1).transpose(0, 2, 1, 3, 4)
 
 
@@ -223,5 +220,6 @@ def _pointing(parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int)
     if not parts.pointing_per_time:
         return parts.pointing.sum(axis=(1, 4))[:, None]
     found = _by_slot(parts.pointing, tasks, len(lanes.slot_time)).sum(axis=1)
-    n_batch, _, n_antenna, _, _ = found.shape
-    return found.transpose(0, 1, 4, 2, 3).reshape(n_batch, -1, n_antenna, 2)[:, :n_time]
+    n_batch, n_slot, n_antenna, _, n_slot_lane = found.shape
+    found = found.transpose(0, 1, 4, 2, 3).reshape(n_batch, n_slot * n_slot_lane, n_antenna, 2)
+    return found[:, :n_time]
