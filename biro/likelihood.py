@@ -249,16 +249,6 @@ class Likelihood:
         """Whether the model's constraints hold."""
         return self._of_model(self.model.allowed, theta)
 
-    def with_best_noise(self, theta: ArrayLike) -> NDArray[np.float64]:
-        """theta with noise factors that are fitted where the likelihood is highest, within their prior."""
-        vectors, single = self._vectors(theta)
-        chi2, moved = self._chi2(vectors), vectors.copy()
-        low, high = self.model.box
-        for i, (partitions, unit) in self.model.noise_parameters.items():
-            best = self._normalisation.best_factor(chi2, partitions) / unit
-            moved[:, i] = np.where(np.isfinite(best), np.clip(best, low[i], high[i]), vectors[:, i])
-        return moved[0] if single else moved
-
     def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta."""
         vector = self._one_vector(theta)

@@ -161,7 +161,7 @@ def _best_draws(likelihood: Likelihood, n: int, rng: np.random.Generator) -> Arr
         some = slice(i, i + BATCH)
         inside = np.flatnonzero(np.isfinite(likelihood.log_prior(theta[some]))) + i
         if inside.size:
-            theta[inside] = likelihood.with_best_noise(theta[inside])
+            theta[inside] = with_best_noise(likelihood, theta[inside])
             value[inside] = likelihood.log_posterior(theta[inside])
     if not np.isfinite(value).any():
         raise LikelihoodError(
@@ -169,6 +169,19 @@ def _best_draws(likelihood: Likelihood, n: int, rng: np.random.Generator) -> Arr
         )
     order = np.argsort(-value, kind="stable")[:n]
     return theta[order[np.isfinite(value[order])]]
+
+
+def with_best_noise(likelihood: Likelihood, theta: Array) -> Array:
+    """theta (n, n_param) with fitted noise factors where the likelihood is highest, within the prior.
+
+    s^2 = sum chi2 / sum 2 N over the partitions of a factor s.
+    """
+    chi2, n_vis, moved = likelihood.chi2(theta), likelihood.n_vis, theta.copy()
+    low, high = likelihood.model.box
+    for i, (together, unit) in likelihood.model.noise_parameters.items():
+        best = np.sqrt(chi2[:, together].sum(axis=1) / (2.0 * n_vis[together].sum())) / unit
+        moved[:, i] = np.where(np.isfinite(best), np.clip(best, low[i], high[i]), theta[:, i])
+    return moved
 
 
 def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:

@@ -44,16 +44,6 @@ class Normalisation:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             return -0.5 / factor**2, (chi2 / factor**2 - 2.0 * self.n_vis) / factor
 
-    def best_factor(self, chi2: Array, together: NDArray[np.bool_]) -> Array:
-        """The one s that fits some partitions best, (n_batch,): s^2 = sum chi2 / sum 2 N over these.
-
-        Parameters
-        ----------
-        chi2 : float64 (n_batch, n_partition)
-        together : bool (n_partition,)
-        """
-        return np.asarray(np.sqrt(chi2[:, together].sum(axis=1) / (2.0 * self.n_vis[together].sum())))
-
 
 def _usable_weights(part: Partition) -> Array:
     weight = np.asarray(part.weight, dtype=np.float64)

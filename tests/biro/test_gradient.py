@@ -185,18 +185,3 @@ def test_not_a_number_is_counted(tmp_path: Path) -> None:
     assert np.isnan(gradient[0]).all()
     assert np.isfinite(gradient[1]).all()
     assert (likelihood.nan_count, likelihood.n_call) == (1, 2)
-
-
-def test_the_noise_that_fits_best(tmp_path: Path) -> None:
-    """Where d ln L / ds is 0, for a prior that is flat; within the prior where that is not."""
-    flat = '\n[noise]\nfactor = { prior = "uniform", low = 0.1, high = 50 }\n'
-    both = joined(observation(1, field="A"), observation(2, field="B"))
-    likelihood = biro.Likelihood(both, sky(ONE_SOURCE + flat, tmp_path))
-    theta = likelihood.with_best_noise([[1.0, 0.2, 1.0, 1.0], [3.0, 0.2, 1.0, 1.0]])
-    _, gradient = likelihood.log_likelihood_and_gradient(theta)
-    # 2N / s is some 150: rounding of that.
-    np.testing.assert_allclose(gradient[:, 2:], 0.0, atol=1e-10)
-    assert theta[0].tolist()[:2] == [1.0, 0.2]
-    narrow = flat.replace("0.1", "20")
-    likelihood = biro.Likelihood(both, sky(ONE_SOURCE + narrow, tmp_path))
-    assert likelihood.with_best_noise([1.0, 0.0, 30.0, 30.0])[2] == 20.0

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
-from test_likelihood import FIXED_NOISE, ONE_SOURCE, observation, sky
+from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
 from biro.errors import InputError, LikelihoodError, ModelError
 from biro.laplace import Laplace
+from biro.maximising import with_best_noise
 
 Array = NDArray[np.float64]
 ARCSEC = np.pi / 648000
@@ -262,6 +263,21 @@ def test_the_error_of_a_position_is_beam_over_snr(tmp_path: Path) -> None:
 def fit_of_one(tmp_path: Path, more: str = "") -> biro.Likelihood:
     text = point("s", uniform(-5, 5, "arcsec"), uniform(-5, 5, "arcsec"), uniform(0, 2, "Jy"))
     return biro.Likelihood(simulated((1.0, 0.3, -0.2)), sky(text + FIXED_NOISE + more, tmp_path))
+
+
+def test_the_noise_that_fits_best(tmp_path: Path) -> None:
+    """Where d ln L / ds is 0, for a prior that is flat; within the prior where that is not."""
+    flat = '\n[noise]\nfactor = { prior = "uniform", low = 0.1, high = 50 }\n'
+    both = joined(observation(1, field="A"), observation(2, field="B"))
+    likelihood = biro.Likelihood(both, sky(ONE_SOURCE + flat, tmp_path))
+    theta = with_best_noise(likelihood, np.array([[1.0, 0.2, 1.0, 1.0], [3.0, 0.2, 1.0, 1.0]]))
+    _, gradient = likelihood.log_likelihood_and_gradient(theta)
+    # 2N / s is some 150: rounding of that.
+    np.testing.assert_allclose(gradient[:, 2:], 0.0, atol=1e-10)
+    assert theta[0].tolist()[:2] == [1.0, 0.2]
+    narrow = flat.replace("0.1", "20")
+    likelihood = biro.Likelihood(both, sky(ONE_SOURCE + narrow, tmp_path))
+    assert with_best_noise(likelihood, np.array([[1.0, 0.0, 30.0, 30.0]]))[0, 2] == 20.0
 
 
 def test_given_starts_are_used_and_seeds_repeat(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 import real
 
 import biro
+from biro.maximum import Maximum
 from biro.posterior import Posterior
 
 PARALLEL = ("RR", "LL")
@@ -166,6 +167,25 @@ def test_3c273_with_the_other_sign(
     assert chi2 - hand_scatter(obs) < 2.0 * 2.0 * n_stokes_i(obs) * 0.44**2
 
 
+def test_3c273_by_its_maximum_alone(vla: biro.Observation, model: Callable[[str], biro.SkyModel]) -> None:
+    """The knot, anywhere within 25 arcsec, from draws of the prior; errors are those of the reference."""
+    likelihood = biro.Likelihood(vla, model(real.CORE_3C273 + real.JET_3C273))
+    found = biro.maximise(likelihood, seed=1)
+    assert found.converged
+    check_maximum(found, CORE_AND_JET)
+    for name, (_, error) in CORE_AND_JET.items():
+        # Residuals of Stokes I are in both hands, which count as two here and as one there: up to sqrt(2).
+        assert 0.6 * error < found.error[found.names.index(name)] < 1.1 * error, name
+    # Seconds: no more than a short run of a sampler evaluates for its burn-in.
+    assert found.n_gradient < 3000
+
+
+def check_maximum(found: Maximum, reference: dict[str, tuple[float, float]]) -> None:
+    """Each value within one of the reference's errors of its value: both are maxima of one likelihood."""
+    for name, (value, error) in reference.items():
+        assert abs(found[name] - value) < error, f"{name}: {found[name]}, reference {value} +- {error}"
+
+
 # --- VLBA J1033+6051: eight windows, a core and two faint Gaussians
 
 
@@ -225,6 +245,16 @@ def test_j1033_chi2_of_each_model(vlba: biro.Observation, model: Callable[[str],
     # 0.1 % of each difference is asked for; the table is rounded to 0.1 of some 7000.
     np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-4)
     np.testing.assert_allclose(np.array(found) - hand_scatter(vlba), expected, rtol=1e-5)
+
+
+def test_j1033_by_its_maximum_alone(vlba: biro.Observation, model: Callable[[str], biro.SkyModel]) -> None:
+    """The core and both faint Gaussians, from draws of the prior."""
+    text, chi2, reference = J1033[-1]
+    found = biro.maximise(biro.Likelihood(vlba, model(text + FIXED_NOISE)), seed=1)
+    assert found.converged
+    check_maximum(found, reference)
+    assert found.chi2.sum() - hand_scatter(vlba) == pytest.approx(chi2, rel=1e-5)
+    assert found.n_gradient < 3000
 
 
 def difmap_model(phi: float = 7.03633, ratio: float = 0.0916782) -> str:
