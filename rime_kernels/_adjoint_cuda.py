@@ -69,6 +69,14 @@ class AdjointSums:
         gather.launch(workspace, piece, arrays, records, stream)
         collect(self._groups, first, stop, gather.n_copy, records, self._totals(workspace, n_batch))
 
+    def nothing(self) -> Adjoint:
+        """The derivatives of an empty batch."""
+        shapes = (
+            (self._n_time, self._gather.n_chan, self._n_source, self._variant.n_stokes), (self._n_source, 3),
+            (self._n_gaussian, 2, 3), (), (1, 1, 2), (self._n_source, 2), (max(1, self._n_template), 4),
+        )  # fmt: skip
+        return Adjoint(np.empty(0), *(np.empty((0, *shape)) for shape in shapes))
+
     def sums(self, workspace: device.Workspace, n_batch: int) -> Any:
         """Room for the partial sums of chi2 and of what templates gather."""
         shape = n_batch * (1 + 4 * self._n_template), self._gather.n_sum

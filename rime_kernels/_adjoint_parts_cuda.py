@@ -160,7 +160,7 @@ def make_collect() -> Any:
         for unit in range(first, stop):
             row = (int64(b) * n_unit + unit - first_unit) * n_column + column
             for copy in range(n_copy):
-                total += records[(row * n_copy + copy) * n_item + item]
+                total += float64(records[(row * n_copy + copy) * n_item + item])
         totals[b, g, column, item] = total
 
     return collect

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import float32, float64, uint32
+from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import _scalars_cuda, beam, device
 from rime_kernels._adjoint_parts_cuda import moments_of
@@ -178,7 +178,7 @@ def make_gather_voltages(kernel: TileKernel) -> Any:
             total = 0.0
             for e in range(member_start[group], member_start[group + uint32(1)]):
                 tile, second = uint32(member[e]) >> uint32(1), uint32(member[e]) & uint32(1)
-                total += shown[first + second * uint32(side * n_thread) + tile]
+                total += float64(shown[first + second * uint32(side * n_thread) + tile])
             x = uint32(local * uint32(n_used) + slot)
             l, m = direction[b, s, 0] - dl[x], direction[b, s, 1] - dm[x]
             argument = _argument(scale, nu_of[x], l, m)
@@ -194,3 +194,49 @@ def make_gather_voltages(kernel: TileKernel) -> Any:
         wait()
 
     return gather_voltages
+
+
+@functools.cache
+def make_join(kernel: TileKernel) -> Any:
+    """Function that joins what all threads of an item gathered from a chunk of sources, into its records.
+
+    The record of the first item's first source is number `first`; those of its sources follow one another,
+    those of the next item come `step` later. Sources have gathered `n_made` values.
+    """
+    if not kernel.has_adjoint:
+        return device.inline(_nothing_to_join)
+    n_thread, n_lane, single = kernel.shape.n_thread, kernel.n_lane, kernel.variant.single
+    real = float32 if single else float64
+    moments = moments_of(kernel.variant, kernel.has_gaussian)
+    room, n_value = moments.most_room, moments.n_value
+    of_source = n_thread // n_lane * room
+
+    @device.inline
+    def join(
+        thread: Any, n_source: Any, n_item: Any, n_lanes: Any, n_made: Any, gathered: Any, records: Any,
+        first: Any, step: Any,
+    ) -> None:  # fmt: skip
+        n_group = int32(uint32(n_lanes) // uint32(n_lane))
+        x = uint32(thread)
+        while x < uint32(n_source) * uint32(n_item) * uint32(n_value):
+            of_item = uint32(x // uint32(n_value))
+            value = uint32(x - of_item * uint32(n_value))
+            source = uint32(of_item // uint32(n_item))
+            item = uint32(of_item - source * uint32(n_item))
+            at = uint32(source * uint32(of_source) + item * uint32(n_group * room) + value)
+            total = 0.0
+            if value < n_made:
+                for k in range(n_group):
+                    total += float64(gathered[uint32(at + uint32(k * room))])
+            record = first + int64(item) * step + int64(source)
+            records[record * n_value + int64(value)] = real(total)
+            x = uint32(x + uint32(n_thread))
+
+    return join
+
+
+def _nothing_to_join(
+    thread: Any, n_source: Any, n_item: Any, n_lanes: Any, n_made: Any, gathered: Any, records: Any,
+    first: Any, step: Any,
+) -> None:  # fmt: skip
+    """In place of what a kernel without an adjoint never calls."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,9 @@ from rime_kernels._adjoint_cuda import AdjointSums, joined
 from rime_kernels._adjoint_launch_cuda import gather_of
 from rime_kernels._candidates import grown
 from rime_kernels._data_cuda import Data, cut
+from rime_kernels._feed_cuda import Call, Feed, n_times
 from rime_kernels._inputs import (
     Constants,
-    Inputs,
     Output,
     Parameters,
     Variant,
@@ -47,28 +47,6 @@ T = TypeVar("T")
 Chi2 = Callable[[], NDArray[np.float64]]
 
 
-class _Call(NamedTuple):
-    """What is asked for: parameters on the host, and how the rows are laid out for them."""
-
-    given: Parameters
-    shared_beam: int
-    variant: Variant
-    layout: Layout
-    n_gaussian: int
-
-    @property
-    def n_batch(self) -> int:
-        return int(self.given.lm.shape[0])
-
-    @property
-    def n_source(self) -> int:
-        return int(self.given.lm.shape[1])
-
-    @property
-    def per_time(self) -> bool:
-        return self.given.stokes.shape[1] > 1
-
-
 class Engine:
     """The device's side of `Rime`: keeps the data there, cuts batch and rows to the memory budget."""
 
@@ -83,7 +61,7 @@ class Engine:
         memory_limit: int | None,
     ) -> None:
         self._fixed, self._table = in_time_order(fixed), table
-        self._single, self._factored, self._tangent = single, factored, frame == "tangent"
+        self._single, self._factored = single, factored
         # Asked for once: to ask takes longer than a small problem.
         memory = device.memory_budget() if memory_limit is None else memory_limit
         self._data_budget = int(_DATA_SHARE * memory)
@@ -91,6 +69,7 @@ class Engine:
         self._layouts: dict[tuple[Variant, bool], Layout] = {}
         self._data: tuple[Layout, Data] | None = None
         self._workspace = device.Workspace()
+        self._feed = Feed(self._workspace, tangent=frame == "tangent")
         self._adjoints: dict[Any, AdjointSums] = {}
         self._streams = device.streams(2)
         self._recordings: dict[Any, device.Recording | None] = {}
@@ -166,6 +145,8 @@ class Engine:
         if self._begun is not None:
             self._begun()
         call = self._until_it_fits(lambda: self._call(sources))
+        if not call.n_batch:
+            return self._adjoint_sums(call).nothing()
         return self._until_it_fits(lambda: self._adjoint(call))
 
     def plan(self, sources: Sources) -> str:
@@ -179,13 +160,13 @@ class Engine:
             f"batch of {call.n_batch} in steps of {step}, {n_piece} launches each"
         )
 
-    def _call(self, sources: Sources) -> _Call:
+    def _call(self, sources: Sources) -> Call:
         shared_beam, beam = _beam_codes(sources)
         shifted = sources.template_shift is not None
         variant = Variant(self._single, self._factored, beam, sources.polarised, shifted)
         layout = self._layout(variant, sources)
         given = parameters(sources, self._fixed.template_lm)
-        return _Call(given, shared_beam, variant, layout, sources.n_gaussian)
+        return Call(given, shared_beam, variant, layout, sources.n_gaussian)
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
@@ -233,13 +214,13 @@ class Engine:
                 if self._work_budget < 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
 
-    def _bright_bytes(self, call: _Call) -> int:
+    def _bright_bytes(self, call: Call) -> int:
         """Brightness of one entry of the batch at one time."""
         itemsize = np.dtype(call.variant.real).itemsize
         return itemsize * call.variant.n_stokes * call.layout.n_chan * call.n_source
 
     def _pieces(
-        self, call: _Call, data: Data, more: Callable[[Slab], int] | None = None
+        self, call: Call, data: Data, more: Callable[[Slab], int] | None = None
     ) -> list[tuple[int, Slab]]:
         """Slabs of the data, cut further where brightness per time is large; with the number of the slab.
 
@@ -251,28 +232,28 @@ class Engine:
         per_time, limit = 2 * self._bright_bytes(call) * call.per_time, self._work_budget
 
         def size(piece: Slab) -> int:
-            return per_time * _n_time(piece) + (2 * more(piece) if more else 0)
+            return per_time * n_times(piece) + (2 * more(piece) if more else 0)
 
         return [(i, piece) for i, slab in slabs for piece in cut(call.layout, slab.unit, size, limit)]
 
-    def _batch_step(self, call: _Call, data: Data) -> int:
+    def _batch_step(self, call: Call, data: Data) -> int:
         """Entries of the batch that are worked out together."""
         return self._step(
             call, self._pieces(call, data), 8 * call.layout.n_sum, lambda piece: 0, call.layout.max_batch
         )
 
     def _step(
-        self, call: _Call, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
+        self, call: Call, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
         max_batch: int,
     ) -> int:  # fmt: skip
         """The same where an entry takes so many bytes for its sums, and more for each piece."""
-        n_time = max(_n_time(piece) for _, piece in pieces) if call.per_time else 1
+        n_time = max(n_times(piece) for _, piece in pieces) if call.per_time else 1
         given = sum(value[:1].nbytes for value in call.given)
         each = n_byte + max(more(piece) for _, piece in pieces)
         each += 2 * n_time * self._bright_bytes(call) + given
         return max(1, min(call.n_batch, self._work_budget // each, max_batch))
 
-    def _chi2(self, call: _Call) -> NDArray[np.float64]:
+    def _chi2(self, call: Call) -> NDArray[np.float64]:
         data = self._data_of(call.layout)
         step = self._batch_step(call, data)
         result = np.empty(call.n_batch)
@@ -283,7 +264,7 @@ class Engine:
             result[first : first + step] = out.copy_to_host()
         return result
 
-    def _record(self, call: _Call, data: Data) -> device.Recording | None:
+    def _record(self, call: Call, data: Data) -> device.Recording | None:
         """The same for a call of one launch, to be played; None where it cannot be."""
         if self._batch_step(call, data) < call.n_batch:
             return None
@@ -302,59 +283,22 @@ class Engine:
             self._generation = self._workspace.generation
         return recording
 
-    def _inputs(self, call: _Call, given: Parameters, stream: Any) -> Inputs:
-        """What the kernels read, on the device."""
-        n_item = call.n_batch * call.n_source
-        direction = self._workspace.array("direction", (call.n_batch, call.n_source, 3), np.float64)
-        shape = (call.n_batch, max(1, call.n_gaussian), 2, 3)
-        projection = self._workspace.array("projection", shape, np.float64)
-        n_thread = device.threads_per_block()
-        _rime_cuda.make_geometry(self._tangent)[-(-n_item // n_thread), n_thread, stream](
-            call.n_source - call.n_gaussian, given.lm, given.shape, direction, projection
-        )
-        return Inputs(  # every array on the device
-            direction, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms, projection,
-            given.beam_scale, given.pointing, given.template,
-        )  # fmt: skip
-
     def _launch_chi2(
-        self, call: _Call, given: Parameters, data: Data, streams: list[Any], main: Any = 0
+        self, call: Call, given: Parameters, data: Data, streams: list[Any], main: Any = 0
     ) -> Any:
         """Launch all that chi2 takes; float64 (n_batch,) on the device."""
         n_batch = call.n_batch
         sums = self._workspace.array("sums", (n_batch, call.layout.n_sum), np.float64)
         out = self._workspace.array("chi2", (n_batch,), np.float64)
-        for piece, arrays, stream in self._arrays(call, given, data, self._pieces(call, data), streams, main):
+        for piece, arrays, stream in self._feed.arrays(
+            call, given, data, self._pieces(call, data), streams, main
+        ):
             call.layout.launch(piece, True, arrays._replace(sum_out=sums), stream)
         n_thread = device.threads_per_block()
         _rime_cuda.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
         return out
 
-    def _arrays(
-        self, call: _Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]], streams: list[Any],
-        main: Any,
-    ) -> Iterator[tuple[Slab, Arrays, Any]]:  # fmt: skip
-        """What the kernels read for each piece, all but where sums go; and the stream to launch them on.
-
-        While one slab is summed the next is on its way: it is asked for before.
-        """
-        no_vis = self._workspace.array("no vis", (1, 1, 1, 1), call.variant.complex)
-        inputs = self._inputs(call, given, main)
-        bright: Any = None if call.per_time else self._brightness(call, given, None, "brightness", main)
-        loaded: dict[int, Columns] = {}
-        n_stream = len(streams)
-        for k, (i, piece) in enumerate(pieces):
-            for j in sorted({i, pieces[min(k + 1, len(pieces) - 1)][0]} - loaded.keys()):
-                loaded[j] = data.load(j, streams[j % n_stream])
-            stream = streams[i % n_stream]
-            if call.per_time:
-                bright = self._brightness(call, given, piece, f"brightness {i % 2}", stream)
-            n_time = _n_time(piece) if call.per_time else 1
-            offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
-            columns = loaded[i].ahead(offset)
-            yield piece, Arrays(inputs, call.n_gaussian, bright, n_time, columns, no_vis, None), stream
-
-    def _adjoint(self, call: _Call) -> Adjoint:
+    def _adjoint(self, call: Call) -> Adjoint:
         data = self._data_of(call.layout)
         sums = self._adjoint_sums(call)
         pieces = self._pieces(call, data, sums.record_bytes)
@@ -364,12 +308,12 @@ class Engine:
             part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
             given = Parameters(*self._workspace.fill("parameters", part.given))
             room = sums.sums(self._workspace, part.n_batch)
-            for piece, arrays, stream in self._arrays(part, given, data, pieces, self._streams, 0):
+            for piece, arrays, stream in self._feed.arrays(part, given, data, pieces, self._streams, 0):
                 sums.launch(self._workspace, piece, arrays._replace(sum_out=room), stream)
             parts.append(sums.result(self._workspace, part.n_batch))
         return joined(parts)
 
-    def _adjoint_sums(self, call: _Call) -> AdjointSums:
+    def _adjoint_sums(self, call: Call) -> AdjointSums:
         given = call.given
         key = (
             call.layout,
@@ -383,7 +327,7 @@ class Engine:
             self._adjoints[key] = AdjointSums(gather, call.variant, given, len(self._fixed.template))
         return self._adjoints[key]
 
-    def _predict(self, call: _Call) -> NDArray[Any]:
+    def _predict(self, call: Call) -> NDArray[Any]:
         """V, (n_batch, n_row, n_chan, n_corr)."""
         n_chan, n_corr, order = self._fixed.chan_freq.size, len(self._fixed.matrix), self._fixed.order
         result = np.empty((call.n_batch, order.size, n_chan, n_corr), call.variant.complex)
@@ -391,7 +335,7 @@ class Engine:
         pieces = cut(
             call.layout,
             slice(0, call.layout.n_unit),
-            lambda piece: per_row * (piece.place.stop - piece.place.start) + per_time * _n_time(piece),
+            lambda piece: per_row * (piece.place.stop - piece.place.start) + per_time * n_times(piece),
             self._work_budget,
         )
         sums = self._workspace.array("no sums", (1, 1), np.float64)
@@ -401,38 +345,18 @@ class Engine:
         for b in range(call.n_batch):
             part = call._replace(given=call.given.batch(b, b + 1))
             given = Parameters(*self._workspace.fill("parameters", part.given))
-            inputs = self._inputs(part, given, 0)
+            inputs = self._feed.inputs(part, given, 0)
             for piece in pieces:
                 shape = (1, piece.place.stop - piece.place.start, n_chan, n_corr)
                 vis = self._workspace.array("vis", shape, call.variant.complex)
-                bright = self._brightness(part, given, piece if call.per_time else None, "brightness", 0)
-                n_time = _n_time(piece) if call.per_time else 1
+                bright = self._feed.brightness(part, given, piece if call.per_time else None, "brightness", 0)
+                n_time = n_times(piece) if call.per_time else 1
                 arrays = Arrays(inputs, call.n_gaussian, bright, n_time, nothing, vis, sums)
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]
         return result
 
-    def _brightness(self, call: _Call, given: Parameters, piece: Slab | None, name: str, stream: Any) -> Any:
-        """B of the times of a piece, or of all times at once where it does not change."""
-        first, n_time = (piece.time.start, _n_time(piece)) if piece else (0, 1)
-        n_item = call.n_batch * n_time * call.layout.n_chan * call.n_source
-        polarised = call.variant.polarised
-        kind = call.variant.complex if polarised else call.variant.real
-        bright = self._workspace.array(name, (n_item * (2 if polarised else 1),), kind)
-        n_thread = device.threads_per_block()
-        kernel = _rime_cuda.make_brightness(call.variant, call.shared_beam, call.layout.source_first)
-        kernel[-(-n_item // n_thread), n_thread, stream](
-            call.layout.n_chan, first, n_time, call.layout.chan_freq,
-            given.lm, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms,
-            given.beam_scale, bright,
-        )  # fmt: skip
-        return bright
-
 
 def _beam_codes(sources: Sources) -> tuple[int, int]:
     """As `beam_codes`, but the source of no flux that stands for none has no beam either."""
     return beam_codes(sources) if sources.n_source else (NO_BEAM, NO_BEAM)
-
-
-def _n_time(piece: Slab) -> int:
-    return int(piece.time.stop - piece.time.start)

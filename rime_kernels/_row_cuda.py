@@ -259,7 +259,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
                         at_kind = kind if kind < n_used_bright else kind - n_used_bright + n_bright
                         joined = 0.0
                         for k in range(n_thread // n_lane):
-                            joined += gathered[k * (n_bright + n_geometry) + at_kind]
+                            joined += float64(gathered[k * (n_bright + n_geometry) + at_kind])
                         moments[(of_unit * n_source + s) * n_value + kind] = real(joined)
                     cuda.syncthreads()
                 at += uint64(n_run) * uint64(run * per_source)

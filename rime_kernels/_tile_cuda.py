@@ -14,205 +14,22 @@ index that moves down. Indices into shared memory are unsigned: signed ones cost
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
-from rime_kernels import _scalars_cuda, beam, device, phase
-from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates, moments_of
-from rime_kernels._adjoint_tile_cuda import make_gather
+from rime_kernels import beam, device, phase
+from rime_kernels._adjoint_parts_cuda import moments_of
+from rime_kernels._adjoint_tile_cuda import make_gather, make_join
+from rime_kernels._tile_end_cuda import make_chi2, rooms
 from rime_kernels._tile_parts_cuda import NO_ROW, TileKernel, make_correlation, make_terms
+from rime_kernels._tile_sum_cuda import make_accumulate
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
 
 _C = phase.SPEED_OF_LIGHT
-_turns = phase.turns
 _NO_BEAM = beam.NO_BEAM
-
-
-@functools.cache
-def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Any:
-    """Function that adds `n_source` sources to the sums of a thread's tile.
-
-    Sources are points or Gaussians; coordinates of `wide` ones come in a high and a low part.
-
-    `p`, `q`, `b` are where the terms of the tile's antennas and its brightness begin. Sums are n_stokes
-    real and n_stokes imaginary parts, each for all baselines of the tile.
-    """
-    variant, shape = kernel.variant, kernel.shape
-    single, n_stokes, side = variant.single, variant.n_stokes, shape.side
-    real = float32 if single else float64
-    n_baseline = side * side
-    exp2 = _scalars_cuda.exp2_function(single)
-    n_step = 2 if n_stokes == 4 else 1
-
-    @device.inline
-    def accumulate(
-        n_source: int, term: Any, high: Any, low: Any, bright: Any, p: Any, q: Any, b: Any, sums: Any
-    ) -> None:
-        q_re, q_im = cuda.local.array(side, real), cuda.local.array(side, real)
-        q_along, q_across = cuda.local.array(side, real), cuda.local.array(side, real)
-        q_along_low, q_across_low = cuda.local.array(side, real), cuda.local.array(side, real)
-        end = uint32(p + uint32(n_source) * uint32(side))
-        while p != end:
-            for j in range(side):
-                z = term[q + uint32(j)]
-                q_re[j], q_im[j] = z.real, z.imag
-                if gaussian:
-                    z = high[q + uint32(j)]
-                    q_along[j], q_across[j] = z.real, z.imag
-                    if wide:
-                        z = low[q + uint32(j)]
-                        q_along_low[j], q_across_low[j] = z.real, z.imag
-            if n_stokes == 4:
-                z = bright[b]
-                stokes_i, stokes_q = z.real, z.imag
-                z = bright[b + uint32(1)]
-                stokes_u, stokes_v = z.real, z.imag
-            else:
-                stokes_i = bright[b].real
-            for i in range(side):
-                z = term[p + uint32(i)]
-                p_re, p_im = z.real, z.imag
-                if n_stokes == 1:
-                    p_re, p_im = stokes_i * p_re, stokes_i * p_im
-                if gaussian:
-                    z = high[p + uint32(i)]
-                    p_along, p_across = z.real, z.imag
-                    if wide:
-                        z = low[p + uint32(i)]
-                        p_along_low, p_across_low = z.real, z.imag
-                for j in range(side):
-                    n = i * side + j
-                    if n_stokes == 1 and not gaussian:
-                        # Straight into the sums: four multiply-adds.
-                        sums[n] += p_re * q_re[j]
-                        sums[n] += p_im * q_im[j]
-                        sums[n + n_baseline] += p_im * q_re[j]
-                        sums[n + n_baseline] -= p_re * q_im[j]
-                        continue
-                    re = p_re * q_re[j] + p_im * q_im[j]
-                    im = p_im * q_re[j] - p_re * q_im[j]
-                    if gaussian:
-                        along, across = p_along - q_along[j], p_across - q_across[j]
-                        if wide:
-                            along += p_along_low - q_along_low[j]
-                            across += p_across_low - q_across_low[j]
-                        e = exp2(along * along + across * across)
-                        re *= e
-                        im *= e
-                    if n_stokes == 4:
-                        sums[n] += stokes_i * re
-                        sums[n + n_baseline] += stokes_q * re
-                        sums[n + 2 * n_baseline] += stokes_u * re
-                        sums[n + 3 * n_baseline] += stokes_v * re
-                        sums[n + 4 * n_baseline] += stokes_i * im
-                        sums[n + 5 * n_baseline] += stokes_q * im
-                        sums[n + 6 * n_baseline] += stokes_u * im
-                        sums[n + 7 * n_baseline] += stokes_v * im
-                    else:
-                        sums[n] += re
-                        sums[n + n_baseline] += im
-            p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(n_step))
-
-    return accumulate
-
-
-@functools.cache
-def make_chi2(kernel: TileKernel) -> Any:
-    """Function that gives the chi2 of a thread's tile; spends the sums.
-
-    Before an adjoint they become the weighted residuals in Stokes parameters, and `of_template` what the
-    templates of the tile gather: four sums each, `Inputs.template`'s derivatives halved.
-
-    Data and weights of the tile begin at `first`, a tile's neighbour beside it. A weight below 0
-    says that antenna2 is on the tile's first side. Templates lie like the data, `stride` apart;
-    `factors` are theirs (`Inputs.template`). Coordinates of the antennas are in wavelengths, and those of the
-    tile from `p` and `q` on; the last antenna stands for those that are not there.
-    """
-    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
-    real = float32 if single else float64
-    n_corr, n_baseline = len(kernel.matrix) // 4, side * side
-    n_datum, n_template, shifted = side * n_corr, kernel.n_template, kernel.variant.shifted
-    n_factor = max(1, n_template * side)
-    has_adjoint, n_back = kernel.has_adjoint, 2 * n_stokes * side if kernel.has_adjoint else 1
-    add_back = make_back(kernel.matrix, single, n_stokes)
-    nearest = (_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
-    cos_sin = _scalars_cuda.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
-    correlation = make_correlation(kernel.matrix, single)
-    gather_templates = make_gather_templates(single, n_template, shifted)
-
-    @device.inline
-    def chi2(
-        first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, factors: Any, sums: Any,
-        p: Any, q: Any, last: Any, u: Any, v: Any, w: Any, of_template: Any,
-    ) -> Any:  # fmt: skip
-        back = cuda.local.array(n_back, real)
-        re, im = cuda.local.array(n_datum, real), cuda.local.array(n_datum, real)
-        weights = cuda.local.array(n_datum, real)
-        factor_re, factor_im = cuda.local.array(n_factor, real), cuda.local.array(n_factor, real)
-        total = 0.0
-        at = uint64(first)
-        for i in range(side):
-            for t in range(n_template):
-                for j in range(side):
-                    factor_re[t * side + j], factor_im[t * side + j] = real(factors[t, 0]), real(0)
-                    if shifted:
-                        x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(j)), last)
-                        turns = _turns(
-                            u[x] - u[y], v[x] - v[y], w[x] - w[y], factors[t, 1], factors[t, 2], factors[t, 3]
-                        )
-                        cos, sin = cos_sin(turns)
-                        factor_re[t * side + j] = real(factors[t, 0]) * cos
-                        factor_im[t * side + j] = real(factors[t, 0]) * sin
-            # Many loads at once, then the arithmetic.
-            for k in range(n_datum):
-                z = vis[at]
-                re[k], im[k], weights[k] = z.real, z.imag, weight[at]
-                for t in range(n_template):
-                    z = template[at + uint64(t) * uint64(stride)]
-                    factor = factor_re[t * side + k // n_corr]
-                    re[k] -= factor * z.real
-                    im[k] -= factor * z.imag
-                    if shifted:
-                        factor = math.copysign(real(1), weights[k]) * factor_im[t * side + k // n_corr]
-                        re[k] += factor * z.imag
-                        im[k] -= factor * z.real
-                at += uint64(n_tile)
-            if has_adjoint:
-                for k in range(n_back):
-                    back[k] = real(0)
-            for j in range(side):
-                square = real(0)
-                for k in range(n_corr):
-                    d = j * n_corr + k
-                    sign = math.copysign(real(1), weights[d])
-                    x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
-                    x, y = x - re[d], y - im[d]
-                    square += abs(weights[d]) * (x * x + y * y)
-                    if has_adjoint:
-                        re[d], im[d] = abs(weights[d]) * x, abs(weights[d]) * y
-                        add_back(k, re[d], im[d], sign, back, j, side)
-                total += square
-            for j in range(2 * n_stokes):
-                for k in range(n_baseline - side):
-                    sums[j * n_baseline + k] = sums[j * n_baseline + k + side]
-            if has_adjoint:
-                for j in range(2 * n_stokes):
-                    for k in range(side):
-                        sums[j * n_baseline + n_baseline - side + k] = back[j * side + k]
-            if has_adjoint and n_template:
-                for k in range(n_datum):
-                    x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(k // n_corr)), last)
-                    gather_templates(
-                        at - uint64(n_datum - k) * uint64(n_tile), re[k], im[k], weights[k], template, stride,
-                        factors, u[x] - u[y], v[x] - v[y], w[x] - w[y], of_template,
-                    )  # fmt: skip
-        return total
-
-    return chi2
 
 
 @device.inline
@@ -257,12 +74,14 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     has_adjoint, n_sweep = kernel.has_adjoint, 2 if kernel.has_adjoint else 1
     n_lane, n_kind = kernel.n_lane, 1 + (4 * kernel.n_template if kernel.has_adjoint else 0)
     record = moments_of(variant, has_gaussian)
-    room, n_value, point_room = record.most_room, record.n_value, record.room(False)
+    room, point_room = record.most_room, record.room(False)
     n_partial = chunk * (n_thread // n_lane) * room if has_adjoint else 1
     partial_step = n_thread // n_lane * room
     n_uvw, n_terms, n_of_antenna = 3 * n_baseline if has_adjoint else 1, 6 * side, 2 * side
     has_voltage = has_adjoint and code != _NO_BEAM
     n_shown, n_by_slot = (2 * side * n_thread, 2 * max_slot) if has_voltage else (1, 1)
+    n_datum, n_factor, n_back = rooms(kernel)
+    join = make_join(kernel)
     gather_points, gather_narrow = make_gather(kernel, False), make_gather(kernel, True)
     gather_wide = make_gather(kernel, True, True) if single else gather_narrow
     correlation = make_correlation(kernel.matrix, single)
@@ -302,6 +121,9 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         sums = cuda.local.array(n_sum, real)
         of_kind = cuda.local.array(n_kind, float64)
         uvw, terms = cuda.local.array(n_uvw, real), cuda.local.array(n_terms, real)
+        re, im = cuda.local.array(n_datum, real), cuda.local.array(n_datum, real)
+        weights, back = cuda.local.array(n_datum, real), cuda.local.array(n_back, real)
+        factor_re, factor_im = cuda.local.array(n_factor, real), cuda.local.array(n_factor, real)
         value, of_antenna = cuda.local.array(room, real), cuda.local.array(n_of_antenna, real)
 
         thread = int32(cuda.threadIdx.x)
@@ -459,30 +281,18 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                                 value, gathered, into, partial_step, of_antenna, voltage,
                             )  # fmt: skip
                         cuda.syncthreads()
-                        # A thread joins what all threads of an item have of one value.
-                        n_made = uint32(room if of_gaussian else point_room)
-                        x = uint32(thread)
-                        while x < uint32(n_before) * uint32(n_here) * uint32(n_value):
-                            k = uint32(x // uint32(n_value))
-                            j, k = uint32(k % uint32(n_here)), uint32(k // uint32(n_here))
-                            kind = uint32(x % uint32(n_value))
-                            n_group = uint32(uint32(n_lanes) // uint32(n_lane))
-                            at_value = uint32(k * uint32(partial_step) + j * n_group * uint32(room) + kind)
-                            joined = 0.0
-                            if kind < n_made:
-                                for g in range(n_group):
-                                    joined += gathered[at_value + uint32(g) * uint32(room)]
-                            row = (int64(b) * n_total + int64(first_item + j)) * int64(n_copy) + int64(copy)
-                            row = row * n_source + int64(before) + int64(k)
-                            moments[row * n_value + int64(kind)] = real(joined)
-                            x = uint32(x + uint32(n_thread))
+                        first_record = (int64(b) * n_total + first_item) * int64(n_copy) + int64(copy)
+                        join(
+                            thread, n_before, n_here, n_lanes, room if of_gaussian else point_room, gathered,
+                            moments, first_record * n_source + before, int64(n_copy) * n_source,
+                        )  # fmt: skip
                     elif of_gaussian:
                         if any_wide:
-                            add_wide(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                            add_wide(n_before, term, high, low, stage, at_p, at_q, at_b, sums, terms)
                         else:
-                            add_narrow(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                            add_narrow(n_before, term, high, low, stage, at_p, at_q, at_b, sums, terms)
                     else:
-                        add_points(n_before, term, high, low, stage, at_p, at_q, at_b, sums)
+                        add_points(n_before, term, high, low, stage, at_p, at_q, at_b, sums, terms)
                 if votes:
                     any_wide = cuda.syncthreads_or(int32(wide))
                 else:
@@ -506,6 +316,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                     total += tile_chi2(
                         at_datum, n_tile, vis, weight, template, stride, factors[b], sums,
                         first_p, first_q, last_slot, u, v, w, of_kind,
+                        (re, im, weights, factor_re, factor_im, back),
                     )  # fmt: skip
                     if has_adjoint:
                         for i in range(side):
@@ -547,8 +358,8 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                     sign = real(1) if found > 0 else real(-1)
                     row = abs(found) - 1 - first_place
                     for k in range(n_corr):
-                        re, im = correlation(k, n_stokes, n_baseline, 0, sign, sums)
-                        vis_out[b, row, c, k] = complex(re, im)
+                        x_re, x_im = correlation(k, n_stokes, n_baseline, 0, sign, sums)
+                        vis_out[b, row, c, k] = complex(x_re, x_im)
                 for j in range(2 * n_stokes):
                     for k in range(last):
                         sums[j * n_baseline + k] = sums[j * n_baseline + k + 1]

@@ -1,0 +1,113 @@
+"""How a tile of antennas ends: against its data, in chi2 and, before an adjoint, in the residuals."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from numba import float32, float64, uint32, uint64
+
+from rime_kernels import _scalars_cuda, device, phase
+from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates
+from rime_kernels._tile_parts_cuda import TileKernel, make_correlation
+
+_turns = phase.turns
+
+
+def rooms(kernel: TileKernel) -> tuple[int, int, int]:
+    """Sizes of the arrays that chi2 works in: one row's data, factors of its templates, its residuals."""
+    side, has_adjoint = kernel.shape.side, kernel.has_adjoint
+    n_back = 2 * kernel.variant.n_stokes * side if has_adjoint else 1
+    return side * len(kernel.matrix) // 4, max(1, kernel.n_template * side), n_back
+
+
+@functools.cache
+def make_chi2(kernel: TileKernel) -> Any:
+    """Function that gives the chi2 of a thread's tile; spends the sums.
+
+    Before an adjoint they become the weighted residuals in Stokes parameters, and `of_template` what the
+    templates of the tile gather: four sums each, `Inputs.template`'s derivatives halved.
+
+    Data and weights of the tile begin at `first`, a tile's neighbour beside it. A weight below 0
+    says that antenna2 is on the tile's first side. Templates lie like the data, `stride` apart;
+    `factors` are theirs (`Inputs.template`). Coordinates of the antennas are in wavelengths, and those of the
+    tile from `p` and `q` on; the last antenna stands for those that are not there. `room`: `rooms`.
+    """
+    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
+    real = float32 if single else float64
+    n_corr, n_baseline = len(kernel.matrix) // 4, side * side
+    n_datum, n_template, shifted = side * n_corr, kernel.n_template, kernel.variant.shifted
+    has_adjoint, n_back = kernel.has_adjoint, rooms(kernel)[2]
+    add_back = make_back(kernel.matrix, single, n_stokes)
+    nearest = (_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
+    cos_sin = _scalars_cuda.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
+    correlation = make_correlation(kernel.matrix, single)
+    gather_templates = make_gather_templates(single, n_template, shifted)
+
+    @device.inline
+    def chi2(
+        first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, factors: Any, sums: Any,
+        p: Any, q: Any, last: Any, u: Any, v: Any, w: Any, of_template: Any, room: Any,
+    ) -> Any:  # fmt: skip
+        re, im, weights, factor_re, factor_im, back = room
+        total = 0.0
+        at = uint64(first)
+        for i in range(side):
+            for t in range(n_template):
+                for j in range(side):
+                    factor_re[t * side + j], factor_im[t * side + j] = real(factors[t, 0]), real(0)
+                    if shifted:
+                        x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(j)), last)
+                        turns = _turns(
+                            u[x] - u[y], v[x] - v[y], w[x] - w[y], factors[t, 1], factors[t, 2], factors[t, 3]
+                        )
+                        cos, sin = cos_sin(turns)
+                        factor_re[t * side + j] = real(factors[t, 0]) * cos
+                        factor_im[t * side + j] = real(factors[t, 0]) * sin
+            # Many loads at once, then the arithmetic.
+            for k in range(n_datum):
+                z = vis[at]
+                re[k], im[k], weights[k] = z.real, z.imag, weight[at]
+                for t in range(n_template):
+                    z = template[at + uint64(t) * uint64(stride)]
+                    factor = factor_re[t * side + k // n_corr]
+                    re[k] -= factor * z.real
+                    im[k] -= factor * z.imag
+                    if shifted:
+                        factor = math.copysign(real(1), weights[k]) * factor_im[t * side + k // n_corr]
+                        re[k] += factor * z.imag
+                        im[k] -= factor * z.real
+                at += uint64(n_tile)
+            if has_adjoint:
+                for k in range(n_back):
+                    back[k] = real(0)
+            for j in range(side):
+                square = real(0)
+                for k in range(n_corr):
+                    d = j * n_corr + k
+                    sign = math.copysign(real(1), weights[d])
+                    x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
+                    x, y = x - re[d], y - im[d]
+                    square += abs(weights[d]) * (x * x + y * y)
+                    if has_adjoint:
+                        re[d], im[d] = abs(weights[d]) * x, abs(weights[d]) * y
+                        add_back(k, re[d], im[d], sign, back, j, side)
+                total += square
+            for j in range(2 * n_stokes):
+                for k in range(n_baseline - side):
+                    sums[j * n_baseline + k] = sums[j * n_baseline + k + side]
+            if has_adjoint:
+                for j in range(2 * n_stokes):
+                    for k in range(side):
+                        sums[j * n_baseline + n_baseline - side + k] = back[j * side + k]
+            if has_adjoint and n_template:
+                for k in range(n_datum):
+                    x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(k // n_corr)), last)
+                    gather_templates(
+                        at - uint64(n_datum - k) * uint64(n_tile), re[k], im[k], weights[k], template, stride,
+                        factors, u[x] - u[y], v[x] - v[y], w[x] - w[y], of_template,
+                    )  # fmt: skip
+        return total
+
+    return chi2
