@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.errors import InputError
 from biro.laplace import Laplace
 from biro.maximising import ENOUGH, Ascent, Watch, climb, settle, starting_points
 from biro.posterior import Column
@@ -127,7 +128,15 @@ class Maximum:
         return f"{self.n_agree} of {self.n_end} {words} found it"
 
     def __getitem__(self, name: str) -> float:
-        """The value of one parameter."""
+        """The value of one parameter.
+
+        Raises
+        ------
+        InputError
+            No such parameter.
+        """
+        if name not in self.names:
+            raise InputError(f"no parameter {name!r}; there are {', '.join(self.names)}")
         return float(self.laplace.theta[self.names.index(name)])
 
     def to_dict(self) -> dict[str, Any]:

@@ -133,7 +133,9 @@ def draws_within(
         theta = found.laplace.draws(rng, min(_BATCH, n - n_kept))
         n_drawn += len(theta)
         log_prior = target.log_prior(theta)
-        inside = np.isfinite(log_prior)
+        # Of an angle hardly known, one turn counts.
+        beyond = (np.abs(theta - found.best_fit) > 0.5 * target.period) & target.wraps
+        inside = np.isfinite(log_prior) & ~beyond.any(axis=1)
         theta, log_prior = theta[inside], log_prior[inside]
         log_posterior = log_prior + target.log_likelihood(theta) if len(theta) else log_prior
         fine = np.isfinite(log_posterior)

@@ -359,6 +359,8 @@ def test_it_prints_and_saves(tmp_path: Path) -> None:
     assert "s.north" in text
     assert "log-evidence" in text
     assert "chi2/2N" in text
+    with pytest.raises(InputError, match=r"no parameter 's\.Q'; there are s\.east"):
+        found["s.Q"]
     found.save(tmp_path / "maximum.json")
     record = json.loads((tmp_path / "maximum.json").read_text())
     assert record["parameters"]["s.I"]["value"] == found["s.I"]
@@ -411,6 +413,32 @@ def test_draws_about_the_maximum_are_a_posterior(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         posterior.log_likelihood[:5], likelihood.log_likelihood(posterior.samples[:5]), rtol=1e-12
     )
+
+
+def test_an_angle_that_is_hardly_known_counts_one_turn(tmp_path: Path) -> None:
+    """The angle of an almost round Gaussian: the evidence is an integral over one half turn."""
+    obs = simulated((1.0, 0.0, 0.0), noise=0.1, fwhm=4.0)
+    text = f"""
+[[source]]
+name = "g"
+type = "gaussian"
+east = "0 arcsec"
+north = "0 arcsec"
+I = "1 Jy"
+emaj = "4.05 arcsec"
+ratio = 0.975
+pa = {uniform(0, 180, "deg")}
+"""
+    likelihood = biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path))
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=4000)
+    assert posterior.samples.min() >= 0.0
+    assert posterior.samples.max() < 180.0
+    assert np.ptp(posterior.samples) > 120.0  # hardly known
+    grid = np.linspace(0.0, 180.0, 721)[:-1, None]
+    values = likelihood.log_likelihood(grid)
+    evidence = values.max() + np.log(np.mean(np.exp(values - values.max())))
+    assert posterior.log_evidence == pytest.approx(evidence, abs=4 * posterior.log_evidence_err)
+    assert posterior.log_evidence_err < 0.03
 
 
 @pytest.mark.slow
