@@ -49,6 +49,7 @@ class Sampler(StrEnum):
     emcee = "emcee"
     dynesty = "dynesty"
     dynesty_dynamic = "dynesty-dynamic"
+    nuts = "nuts"
     none = "none"
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 """95 %, 68.27 % (one sigma of a Gaussian) and the median."""
+_REMEDY = {
+    "emcee": "the chain is shorter than asked for; raise max_steps and resume",
+    "nuts": "raise n_draw and resume; where there are divergences, raise target_accept instead",
+}
 POOR = 0.3
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 
@@ -81,10 +85,16 @@ class PosteriorTable:
             return [*_about_maximum(self), *self._evidence()]
         origin = f"{self.sampler}: {self.n_sample} samples"
         if self.n_walker > 1:
-            origin += f" ({self.n_walker} walkers, which are not independent: ESS = N/tau)"
+            whose = "chains" if self.sampler == "nuts" else "walkers, which are not independent"
+            origin += f" ({self.n_walker} {whose}: ESS = N/tau)"
         lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self._evidence()]
+        if "r_hat" in self.diagnostics:
+            lines.append(
+                f"R-hat {self.diagnostics['r_hat']:.4f}, {self.diagnostics['n_divergent']:.0f} divergences, "
+                f"energy (BFMI) {self.diagnostics['bfmi']:.2f}"
+            )
         if self.diagnostics.get("converged", 1.0) == 0.0:
-            lines.append("NOT CONVERGED: the chain is shorter than asked for; raise max_steps and resume")
+            lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
         return lines
 
     def _evidence(self) -> list[str]:

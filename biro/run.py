@@ -32,7 +32,10 @@ DIGESTS = {
 """Settings that are hashes, and what it means when one differs."""
 LOGGERS = ("biro", "rime_kernels")
 """Roots of our loggers."""
-PACKAGES = ("numpy", "scipy", "numba", "emcee", "dynesty", "astropy", "h5py", "python-casacore", "numba-cuda")
+PACKAGES = (
+    "numpy", "scipy", "numba", "emcee", "dynesty", "nutpie", "astropy", "h5py", "python-casacore",
+    "numba-cuda",
+)  # fmt: skip
 
 
 class RunInterrupted(RunError):  # noqa: N818 - a stop that was asked for

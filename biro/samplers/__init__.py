@@ -15,7 +15,9 @@ from biro.run import RunDirectory, StopFlag, read_record, stop_on_signal, versio
 
 log = logging.getLogger(__name__)
 
-SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic", "none")
+SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic", "nuts", "none")
+PACKAGE_OF = {"dynesty-dynamic": "dynesty", "nuts": "nutpie"}
+"""Where it has another name."""
 
 
 def sample(
@@ -32,6 +34,7 @@ def sample(
 
     "emcee" finds the maximum, starts an ensemble about it and ends after 50 autocorrelation times;
     "dynesty" and "dynesty-dynamic" (nested sampling) find the evidence as well, from the whole prior.
+    "nuts" follows the gradient from about the maximum: for many parameters (needs the extra `nuts`).
     "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it, with
     the evidence by importance sampling.
     The evidence is that of the normalised prior: where constraints cut the prior by rejection, it is
@@ -40,7 +43,7 @@ def sample(
     Parameters
     ----------
     likelihood : Likelihood
-    sampler : "emcee", "dynesty", "dynesty-dynamic" or "none"
+    sampler : "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none"
     run_dir : path, optional
         Keeps everything about the run. A run that was interrupted there goes on, a finished one is
         read; either only when data, model, sampler, options and seed are as they were. Where the
@@ -52,7 +55,7 @@ def sample(
     facts : mapping, optional
         More to be written into `run.json`.
     **options
-        See `EnsembleOptions`, `NestedOptions` and `MaximumOptions`.
+        See `EnsembleOptions`, `NestedOptions`, `NutsOptions` and `MaximumOptions`.
 
     Raises
     ------
@@ -99,7 +102,7 @@ def sample(
         "data": provenance.data_digest,
         "model": provenance.model_digest,
         "likelihood": likelihood.digest(),
-        "sampler version": provenance.versions.get(sampler.split("-")[0]),
+        "sampler version": provenance.versions.get(PACKAGE_OF.get(sampler, sampler)),
     }
     record = {"likelihood": likelihood.description(), **(facts or {})}
     with (
@@ -154,6 +157,13 @@ def _run(
         backend = ensemble.run(stop, progress=progress)
         _say_what_was_not_a_number(target)
         return ensemble.posterior(backend, provenance)
+    if provenance.sampler == "nuts":
+        from biro.samplers.nuts import NutsRun
+
+        nuts = NutsRun(target, options, provenance.seed, folder[0] if folder else None)
+        density, z = nuts.run(stop, progress=progress)
+        _say_what_was_not_a_number(target)
+        return nuts.posterior(density, z, provenance)
     if provenance.sampler == "none":
         from biro.samplers.about_maximum import about_maximum
 

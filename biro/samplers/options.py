@@ -155,16 +155,61 @@ class MaximumOptions:
         return self
 
 
-Options = EnsembleOptions | NestedOptions | MaximumOptions
-KINDS: dict[str, type[EnsembleOptions] | type[NestedOptions] | type[MaximumOptions]] = {
+@dataclass(frozen=True)
+class NutsOptions:
+    """Options of "nuts".
+
+    Attributes
+    ----------
+    n_chain : int
+        Chains, whose gradients are worked out together.
+    n_draw : int
+        Draws of each; may be raised when a run is resumed.
+    n_tune : int
+        Draws before these, in which steps and scales are adapted.
+    target_accept : float
+        Between 0 and 1: more for shorter steps, where there are divergences.
+    """
+
+    n_chain: int = 4
+    n_draw: int = 1000
+    n_tune: int = 400
+    target_accept: float = 0.8
+
+    may_change: ClassVar[tuple[str, ...]] = ("n_draw",)
+
+    @property
+    def n_together(self) -> int:
+        """Parameter vectors handed over at once."""
+        return self.n_chain
+
+    def resolved(self, n_param: int) -> NutsOptions:
+        """As they are.
+
+        Raises
+        ------
+        InputError
+            A number that cannot be meant.
+        """
+        _positive(self, ("n_chain", "n_tune", "target_accept"))
+        if self.n_draw < 4:
+            raise InputError(f"n_draw must be at least 4, got {self.n_draw}")
+        if self.target_accept >= 1.0:
+            raise InputError(f"target_accept must be below 1, got {self.target_accept}")
+        return self
+
+
+Options = EnsembleOptions | NestedOptions | MaximumOptions | NutsOptions
+KINDS: dict[str, type[EnsembleOptions] | type[NestedOptions] | type[MaximumOptions] | type[NutsOptions]] = {
     "emcee": EnsembleOptions,
     "dynesty": NestedOptions,
     "dynesty-dynamic": NestedOptions,
+    "nuts": NutsOptions,
     "none": MaximumOptions,
 }
 """Of each sampler."""
 _KINDS = {int: "a whole number", float: "a number", str: "a word"}
-_Kind = TypeVar("_Kind", EnsembleOptions, NestedOptions, MaximumOptions)
+_Kind = TypeVar("_Kind", EnsembleOptions, NestedOptions, MaximumOptions, NutsOptions)
 
 
 def parse(kind: type[_Kind], given: dict[str, Any], n_param: int) -> _Kind:

@@ -1,0 +1,90 @@
+"""Chains in threads of their own, whose calls are answered together: one batch for the device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+PATIENCE = 0.02
+"""Seconds that the first to ask waits for others: chains that have ended, or pause, ask no more."""
+
+
+class Gate:
+    """Answers to threads that each ask for one row, as many rows in a call as there are threads that ask.
+
+    Unlike in a `BatchingPool`, nobody says when a thread ends: whoever asks first waits until as many have
+    asked as in the call before, or for `PATIENCE`. What a row is answered does not depend on the others.
+
+    Parameters
+    ----------
+    evaluate : callable
+        float64 (n_row, n_dim) -> float64 (n_row, n). One call at a time.
+
+    Attributes
+    ----------
+    n_call, n_row : int
+        Calls, and rows in them.
+    error : Exception or None
+        The first that `evaluate` raised; all who ask from then on get it too.
+    """
+
+    def __init__(self, evaluate: Callable[[Array], Array]) -> None:
+        self._evaluate = evaluate
+        self._changed = threading.Condition()
+        self._waiting: list[_Question] = []
+        self._busy, self._expected = False, 1
+        self.n_call = self.n_row = 0
+        self.error: Exception | None = None
+
+    def __call__(self, row: Array) -> Array:
+        """The answer to one row.
+
+        Raises
+        ------
+        Exception
+            What `evaluate` raised.
+        """
+        question = _Question(np.array(row))
+        with self._changed:
+            self._waiting.append(question)
+            self._changed.notify_all()
+            while self._busy and question.answer is None and self.error is None:
+                self._changed.wait()
+            if question.answer is None and self.error is None:
+                self._busy = True
+                self._changed.wait_for(lambda: len(self._waiting) >= self._expected, PATIENCE)
+                together, self._waiting = self._waiting, []
+                self._expected = len(together)
+        if question.answer is None and self.error is None:
+            self._answer(together)
+        if self.error is not None:
+            raise self.error
+        assert question.answer is not None
+        return question.answer
+
+    def _answer(self, together: list[_Question]) -> None:
+        try:
+            found = self._evaluate(np.stack([each.row for each in together]))
+        except Exception as error:
+            self.error = error
+        with self._changed:
+            if self.error is None:
+                self.n_call += 1
+                self.n_row += len(together)
+                for each, answer in zip(together, found, strict=True):
+                    each.answer = answer
+            # Those who asked meanwhile are to be waited for, too.
+            self._expected += len(self._waiting)
+            self._busy = False
+            self._changed.notify_all()
+
+
+class _Question:
+    def __init__(self, row: Array) -> None:
+        self.row, self.answer = row, None
+
+    answer: Array | None

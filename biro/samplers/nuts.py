@@ -1,0 +1,372 @@
+"""NUTS: Hamiltonian trajectories along the gradient, for many parameters (nutpie)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from biro.errors import InputError, LikelihoodError, RunError
+from biro.laplace import Laplace
+from biro.maximum import maximise
+from biro.posterior import Posterior, Provenance
+from biro.run import StopFlag, write_atomic
+from biro.samplers.gate import Gate
+from biro.samplers.options import NutsOptions
+from biro.samplers.target import Target
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+FILE = "draws.npz"
+SAVE_EVERY = 5.0
+"""Seconds between writes of the draws; what a kill can cost."""
+_BATCH = 256
+_LOOK = 0.2
+"""Seconds between looks at whether somebody wants to stop."""
+_TUNE_AGAIN = 200
+"""Steps for tuning when a run goes on."""
+R_HAT, N_EFFECTIVE = 1.01, 400.0
+"""A run has converged below this, and above this many effective draws of each parameter."""
+
+
+class OutsideError(Exception):
+    """There is no density here; nutpie takes the step back and counts a divergence."""
+
+    is_recoverable = True
+
+
+class Whitened:
+    """The posterior in coordinates in which it is about a standard normal distribution.
+
+    theta = change(middle + factor z), with y unconstrained (`models.unconstrained`), the middle at the
+    maximum and factor factor^T the covariance there, as its curvature says. What the curvature says nothing
+    about keeps its scale in y.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    middle : float64 (n_param,)
+    factor : float64 (n_param, n_param)
+    """
+
+    def __init__(self, likelihood: Any, middle: Array, factor: Array) -> None:
+        self._likelihood, self._change = likelihood, likelihood.model.unconstrained
+        self._low, self._high = likelihood.model.box
+        self.middle, self.factor = middle, factor
+
+    @classmethod
+    def about(cls, likelihood: Any, laplace: Laplace) -> Whitened:
+        """About a maximum; parameters at an end of their prior begin one sigma within."""
+        change = likelihood.model.unconstrained
+        middle = change.of_theta(_within(laplace))
+        return cls(likelihood, middle, _factor(change, middle, laplace))
+
+    def theta(self, z: Array) -> Array:
+        """Parameters (n, n_param), periodic ones maybe outside their range."""
+        return np.asarray(self._change.theta(self._y(z)))
+
+    def value_and_gradient(self, z: Array) -> Array:
+        """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
+        y = self._y(z)
+        theta = np.clip(self._likelihood.model.wrap(self._change.theta(y)), self._low, self._high)
+        value, slope = self._likelihood.log_posterior_and_gradient(theta)
+        slope = self._change.pull_back(y, slope) + self._change.log_jacobian_slope(y)
+        slope = _each(self.factor.T, slope)
+        return np.column_stack([value + self._change.log_jacobian(y), slope])
+
+    def _y(self, z: Array) -> Array:
+        return self.middle + _each(self.factor, z)
+
+
+def _each(matrix: Array, rows: Array) -> Array:
+    """The matrix times each row by itself: the roundings of a product of matrices depend on their sizes."""
+    return np.array([matrix @ row for row in rows]).reshape(rows.shape)
+
+
+def _within(laplace: Laplace) -> Array:
+    """The maximum, parameters at an end of their prior moved in by one sigma."""
+    inwards = np.where(laplace.side == 0, 0.0, -laplace.side * np.nan_to_num(laplace.error))
+    return np.asarray(laplace.theta + np.where(np.abs(inwards) < laplace.width, inwards, 0.0))
+
+
+def _factor(change: Any, middle: Array, laplace: Laplace) -> Array:
+    """L of the covariance of y where it is known, 1 elsewhere."""
+    n, factor = middle.size, np.eye(middle.size)
+    known = np.flatnonzero((laplace.side == 0) & np.isfinite(np.diag(laplace.covariance)))
+    if not known.size:
+        return factor
+    slopes = change.pull_back(np.broadcast_to(middle, (n, n)), np.eye(n))  # d theta_k / d y
+    inverse = np.linalg.inv(slopes[np.ix_(known, known)])
+    covariance = inverse @ laplace.covariance[np.ix_(known, known)] @ inverse.T
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    values = np.clip(values, 1e-12 * values.max(), None)
+    factor[np.ix_(known, known)] = vectors * np.sqrt(values)
+    return factor
+
+
+class Draws:
+    """The draws of all chains as they come.
+
+    Parameters
+    ----------
+    n_chain, n_tune : int
+        Chains, and draws of each that do not count.
+    before : float64 (n_chain, n, n_dim)
+        Draws of earlier runs.
+    """
+
+    def __init__(self, n_chain: int, n_tune: int, before: Array) -> None:
+        self._n_chain, self._n_tune, self._before = n_chain, n_tune, before
+        self._new: list[list[Array]] = []
+
+    def recorder(self) -> Callable[[Array], dict[str, Array]]:
+        """A function for nutpie to call with each draw of a chain, those for tuning first."""
+        chain: list[Array] = []
+        self._new.append(chain)
+
+        def record(z: Array) -> dict[str, Array]:
+            chain.append(np.array(z))
+            return {}
+
+        return record
+
+    @property
+    def n_step(self) -> int:
+        """Draws of this run, tuning included."""
+        return sum(map(len, self._new))
+
+    def kept(self) -> Array:
+        """Draws that count, (n_chain, n, n_dim): as many of each chain as of the shortest."""
+        begun = [chain for chain in self._new if chain]  # more recorders are made than chains
+        new = [chain[self._n_tune :] for chain in sorted(begun, key=lambda chain: chain[0].tolist())]
+        n = min(map(len, new)) if len(new) == self._n_chain else 0
+        if not n:
+            return self._before
+        return np.concatenate([self._before, np.array([chain[:n] for chain in new])], axis=1)
+
+
+class DrawsFile:
+    """Where the draws of a run are kept, with the coordinates that they are in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._saved = path, time.monotonic()
+
+    def read(self, target: Target, n_chain: int) -> tuple[Whitened, Array] | None:
+        """What an earlier run has left."""
+        if not self._path.exists():
+            return None
+        try:
+            with np.load(self._path, allow_pickle=False) as found:
+                z, middle, factor = found["z"], found["middle"], found["factor"]
+        except (OSError, ValueError, KeyError) as error:
+            raise RunError(f"{self._path} cannot be read ({error}); remove it to begin again") from None
+        n = target.n_param
+        if middle.shape != (n,) or factor.shape != (n, n) or z.shape[::2] != (n_chain, n):
+            raise RunError(f"{self._path} holds another run's draws; remove it to begin again")
+        return Whitened(target.likelihood, middle, factor), z
+
+    def save(self, density: Whitened, draws: Draws, *, now: bool) -> None:
+        """Write them, if they have not been for a while. A disk that is full costs a warning."""
+        if not now and time.monotonic() - self._saved < SAVE_EVERY:
+            return
+        self._saved, data = time.monotonic(), io.BytesIO()
+        np.savez(data, z=draws.kept(), middle=density.middle, factor=density.factor)
+        try:
+            write_atomic(self._path, data.getvalue())
+        except OSError as error:
+            log.warning("%s cannot be written now (%s); sampling goes on", self._path, error)
+
+
+class NutsRun:
+    """One run of NUTS on a target.
+
+    Chains move side by side in threads of nutpie's; their gradients are worked out together. They begin
+    about the maximum (`biro.maximise`), in coordinates in which its curvature is 1; nutpie adapts step and
+    scales from there.
+
+    Parameters
+    ----------
+    target : Target
+    options : NutsOptions
+    seed : int
+    folder : Path or None
+        Where draws are kept.
+    """
+
+    def __init__(self, target: Target, options: NutsOptions, seed: int, folder: Path | None) -> None:
+        if not hasattr(target.likelihood, "log_posterior_and_gradient"):
+            raise InputError("NUTS needs a likelihood with log_posterior_and_gradient")
+        self._nutpie = _nutpie()
+        self._target, self._options, self._seed = target, options, seed
+        self._file = DrawsFile(folder / FILE) if folder is not None else None
+        self._facts: dict[str, float] = {}
+
+    def run(self, stop: StopFlag, *, progress: bool) -> tuple[Whitened, Array]:
+        """Sample; the coordinates, and the draws in them, (n_chain, n_draw, n_param).
+
+        Raises
+        ------
+        RunInterrupted
+            `stop` was set; the draws have been saved.
+        LikelihoodError
+            No maximum was found, or a gradient is not a number.
+        """
+        n_chain, n_draw = self._options.n_chain, self._options.n_draw
+        found = self._file.read(self._target, n_chain) if self._file is not None else None
+        if found is None:
+            density = Whitened.about(self._target.likelihood, self._maximum(stop, progress=progress))
+            z = np.empty((n_chain, 0, self._target.n_param))
+        else:
+            density, z = found
+            log.info("going on from draw %d of each chain", z.shape[1])
+        if z.shape[1] < n_draw:
+            z = self._sample(density, z, stop, progress=progress)
+        return density, z[:, :n_draw]
+
+    def _maximum(self, stop: StopFlag, *, progress: bool) -> Laplace:
+        with tqdm(unit=" batches", disable=not progress, desc="looking for the maximum") as bar:
+
+            def watch(best: float) -> None:
+                bar.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
+                bar.update()
+                if stop:
+                    stop.raise_interrupted("no draw was made yet, the same command begins again")
+
+            return maximise(self._target.likelihood, seed=self._seed, watch=watch).laplace
+
+    def _sample(self, density: Whitened, before: Array, stop: StopFlag, *, progress: bool) -> Array:
+        options, n_before = self._options, before.shape[1]
+        n_tune = min(options.n_tune, _TUNE_AGAIN) if n_before else options.n_tune
+        draws = Draws(options.n_chain, n_tune, before)
+        gate = Gate(density.value_and_gradient)
+        sampler = self._nutpie.sample(
+            self._model(gate, draws, before),
+            draws=options.n_draw - n_before,
+            tune=n_tune,
+            chains=options.n_chain,
+            cores=options.n_chain,
+            seed=self._seed + n_before,
+            target_accept=options.target_accept,
+            progress_bar=False,
+            blocking=False,
+        )
+        total = options.n_chain * (n_tune + options.n_draw - n_before)
+        with tqdm(total=total, unit=" draws", disable=not progress, desc="NUTS") as bar:
+            trace = self._wait(sampler, gate, density, draws, stop, bar)
+        if self._file is not None:
+            self._file.save(density, draws, now=True)
+        self._note(trace, gate)
+        return draws.kept()
+
+    def _wait(
+        self, sampler: Any, gate: Gate, density: Whitened, draws: Draws, stop: StopFlag, bar: Any
+    ) -> Any:
+        """Until the end, or until somebody wants to stop."""
+        try:
+            while True:
+                try:
+                    return sampler.wait(timeout=_LOOK)
+                except TimeoutError:
+                    pass
+                finally:
+                    bar.update(draws.n_step - bar.n)
+                if self._file is not None:
+                    self._file.save(density, draws, now=bool(stop))
+                if stop:
+                    n = draws.kept().shape[1]
+                    stop.raise_interrupted(
+                        f"{n} draw(s) of each chain saved, the same command goes on from there"
+                    )
+        except RuntimeError as error:
+            raise (gate.error or LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}")) from None
+        except BaseException:
+            gate.error = gate.error or OutsideError("stopped")  # chains end at their next question
+            with contextlib.suppress(BaseException):  # what they say to that is of Rust's own kinds
+                sampler.abort()
+            raise
+
+    def _model(self, gate: Gate, draws: Draws, before: Array) -> Any:
+        """What nutpie samples: each chain asks the gate, and hands over its draws."""
+        n_dim = self._target.n_param
+
+        def log_density(z: Array) -> tuple[float, Array]:
+            answer = gate(z)
+            if not np.isfinite(answer).all():
+                raise OutsideError
+            return float(answer[0]), answer[1:]
+
+        def start(seed: Any) -> Array:
+            rng = np.random.default_rng(np.abs(np.frombuffer(bytes(str(seed), "ascii"), np.uint8)))
+            if before.shape[1]:
+                return np.array(before[rng.integers(before.shape[0]), -1])
+            return 0.5 * rng.normal(size=n_dim)
+
+        return self._nutpie.compiled_pyfunc.from_pyfunc(
+            n_dim, lambda: log_density, lambda *_: draws.recorder(), [], [], [],
+            make_initial_point_fn=start,
+        )  # fmt: skip
+
+    def _note(self, trace: Any, gate: Gate) -> None:
+        """What nutpie says about how it went."""
+        stats = trace.sample_stats
+        energy = np.asarray(stats["energy"])
+        self._facts = {
+            "n_divergent": float(np.sum(np.asarray(stats["diverging"]))),
+            "bfmi": float(np.min(np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.var(energy, axis=1))),
+            "step_size": float(np.mean(np.asarray(stats["step_size"])[:, -1])),
+            "depth": float(np.mean(np.asarray(stats["depth"]))),
+            "n_gradient": float(gate.n_row),
+            "rows_per_call": gate.n_row / max(1, gate.n_call),
+        }
+
+    def posterior(self, density: Whitened, z: Array, provenance: Provenance) -> Posterior:
+        """All draws, with what R-hat and effective numbers (Vehtari et al. 2021) say about them."""
+        import arviz
+
+        n_param = self._target.n_param
+        chains = density.theta(z.reshape(-1, n_param)).reshape(z.shape)
+        data = arviz.convert_to_dataset(chains)
+        r_hat = float(np.max(arviz.rhat(data)["x"].values))
+        effective, tail = (
+            np.asarray(arviz.ess(data, method=method)["x"].values) for method in ("bulk", "tail")
+        )
+        # Step after step, as a posterior has its chains.
+        theta = self._target.wrapped(chains.swapaxes(0, 1).reshape(-1, n_param))
+        log_prior = self._target.log_prior(theta)
+        log_likelihood = np.concatenate([
+            self._target.log_likelihood(theta[i : i + _BATCH]) for i in range(0, len(theta), _BATCH)
+        ])  # fmt: skip
+        ess = float(min(effective.min(), tail.min()))
+        return Posterior(
+            columns=self._target.columns,
+            samples=theta,
+            log_likelihood=log_likelihood,
+            log_prior=log_prior,
+            provenance=provenance,
+            effective=effective,
+            n_walker=len(z),
+            tau=len(theta) / effective,
+            diagnostics={
+                "r_hat": r_hat,
+                "n_effective_tail": float(tail.min()),
+                "converged": float(r_hat < R_HAT and ess > N_EFFECTIVE),
+                **self._facts,
+            },
+        )
+
+
+def _nutpie() -> Any:
+    try:
+        import nutpie.compiled_pyfunc
+    except ImportError:
+        raise InputError("NUTS needs the package nutpie: pip install 'biro-rime[nuts]'") from None
+    return nutpie

@@ -1,0 +1,183 @@
+"""NUTS: closed forms, ends of priors, angles, interruption, refusals; and the gate that joins its chains."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from test_likelihood import FIXED_NOISE, sky
+from test_maximum import PLACES, design, normal, point, simulated, uniform
+
+import biro
+from biro.errors import InputError, RunError
+from biro.run import RunInterrupted
+from biro.samplers import nuts
+from biro.samplers.gate import Gate
+
+pytest.importorskip("nutpie", reason="nutpie is not installed")
+QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}
+
+
+def fluxes(tmp_path: Path) -> tuple[biro.Likelihood, np.ndarray, np.ndarray]:
+    """Three fluxes with normal priors; mean and covariance of the posterior."""
+    obs = simulated((1.0, 0, 0), (0.5, 3, -2), (0.2, -4, 5))
+    means, sds = np.array([0.8, 0.4, 0.3]), np.array([0.5, 0.3, 0.2])
+    text = "".join(
+        point(f"s{i}", f'"{x} arcsec"', f'"{y} arcsec"', normal(m, s, "Jy"))
+        for i, ((x, y), m, s) in enumerate(zip(PLACES, means, sds, strict=True))
+    )
+    columns, data = design(obs, PLACES)
+    precision = columns.T @ columns + np.diag(sds**-2.0)
+    mean = np.linalg.solve(precision, columns.T @ data + means / sds**2)
+    return biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path)), mean, np.linalg.inv(precision)
+
+
+def test_a_linear_problem_has_its_closed_form(tmp_path: Path) -> None:
+    likelihood, mean, covariance = fluxes(tmp_path)
+    posterior = biro.sample(likelihood, "nuts", n_draw=1000, **QUICK)
+    sigma, effective = np.sqrt(np.diag(covariance)), posterior.effective
+    # The mean of ESS independent samples is off by sigma / sqrt(ESS): four of them for three means.
+    assert (np.abs(posterior.samples.mean(axis=0) - mean) / sigma < 4.0 / np.sqrt(effective)).all()
+    # Relative error of a covariance: sqrt(2 / ESS), with ESS of squares of at least a quarter; 4.5 of them.
+    error = np.abs(np.cov(posterior.samples.T) - covariance) / np.outer(sigma, sigma)
+    assert error.max() < 4.5 * np.sqrt(2.0 / (0.25 * effective.min()))
+    assert effective.min() > 1000
+    assert posterior.n_walker == 4
+    assert len(posterior.samples) == 4000
+    facts = posterior.diagnostics
+    assert facts["r_hat"] < 1.01
+    assert facts["converged"] == 1.0
+    assert facts["n_divergent"] == 0.0
+    assert facts["rows_per_call"] > 2.0  # chains are worked on together
+    assert "R-hat" in str(posterior.summary())
+
+
+def test_an_end_of_a_prior_and_a_noise_factor(tmp_path: Path) -> None:
+    """A flux whose best value lies below its prior: half a bell; s as its inverse-gamma distribution."""
+    obs = simulated((-0.004, 0, 0), noise=0.2, seed=4)
+    likelihood = biro.Likelihood(
+        obs, sky(point("s", '"0 arcsec"', '"0 arcsec"', uniform(0, 2, "Jy")), tmp_path)
+    )
+    posterior = biro.sample(likelihood, "nuts", n_draw=1500, **QUICK)
+    columns, data = design(obs, PLACES[:1])
+    best = float(columns[:, 0] @ data / (columns[:, 0] @ columns[:, 0]))
+    assert best < 0
+    s = np.sqrt(np.sum((data - best * columns[:, 0]) ** 2) / data.size)  # known to 2 %
+    sd = s / np.linalg.norm(columns)
+    cut = stats.truncnorm(-best / sd, np.inf, best, sd)
+    # Quantiles of ESS draws: within 4 sqrt(p (1 - p) / ESS) in probability; 2 % for the unknown s.
+    for p in (0.1, 0.5, 0.9):
+        found = cut.cdf(np.quantile(posterior.samples[:, 0], p))
+        assert abs(found - p) < 4 * np.sqrt(p * (1 - p) / posterior.effective[0]) + 0.02
+    assert posterior.samples[:, 0].min() >= 0.0
+
+
+def test_the_same_seed_gives_the_same_draws(tmp_path: Path) -> None:
+    likelihood, _, _ = fluxes(tmp_path)
+    one, two = (biro.sample(likelihood, "nuts", n_draw=100, **QUICK) for _ in range(2))
+    # Batches differ with the timing of threads; a row's answer does not.
+    assert np.array_equal(one.samples, two.samples)
+
+
+def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    likelihood, mean, covariance = fluxes(tmp_path)
+    options = {**QUICK, "n_draw": 1000, "run_dir": tmp_path / "run"}
+    inner, calls = likelihood.log_posterior_and_gradient, [0]
+
+    def slowly(theta: Any) -> Any:
+        calls[0] += 1
+        time.sleep(0.002)
+        if calls[0] == 1500:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        return inner(theta)
+
+    monkeypatch.setattr(likelihood, "log_posterior_and_gradient", slowly)
+    with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM; \d+ draw\(s\) of each chain saved"):
+        biro.sample(likelihood, "nuts", **options)
+    with np.load(tmp_path / "run" / nuts.FILE) as found:
+        before = found["z"]
+    assert 0 < before.shape[1] < 1000
+    monkeypatch.setattr(likelihood, "log_posterior_and_gradient", inner)
+    posterior = biro.sample(likelihood, "nuts", **options)
+    assert len(posterior.samples) == 4000
+    with np.load(tmp_path / "run" / nuts.FILE) as found:
+        assert np.array_equal(found["z"][:, : before.shape[1]], before)
+    sigma = np.sqrt(np.diag(covariance))
+    away = np.abs(posterior.samples.mean(axis=0) - mean) / sigma
+    assert (away < 4.0 / np.sqrt(posterior.effective)).all()
+    again = biro.sample(likelihood, "nuts", **options)  # read from there
+    assert np.array_equal(again.samples, posterior.samples)
+
+
+def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
+    likelihood, _, _ = fluxes(tmp_path)
+    (tmp_path / "x").mkdir()
+    path = tmp_path / "x" / nuts.FILE
+    path.write_bytes(b"no archive")
+    with pytest.raises(RunError, match="remove it to begin again"):
+        nuts.DrawsFile(path).read(nuts.Target(likelihood), 4)
+
+
+def test_what_is_missing_or_meaningless_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    likelihood, _, _ = fluxes(tmp_path)
+    with pytest.raises(InputError, match="target_accept must be below 1"):
+        biro.sample(likelihood, "nuts", target_accept=1.5, **QUICK)
+    with pytest.raises(InputError, match="n_draw must be at least 4"):
+        biro.sample(likelihood, "nuts", n_draw=1, **QUICK)
+    monkeypatch.setitem(sys.modules, "nutpie.compiled_pyfunc", None)
+    with pytest.raises(InputError, match=r"pip install 'biro-rime\[nuts\]'"):
+        biro.sample(likelihood, "nuts", **QUICK)
+
+
+# --- The gate
+
+
+def test_threads_are_answered_together() -> None:
+    def evaluate(rows: np.ndarray) -> np.ndarray:
+        time.sleep(0.001)
+        return np.asarray(np.column_stack([rows.sum(axis=1), rows**2]))
+
+    gate, found = Gate(evaluate), dict[int, list[np.ndarray]]()
+
+    def chain(k: int) -> None:
+        found[k] = [gate(np.array([k, i], dtype=float)) for i in range(50 * (k + 1))]
+
+    threads = [threading.Thread(target=chain, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    for k in range(4):
+        assert [answer.tolist() for answer in found[k]] == [
+            [k + i, k * k, i * i] for i in range(50 * (k + 1))
+        ]
+    assert gate.n_row == 50 * (1 + 2 + 3 + 4)
+    # 200 if every call had all who still ask; a few more where a thread came late.
+    assert gate.n_call < 300
+
+
+def test_an_error_reaches_all_who_ask() -> None:
+    def evaluate(rows: np.ndarray) -> np.ndarray:
+        raise ValueError("no")
+
+    gate, said = Gate(evaluate), []
+
+    def chain() -> None:
+        try:
+            gate(np.zeros(1))
+        except ValueError as error:
+            said.append(str(error))
+
+    threads = [threading.Thread(target=chain) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert said == ["no"] * 3
