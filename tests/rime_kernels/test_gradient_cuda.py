@@ -1,0 +1,244 @@
+"""The gradient on CUDA where it has ways of its own: parts of tiles, sums over threads, slabs, batches.
+
+That it is right for every variant of the model is in `test_gradient.py`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import Gradient, Rime, Rows, Sources, device
+
+LINEAR = ["XX", "XY", "YX", "YY"]
+FORMS = ["factored", "row"]
+# As in `test_gradient.py`: differences keep 1e-8.
+TOLERANCE = 1e-7
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Any = device.cuda
+
+pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarning")]
+
+
+@pytest.fixture(autouse=True)
+def _by_tiles(cuda_backend, monkeypatch) -> None:
+    """The factored form goes by tiles, however few rows there are to fill them."""
+    from rime_kernels import _engine_cuda
+
+    monkeypatch.setattr(_engine_cuda, "_LEAST_FILL", 0.0)
+
+
+def data_for(rows: Rows) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    shape = (rows.n_row, rows.n_chan, rows.n_corr)
+    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
+    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
+
+
+def with_data(rows: Rows, **options: Any) -> Rime:
+    return Rime(rows, **{**data_for(rows), "backend": "cuda", "extent": 0.04, **options})
+
+
+def arrays_of(chi2: np.ndarray, gradient: Gradient) -> dict[str, np.ndarray]:
+    return {"chi2": chi2, **{k: v for k, v in vars(gradient).items() if v is not None}}
+
+
+def answer(rime: Rime, sources: Sources) -> dict[str, np.ndarray]:
+    return arrays_of(*rime.chi2_and_gradient(sources))
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """To the bit: what is summed together, and in which order, depends on the problem alone."""
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def assert_right(reference: Any, rows: Rows, sources: Sources, found: dict[str, np.ndarray]) -> None:
+    """Along a random direction, and for some elements by themselves, against differences of explicit sums."""
+
+    def slope(name: str, change: np.ndarray, step: float) -> np.ndarray:
+        values = getattr(sources, name)
+
+        def chi2(x: float) -> np.ndarray:
+            moved = replace(sources, **{name: values + x * change})
+            found: np.ndarray = reference.chi2(rows, LINEAR, moved, **data_for(rows))
+            return found
+
+        result: np.ndarray = reference.derivative(chi2, step)
+        return result
+
+    rng = np.random.default_rng(7)
+    for name, step in (("lm", 2e-6), ("stokes", 0.05), ("shape", 1e-3)):
+        values = getattr(sources, name)
+        scale = np.abs(values) if name == "shape" else 1.0
+        change = rng.normal(size=values.shape) * scale
+        expected = slope(name, change, step / 3.0)
+        product = found[name] * change
+        # Terms of either sign: what their sum may be wrong by is relative to them.
+        error = np.abs(product.reshape(len(product), -1).sum(axis=1) - expected)
+        assert np.all(error < TOLERANCE * np.sqrt((product**2).reshape(len(product), -1).sum(axis=1)))
+
+
+# ---- sums over threads
+
+
+@pytest.mark.parametrize("n_lane", [8, 16, 32])
+@pytest.mark.parametrize("n_value", [1, 4, 8, 16, 32, 64])
+def test_sums_over_lanes(n_value, n_lane) -> None:
+    from rime_kernels._lanes_cuda import make_lane_sums
+
+    sum_lanes, n_thread = make_lane_sums(n_value, n_lane), 64
+    n_sum = n_thread // n_lane * n_value
+
+    @cuda.jit
+    def kernel(values: Any, out: Any) -> None:
+        thread = cuda.threadIdx.x
+        mine = cuda.local.array(n_value, np.float64)
+        for k in range(n_value):
+            mine[k] = values[thread, k]
+        sum_lanes(thread, mine, out, thread // n_lane * n_value)
+
+    values = np.random.default_rng(1).integers(-1000, 1000, (n_thread, n_value)).astype(np.float64)
+    out = device.empty((n_sum,), np.float64)
+    kernel[1, n_thread](device.upload(values), out)
+    # Whole numbers: every order gives the same.
+    expected = values.reshape(n_thread // n_lane, n_lane, n_value).sum(axis=1)
+    np.testing.assert_array_equal(out.copy_to_host(), expected.ravel())
+
+
+def test_totals_of_groups_do_not_depend_on_the_pieces() -> None:
+    """Groups that begin within a piece, end in a later one, or have no units at all."""
+    from rime_kernels._adjoint_totals_cuda import collect, grouped
+
+    time = np.array([1, 1, 1, 2, 4, 4, 4, 4, 6], np.int32)
+    n_batch, n_column, n_copy, n_item = 2, 3, 2, 5
+    records = np.random.default_rng(2).normal(size=(n_batch, time.size, n_column, n_copy, n_item))
+    groups = grouped(time, 8, 1)
+    for ends in ([0, 9], [0, 3, 9], [0, 1, 5, 6, 9], [0, 4, 8, 9]):
+        totals = device.upload(np.full((n_batch, 8, n_column, n_item), np.nan))
+        for first, stop in pairwise(ends):
+            part = device.upload(np.ascontiguousarray(records[:, first:stop]).ravel())
+            collect(groups, first, stop, n_copy, part, totals)
+        expected = np.stack([records[:, time == t].sum(axis=(1, 3)) for t in range(8)], axis=1)
+        # Sums of up to 8 numbers of order 1 in another order.
+        np.testing.assert_allclose(totals.copy_to_host(), expected, rtol=0, atol=1e-14)
+    assert grouped(time, 1, 10**6).n_group == 1
+    assert grouped(time, 1, 1).n_group == time.size
+
+
+# ---- how tiles are shared out
+
+
+@pytest.mark.parametrize("n_antenna", [2, 5, 9])
+def test_tiles_that_share_a_block_or_need_several(problem, sky, reference, n_antenna) -> None:
+    """Simulated, 9 antennas have 15 tiles of one block, 10 more than one; 2 have a single one."""
+    n_antenna += n_antenna == 9 and device.simulated()
+    rows = problem(n_antenna=n_antenna, n_time=2, n_chan=1)
+    sources = sky(rows, n_batch=1, n_point=1, n_gaussian=1, stokes=np.ones((1, 1, 2, 4)))
+    assert_right(reference, rows, sources, answer(with_data(rows, form="factored"), sources))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_more_sources_than_a_chunk(problem, sky, reference, form) -> None:
+    rows = problem(n_antenna=3, n_time=1, n_chan=1)
+    n_point, n_gaussian = (5, 6) if device.simulated() else (19, 35)
+    stokes = np.random.default_rng(1).normal(size=(1, 1, n_point + n_gaussian, 4))
+    sources = sky(rows, n_batch=1, n_point=n_point, n_gaussian=n_gaussian, stokes=stokes)
+    assert_right(reference, rows, sources, answer(with_data(rows, form=form), sources))
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("beam", [False, True])
+@pytest.mark.parametrize("per_time", [False, True])
+def test_no_limit_of_memory_changes_a_bit(problem, sky, beam_of, form, beam, per_time) -> None:
+    """Data in many slabs, records in many pieces, entries one by one."""
+    rows = problem(n_antenna=3, n_time=5 if form == "factored" else 12, n_chan=2)
+    made = beam_of(rows, "cos3") if beam else None
+    sources = sky(rows, n_point=1, n_gaussian=1, beam=made)
+    if not per_time:
+        sources = replace(sources, stokes=sources.stokes[:, :1].copy())
+    options = {"form": form, "precision": "single"}
+    expected = answer(with_data(rows, **options), sources)
+    for limit in (1, 30_000):
+        limited = with_data(rows, **options, memory_limit=limit)
+        assert_same(answer(limited, sources), expected)
+        assert limit > 1 or not limited._engine._data[1].resident  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_records_are_cut_where_the_data_are_not(problem, sky, form) -> None:
+    rows = problem(n_antenna=3, n_time=3 if form == "factored" else 8, n_chan=1)
+    sources = sky(rows, n_point=1, n_gaussian=0, stokes=np.ones((2, 1, 1, 4)))
+    expected = answer(with_data(rows, form=form), sources)
+    other = with_data(rows, form=form)
+    other._engine._work_budget = 100  # type: ignore[attr-defined]
+    assert_same(answer(other, sources), expected)
+    assert other._engine._data[1].resident  # type: ignore[attr-defined]
+
+
+def test_work_that_does_not_fit_is_cut(problem, sky, monkeypatch) -> None:
+    rows = problem(n_antenna=3, n_time=3, n_chan=1)
+    sources = sky(rows, n_batch=3, n_point=1, n_gaussian=0, stokes=np.ones((3, 1, 1, 4)))
+    expected = answer(with_data(rows), sources)
+    given: Callable[..., Any] = device.Workspace.array
+    refused = []
+
+    def array(workspace: Any, name: str, shape: tuple[int, ...], dtype: type) -> Any:
+        if name == "records" and np.prod(shape) > 40:
+            refused.append(shape)
+            raise device.DeviceMemoryError("the device has no room for 1 MB")
+        return given(workspace, name, shape, dtype)
+
+    monkeypatch.setattr(device.Workspace, "array", array)
+    assert_same(answer(with_data(rows), sources), expected)
+    assert refused
+
+
+# ---- again and again
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_repeats_to_the_bit_with_chi2_between(problem, sky, form) -> None:
+    """chi2 is recorded at its second call; the gradient uses some of its arrays."""
+    rows = problem(n_antenna=3, n_time=2, n_chan=2)
+    rime, skies = with_data(rows, form=form), [sky(rows, n_batch=n, seed=n) for n in (1, 3)]
+    first = [(rime.chi2(each), answer(rime, each)) for each in skies]
+    for _ in range(2):
+        for each, (chi2, expected) in zip(skies, first, strict=True):
+            assert_same(answer(rime, each), expected)
+            np.testing.assert_array_equal(rime.chi2(each), chi2)
+            # The same tiles, or rows, in blocks of other sizes.
+            np.testing.assert_allclose(expected["chi2"], chi2, rtol=1e-13)
+
+
+def test_entries_are_what_they_are_alone(problem, sky) -> None:
+    rows = problem(n_antenna=3, n_time=2, n_chan=1)
+    sources, rime = sky(rows, n_batch=3, n_point=1, n_gaussian=1), with_data(rows)
+    whole = answer(rime, sources)
+    for b in range(3):
+        alone = answer(rime, sources.entries(b, b + 1))
+        assert_same(alone, {name: values[b : b + 1] for name, values in whole.items()})
+
+
+def test_device_memory_does_not_grow(problem, sky) -> None:
+    """Other programs on the device would be counted, too."""
+    if device.simulated():
+        pytest.skip("simulated: there is no device whose memory could grow")
+    rows = problem(n_antenna=3, n_time=2, n_chan=2)
+    rime, skies = with_data(rows), [sky(rows, n_batch=n) for n in (1, 3)]
+
+    def used() -> int:
+        for i in range(300):
+            rime.chi2_and_gradient(skies[i % 2])
+        free, total = device.cuda.current_context().get_memory_info()
+        return int(total - free)
+
+    before = used()
+    assert used() == before
