@@ -128,10 +128,10 @@ def make_row_sums(kernel: RowKernel) -> Any:
         # Before an adjoint, threads without a row take the last one: their weights are 0.
         if has_adjoint or local < n_row:
             row = first_row + (min(local, int32(n_row - 1)) if has_adjoint else local)
-            t = time_index[row]
+            row_time = time_index[row]
             u, v, w = uvw[row, 0] / _C, uvw[row, 1] / _C, uvw[row, 2] / _C
-            p, q, slot = antenna1[row], antenna2[row], min(t, pointing.shape[1] - 1)
-            time, first_freq = min(t - first_time, n_bright_time - 1), chan_freq[start]
+            p, q, slot = antenna1[row], antenna2[row], min(row_time, pointing.shape[1] - 1)
+            time, first_freq = min(row_time - first_time, n_bright_time - 1), chan_freq[start]
             for k in range(n_sum):
                 sums[k] = real(0)
             for k in range(run):
@@ -235,7 +235,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
             unit, stop_unit = unit_start[first_block + block], unit_start[first_block + block + 1]
             own = unit
             if stop_unit - unit > 1:
-                own += t - time_index[first_row + int32(block) * int32(n_thread)]
+                own += row_time - time_index[first_row + int32(block) * int32(n_thread)]
             at = uint64((at_time + start) * per_source)
             group_start = uint32(uint32(thread // n_lane) * uint32(n_bright + n_geometry))
             for k in range(n_voltage):
