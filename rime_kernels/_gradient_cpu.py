@@ -84,14 +84,11 @@ def _most_entries(task: Any, slot_entry: Any) -> int:
 
 
 @inner_function
-def _reduce(sums: Any, factor: Any, out: Any) -> None:
-    """Add up lanes (..., n), each times its factor."""
-    n = factor.size
-    for at in range(out.size):
-        total = 0.0
+def _reduce(sums: Any, factor: Any, n_out: int, n: int, out: Any) -> None:
+    """Add up lanes (n_out, n), each times its factor (n,)."""
+    for at in range(n_out):
         for i in range(n):
-            total += sums[at * n + i] * factor[i]
-        out[at] = total
+            out[at] += sums[at * n + i] * factor[i]
 
 
 @inner_function
@@ -102,13 +99,14 @@ def _gradient_task(
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
+    n_projection = 6 * parts.projection.shape[2]
     n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
     residual = room(2 * size(stokes) * _most_entries(task, lanes.slot_entry), real)
     weighted = room(correlations.part.shape[0] * n, real)
     products, flat = room(2 * n_chunk, real), room(10 * n_chunk, real)
     terms = room(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
     wide, first, pair = room(4 * n_chunk, np.float64), np.zeros(1, np.int64), np.arange(2)
-    of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(parts.projection[b, i].size * n)
+    of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(n * n_projection)
     of_template = np.zeros(4 * n * n_template)
     n_voltage = 2 if lanes.antenna.shape[2] > 1 else inputs.pointing.shape[2]
     gains = np.zeros(n * n_source * n_voltage if beam_code != NO_BEAM else 0, real)
@@ -130,14 +128,17 @@ def _gradient_task(
         factored, shifted, beam_code, _CHI2, task, b, lanes, inputs, spectra, correlations, vis_out,
         real_out, work, real, lane, like, stokes, total,
     )  # fmt: skip
-    scale = lanes.scale[task[0]]
-    _reduce(of_direction, scale, parts.direction[b, i].ravel())
-    _reduce(of_projection, scale * scale, parts.projection[b, i].ravel())
-    _reduce(of_template, np.ones(n), parts.template[b, i].ravel())
+    scale, one = lanes.scale[task[0]], np.ones(n)
+    square = scale * scale
+    _reduce(work.sums.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
+    _reduce(work.sums.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
+    _reduce(back.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
     # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
     for used in (residual, weighted, products, flat, terms, gains):
         used[:0] = 0
-    wide[0], first[0], pair[0] = 0.0, 0, 0
+    for used in (wide, of_direction, of_projection, of_template, square, one):
+        used[:0] = 0.0
+    first[0] = pair[0] = 0
 
 
 @functools.cache

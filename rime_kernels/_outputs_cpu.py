@@ -146,18 +146,19 @@ def _chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
 def _pull(ending: Any, back: Any, entry: int, sums: Any, data: Any, like: Any) -> Any:
     """Write R = conj(M)^T w (V - D) of an entry; the weighted squares of its lanes."""
     total, n, n_corr, n_stokes = constant(0.0, like), size(like), ending.n_corr, ending.n_stokes
+    for i in range(2 * n_corr):  # real and imaginary parts in turn
+        here = ahead(data, (i // 2) * _n_each(ending, like))
+        difference = _with_templates(ending, i, sums, here, like) - load(here, n * (i % 2), like)
+        store(back.weighted, n * (n_corr * (i % 2) + i // 2), difference)
     for k in range(n_corr):
-        here = ahead(data, k * _n_each(ending, like))
-        re = _with_templates(ending, 2 * k, sums, here, like) - load(here, 0, like)
-        im = _with_templates(ending, 2 * k + 1, sums, here, like) - load(here, n, like)
-        weight = load(here, 2 * n, like)
+        re, im = load(back.weighted, n * k, like), load(back.weighted, n * (n_corr + k), like)
+        weight = load(data, k * _n_each(ending, like) + 2 * n, like)
+        total = total + weight * (re * re + im * im)
         store(back.weighted, n * k, weight * re)
         store(back.weighted, n * (n_corr + k), weight * im)
-        total = total + weight * (re * re + im * im)
     residual = ahead(back.residual, 2 * n * n_stokes * (entry - back.first[0]))
-    for k in range(n_stokes):
-        store(residual, n * k, _part(back, 2 * k, back.weighted, like))
-        store(residual, n * (n_stokes + k), _part(back, 2 * k + 1, back.weighted, like))
+    for i in range(2 * n_stokes):
+        store(residual, n * (n_stokes * (i % 2) + i // 2), _part(back, i, back.weighted, like))
     return total
 
 

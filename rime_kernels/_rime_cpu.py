@@ -96,9 +96,8 @@ def _factored_slot(
                 expect(ending, e2 + 1, min(e2 + 3, stop), like)
             _sum_factored(rows, sky, e, e2, first, n_source, terms, here, here2, scale, like, stokes)
             if first + n_source == sky.n_source:
-                total = total + convert(finish(ending, back, e, here, like), total)
-                if e2 > e:
-                    total = total + convert(finish(ending, back, e2, here2, like), total)
+                for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
+                    total = total + convert(finish(ending, back, e + k, ahead(here, n_sums * k), like), total)
     return total
 
 
