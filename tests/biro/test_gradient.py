@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import real
 from numpy.typing import NDArray
 from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
@@ -158,6 +159,69 @@ def test_shifts_of_images_are_pulled_back(tmp_path: Path) -> None:
         found = shifts.pull_back(i, own[i], given).template_shift.reshape(4, 2)
         expected = differences(moved, own[i].template_shift.reshape(4, 2), np.full(2, 1e-2))
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+AWKWARD = """
+[[source]]
+name = "g"
+type = "gaussian"
+east = { prior = "uniform", low = 0, high = 30, unit = "arcsec" }
+north = { prior = "normal", mean = 0, sd = 10, unit = "arcsec" }
+I = { prior = "uniform", low = -5, high = 5, unit = "Jy" }
+emaj = { prior = "uniform", low = 20, high = 90, unit = "arcsec" }
+ratio = { prior = "uniform", low = 0.1, high = 1 }
+pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }
+
+[[source]]
+name = "p"
+type = "point"
+east = { prior = "normal", mean = 0, sd = 10, unit = "arcsec" }
+north = { prior = "normal", mean = 0, sd = 10, unit = "arcsec" }
+I = { prior = "uniform", low = -5, high = 5, unit = "Jy" }
+V = { prior = "uniform", low = -5, high = 5, unit = "Jy" }
+"""
+
+
+@pytest.mark.parametrize("form", ["factored", "row"])
+def test_at_awkward_places(tmp_path: Path, form: str) -> None:
+    """A circle at the phase centre and the ends of priors; no flux of either sign; a point at the centre."""
+    likelihood = biro.Likelihood(snapshots(), sky(AWKWARD + FIXED_NOISE, tmp_path), form=form)
+    theta = np.zeros((3, likelihood.n_param))
+    theta[:, 3:6] = (20.0, 1.0, 0.0), (90.0, 1.0, 180.0), (40.0, 0.5, 30.0)
+    theta[:2, 2] = 1.0
+    theta[0, 8:] = 2.0, 0.3
+    value, gradient = likelihood.log_posterior_and_gradient(theta)
+    np.testing.assert_allclose(value, likelihood.log_posterior(theta), rtol=1e-12)
+    assert np.isfinite(gradient).all()
+    # Of the likelihood, which knows no priors; ratios above 1 are what the model forbids: from below.
+    step = np.array([0.1, 0.1, 0.01, 0.1, 0.0, 1.0, 0.1, 0.1, 0.01, 0.01])
+    _, slope = likelihood.log_likelihood_and_gradient(theta)
+    moving = step > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = differences(likelihood.log_likelihood, theta, step)
+    scale = np.maximum(np.abs(expected[:, moving]).max(axis=0), 1.0)  # the angle of a circle: 0
+    np.testing.assert_allclose(slope[:, moving] / scale, expected[:, moving] / scale, rtol=0, atol=1e-7)
+    # The angle of a circle, and all of a Gaussian without flux, change nothing; the flux itself does.
+    assert np.abs(slope[:2, 5]).max() < 1e-9 * np.abs(slope).max()
+    assert not slope[2, [0, 1, 3, 4, 5, 6, 7]].any()
+    assert slope[2, 2] != 0.0
+    down = theta[:2].copy()
+    down[:, 4] -= 1e-6
+    expected = (likelihood.log_likelihood(theta[:2]) - likelihood.log_likelihood(down)) / 1e-6
+    np.testing.assert_allclose(slope[:2, 4], expected, rtol=1e-4)  # one-sided: second derivatives times 1e-6
+
+
+def test_on_real_data(measurement_set: Callable[[str], Path], tmp_path: Path) -> None:
+    """3C273, five errors away from the reference fit, in steps of a third of these."""
+    obs = biro.read_ms(measurement_set("vla_3c273_x"), correlations=("RR", "LL"))
+    likelihood = biro.Likelihood(obs, sky(real.CORE_3C273 + real.JET_3C273, tmp_path))
+    fit = [-0.0009, 0.0006, 29.916, 0.054, -13.929, -15.461, 3.374, 2.927, 0.306, 45.84, 0.33]
+    error = np.array([1e-4, 1e-4, 0.005, 0.008, 0.003, 0.003, 0.006, 0.01, 0.004, 0.21, 0.0015])
+    theta = fit + np.array([[5.0], [-5.0], [1.0]]) * error
+    expected = differences(likelihood.log_posterior, theta, 0.3 * error)
+    _, gradient = likelihood.log_posterior_and_gradient(theta)
+    # In units of the errors: rounding of some 1e4, 1e-12 of it each, over a third.
+    np.testing.assert_allclose(gradient * error, expected * error, rtol=1e-7, atol=1e-7)
 
 
 def test_what_is_forbidden_has_no_gradient(tmp_path: Path) -> None:
