@@ -127,7 +127,7 @@ class _Gridder:
         log.info("image, %d channels, %d frequencies: %s", len(chan_freq), len(nodes.freq), idg.plan)
         total: Any = None
         for freq, coefficient in zip(nodes.freq.tolist(), nodes.coefficient.T, strict=True):
-            found = idg.predict(seen.spread(freq), seen.screens(idg.lm, freq))
+            found = idg.predict(seen.spread(freq), lambda l, m, freq=freq: seen.screens((l, m), freq))
             found *= coefficient[:, None].astype(found.real.dtype)
             total = found if total is None else total + found
         return self._shifted(total, chan_freq, slice(None))

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from rime_kernels import _check
 from rime_kernels._lanes import aligned, copied
-from rime_kernels.errors import InputError
 from rime_kernels.idg._add_cpu import make_add
 from rime_kernels.idg._dft_cpu import tables
 from rime_kernels.idg._fft_cpu import Image
 from rime_kernels.idg._items_cpu import Channels, Pixels, Recipe, make_degrid, make_grid
 from rime_kernels.idg._sums_cpu import run_ends
 from rime_kernels.idg.choice import Layout
+from rime_kernels.idg.facets import TooLargeError
 from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.idg.plan import Plan, SortedRows, on_grid
 from rime_kernels.idg.screens import Screens
@@ -124,7 +124,7 @@ class Engine:
         n_plane, itemsize = recipe.n_plane, np.dtype(self._real).itemsize
         needed = n_plane * (2 * self._layout.n_grid**2 * itemsize + (8 + itemsize) * self._image.n_pixel**2)
         if self._memory_limit is not None and needed + _BATCH_BYTES > self._memory_limit:
-            raise InputError(
+            raise TooLargeError(
                 f"a grid of {self._layout.n_grid} x {self._layout.n_grid} cells and {n_plane} planes needs "
                 f"{_check.byte_text(needed + _BATCH_BYTES)}, more than the memory limit of "
                 f"{_check.byte_text(self._memory_limit)}"

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import _check, device
-from rime_kernels.errors import InputError
 from rime_kernels.idg import _apply_cuda as apply_cuda
 from rime_kernels.idg import _stream_cuda as stream_cuda
 from rime_kernels.idg import _subgrids_cuda as subgrids_cuda
@@ -19,6 +18,7 @@ from rime_kernels.idg._fft_cuda import transform
 from rime_kernels.idg._parts_cuda import launch, launch_plane
 from rime_kernels.idg._sums_cuda import Batch, Sums
 from rime_kernels.idg.choice import Layout
+from rime_kernels.idg.facets import TooLargeError
 from rime_kernels.idg.grid import ImageGrid, offsets
 from rime_kernels.idg.plan import Plan, SortedRows, on_grid
 from rime_kernels.idg.screens import Screens
@@ -256,11 +256,10 @@ class Engine:
         plan, each, fixed = self._plan, self._bytes_per_item(screens), self._fixed_bytes(screens)
         room = min(_BATCH_BYTES, int(_BATCH_SHARE * (self._budget - fixed)))
         if room < each:
-            raise InputError(
+            raise TooLargeError(
                 f"a grid of {self._layout.n_grid} x {self._layout.n_grid} cells and {screens.n_plane} planes "
                 f"needs {_check.byte_text(fixed + each / _BATCH_SHARE)}, more than the "
-                f"{_check.byte_text(self._budget)} that are free or that the memory limit allows; "
-                "take backend='cpu', or a smaller image"
+                f"{_check.byte_text(self._budget)} that are free or that the memory limit allows"
             )
         least = max(plan.n_item / _N_BATCH, plan.n_item * _LEAST_VIS / self._start[-1])
         step = max(1, min(room // each, int(least)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,12 +14,15 @@ from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
 from rime_kernels.idg import choice
+from rime_kernels.idg.facets import Facet, TooLargeError, quarters
 from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.idg.plan import SortedRows, make_plan, sort_rows
 from rime_kernels.idg.screens import Screens, make_screens
 from rime_kernels.idg.taper import pixels
 from rime_kernels.rime import _LOCK
 
+# A-terms: at `Idg.lm`, or a function of l and m that gives them there (None where there are none).
+ScreensLike = ArrayLike | Callable[[NDArray[np.float64], NDArray[np.float64]], ArrayLike | None]
 # Rows are turned round, so that w is positive, where w takes more cells than this.
 _FLIP_CELLS = 2.0
 # Screens are sampled inside this l^2 + m^2, also where a padded field reaches beyond the horizon.
@@ -61,7 +64,8 @@ class Idg:
     subgrid : int, optional
         Pixels of a subgrid along an axis, a multiple of 4; chosen without it.
     memory_limit : int or str, optional
-        Bytes, or text such as "8 GB", for images, grids and subgrids at work.
+        Bytes, or text such as "8 GB", for images, grids and subgrids at work. An image whose grid does not
+        fit there, or on the device, is worked on in quarters, which takes up to four times as long.
 
     Attributes
     ----------
@@ -105,6 +109,10 @@ class Idg:
         _refuse_coarse(rows, grid)
         slot, self._n_slot = _slots(rows, aterm_slot)
         self._rows = _oriented(rows, grid, slot)
+        self._asked: dict[str, Any] = {
+            "accuracy": accuracy, "aterm_slot": aterm_slot, "subgrid": subgrid, "memory_limit": memory_limit,
+        }  # fmt: skip
+        self._aterm_support = float(aterm_support)
         sizes = choice.SIZES if subgrid is None else (_size(subgrid),)
         self.precision, self._layout = self._choose(precision, accuracy, float(aterm_support), sizes)
         self._plan = make_plan(self._rows, self._layout.limits)
@@ -151,7 +159,7 @@ class Idg:
             f"{n_vis / plan.n_item:.3g} visibilities; none left out"
         )
 
-    def predict(self, image: ArrayLike, screens: ArrayLike | None = None) -> NDArray[np.complexfloating]:
+    def predict(self, image: ArrayLike, screens: ScreensLike | None = None) -> NDArray[np.complexfloating]:
         """Visibilities of an image.
 
         Parameters
@@ -159,7 +167,8 @@ class Idg:
         image : float (n_stokes, N, N), Jy/pixel
             Stokes I alone, or I, Q, U, V.
         screens : real or complex (n_slot, n_antenna, S, S), or (n_slot, n_antenna, S, S, 2, 2), optional
-            A-terms E at `lm`: scalars, or matrices in the basis of the feeds.
+            A-terms E at `lm`: scalars, or matrices in the basis of the feeds. Or a function of (l, m) that
+            gives them; only so can an image with A-terms be worked on in quarters.
 
         Returns
         -------
@@ -168,19 +177,26 @@ class Idg:
         Raises
         ------
         InputError
-            Another shape, numbers that are not finite, an image of Q, U, V for n_stokes other than 1 and 4.
+            Another shape, numbers that are not finite, an image of Q, U, V for n_stokes other than 1 and 4;
+            an image too large for the memory that cannot be cut.
         """
         n = self.grid_of_image.n_pixel
         found = _check.array("image", image, np.float64, ("stokes", n, n))
         _n_stokes("image has n_stokes =", found.shape[0])
         _check.finite("image", found)
         made = self._screens(screens, found.shape[0])
-        with _LOCK:
-            return self._engine.predict(found, made)
+        try:
+            with _LOCK:
+                return self._engine.predict(found, made)
+        except TooLargeError as error:
+            total: Any = 0
+            for facet in self._facets(screens, error):
+                total = total + self._of(facet).predict(facet.cut(found), screens)
+            return np.asarray(total)
 
     def grid(
         self, vis: ArrayLike, weight: ArrayLike | None = None, *, n_stokes: int = 1,
-        screens: ArrayLike | None = None,
+        screens: ScreensLike | None = None,
     ) -> NDArray[np.float64]:  # fmt: skip
         """The image of visibilities: the adjoint of `predict`, not normalised.
 
@@ -224,16 +240,39 @@ class Idg:
             if not weights.min() >= 0.0:
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
         made = self._screens(screens, n_stokes)
-        with _LOCK:
-            image = self._engine.grid(found, weights, made)
+        try:
+            with _LOCK:
+                image = self._engine.grid(found, weights, made)
+        except TooLargeError as error:
+            image = np.empty((n_stokes, self.grid_of_image.n_pixel, self.grid_of_image.n_pixel))
+            for facet in self._facets(screens, error):
+                part = self._of(facet).grid(found, weights, n_stokes=n_stokes, screens=screens)
+                facet.paste(part, image)
         if not np.isfinite(image).all():
             raise InputError("vis and weight must be finite where the weight is above 0")
         return image
 
-    def _screens(self, screens: ArrayLike | None, n_stokes: int) -> Screens:
+    def _facets(self, screens: ScreensLike | None, error: TooLargeError) -> list[Facet]:
+        """The quarters of the image, where it can be cut."""
+        found = list(quarters(self.grid_of_image))
+        if not found or not (screens is None or callable(screens)):
+            hint = "; give screens as a function of (l, m), for the image to be cut" if found else ""
+            raise InputError(f"{error}{hint}") from None
+        return found
+
+    def _of(self, facet: Facet) -> Idg:
+        """The same for a part of the image. It is not kept: memory is short."""
+        cells = self._aterm_support * facet.grid.n_pixel / self.grid_of_image.n_pixel
+        return Idg(
+            self.rows, facet.grid, backend=self.backend, precision=self.precision, aterm_support=cells,
+            **self._asked,
+        )  # fmt: skip
+
+    def _screens(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
         kind: Any = np.complex64 if self.precision == "single" else np.complex128
         shape = self._n_slot, self.rows.n_antenna, self._layout.size
-        return make_screens(screens, self.rows.stokes_to_corr, n_stokes, shape, kind)
+        sampled = screens(*self.lm) if callable(screens) else screens
+        return make_screens(sampled, self.rows.stokes_to_corr, n_stokes, shape, kind)
 
 
 def _engine(backend: str) -> Any:
