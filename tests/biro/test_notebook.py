@@ -1,34 +1,61 @@
-"""The quickstart notebook runs from its first cell to its last, and is stored without outputs."""
+"""The notebooks run from their first cell to their last, and are stored without outputs."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
-def test_the_notebook_is_stored_without_outputs():
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_stored_without_outputs(path):
+    cells = json.loads(path.read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert code
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
-@pytest.mark.slow
-def test_the_notebook_runs(tmp_path):
+def executed(name, folder):
+    """What a notebook prints, and how many pictures it shows."""
     import nbclient
     import nbformat
 
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
     nbformat.validate(notebook)
-    client = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(folder)}})
     client.execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     shown = "\n".join(output.get("text", "") for output in outputs)
+    return shown, sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.slow
+def test_the_quickstart_runs(tmp_path):
+    shown, n_picture = executed("quickstart.ipynb", tmp_path)
     assert "core.fwhm" in shown
     assert "NOT CONVERGED" not in shown
     # Corner plot, data against model, residuals.
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert n_picture == 3
+
+
+@pytest.mark.slow
+def test_pointing_errors_and_fluxes_together(tmp_path):
+    """The experiment of Lochner et al. (2015): 103 parameters with honest intervals, and biased fluxes without."""
+    pytest.importorskip("nutpie", reason="nutpie is not installed")
+    shown, n_picture = executed("pointing_errors.ipynb", tmp_path)
+    assert "NOT CONVERGED" not in shown
+    assert n_picture == 2
+    number = r"(\d+(?:\.\d+)?)"
+    (in_68,), (in_95,) = (re.findall(rf"within {level}%: {number}% of 103", shown) for level in (68, 95))
+    # Parameters are not independent: four binomial standard deviations (4.6 and 2.1 %).
+    assert abs(float(in_68) - 68) < 4 * 4.6
+    assert float(in_95) > 95 - 4 * 2.1
+    ((rms, _),) = re.findall(rf"^pulls: rms {number}, largest {number}$", shown, flags=re.M)
+    assert float(rms) < 1.3  # 1, with some 10 % of scatter
+    ((rms, largest),) = re.findall(rf"ignored: rms {number}, largest {number}", shown)
+    assert float(rms) > 2.0
+    assert float(largest) > 4.0
