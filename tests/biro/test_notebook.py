@@ -44,7 +44,7 @@ def test_the_quickstart_runs(tmp_path):
 
 @pytest.mark.slow
 def test_pointing_errors_and_fluxes_together(tmp_path):
-    """The experiment of Lochner et al. (2015): 103 parameters with honest intervals, and biased fluxes without."""
+    """As Lochner et al. (2015): 103 parameters with honest intervals, and biased fluxes without."""
     pytest.importorskip("nutpie", reason="nutpie is not installed")
     shown, n_picture = executed("pointing_errors.ipynb", tmp_path)
     assert "NOT CONVERGED" not in shown
