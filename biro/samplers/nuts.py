@@ -270,36 +270,35 @@ class NutsRun:
     def _wait(
         self, sampler: Any, gate: Gate, density: Whitened, draws: Draws, stop: StopFlag, bar: Any
     ) -> Any:
-        """Until the end, or until somebody wants to stop."""
+        """Until the end, or until somebody wants to stop, or something has gone wrong."""
+        trace = None
         try:
-            while True:
-                try:
-                    return sampler.wait(timeout=_LOOK)
-                except TimeoutError:
-                    pass
-                finally:
-                    bar.update(draws.n_step - bar.n)
+            while trace is None and gate.error is None and not stop:
+                with contextlib.suppress(TimeoutError):
+                    trace = sampler.wait(timeout=_LOOK)
+                bar.update(draws.n_step - bar.n)
                 if self._file is not None:
-                    self._file.save(density, draws, now=bool(stop))
-                if stop:
-                    n = draws.kept().shape[1]
-                    stop.raise_interrupted(
-                        f"{n} draw(s) of each chain saved, the same command goes on from there"
-                    )
+                    self._file.save(density, draws, now=bool(stop) or gate.error is not None)
+            if trace is None:
+                sampler.abort()
         except RuntimeError as error:
             raise (gate.error or LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}")) from None
-        except BaseException:
-            gate.error = gate.error or OutsideError("stopped")  # chains end at their next question
-            with contextlib.suppress(BaseException):  # what they say to that is of Rust's own kinds
-                sampler.abort()
-            raise
+        if gate.error is not None:
+            raise gate.error
+        if stop:
+            n = draws.kept().shape[1]
+            stop.raise_interrupted(f"{n} draw(s) of each chain saved, the same command goes on from there")
+        return trace
 
     def _model(self, gate: Gate, draws: Draws, before: Array) -> Any:
         """What nutpie samples: each chain asks the gate, and hands over its draws."""
         n_dim = self._target.n_param
 
         def log_density(z: Array) -> tuple[float, Array]:
-            answer = gate(z)
+            try:
+                answer = gate(z)
+            except Exception:  # `_wait` sees it in the gate; at errors of other kinds nutpie panics
+                raise OutsideError from None
             if not np.isfinite(answer).all():
                 raise OutsideError
             return float(answer[0]), answer[1:]

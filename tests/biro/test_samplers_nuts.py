@@ -16,7 +16,7 @@ from test_likelihood import FIXED_NOISE, sky
 from test_maximum import PLACES, design, normal, point, simulated, uniform
 
 import biro
-from biro.errors import InputError, RunError
+from biro.errors import InputError, LikelihoodError, RunError
 from biro.run import RunInterrupted
 from biro.samplers import nuts
 from biro.samplers.gate import Gate
@@ -114,6 +114,21 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert (away < 4.0 / np.sqrt(posterior.effective)).all()
     again = biro.sample(likelihood, "nuts", **options)  # read from there
     assert np.array_equal(again.samples, posterior.samples)
+
+
+def test_what_goes_wrong_in_a_chain_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    likelihood, _, _ = fluxes(tmp_path)
+    inner, calls = likelihood.log_posterior_and_gradient, [0]
+
+    def fails(theta: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > 600:  # well after the maximum was found
+            raise LikelihoodError("the device is lost")
+        return inner(theta)
+
+    monkeypatch.setattr(likelihood, "log_posterior_and_gradient", fails)
+    with pytest.raises(LikelihoodError, match="the device is lost"):
+        biro.sample(likelihood, "nuts", n_draw=1000, **QUICK)
 
 
 def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
