@@ -256,8 +256,11 @@ class Idg:
         """The quarters of the image, where it can be cut."""
         found = list(quarters(self.grid_of_image))
         if not found or not (screens is None or callable(screens)):
-            hint = "; give screens as a function of (l, m), for the image to be cut" if found else ""
-            raise InputError(f"{error}{hint}") from None
+            n = self.grid_of_image.n_pixel
+            hint = f"an image of {n} x {n} pixels is not cut"
+            if found:
+                hint = "give screens as a function of (l, m), for the image to be cut"
+            raise InputError(f"{error}; {hint}") from None
         return found
 
     def _of(self, facet: Facet) -> Idg:
