@@ -15,10 +15,10 @@ from biro.models.checks import Check, OnSky, UserCondition, log_mass, split_orde
 from biro.models.constraint import Condition
 from biro.models.density import JointPrior
 from biro.models.direction import Directions, TangentPlanes
+from biro.models.each_frame import EachFrame
 from biro.models.errors import ModelError
 from biro.models.frame import Frame
 from biro.models.implied import Implied
-from biro.models.index import Scatter
 from biro.models.instrument import InstrumentLayout
 from biro.models.parameter import Parameter
 from biro.models.slots import Slots
@@ -66,10 +66,9 @@ class BoundModel:
         self._layout = model.layout(slots)
         self._instrument = InstrumentLayout(model, frames, slots)
         self._resolved = slots.resolve()
-        noise = self._instrument.noise
-        self._noise_is_free = bool(self._resolved.is_free(noise).all())
-        self._noise_parameter = self._resolved.parameter_of[noise]
-        self._noise_scale = self._resolved.scale[noise]
+        self._factor = EachFrame(self._resolved, self._instrument.noise)
+        dof = self._instrument.dof
+        self._dof = EachFrame(self._resolved, dof) if dof is not None else None
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
         self._check_times()
@@ -206,27 +205,25 @@ class BoundModel:
         weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(vectors), len(self.frames)))
         return self._assembly.pull_back(vectors, gradients, weights)
 
-    def pull_back_noise(self, slopes: Array) -> Array:
-        """Derivatives with respect to theta, (n_batch, n_param), from those to `noise_factor`."""
-        found = np.zeros((len(slopes), self.n_param))
-        if self._noise_is_free:
-            Scatter(self._noise_parameter, self.n_param).add(found, slopes * self._noise_scale)
+    def pull_back_noise(self, slopes: Array, dof_slopes: Array | None = None) -> Array:
+        """Derivatives with respect to theta, (n_batch, n_param), from those to noise factors and `noise_dof`."""
+        found = self._factor.pull_back(slopes)
+        if self._dof is not None and dof_slopes is not None:
+            found += self._dof.pull_back(dof_slopes)
         return found
 
     @property
     def noise_parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
         """Of each parameter that is a noise factor: its partitions, bool (n_frame,), and factor per unit."""
-        if not self._noise_is_free:
-            return {}
-        which, scale = self._noise_parameter, self._noise_scale
-        return {int(i): (which == i, float(scale[which == i][0])) for i in np.unique(which)}
+        return self._factor.parameters
 
     def noise_factor(self, theta: ArrayLike) -> Array:
         """What the stated noise of each partition is multiplied by, float64 (n_batch, n_frame)."""
-        array, slots = self._batch(theta), self._instrument.noise
-        if self._noise_is_free:
-            return np.asarray(array.take(self._noise_parameter, axis=1) * self._noise_scale)
-        return np.repeat(self._resolved.base[slots][None], len(array), axis=0)
+        return self._factor(self._batch(theta))
+
+    def noise_dof(self, theta: ArrayLike) -> Array | None:
+        """Degrees of freedom of Student's t, float64 (n_batch, n_frame); None where noise is Gaussian."""
+        return None if self._dof is None else self._dof(self._batch(theta))
 
     def extent(self, i_frame: int) -> float:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""

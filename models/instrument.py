@@ -34,6 +34,8 @@ class InstrumentLayout:
         Of each partition, or none at all; one object for partitions of the same antennas and times.
     noise : int (n_frame,)
         Slot of each partition's noise factor: all constant or all free, for they are one quantity.
+    dof : int (n_frame,) or None
+        The same of degrees of freedom; None where noise is Gaussian.
     positive : list of int
         Slots that only mean something above 0.
     """
@@ -47,13 +49,21 @@ class InstrumentLayout:
             self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.quantity_kind)
             self.positive.append(self.scale)
         self.pointing = _pointing(model, frames, slots) if model.pointing is not None else []
-        groups = model.noise.groups(frames)
+        self.noise = self._add_noise(model, frames, slots, "factor")
+        is_student = model.noise.distribution == "student-t"
+        self.dof = self._add_noise(model, frames, slots, "dof") if is_student else None
+
+    def _add_noise(
+        self, model: SkyModel, frames: Sequence[Frame], slots: Slots, key: str
+    ) -> NDArray[np.int64]:
+        """Slot of each partition's number of this name, which is above 0."""
+        groups, value = model.noise.groups(frames), getattr(model.noise, key)
         slot_of = {
-            group: slots.add("noise", "factor", model.noise.factor, NUMBER, f"[{group}]" if group else "")
+            group: slots.add("noise", key, value, NUMBER, f"[{group}]" if group else "")
             for group in dict.fromkeys(groups)
         }
-        self.noise = np.array([slot_of[group] for group in groups], dtype=np.int64)
         self.positive += slot_of.values()
+        return np.array([slot_of[group] for group in groups], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The factor that the stated noise is multiplied by (physics: section 7)."""
+"""How noise is distributed, and the factor that the stated noise is multiplied by (physics: section 7)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from biro.models.strict import nearest, shown, strict
 from biro.models.units import NUMBER
 
 GROUPINGS = ("partition", "field", "spw", "all")
+DISTRIBUTIONS = ("gaussian", "student-t")
+_DOF = LogUniform(1.0, 1000.0)
 
 
 @strict
@@ -24,18 +26,32 @@ class Noise:
     factor : number, default a log-uniform prior over 1e-3 .. 1e3
         A prior stands for one parameter per group.
     per : "partition", "field", "spw" or "all", default "partition"
+    distribution : "gaussian" or "student-t", default "gaussian"
+        Of each complex correlation; Student's t in two dimensions is for data with outliers.
+    dof : number, optional
+        Degrees of freedom of Student's t, above 0: the fewer, the more outliers. By default a log-uniform
+        prior over 1 .. 1000. A prior stands for one parameter per group.
     """
 
     label: ClassVar[str] = "noise"
     factor: QuantityLike = LogUniform(1e-3, 1e3)
     per: str = "partition"
+    distribution: str = "gaussian"
+    dof: QuantityLike = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factor", under("factor", quantity, self.factor, NUMBER))
-        if self.per not in GROUPINGS:
-            raise ModelError(
-                f"per: one of {', '.join(GROUPINGS)}, found {shown(self.per)}{nearest(self.per, GROUPINGS)}"
-            )
+        for key, known in (("per", GROUPINGS), ("distribution", DISTRIBUTIONS)):
+            found = getattr(self, key)
+            if found not in known:
+                raise ModelError(
+                    f"{key}: one of {', '.join(known)}, found {shown(found)}{nearest(found, known)}"
+                )
+        if self.distribution == "student-t":
+            dof = _DOF if self.dof is None else self.dof
+            object.__setattr__(self, "dof", under("dof", quantity, dof, NUMBER))
+        elif self.dof is not None:
+            raise ModelError('dof: belongs to distribution = "student-t", which is not set')
 
     def groups(self, frames: Sequence[Frame]) -> list[str]:
         """The group that each frame belongs to; "" where all belong to one."""

@@ -183,6 +183,7 @@ _SYMBOLS = {
     "log10_spectrum": "b",
     "polynomial": "c",
     "factor": "s",
+    "dof": r"\nu",
 }
 
 

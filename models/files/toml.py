@@ -175,7 +175,8 @@ def to_toml(model: SkyModel, *, centre: Centre | None = None, python_as_comments
     if model.pointing is not None:
         emit.table("[pointing]", {k: v for k, v in _given(model.pointing).items() if v != {}})
     if model.noise != Noise() or python_as_comments:
-        emit.table("[noise]", _given(model.noise))
+        default = ("distribution",) if model.noise.distribution == Noise.distribution else ()
+        emit.table("[noise]", _given(model.noise, default))
     for constraint in model.constraints:
         emit.constraint(constraint)
     return emit.text()
