@@ -149,10 +149,10 @@ def _run(
     progress: bool,
 ) -> Posterior:
     if provenance.sampler == "emcee":
-        from biro.samplers.chain import ChainFile
+        from biro.samplers.chain import FILE, ChainFile
         from biro.samplers.ensemble import EnsembleRun
 
-        chain = ChainFile(folder[0] / "chain.h5", folder[1]) if folder else None
+        chain = ChainFile(folder[0] / FILE, folder[1]) if folder else None
         ensemble = EnsembleRun(target, options, provenance.seed, chain)
         backend = ensemble.run(stop, progress=progress)
         _say_what_was_not_a_number(target)

@@ -1,17 +1,24 @@
-"""The file that an ensemble's chain grows in: HDF5, appended to now and then, safe against kill -9."""
+"""The file that an ensemble's chain grows in: appended to now and then, safe against kill -9 and full disks.
+
+    line 1    biro chain 1
+    line 2    JSON: run_id, n_walker, n_param, centre
+    blocks    number of steps (int64), SHA-256 of what follows, the steps, the random state after the last
+
+A block that a kill or a full disk has cut short does not fit its SHA-256, and ends the chain: what was
+saved before it is whole. Nothing in the file is ever executed.
+"""
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import hashlib
+import json
 import logging
 import os
-import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import h5py
 import numpy as np
 from emcee import State
 from emcee.backends import Backend
@@ -21,20 +28,18 @@ from biro.errors import RunError
 
 log = logging.getLogger(__name__)
 
+FILE = "chain.bin"
 SAVE_EVERY = 1.0
 """Seconds between appends; what a kill can cost."""
-BACKUP_EVERY = 60.0
-"""Seconds between copies of the file."""
-_SPARE = 4 << 20
-"""Bytes that must stay free: HDF5 grows a file by whole chunks, and needs some to close it."""
+_MAGIC = b"biro chain 1\n"
+_COUNT, _DIGEST = 8, 32
+_MAX_LINE = 1 << 20
 
 
 class ChainFile:
-    """Appends the steps of an emcee backend, and the random state after the last, to an HDF5 file.
+    """Appends the steps of an emcee backend, and the random state after the last, to a file.
 
-    A run that is killed while a write is under way may leave a file that HDF5 cannot open; a
-    copy not older than `BACKUP_EVERY` seconds is then used. Steps repeat exactly from the random
-    state, so nothing but time is lost.
+    Steps repeat exactly from the random state, so a run that goes on has the chain that it would have had.
 
     Parameters
     ----------
@@ -51,39 +56,33 @@ class ChainFile:
     def __init__(self, path: Path, run_id: str) -> None:
         self.path = path
         self.centre: NDArray[np.float64] | None = None
-        self._backup = path.with_suffix(".bak.h5")
         self._run_id = run_id
-        self._n_saved = 0
-        self._last_save = self._last_backup = time.monotonic()
+        self._n_saved = self._end = 0  # steps in the file, and where the last whole block ends
+        self._last_save = time.monotonic()
         self._failed = False
 
     def restore(self) -> Backend | None:
-        """The chain as it was saved, or None when there is none.
+        """The chain as it was saved, or None when no step was.
 
         Raises
         ------
         RunError
-            There is one, but neither it nor its copy can be read, or it belongs to another run.
+            The file is no chain, or that of another run.
         """
-        errors = []
-        for path in (self.path, self._backup):
-            if not path.exists():
-                continue
-            try:
-                backend = self._read(path)
-            except (OSError, KeyError, ValueError) as error:
-                errors.append(f"{path.name}: {error}")
-                continue
-            if path == self._backup:
-                shutil.copyfile(path, self.path)
-                log.warning(
-                    "%s was broken; going on from its copy (step %d)", self.path.name, backend.iteration
-                )
-            self._n_saved = backend.iteration
-            return backend
-        if errors:
-            raise RunError(f"the chain cannot be read ({'; '.join(errors)}); start anew in another directory")
-        return None
+        earlier = self.path.with_suffix(".h5")
+        if earlier.exists() and not self.path.exists():
+            raise RunError(
+                f"{earlier} is of an earlier version: finish it with that, or take another directory"
+            )
+        try:
+            with open(self.path, "rb") as file:
+                return self._read(file)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise RunError(
+                f"{self.path} cannot be read ({error}); delete it to start anew, or take another directory"
+            ) from error
 
     def append(self, backend: Backend, *, now: bool = False) -> None:
         """Save new steps if it is time to, or `now`. A full disk is reported once and tried again."""
@@ -91,9 +90,7 @@ class ChainFile:
             return
         self._last_save = time.monotonic()
         try:
-            self._require_room(backend)
             self._write(backend)
-            self._copy()
         except OSError as error:
             if not self._failed:
                 log.warning("%s cannot be written (%s); sampling goes on in memory", self.path, error)
@@ -102,55 +99,57 @@ class ChainFile:
         if self._failed:
             log.warning("%s is written again", self.path)
         self._failed = False
-        self._n_saved = backend.iteration
-
-    def _require_room(self, backend: Backend) -> None:
-        """Refuse before HDF5 meets the end of the disk: it can neither close such a file nor end cleanly."""
-        n_step = backend.iteration - self._n_saved
-        need = _SPARE + sum(n_step * data[0].nbytes for data in _arrays(backend).values())
-        if shutil.disk_usage(self.path.parent).free < need:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def _copy(self) -> None:
-        if time.monotonic() - self._last_backup > BACKUP_EVERY:
-            temporary = self._backup.with_suffix(".tmp")
-            shutil.copyfile(self.path, temporary)
-            os.replace(temporary, self._backup)
-            self._last_backup = time.monotonic()
 
     def _write(self, backend: Backend) -> None:
-        n_step = backend.iteration
-        with h5py.File(self.path, "a") as file:
-            if "chain" not in file:
-                file.attrs["run_id"] = self._run_id
-                file.attrs["centre"] = self.centre
-                for name, data in _arrays(backend).items():
-                    file.create_dataset(
-                        name, (0, *data.shape[1:]), maxshape=(None, *data.shape[1:]), dtype="f8"
-                    )
-            for name, data in _arrays(backend).items():
-                file[name].resize(n_step, axis=0)
-                file[name][self._n_saved :] = data[self._n_saved : n_step]
-            _, key, position, has_gauss, gauss = backend.random_state
-            file.attrs.update(rng_key=key, rng_position=position, rng_has_gauss=has_gauss, rng_gauss=gauss)
-            file.attrs["accepted"] = backend.accepted
-            file.attrs["n_step"] = n_step
+        if not self.path.exists():  # or no more: whole again
+            self._n_saved = self._end = 0
+        data = _block(backend, self._n_saved)
+        if not self._end:
+            data = self._head(backend) + data
+        with open(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644), "wb", buffering=0) as file:
+            file.truncate(self._end)
+            file.seek(self._end)
+            try:
+                _write_all(file, data)
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(self._end)
+                raise
+        self._n_saved, self._end = backend.iteration, self._end + len(data)
 
-    def _read(self, path: Path) -> Backend:
-        with h5py.File(path, "r") as file:
-            if file.attrs["run_id"] != self._run_id:
-                raise RunError(f"{path} belongs to another run; start anew in another directory")
-            n_step = int(file.attrs["n_step"])
-            chain, log_prob, blobs = (file[name][:n_step] for name in ("chain", "log_prob", "log_likelihood"))
-            self.centre = np.asarray(file.attrs["centre"], dtype=np.float64)
-            accepted, random_state = file.attrs["accepted"], _random_state(file.attrs)
-        if not (len(chain) == len(log_prob) == len(blobs) == n_step > 0):
-            raise ValueError("its arrays are shorter than it says")
-        backend = Backend()
-        backend.reset(*chain.shape[1:])
-        backend.chain, backend.log_prob, backend.blobs = chain, log_prob, blobs
-        backend.iteration, backend.accepted, backend.random_state = n_step, accepted, random_state
-        backend.initialized = True
+    def _head(self, backend: Backend) -> bytes:
+        assert self.centre is not None
+        n_walker, n_param = backend.shape
+        about = {"run_id": self._run_id, "n_walker": n_walker, "n_param": n_param}
+        return _MAGIC + json.dumps({**about, "centre": self.centre.tolist()}).encode() + b"\n"
+
+    def _read(self, file: IO[bytes]) -> Backend | None:
+        magic, line = file.readline(len(_MAGIC)), file.readline(_MAX_LINE)
+        if not line.endswith(b"\n") and _MAGIC.startswith(magic):
+            return None  # killed while it was begun
+        if magic != _MAGIC:
+            raise ValueError("it is no chain")
+        about = json.loads(line)
+        if about["run_id"] != self._run_id:
+            raise RunError(f"{self.path} belongs to another run; start anew in another directory")
+        shape = int(about["n_walker"]), int(about["n_param"])
+        centre = np.array(about["centre"], dtype=np.float64)
+        if centre.shape != shape[1:]:
+            raise ValueError("its second line is broken")
+        size, blocks = os.fstat(file.fileno()).st_size, []
+        self._end = file.tell()
+        while (found := _read_block(file, size, *shape)) is not None:
+            blocks.append(found)
+            self._end = file.tell()
+        if size > self._end:
+            log.warning("%s: %d bytes at its end are of no use, cut short", self.path.name, size - self._end)
+        if not blocks:
+            self._end = 0
+            return None
+        self.centre = centre
+        backend = _backend(np.concatenate([steps for steps, _ in blocks]), blocks[-1][1], shape)
+        self._n_saved = backend.iteration
         return backend
 
 
@@ -166,11 +165,72 @@ def last_state(backend: Backend) -> State:
     )
 
 
-def _arrays(backend: Backend) -> Mapping[str, Any]:
-    return {"chain": backend.chain, "log_prob": backend.log_prob, "log_likelihood": backend.blobs}
+def _step_type(n_walker: int, n_param: int) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            ("chain", "<f8", (n_walker, n_param)),
+            ("log_prob", "<f8", (n_walker,)),
+            ("log_likelihood", "<f8", (n_walker,)),
+        ]
+    )
 
 
-def _random_state(attributes: Mapping[str, Any]) -> tuple[Any, ...]:
-    key = np.asarray(attributes["rng_key"], dtype=np.uint32)
-    counters = (int(attributes["rng_position"]), int(attributes["rng_has_gauss"]))
-    return ("MT19937", key, *counters, float(attributes["rng_gauss"]))
+def _state_type(n_walker: int) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            ("key", "<u4", (624,)),
+            ("position", "<i8"),
+            ("has_gauss", "<i8"),
+            ("gauss", "<f8"),
+            ("accepted", "<f8", (n_walker,)),
+        ]
+    )
+
+
+def _block(backend: Backend, first: int) -> bytes:
+    """Steps from `first` on, and the state after the last."""
+    n_walker, n_param = backend.shape
+    steps = np.empty(backend.iteration - first, _step_type(n_walker, n_param))
+    state = np.empty((), _state_type(n_walker))
+    new = slice(first, backend.iteration)
+    steps["chain"], steps["log_prob"] = backend.chain[new], backend.log_prob[new]
+    steps["log_likelihood"] = backend.blobs[new]
+    _, state["key"], state["position"], state["has_gauss"], state["gauss"] = backend.random_state
+    state["accepted"] = backend.accepted
+    count, body = len(steps).to_bytes(_COUNT, "little"), steps.tobytes() + state.tobytes()
+    return count + hashlib.sha256(count + body).digest() + body
+
+
+def _read_block(file: IO[bytes], size: int, n_walker: int, n_param: int) -> tuple[Any, Any] | None:
+    """The next block; None where there is no whole one."""
+    step, state = _step_type(n_walker, n_param), _state_type(n_walker)
+    count, digest = file.read(_COUNT), file.read(_DIGEST)
+    n_step = int.from_bytes(count, "little")
+    n_byte = n_step * step.itemsize + state.itemsize
+    if not n_step or len(digest) < _DIGEST or n_byte > size - file.tell():
+        return None
+    body = file.read(n_byte)
+    if hashlib.sha256(count + body).digest() != digest:
+        return None
+    steps = np.frombuffer(body[: -state.itemsize], step)
+    return steps, np.frombuffer(body[-state.itemsize :], state)[0]
+
+
+def _backend(steps: Any, state: Any, shape: tuple[int, int]) -> Backend:
+    backend = Backend()
+    backend.reset(*shape)
+    backend.chain, backend.log_prob, backend.blobs = (
+        np.ascontiguousarray(steps[name]) for name in ("chain", "log_prob", "log_likelihood")
+    )
+    counters = int(state["position"]), int(state["has_gauss"]), float(state["gauss"])
+    backend.random_state = ("MT19937", state["key"].astype(np.uint32), *counters)
+    backend.iteration, backend.accepted = len(steps), state["accepted"].astype(np.float64)
+    backend.initialized = True
+    return backend
+
+
+def _write_all(file: Any, data: bytes) -> None:
+    """All of it, or OSError: one call may write a part, before the disk is full."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]

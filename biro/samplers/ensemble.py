@@ -11,6 +11,7 @@ from emcee.backends import Backend
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from biro.errors import RunError
 from biro.maximum import maximise
 from biro.posterior import Posterior, Provenance
 from biro.run import StopFlag
@@ -126,6 +127,8 @@ class EnsembleRun:
         backend = self._chain.restore() if self._chain else None
         if backend is not None and self._chain is not None and self._chain.centre is not None:
             self._centre = self._chain.centre
+            if backend.shape != (self._options.n_walker, self._target.n_param):
+                raise RunError(f"{self._chain.path} holds another run's chain; take another directory")
             log.info("going on from step %d", backend.iteration)
             return backend, last_state(backend)
         walkers, self._centre = self._start(stop, progress=progress)

@@ -439,7 +439,7 @@ def test_an_interrupted_fit_exits_130(folder, tmp_path):
         [sys.executable, "-m", "biro", *map(str, words), "--no-pictures"], stderr=subprocess.PIPE, text=True
     ) as process:
         waited = time.monotonic() + 60
-        while not (tmp_path / "run" / "chain.h5").exists() and time.monotonic() < waited:
+        while not (tmp_path / "run" / "chain.bin").exists() and time.monotonic() < waited:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)

@@ -4,14 +4,12 @@ import errno
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
@@ -198,8 +196,9 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
     assert "No space left" in messages[0]
     assert "goes on in memory" in messages[0]
     assert "written again" in messages[1]
-    with h5py.File(tmp_path / "chain.h5") as file:
-        assert len(file["chain"]) == posterior.diagnostics["n_step"]
+    record = json.loads((tmp_path / "run.json").read_text())
+    saved = chain_module.ChainFile(tmp_path / "chain.bin", record["run_id"]).restore()
+    assert saved.iteration == posterior.diagnostics["n_step"]
 
 
 def test_values_that_were_not_a_number_are_told_at_the_end(caplog):
@@ -207,16 +206,6 @@ def test_values_that_were_not_a_number_are_told_at_the_end(caplog):
     likelihood.nan_count = 3
     sample(likelihood, **QUICK, max_steps=50)
     assert "3 likelihood values were not a number" in caplog.text
-
-
-def test_hdf5_never_meets_the_end_of_the_disk(tmp_path, monkeypatch, caplog):
-    """A file that HDF5 could not extend cannot be closed, and ends Python with a crash."""
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(chain_module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    posterior = sample(small(), **QUICK, run_dir=tmp_path)
-    assert "No space left" in caplog.text
-    assert not (tmp_path / "chain.h5").exists()
-    assert posterior.diagnostics["converged"]
 
 
 def test_a_posterior_that_cannot_be_written_is_returned_and_written_later(tmp_path, monkeypatch, caplog):
@@ -234,24 +223,74 @@ def test_a_posterior_that_cannot_be_written_is_returned_and_written_later(tmp_pa
     assert np.array_equal(Posterior.load(tmp_path / "posterior.nc").samples, again.samples)
 
 
-def test_a_broken_chain_falls_back_on_its_copy_or_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.1)
-    monkeypatch.setattr(chain_module, "BACKUP_EVERY", 0.0)
-    whole = sample(small(), **QUICK, run_dir=tmp_path / "whole")
-    run_dir = tmp_path / "run"
+@pytest.mark.parametrize("left", ["a third", "all but a byte", "one bit differs", "more", "a few bytes"])
+def test_a_chain_cut_short_goes_on_from_its_last_whole_block(tmp_path, monkeypatch, left):
+    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.02)
+    whole = sample(small(), **QUICK)
     with pytest.raises(RunInterrupted):
-        sample(interrupting(small(), 400), **QUICK, run_dir=run_dir)
-    data = (run_dir / "chain.h5").read_bytes()
-    (run_dir / "chain.h5").write_bytes(data[: len(data) // 3])
-    again = sample(small(), **QUICK, run_dir=run_dir)
+        sample(interrupting(small(), 400), **QUICK, run_dir=tmp_path)
+    path = tmp_path / "chain.bin"
+    data = path.read_bytes()
+    path.write_bytes(
+        {
+            "a third": data[: len(data) // 3],
+            "all but a byte": data[:-1],
+            "one bit differs": data[:-100] + bytes([data[-100] ^ 4]) + data[-99:],
+            "more": data + data[-1000:],
+            "a few bytes": data[:9],
+        }[left]
+    )
+    again = sample(small(), **QUICK, run_dir=tmp_path)
     assert np.array_equal(whole.samples, again.samples)
 
-    with pytest.raises(RunInterrupted):
-        sample(interrupting(small(), 400), **QUICK, run_dir=tmp_path / "second")
-    for path in (tmp_path / "second").glob("chain*"):
-        path.write_bytes(b"not HDF5")
-    with pytest.raises(RunError, match="the chain cannot be read"):
-        sample(small(), **QUICK, run_dir=tmp_path / "second")
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"not a chain at all", "cannot be read .it is no chain"),
+        (b'biro chain 1\n{"run_id": "other"}\n', "belongs to another run"),
+        (b"biro chain 1\n[]\n", "cannot be read"),
+        (b"biro chain 1\n" + b"[" * 100_000 + b"\n", "cannot be read"),
+    ],
+)
+def test_what_is_no_chain_of_this_run_is_refused(tmp_path, text, words):
+    path = tmp_path / "chain.bin"
+    path.write_bytes(text)
+    with pytest.raises(RunError, match=words):
+        chain_module.ChainFile(path, "this").restore()
+
+
+@pytest.mark.parametrize("shape", [(10**30, 2), (-4, 2), (2, 10**9), (4, 3)])
+def test_a_crafted_chain_takes_no_memory(tmp_path, shape):
+    about = {"run_id": "this", "n_walker": shape[0], "n_param": shape[1], "centre": [0.0, 0.0]}
+    path = tmp_path / "chain.bin"
+    block = (2**62).to_bytes(8, "little") + bytes(32) + bytes(10_000)
+    path.write_bytes(b"biro chain 1\n" + json.dumps(about).encode() + b"\n" + block)
+    with pytest.raises(RunError, match="cannot be read"):
+        chain_module.ChainFile(path, "this").restore()
+
+
+def test_a_chain_of_an_earlier_version_is_not_passed_over(tmp_path):
+    (tmp_path / "chain.h5").write_bytes(b"")
+    with pytest.raises(RunError, match="of an earlier version"):
+        chain_module.ChainFile(tmp_path / "chain.bin", "this").restore()
+
+
+def test_a_chain_that_was_deleted_is_written_whole_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.0)
+    likelihood = small()
+    inner, path = likelihood.log_likelihood, tmp_path / "chain.bin"
+
+    def log_likelihood(theta):
+        if path.exists() and likelihood.n_call == 400:
+            path.unlink()
+        return inner(theta)
+
+    likelihood.log_likelihood = log_likelihood
+    posterior = sample(likelihood, **QUICK, run_dir=tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    saved = chain_module.ChainFile(path, record["run_id"]).restore()
+    assert saved.iteration == posterior.diagnostics["n_step"]
 
 
 CHILD = """
@@ -292,7 +331,7 @@ def kill_in_mid_run(run_dir, sampler, file_name, **options):
 
 def test_kill_9_then_resume_is_the_same_chain(tmp_path):
     run_dir = tmp_path / "killed"
-    kill_in_mid_run(run_dir, "emcee", "chain.h5", n_tau=20.0)
+    kill_in_mid_run(run_dir, "emcee", "chain.bin", n_tau=20.0)
     resumed = sample(small(), "emcee", **QUICK, run_dir=run_dir)
     whole = sample(small(), "emcee", **QUICK)
     assert np.array_equal(whole.samples, resumed.samples)
