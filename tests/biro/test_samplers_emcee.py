@@ -235,7 +235,7 @@ def test_a_chain_cut_short_goes_on_from_its_last_whole_block(tmp_path, monkeypat
         {
             "a third": data[: len(data) // 3],
             "all but a byte": data[:-1],
-            "one bit differs": data[:-100] + bytes([data[-100] ^ 4]) + data[-99:],
+            "one bit differs": data[:-500] + bytes([data[-500] ^ 4]) + data[-499:],
             "more": data + data[-1000:],
             "a few bytes": data[:9],
         }[left]
