@@ -12,9 +12,9 @@ from rime_kernels._jit import inner_function, vector_function
 from rime_kernels._lanes import copied
 from rime_kernels._simd import ahead, constant, convert, fetch, load, size, spread, store
 from rime_kernels._sums_cpu import wavelengths
-from rime_kernels._vector_math import cos_sin_turns
+from rime_kernels._vector_math import cos_sin_turns, log1p
 
-_VIS, _RESIDUAL, _WEIGHTED, _CHI2 = (int(kind) for kind in Output)
+_VIS, _RESIDUAL, _WEIGHTED, _CHI2, _LOG = (int(kind) for kind in Output)
 
 
 class Correlations(NamedTuple):
@@ -49,7 +49,7 @@ class Ending(NamedTuple):
     part: Any  # as in Correlations
     factor: Any
     n_template: int
-    template: Any  # float64 (n_template, 4), as in Inputs
+    template: Any  # float64 (n_template, 4), as in Inputs: with 1/turnover behind
     is_shifted: Any
     factor_of: Any  # (n_template, 2, n), room for the templates' factors
     uvw: Any  # as in Lanes
@@ -74,7 +74,7 @@ class Back(NamedTuple):
     weighted: Any  # (2, n_corr, n), room for those of one entry
     residual: Any  # (n_entry, 2, n_stokes, n)
     first: Any  # (1,): the entry with which it begins
-    template: Any  # float64 (n_template, 4, n): sums for scale, change of l, m, n
+    template: Any  # float64 (n_template, 4, n): sums for scale, change of l, m, n; that for turnovers behind
 
 
 @vector_function
@@ -130,36 +130,76 @@ def _n_each(ending: Any, like: Any) -> int:
     return (3 + 2 * ending.n_template) * size(like)
 
 
-@inner_function
-def _chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
-    """Weighted squares of the lanes, summed over correlations."""
-    total, n = constant(0.0, like), size(like)
-    for k in range(ending.n_corr):
-        here = ahead(data, k * _n_each(ending, like))
-        re = _with_templates(ending, 2 * k, sums, here, like) - load(here, 0, like)
-        im = _with_templates(ending, 2 * k + 1, sums, here, like) - load(here, n, like)
-        total = total + load(here, 2 * n, like) * (re * re + im * im)
-    return total
+@vector_function
+def _difference(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
+    """Real (i even) or imaginary part of V - D of correlation i // 2, in float64.
+
+    Where a model is far from the data, and weights are high, roundings of the difference and of its square
+    are all that float32 does to chi2: 1e-7 of each sample's part.
+    """
+    value, datum = _with_templates(ending, i, sums, data, like), load(data, size(like) * (i % 2), like)
+    return convert(value, ending.scale) - convert(datum, ending.scale)
 
 
-@inner_function
-def _pull(ending: Any, back: Any, entry: int, sums: Any, data: Any, like: Any) -> Any:
-    """Write R = conj(M)^T w (V - D) of an entry; the weighted squares of its lanes."""
-    total, n, n_corr, n_stokes = constant(0.0, like), size(like), ending.n_corr, ending.n_stokes
-    for i in range(2 * n_corr):  # real and imaginary parts in turn
-        here = ahead(data, (i // 2) * _n_each(ending, like))
-        difference = _with_templates(ending, i, sums, here, like) - load(here, n * (i % 2), like)
-        store(back.weighted, n * (n_corr * (i % 2) + i // 2), difference)
-    for k in range(n_corr):
-        re, im = load(back.weighted, n * k, like), load(back.weighted, n * (n_corr + k), like)
-        weight = load(data, k * _n_each(ending, like) + 2 * n, like)
-        total = total + weight * (re * re + im * im)
-        store(back.weighted, n * k, weight * re)
-        store(back.weighted, n * (n_corr + k), weight * im)
-    residual = ahead(back.residual, 2 * n * n_stokes * (entry - back.first[0]))
-    for i in range(2 * n_stokes):
-        store(residual, n * (n_stokes * (i % 2) + i // 2), _part(back, i, back.weighted, like))
-    return total
+@vector_function
+def _as_it_is(ending: Any, back: Any, square: Any) -> Any:
+    """What a weighted square adds to chi2, and what its weight is multiplied by in the gradient."""
+    return square, constant(1.0, square)
+
+
+@vector_function
+def _as_a_log(ending: Any, back: Any, square: Any) -> Any:
+    """The same of ln(1 + y), y the square over the turnover; adds y/(1 + y) to a sum of `back`."""
+    one = constant(1.0, square)
+    y = square * constant(ending.template[4 * ending.n_template], square)
+    weight = one / (one + y)
+    if back is not None:
+        at = 4 * size(y) * ending.n_template
+        store(back.template, at, load(back.template, at, y) + y * weight)
+    return log1p(y), weight
+
+
+def _make_chi2(measure: Any) -> Any:
+    @inner_function
+    def chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
+        """What weighted squares add to chi2, lane by lane, in float64, summed over correlations."""
+        total = constant(0.0, ending.scale)
+        for k in range(ending.n_corr):
+            here = ahead(data, k * _n_each(ending, like))
+            re = _difference(ending, 2 * k, sums, here, like)
+            im = _difference(ending, 2 * k + 1, sums, here, like)
+            weight = convert(load(here, 2 * size(like), like), ending.scale)
+            part, _ = measure(ending, None, weight * (re * re + im * im))
+            total = total + part
+        return total
+
+    return chi2
+
+
+def _make_pull(measure: Any) -> Any:
+    @inner_function
+    def pull(ending: Any, back: Any, entry: int, sums: Any, data: Any, like: Any) -> Any:
+        """Write R = conj(M)^T w (V - D) of an entry; what its lanes add to chi2."""
+        total, n, n_corr, n_stokes = constant(0.0, ending.scale), size(like), ending.n_corr, ending.n_stokes
+        for k in range(n_corr):
+            here = ahead(data, k * _n_each(ending, like))
+            weight = convert(load(here, 2 * n, like), ending.scale)
+            re = _difference(ending, 2 * k, sums, here, like)
+            im = _difference(ending, 2 * k + 1, sums, here, like)
+            part, factor = measure(ending, back, weight * (re * re + im * im))
+            total, weight = total + part, weight * factor
+            store(back.weighted, n * k, convert(weight * re, like))
+            store(back.weighted, n * (n_corr + k), convert(weight * im, like))
+        residual = ahead(back.residual, 2 * n * n_stokes * (entry - back.first[0]))
+        for i in range(2 * n_stokes):
+            store(residual, n * (n_stokes * (i % 2) + i // 2), _part(back, i, back.weighted, like))
+        return total
+
+    return pull
+
+
+_chi2, _log_chi2 = _make_chi2(_as_it_is), _make_chi2(_as_a_log)
+_pull, _log_pull = _make_pull(_as_it_is), _make_pull(_as_a_log)
 
 
 @inner_function
@@ -222,15 +262,20 @@ def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
 def finish(ending: Any, back: Any, entry: int, sums: Any, like: Any) -> Any:
     """Make what `Output` names of the sums of an entry, or what goes back; the chi2 of its lanes, or 0."""
     data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
-    done = constant(0.0, like)
+    done = constant(0.0, ending.scale)
     if ending.is_shifted:
         fill_factors(ending, entry, like)
     if back is not None:
-        done = _pull(ending, back, entry, sums, data, like)
+        if ending.output == _LOG:
+            done = _log_pull(ending, back, entry, sums, data, like)
+        else:
+            done = _pull(ending, back, entry, sums, data, like)
         if ending.n_template > 0:
             _pull_templates(ending, back, entry, data, like)
     elif ending.output == _CHI2:
         done = _chi2(ending, sums, data, like)
+    elif ending.output == _LOG:
+        done = _log_chi2(ending, sums, data, like)
     else:
         _write(ending, entry, sums, data, like)
     return done

@@ -15,7 +15,7 @@ from rime_kernels._inputs import Inputs
 from rime_kernels._jit import inner_function, loop, source_digest
 from rime_kernels._lanes import Lanes
 from rime_kernels._outputs_cpu import Correlations, Ending, expect, fill_factors, finish
-from rime_kernels._simd import ahead, convert, load, n_lanes, pointer, size, store, zeros
+from rime_kernels._simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels._sums_cpu import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
 
 _DIGEST = source_digest(
@@ -97,7 +97,7 @@ def _factored_slot(
             _sum_factored(rows, sky, e, e2, first, n_source, terms, here, here2, scale, like, stokes)
             if first + n_source == sky.n_source:
                 for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
-                    total = total + convert(finish(ending, back, e + k, ahead(here, n_sums * k), like), total)
+                    total = total + finish(ending, back, e + k, ahead(here, n_sums * k), like)
     return total
 
 
@@ -112,7 +112,7 @@ def _row_slot(
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
         sum_rows(sky, u, v, w, p, q, sums, like, stokes)
-        total = total + convert(finish(ending, back, e, sums, like), total)
+        total = total + finish(ending, back, e, sums, like)
     return total
 
 
