@@ -55,6 +55,10 @@ def main() -> None:
         except RuntimeError as error:  # casacore's only kind
             text = " ".join(str(error).split())
             link.send({"error": f"broken off while {link.doing}: casacore says: {text}"})
+        except OSError as error:
+            link.send({"error": f"broken off while {link.doing}: {error}"})
+        except MemoryError:
+            link.send({"error": f"broken off while {link.doing}: there is not enough memory"})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
 from biro._ms_child_read import column_type, open_table, read_cells, undefined_rows, visibility_columns
+from biro._ms_kept import INFO, Kept
 from biro._ms_wire import RefusalError
 
 if TYPE_CHECKING:
@@ -44,13 +45,23 @@ class Writer:
     def begin(self) -> None:
         """Make the column where it is not there, and mark it as not complete."""
         self.link.step(f"making the column {self.column}")
+        self.kept = Kept(self.path)
+        self.kept.keep(INFO)
         if self.created:
             self._create()
+        else:
+            self._keep_header()
+            self.main.putcolkeyword(self.column, COMPLETE, False)
         self.dtype = column_type(self.main, self.column)
-        self.main.putcolkeyword(self.column, COMPLETE, False)
         self.main.flush()
+        self._keep_header()
         self.written = np.zeros(self.main.nrows(), bool)
         self.link.send({})
+
+    def _keep_header(self) -> None:
+        manager = self.main.getdminfo(self.column)
+        if manager["TYPE"].startswith("Tiled"):
+            self.kept.keep(f"table.f{manager['SEQNR']}")
 
     def _open(self) -> Any:
         self.link.step(f"waiting for the lock of {os.path.join(self.path, 'table.dat')} for writing")
@@ -121,7 +132,7 @@ class Writer:
             tile = [n_corr, n_chan, max(1, (1 << 17) // (n_chan * n_corr))]
             manager = {"TYPE": "TiledShapeStMan"}
             specification = {"DEFAULTTILESHAPE": np.array(tile, np.int32)}
-        about.update(dataManagerType=manager["TYPE"], dataManagerGroup=name, keywords={})
+        about.update(dataManagerType=manager["TYPE"], dataManagerGroup=name, keywords={COMPLETE: False})
         about["comment"] = "model visibilities written by biro"
         description = maketabdesc({"name": self.column, "desc": about})
         self.main.addcols(description, {"TYPE": manager["TYPE"], "NAME": name, "SPEC": specification})
@@ -195,6 +206,7 @@ class Writer:
         self.main.putcolkeyword(self.column, COMPLETE, True)
         self.main.flush()
         self.main.close()
+        self.kept.drop()
         self.link.send({"n_row": len(self.written)})
 
     def _zero_rest(self) -> None:

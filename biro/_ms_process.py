@@ -10,29 +10,95 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from biro._ms_kept import put_back
 from biro._ms_wire import Head, pack, unpack
 from biro.errors import InputError, MeasurementSetError
 
 PIPE_BYTES = 1 << 20
 START_LIMIT = 120.0
 """Seconds that the child may take to start, on a machine however busy; apart from the user's limit."""
+END_LIMIT = 5.0
+"""Seconds that a killed child may take to end; one that waits for a dead storage may never."""
+HOLDERS_LIMIT = 2.0
+LONGEST = 1e6
+
+Found = TypeVar("Found")
 
 
-def existing_set(path: str | os.PathLike[str]) -> Path:
-    """The path, absolute, of what looks like a casacore table.
+def in_time(limit: float, what: Callable[[], Found]) -> Found:
+    """What a function gives that asks a storage which may never answer.
+
+    Raises
+    ------
+    TimeoutError
+        It took longer than `limit` seconds; the function is left to wait in its thread.
+    """
+    answer: list[Found] = []
+    failure: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answer.append(what())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(limit)
+    if failure:
+        raise failure[0]
+    if not answer:
+        raise TimeoutError
+    return answer[0]
+
+
+def ask_storage(path: str | os.PathLike[str], limit: float, doing: str, what: Callable[[], Found]) -> Found:
+    """`in_time`, for what is asked about a set; `doing` says it in errors.
 
     Raises
     ------
     MeasurementSetError
+        No answer within `limit` seconds.
     """
+    try:
+        return in_time(limit, what)
+    except TimeoutError:
+        raise MeasurementSetError(
+            f"{path}: gave up after {limit:g} s while {doing}: its storage does not answer"
+            " (time_limit sets how long to wait)"
+        ) from None
+
+
+def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
+    """The path, absolute, of what looks like a casacore table; what a killed run left broken is put back.
+
+    Raises
+    ------
+    MeasurementSetError
+        There is none, or its storage does not answer within `time_limit` seconds.
+    """
+    if not isinstance(time_limit, int | float) or not 0 < time_limit <= LONGEST:
+        raise InputError(f"time_limit must be seconds, above 0 and at most {LONGEST:g}, got {time_limit!r}")
+    return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
+
+
+def _existing_set(path: str | os.PathLike[str]) -> Path:
     place = Path(path).expanduser().absolute()
+    try:
+        str(place).encode()
+    except UnicodeEncodeError:
+        raise MeasurementSetError(
+            f"{path}: not a name in UTF-8, which casacore needs; rename it, or make a link to it"
+        ) from None
     if not place.exists():
         raise MeasurementSetError(f"{path}: no such file or folder")
     if not place.is_dir():
@@ -42,6 +108,13 @@ def existing_set(path: str | os.PathLike[str]) -> Path:
         )
     if not (place / "table.dat").is_file():
         raise MeasurementSetError(f"{path}: a folder, but not a Measurement Set: it has no table.dat")
+    try:
+        put_back(place)
+    except OSError as error:
+        raise MeasurementSetError(
+            f"{path}: a run that wrote to it was interrupted, and left it broken; what mends it cannot be"
+            f" written ({error.strerror}): do anything with it once as a user who may write to it"
+        ) from None
     return place
 
 
@@ -55,11 +128,16 @@ class MeasurementSetProcess:
     time_limit : float, s
         Longest silence of the child that is waited for. It reports at every chunk of data, so this
         limits waiting for locks and storage, not the reading of a large set.
+
+    Attributes
+    ----------
+    writing : bool
+        The set is being changed: set by who changes it, for the words of errors.
     """
 
+    writing = False
+
     def __init__(self, path: Path, time_limit: float) -> None:
-        if not time_limit > 0:
-            raise InputError(f"time_limit must be positive seconds, got {time_limit}")
         self.path = path
         self.time_limit = time_limit
         self._step = "starting"
@@ -110,7 +188,8 @@ class MeasurementSetProcess:
                 # A child that finished sees its input end and leaves at once.
                 self._process.wait(0.2 if self._step == "idle" else 0)
             self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_LIMIT)
         self._stderr.close()
 
     def call(self, operation: str, array: NDArray[Any] | None = None, **options: Any) -> Head:
@@ -159,7 +238,7 @@ class MeasurementSetProcess:
         poll.register(pipe, event)
         left = self._deadline - time.monotonic()
         if not poll.poll(max(0.0, left) * 1e3):
-            holders = lock_holders(self.path)
+            holders = self._holders()
             why = (
                 f"it is locked by {', '.join(holders)}; wait for that to finish or end it"
                 if holders
@@ -170,12 +249,18 @@ class MeasurementSetProcess:
                 " (time_limit sets how long to wait)"
             )
 
+    def _holders(self) -> list[str]:
+        try:
+            return in_time(HOLDERS_LIMIT, lambda: lock_holders(self.path))
+        except TimeoutError:
+            return []
+
     def _raise_death(self) -> None:
         try:
             code = self._process.wait(self.time_limit)
         except subprocess.TimeoutExpired:  # its pipes are closed, but the library does not let it end
             self._process.kill()
-            code = self._process.wait()
+            code = -signal.SIGKILL
         if code == -signal.SIGKILL:
             why = "was killed (out of memory?)"
         elif code < 0:
@@ -185,10 +270,9 @@ class MeasurementSetProcess:
         self._stderr.seek(0)
         last = self._stderr.read().decode(errors="replace").strip().splitlines()[-1:]
         said = f" ({last[0].strip()})" if last else ""
-        raise MeasurementSetError(
-            f"{self.path}: the process reading or writing it {why} while {self._step}{said};"
-            " the set is probably truncated or corrupt, or the disk is full"
-        )
+        doubt = "" if self.writing else "; the set is probably truncated or corrupt, or the disk is full"
+        work = "writing" if self.writing else "reading"
+        raise MeasurementSetError(f"{self.path}: the process {work} it {why} while {self._step}{said}{doubt}")
 
 
 def lock_holders(path: Path) -> list[str]:

@@ -94,7 +94,7 @@ def read_ms(
     selection = selection or Selection(**chosen)
     if reading.convention not in ("casa", "fourier"):
         raise InputError(f"convention must be 'casa' or 'fourier', got {reading.convention!r}")
-    with MeasurementSetProcess(existing_set(path), reading.time_limit) as child:
+    with MeasurementSetProcess(existing_set(path, reading.time_limit), reading.time_limit) as child:
         columns = child.call("open", path=str(child.path))
         column = _choose_column(child.path, columns, reading.column)
         layout = Layout(child)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from biro._ms_kept import put_back
 from biro._ms_layout import STOKES
-from biro._ms_process import MeasurementSetProcess, existing_set
+from biro._ms_process import MeasurementSetProcess, ask_storage, existing_set
 from biro.errors import InputError, MeasurementSetError
 from biro.observation import Observation, Partition
 
@@ -91,10 +93,10 @@ def write_column(
         A model of wrong shape, kind, or with values that are not finite; an averaged observation.
     """
     source_column = _check_request(column, observation, mode, source_column)
-    place = existing_set(path)
-    _check_writable(place)
+    place = existing_set(path, time_limit)
+    ask_storage(place, time_limit, "looking whether it can be written", lambda: _check_writable(place))
     shapes = [(part.row_id, part) for part in observation.partitions]
-    with MeasurementSetProcess(place, time_limit) as child:
+    with _mending(place, column) as begun, MeasurementSetProcess(place, time_limit) as child:
         prepared = child.call("prepare", path=str(place), column=column, source=source_column, mode=mode)
         written = 0
         remaining = iter(models)
@@ -104,6 +106,8 @@ def write_column(
                 raise InputError(f"models has {number} arrays for {len(shapes)} partitions")
             model = _checked_model(model, part, number)
             if number == 0:
+                begun.append(True)
+                child.writing = True
                 child.call("begin")
             _write_part(child, part, model)
             written += len(rows)
@@ -117,6 +121,26 @@ def write_column(
         rows_kept=finished["n_row"] - written,
         notes=tuple(prepared["notes"]),
     )
+
+
+@contextmanager
+def _mending(place: Path, column: str) -> Iterator[list[bool]]:
+    """Leave the set whole, whatever ends the writing, and say what is left; the list says whether it began."""
+    begun: list[bool] = []
+    try:
+        yield begun
+    except BaseException as error:
+        if begun:
+            with contextlib.suppress(OSError):
+                put_back(place)
+        if not begun or not isinstance(error, MeasurementSetError):
+            raise
+        free = shutil.disk_usage(place).free
+        full = f"its disk is full ({free / 1e6:.1f} MB free), make room; " if free < SPARE_BYTES else ""
+        raise MeasurementSetError(
+            f"{error}; {full}the other columns are as they were, {column} is marked as half-written if it is"
+            " there: write it again"
+        ) from None
 
 
 def _check_request(column: str, observation: Observation, mode: str, source_column: str | None) -> str | None:
@@ -207,7 +231,7 @@ def create_ms(
     if place.exists():
         if not overwrite:
             raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
-        existing_set(place)
+        existing_set(place, time_limit)
     if not place.parent.is_dir():
         raise MeasurementSetError(f"{path}: there is no folder {place.parent}")
     if not os.access(place.parent, os.W_OK | os.X_OK):
@@ -218,15 +242,17 @@ def create_ms(
         raise MeasurementSetError(
             f"{path}: needs about {need / 1e6:.0f} MB, but {free / 1e6:.0f} MB are free"
         )
-    draft = place.with_name(f".{place.name}.part{os.getpid()}")
+    draft, old = (place.with_name(f".{place.name}.{word}{os.getpid()}") for word in ("part", "old"))
     try:
         with MeasurementSetProcess(draft, time_limit) as child:
+            child.writing = True
             for head, array in _creation(observation, draft):
                 child.send(head, array)
                 child.receive()
         if place.exists():
-            shutil.rmtree(place)
+            place.rename(old)
         draft.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise MeasurementSetError(f"{path}: cannot be made: {error.strerror}") from error
     finally:
