@@ -22,6 +22,7 @@ class Output(IntEnum):
     RESIDUAL = 1  # V - D
     WEIGHTED = 2  # w |V - D|^2
     CHI2 = 3  # the sum of it
+    LOG = 4  # the sum of ln(1 + it / turnover): `Rime.chi2`
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Variant:
         Four Stokes parameters; otherwise I alone.
     shifted : bool
         Templates are moved.
+    log : bool
+        chi2 is a sum of logarithms: `Output.LOG`.
     """
 
     single: bool
@@ -48,6 +51,7 @@ class Variant:
     beam: int
     polarised: bool
     shifted: bool = False
+    log: bool = False
 
     @property
     def n_stokes(self) -> int:
@@ -90,7 +94,7 @@ class Inputs(NamedTuple):
     projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
-    template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n
+    template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
@@ -118,7 +122,7 @@ class Parameters(NamedTuple):
     shape: NDArray[np.float64]  # (n_batch, n_gaussian, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
-    template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n
+    template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
@@ -129,8 +133,10 @@ class Parameters(NamedTuple):
 _OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template")
 
 
-def parameters(sources: Sources, template_lm: NDArray[np.float64]) -> Parameters:
-    """The parameters of one call; a sky without sources gets one of no flux."""
+def parameters(
+    sources: Sources, template_lm: NDArray[np.float64], turnover: NDArray[np.float64] | None = None
+) -> Parameters:
+    """The parameters of one call; a sky without sources gets one of no flux. `turnover` as `Rime.chi2`."""
     if sources.n_source == 0:
         sources = _one_of_no_flux(sources)
     n_batch, terms, shape, beam = sources.n_batch, sources.spectral_terms, sources.shape, sources.beam
@@ -142,20 +148,28 @@ def parameters(sources: Sources, template_lm: NDArray[np.float64]) -> Parameters
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, sources.log_spectrum, terms, shape, scale, pointing,
-        _template(sources, template_lm),
+        _template(sources, template_lm, turnover),
     )  # fmt: skip
 
 
-def _template(sources: Sources, template_lm: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale of each template, and how l, m and n of its centre change where it is moved."""
-    if not len(template_lm):
+def _template(
+    sources: Sources, template_lm: NDArray[np.float64], turnover: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Scale of each template, and how l, m and n of its centre change where it is moved.
+
+    A row behind them has 1/turnover, where there is one: kernels read both when the sums are made.
+    """
+    n_template = len(template_lm)
+    if turnover is None and not n_template:
         return np.zeros((sources.n_batch, 1, 1))  # nobody reads it, but it is sent with every call
-    found = np.zeros((sources.n_batch, len(template_lm), 4))
+    found = np.zeros((sources.n_batch, n_template + (turnover is not None), 4))
     if sources.template_scale is not None:
-        found[..., 0] = sources.template_scale
+        found[:, :n_template, 0] = sources.template_scale
         if sources.template_shift is not None:
             moved = phase.directions(template_lm + sources.template_shift)
-            found[..., 1:] = moved - phase.directions(template_lm)
+            found[:, :n_template, 1:] = moved - phase.directions(template_lm)
+    if turnover is not None:
+        found[:, n_template, 0] = 1.0 / turnover
     return found
 
 
@@ -196,7 +210,12 @@ def in_time_order(fixed: Constants) -> Constants:
     return fixed._replace(template=template, **{name: getattr(fixed, name)[fixed.order] for name in names})
 
 
-def inputs(sources: Sources, frame: envelope.GaussianFrame, template_lm: NDArray[np.float64]) -> Inputs:
+def inputs(
+    sources: Sources,
+    frame: envelope.GaussianFrame,
+    template_lm: NDArray[np.float64],
+    turnover: NDArray[np.float64] | None = None,
+) -> Inputs:
     """The parameters of one call: directions and Gaussian axes made once per source.
 
     A sky without sources gets one of no flux and a flat spectrum a term of 0, so that no kernel
@@ -220,7 +239,7 @@ def inputs(sources: Sources, frame: envelope.GaussianFrame, template_lm: NDArray
         _plain(envelope.projections(sources.shape, gaussian, frame)),
         _plain(scale),
         _plain(pointing),
-        _template(sources, template_lm),
+        _template(sources, template_lm, turnover),
     )
 
 

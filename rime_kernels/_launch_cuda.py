@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +80,8 @@ class Tiles:
         Channels that the kernel wants brightness for.
     n_sum : int
         Partial sums of each chi2.
+    arrangement : object
+        The same one where data are laid out alike.
     """
 
     source_first = False
@@ -103,6 +106,13 @@ class Tiles:
         # How far the antennas' coordinates reach, at any time and channel.
         farthest = np.linalg.norm(fixed.antenna_uvw, axis=2).max(initial=0.0)
         self._reach = float(farthest * fixed.chan_freq.max()) / SPEED_OF_LIGHT
+        self.arrangement = object()
+
+    def of(self, variant: Variant) -> Tiles:
+        """The same layout for a variant that is cut alike."""
+        other = copy.copy(self)
+        other.variant = variant
+        return other
 
     @property
     def chan_freq(self) -> Any:
@@ -195,6 +205,13 @@ class Runs:
         self._freq = device.upload(fixed.chan_freq)
         self._antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1)
         self._no_adjoint = device.empty((1,), np.int32), *no_records(variant)
+        self.arrangement = object()
+
+    def of(self, variant: Variant) -> Runs:
+        """The same layout for a variant that is cut alike."""
+        other = copy.copy(self)
+        other.variant = variant
+        return other
 
     @property
     def chan_freq(self) -> Any:

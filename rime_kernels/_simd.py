@@ -82,7 +82,7 @@ def _lane_wise(symbol: Any, instruction: str, n_arg: int) -> None:
 
 for _symbol, _instruction in (
     (operator.add, "fadd"), (operator.iadd, "fadd"), (operator.sub, "fsub"), (operator.isub, "fsub"),
-    (operator.mul, "fmul"), (operator.imul, "fmul"),
+    (operator.mul, "fmul"), (operator.imul, "fmul"), (operator.truediv, "fdiv"),
 ):  # fmt: skip
     _lane_wise(_symbol, _instruction, 2)
 _lane_wise(operator.neg, "fneg", 1)
@@ -284,6 +284,36 @@ def power_of_two(typingctx: Any, vector: Any) -> Any:
         bits = builder.add(builder.bitcast(shifted, vector.llvm_int), _constant(vector.llvm_int, bias))
         exponent = builder.shl(bits, _constant(vector.llvm_int, mantissa))
         return builder.bitcast(exponent, vector.llvm)
+
+    return vector(vector), generate
+
+
+def _from_root_half(builder: Any, vector: Any, kind: Vector) -> Any:
+    """The bits of a vector less those of sqrt(1/2), and the number of bits of a mantissa."""
+    root = 0x3F3504F3 if kind.bits == 32 else 0x3FE6A09E667F3BCD
+    bits = builder.bitcast(vector, kind.llvm_int)
+    return builder.sub(bits, _constant(kind.llvm_int, root)), root, 23 if kind.bits == 32 else 52
+
+
+@intrinsic
+def exponent(typingctx: Any, vector: Any) -> Any:
+    """k of x = 2^k m with m between sqrt(1/2) and sqrt(2), for normal numbers x > 0."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits, _, n_mantissa = _from_root_half(builder, args[0], vector)
+        return builder.sitofp(builder.ashr(bits, _constant(vector.llvm_int, n_mantissa)), vector.llvm)
+
+    return vector(vector), generate
+
+
+@intrinsic
+def mantissa(typingctx: Any, vector: Any) -> Any:
+    """m of the same; some number of that size for infinity and NaN."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits, root, n_mantissa = _from_root_half(builder, args[0], vector)
+        bits = builder.and_(bits, _constant(vector.llvm_int, 2**n_mantissa - 1))
+        return builder.bitcast(builder.add(bits, _constant(vector.llvm_int, root)), vector.llvm)
 
     return vector(vector), generate
 

@@ -39,6 +39,8 @@ class Gradient:
     pointing : float64 (n_batch, n_time or 1, n_antenna, 2), or None without pointing errors
     template_scale : float64 (n_batch, n_template), or None
     template_shift : float64 (n_batch, n_template, 2), or None
+    turnover : float64 (n_batch,), or None
+        With respect to the turnover of `Rime.chi2`.
     """
 
     lm: NDArray[np.float64]
@@ -49,6 +51,7 @@ class Gradient:
     pointing: NDArray[np.float64] | None = None
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
+    turnover: NDArray[np.float64] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Gradient]) -> Gradient:
@@ -125,24 +128,39 @@ def _of_brightness(
 
     Letters of axes: b(atch), t(ime), c(han), s(ource), k for Stokes, j for terms of the spectrum.
     """
-    n_stokes, n_term, is_log = gradient.shape[4], sources.spectral_terms.shape[3], sources.log_spectrum
+    n_stokes = gradient.shape[4]
     stokes, terms = np.zeros_like(sources.stokes), np.zeros_like(sources.spectral_terms)
-    x = _variable(chan_freq[:, None] / sources.ref_freq, is_log)
-    powers = x ** np.arange(n_term)[:, None, None]
-    polynomial = np.einsum("bskj,jcs->bcsk", sources.spectral_terms[:, :, :n_stokes], powers)
-    factor = _factor(polynomial, x[..., None], is_log[:, None])
-    voltage, slope = _shared_voltage(sources, chan_freq)
+    factor, factor_slope, powers = spectra_of(sources, chan_freq, n_stokes)
+    voltage, slope = shared_voltage(sources, chan_freq)
     power = (voltage * voltage)[..., None]
     stokes[..., :n_stokes] = np.einsum("btcsk,bcsk->btsk", gradient, factor * power)
     of_factor = np.einsum("btcsk,btsk->bcsk", gradient, sources.stokes[..., :n_stokes])
-    of_polynomial = of_factor * power * _factor_slope(factor, x[..., None], is_log[:, None])
+    of_polynomial = of_factor * power * factor_slope
     of_polynomial = np.where(of_factor == 0.0, 0.0, of_polynomial)  # no flux: whatever the spectrum
     terms[:, :, :n_stokes] = np.einsum("bcsk,jcs->bskj", of_polynomial, powers)
     of_x = 2.0 * voltage * slope * np.sum(of_factor * factor, axis=-1)
     return _OfBrightness(stokes, terms, *_of_argument(of_x, sources, chan_freq))
 
 
-def _shared_voltage(
+class Spectra(NamedTuple):
+    """S(nu)/S0 = f(p), p = sum over j of term_j x^j."""
+
+    factor: NDArray[np.float64]  # (n_batch, n_chan, n_source, n_stokes): f
+    slope: NDArray[np.float64]  # the same shape: df/dp
+    powers: NDArray[np.float64]  # (n_term, n_chan, n_source): x^j
+
+
+def spectra_of(sources: Sources, chan_freq: NDArray[np.float64], n_stokes: int) -> Spectra:
+    """The spectra of the first n_stokes Stokes parameters, and what their slopes are made of."""
+    n_term, is_log = sources.spectral_terms.shape[3], sources.log_spectrum
+    x = _variable(chan_freq[:, None] / sources.ref_freq, is_log)
+    powers = x ** np.arange(n_term)[:, None, None]
+    polynomial = np.einsum("bskj,jcs->bcsk", sources.spectral_terms[:, :, :n_stokes], powers)
+    factor = _factor(polynomial, x[..., None], is_log[:, None])
+    return Spectra(factor, _factor_slope(factor, x[..., None], is_log[:, None]), powers)
+
+
+def shared_voltage(
     sources: Sources, chan_freq: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """E and dE/dx of the beam that all antennas share, (n_batch, n_chan, n_source)."""
