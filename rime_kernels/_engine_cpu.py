@@ -13,7 +13,7 @@ from rime_kernels._adjoint import Adjoint
 from rime_kernels._brightness_cpu import NO_BEAM, make_spectra
 from rime_kernels._gradient_cpu import adjoint_of, make_gradients, make_parts, n_places
 from rime_kernels._inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
-from rime_kernels._lanes import Lanes, aligned, make_lanes
+from rime_kernels._lanes import Lanes, aligned, make_lanes, with_data
 from rime_kernels._outputs_cpu import correlations
 from rime_kernels._rime_cpu import make_visibilities
 from rime_kernels._simd import n_lanes
@@ -30,6 +30,7 @@ _MAX_TASKS = 256
 # many entries per antenna, because each part makes the antenna terms anew.
 _MANY_TASKS = 64
 _TERM_SHARE = 12
+_SUMS = (Output.CHI2, Output.LOG)
 
 
 class Engine:
@@ -58,7 +59,10 @@ class Engine:
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        shared_beam, given, variant = self._given(sources)
+        return self._run(sources, output, None)
+
+    def _run(self, sources: Sources, output: Output, turnover: NDArray[np.float64] | None) -> NDArray[Any]:
+        shared_beam, given, variant = self._given(sources, turnover)
         n_batch, n_source = given.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         result = self._result(n_batch, variant, output)
@@ -67,31 +71,38 @@ class Engine:
             self._run_part(part, shared_beam, variant, output, tasks, result[start : start + step])
         return result
 
-    def _given(self, sources: Sources) -> tuple[int, Inputs, Variant]:
+    def _given(self, sources: Sources, turnover: NDArray[np.float64] | None) -> tuple[int, Inputs, Variant]:
         """The code of the beam that all antennas share, the parameters and the variant of a call."""
         shared_beam, beam = beam_codes(sources)
-        given = inputs(sources, self._frame, self._template_lm)
+        given = inputs(sources, self._frame, self._template_lm, turnover)
         if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
         shifted = sources.template_shift is not None
-        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted)
+        variant = Variant(
+            self._single, self._factored, beam, sources.polarised, shifted, turnover is not None
+        )
         return shared_beam, given, variant
 
-    def start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]:
-        """Work out chi2, float64 (n_batch,), at once; the function returned hands it over."""
-        chi2 = self.run(sources, Output.CHI2)
+    def start_chi2(
+        self, sources: Sources, turnover: NDArray[np.float64] | None
+    ) -> Callable[[], NDArray[np.float64]]:
+        """Work out chi2 or the sum of logarithms, (n_batch,), at once; a function that hands it over."""
+        chi2 = self._run(sources, Output.CHI2 if turnover is None else Output.LOG, turnover)
         return lambda: chi2
 
-    def chi2_and_adjoint(self, sources: Sources) -> Adjoint:
-        """chi2, and its derivatives with respect to what the loops read."""
-        shared_beam, given, variant = self._given(sources)
+    def chi2_and_adjoint(
+        self, sources: Sources, turnover: NDArray[np.float64] | None, vis: NDArray[Any] | None = None
+    ) -> Adjoint:
+        """chi2, and its derivatives with respect to what the loops read; with `vis` in place of the data."""
+        lanes = self._lanes if vis is None else with_data(self._lanes, vis)
+        shared_beam, given, variant = self._given(sources, turnover)
         n_batch, n_source = given.direction.shape[:2]
         tasks = self._tasks_of(n_source)
         step = self._batch_step(variant, n_source, n_batch, n_places(tasks, given.stokes.shape[1]))
         found = []
         for start in range(0, max(1, n_batch), step):
             part = given.batch(start, start + step) if step < n_batch else given
-            found.append(self._adjoint_of_part(part, shared_beam, variant, tasks))
+            found.append(self._adjoint_of_part(part, shared_beam, variant, tasks, lanes))
         return found[0] if len(found) == 1 else Adjoint(*map(np.concatenate, zip(*found, strict=True)))
 
     def plan(self, sources: Sources) -> str:
@@ -120,7 +131,7 @@ class Engine:
         return self._tasks[n_source]
 
     def _result(self, n_batch: int, variant: Variant, output: Output) -> NDArray[Any]:
-        if output is Output.CHI2:
+        if output in _SUMS:
             return np.empty(n_batch)
         return np.empty((n_batch, *self._shape), np.float64 if output is Output.WEIGHTED else variant.complex)
 
@@ -133,7 +144,7 @@ class Engine:
         vis_out, real_out = np.empty(none, variant.real), np.empty(none)
         if output is Output.WEIGHTED:
             real_out = result
-        elif output is not Output.CHI2:
+        elif output not in _SUMS:
             vis_out = result.view(variant.real)
         partial = np.empty((n_batch, len(tasks)))
         loop = make_visibilities(variant.single, variant.n_stokes)
@@ -141,7 +152,7 @@ class Engine:
             variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs, spectra,
             self._correlations[variant.n_stokes], vis_out, real_out, partial,
         )  # fmt: skip
-        if output is Output.CHI2:
+        if output in _SUMS:
             # NumPy sums each row by itself, in an order that depends on its length alone.
             np.sum(partial, axis=1, out=result)
 
@@ -153,17 +164,17 @@ class Engine:
         return spectra
 
     def _adjoint_of_part(
-        self, inputs: Inputs, shared_beam: int, variant: Variant, tasks: NDArray[np.int64]
+        self, inputs: Inputs, shared_beam: int, variant: Variant, tasks: NDArray[np.int64], lanes: Lanes
     ) -> Adjoint:
         spectra = self._spectra(inputs, shared_beam, variant)
-        parts = make_parts(tasks, self._lanes, inputs, variant.n_stokes)
+        parts = make_parts(tasks, lanes, inputs, variant.n_stokes)
         none = (len(spectra), 0, 0, 0)
-        make_gradients(variant.single, variant.n_stokes, self._lanes.uvw.shape[2])(
-            variant.factored, variant.shifted, variant.beam, tasks, self._lanes, inputs, spectra,
-            self._correlations[variant.n_stokes], self._transposed[variant.n_stokes],
-            np.empty(none, variant.real), np.empty(none), parts,
+        make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
+            variant.factored, variant.shifted, variant.beam, int(Output.LOG if variant.log else Output.CHI2),
+            tasks, lanes, inputs, spectra, self._correlations[variant.n_stokes],
+            self._transposed[variant.n_stokes], np.empty(none, variant.real), np.empty(none), parts,
         )  # fmt: skip
-        return adjoint_of(parts, tasks, self._lanes, inputs, self._shape[1])
+        return adjoint_of(parts, tasks, lanes, inputs, self._shape[1])
 
 
 def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:

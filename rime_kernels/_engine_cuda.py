@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -104,29 +105,30 @@ class Engine:
         turns = metres[:, None, None] * (self._fixed.chan_freq / SPEED_OF_LIGHT)[:, None]
         return np.exp(2j * np.pi * (turns - np.rint(turns)))
 
-    def start_chi2(self, sources: Sources) -> Chi2:
-        """Begin to work out chi2, float64 (n_batch,); the function returned waits for it.
+    def start_chi2(self, sources: Sources, turnover: NDArray[np.float64] | None = None) -> Chi2:
+        """Begin to work out chi2, or the sum of logarithms, (n_batch,); the function returned waits for it.
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
         if self._begun is not None:
             self._begun()  # calls share their arrays: one that nobody has waited for is waited for
-        self._begun = functools.cache(self._start(sources))
+        self._begun = functools.cache(self._start(sources, turnover))
         return self._begun
 
-    def _start(self, sources: Sources) -> Chi2:
-        given, codes = parameters(sources, self._fixed.template_lm), _beam_codes(sources)
+    def _start(self, sources: Sources, turnover: NDArray[np.float64] | None) -> Chi2:
+        given, codes = parameters(sources, self._fixed.template_lm, turnover), _beam_codes(sources)
         if self._generation != self._workspace.generation:
             self._recordings = dict.fromkeys(self._recordings)
             self._generation = self._workspace.generation
         shapes = tuple([value.shape for value in given])
-        key = codes, sources.polarised, sources.n_gaussian, sources.template_shift is None, shapes
+        kind = sources.polarised, sources.template_shift is None, turnover is None
+        key = codes, kind, sources.n_gaussian, shapes
         recording = self._recordings.get(key)
         if recording is not None:
             return recording.play(given)
         if not sources.n_batch:
             return lambda: np.empty(0)
-        call = self._until_it_fits(lambda: self._call(sources))
+        call = self._until_it_fits(lambda: self._call(sources, turnover))
         data = self._until_it_fits(lambda: self._data_of(call.layout))
         if key in self._recordings and self._may_record and len(self._pieces(call, data)) == 1:
             recording = self._record(call, data)
@@ -140,14 +142,29 @@ class Engine:
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
 
-    def chi2_and_adjoint(self, sources: Sources) -> Adjoint:
-        """chi2 and its derivatives with respect to what the kernels read."""
+    def chi2_and_adjoint(
+        self, sources: Sources, turnover: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None
+    ) -> Adjoint:
+        """chi2 and its derivatives with respect to what the kernels read; with `vis` in place of the data."""
         if self._begun is not None:
             self._begun()
-        call = self._until_it_fits(lambda: self._call(sources))
+        if vis is not None:
+            return self._with_data(vis, lambda: self.chi2_and_adjoint(sources, turnover))
+        call = self._until_it_fits(lambda: self._call(sources, turnover))
         if not call.n_batch:
             return self._adjoint_sums(call).nothing()
         return self._until_it_fits(lambda: self._adjoint(call))
+
+    def _with_data(self, vis: NDArray[Any], work: Callable[[], T]) -> T:
+        """Do it with other data (n_row, n_chan, n_corr) on the device; the next call brings its own back."""
+        fixed = self._fixed
+        in_order = np.ascontiguousarray(vis[fixed.order], dtype=fixed.vis.dtype)
+        self._fixed, self._data = fixed._replace(vis=in_order), None
+        try:
+            return work()
+        finally:
+            self._fixed, self._data = fixed, None
+            self._recordings.clear()  # of data that are no longer there
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is worked out, in words."""
@@ -160,17 +177,19 @@ class Engine:
             f"batch of {call.n_batch} in steps of {step}, {n_piece} launches each"
         )
 
-    def _call(self, sources: Sources) -> Call:
+    def _call(self, sources: Sources, turnover: NDArray[np.float64] | None = None) -> Call:
         shared_beam, beam = _beam_codes(sources)
-        shifted = sources.template_shift is not None
-        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted)
+        shifted, is_log = sources.template_shift is not None, turnover is not None
+        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted, is_log)
         layout = self._layout(variant, sources)
-        given = parameters(sources, self._fixed.template_lm)
+        given = parameters(sources, self._fixed.template_lm, turnover)
         return Call(given, shared_beam, variant, layout, sources.n_gaussian)
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
         key = variant, sources.n_gaussian > 0
+        if key not in self._layouts and variant.log:
+            self._layouts[key] = self._layout(dataclasses.replace(variant, log=False), sources).of(variant)
         if key not in self._layouts:
             rows = self._fixed
             n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
@@ -193,7 +212,7 @@ class Engine:
 
     def _data_of(self, layout: Layout) -> Data:
         """Data laid out for this kernel; those of another make room."""
-        if self._data is None or self._data[0] is not layout:
+        if self._data is None or self._data[0].arrangement is not layout.arrangement:
             self._data = None
             self._recordings.clear()
             self._data = layout, Data(self._fixed, layout, self._data_budget)

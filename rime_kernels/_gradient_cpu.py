@@ -14,7 +14,7 @@ from rime_kernels import phase
 from rime_kernels._adjoint import Adjoint
 from rime_kernels._adjoint_cpu import CHUNK, PIECE, Sums, Work
 from rime_kernels._brightness_cpu import NO_BEAM, room
-from rime_kernels._inputs import Inputs, Output
+from rime_kernels._inputs import Inputs
 from rime_kernels._jit import inner_function, loop, source_digest
 from rime_kernels._lanes import Lanes
 from rime_kernels._outputs_cpu import Back, Correlations
@@ -25,8 +25,6 @@ _DIGEST = source_digest(
     "phase", "envelope", "beam", "brightness", "_simd", "_vector_math", "_brightness_cpu", "_sums_cpu",
     "_outputs_cpu", "_rime_cpu", "_adjoint_cpu", "_jit",
 )  # fmt: skip
-
-_CHI2 = int(Output.CHI2)
 
 
 class Parts(NamedTuple):
@@ -93,9 +91,9 @@ def _reduce(sums: Any, factor: Any, n_out: int, n: int, out: Any) -> None:
 
 @inner_function
 def _gradient_task(
-    factored: Any, shifted: Any, beam_code: Any, i: Any, b: Any, tasks: Any, lanes: Any, inputs: Any,
-    spectra: Any, correlations: Any, transposed: Any, vis_out: Any, real_out: Any, parts: Any, real: Any,
-    lane: Any, like: Any, stokes: Any, total: Any,
+    factored: Any, shifted: Any, beam_code: Any, output: Any, i: Any, b: Any, tasks: Any, lanes: Any,
+    inputs: Any, spectra: Any, correlations: Any, transposed: Any, vis_out: Any, real_out: Any, parts: Any,
+    real: Any, lane: Any, like: Any, stokes: Any, total: Any,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
@@ -125,7 +123,7 @@ def _gradient_task(
         parts.pointing_per_time,
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
-        factored, shifted, beam_code, _CHI2, task, b, lanes, inputs, spectra, correlations, vis_out,
+        factored, shifted, beam_code, output, task, b, lanes, inputs, spectra, correlations, vis_out,
         real_out, work, real, lane, like, stokes, total,
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
@@ -150,17 +148,18 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
 
     @loop
     def gradients(
-        factored: bool, shifted: bool, beam_code: int, tasks: Any, lanes: Lanes, inputs: Inputs, spectra: Any,
-        correlations: Correlations, transposed: Correlations, vis_out: Any, real_out: Any, parts: Parts,
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs,
+        spectra: Any, correlations: Correlations, transposed: Correlations, vis_out: Any, real_out: Any,
+        parts: Parts,
     ) -> None:  # fmt: skip
         _ = digest
         n_batch, n_task = parts.chi2.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             _gradient_task(
-                factored, shifted, beam_code, i, b, tasks, lanes, inputs, spectra, correlations, transposed,
-                vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n), zeros(real, n_all),
-                zeros(np.float64, n),
+                factored, shifted, beam_code, output, i, b, tasks, lanes, inputs, spectra, correlations,
+                transposed, vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n),
+                zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 
     return gradients

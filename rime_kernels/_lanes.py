@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,16 +155,37 @@ def _data(fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64]) -> 
         return aligned((1, 1, 1, 1, 1), real)
     weight, vis = np.broadcast_to(fixed.weight, shape), np.broadcast_to(fixed.vis, shape)
     out = aligned((chan.shape[0], row.shape[0], n_corr, 3 + 2 * n_template, chan.shape[1]), real)
+    for target, laid_out in _parts(row, chan, out):
+        for k, each in enumerate((vis, *fixed.template)):
+            values, first = laid_out(each), 2 * k + (k > 0)
+            target[..., first, :], target[..., first + 1, :] = values.real, values.imag
+        target[..., 2, :] = laid_out(weight)
+    return out
+
+
+def _parts(
+    row: NDArray[np.int64], chan: NDArray[np.int64], out: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], Callable[[NDArray[Any]], NDArray[Any]]]]:
+    """Parts of `out`, each with what brings values (n_row, n_chan, n_corr) into the order of its lanes."""
     step = max(1, _COPY_BYTES // out[:, 0].nbytes)
     for start in range(0, row.shape[0], step):
-        rows, chans, target = row[start : start + step], chan[:, None], out[:, start : start + step]
+        rows, chans = row[start : start + step], chan[:, None]
         exists = ((rows >= 0) & (chans >= 0))[..., None]
         at = np.maximum(rows, 0), np.maximum(chans, 0)
-        for k, each in enumerate((vis, *fixed.template)):
-            values, first = np.moveaxis(np.where(exists, each[at], 0), -1, -2), 2 * k + (k > 0)
-            target[..., first, :], target[..., first + 1, :] = values.real, values.imag
-        target[..., 2, :] = np.moveaxis(np.where(exists, weight[at], 0), -1, -2)
-    return out
+
+        def laid_out(values: NDArray[Any], exists: NDArray[np.bool_] = exists, at: Any = at) -> NDArray[Any]:
+            return np.moveaxis(np.where(exists, values[at], 0), -1, -2)
+
+        yield out[:, start : start + step], laid_out
+
+
+def with_data(lanes: Lanes, vis: NDArray[np.complexfloating]) -> Lanes:
+    """The same lanes with other data (n_row, n_chan, n_corr)."""
+    out = copied(lanes.data, lanes.data.dtype)
+    for target, laid_out in _parts(lanes.row, lanes.chan, out):
+        values = laid_out(vis)
+        target[..., 0, :], target[..., 1, :] = values.real, values.imag
+    return lanes._replace(data=out)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

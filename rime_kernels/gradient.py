@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -63,6 +63,20 @@ class Gradient:
             columns = [getattr(part, field.name) for part in parts]
             joined[field.name] = None if columns[0] is None else np.concatenate(columns)
         return cls(**joined)
+
+    def entries(self, start: int, stop: int) -> Gradient:
+        """Those of some entries of the batch."""
+        return self._each(lambda values: values[start:stop])
+
+    def times(self, factor: float) -> Gradient:
+        """All of them times a number."""
+        return self._each(lambda values: factor * values)
+
+    def _each(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Gradient:
+        made: dict[str, Any] = {
+            name: None if values is None else function(values) for name, values in vars(self).items()
+        }
+        return Gradient(**made)
 
     def spoil(self, entries: NDArray[np.bool_]) -> None:
         """Make all derivatives of some entries of the batch NaN."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,8 @@ from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form, row_table, solve_antennas
 from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.products import Products
+from rime_kernels.tangent import Fixed
 
 # Numba's workqueue layer aborts when two threads run parallel loops, and a device has one workspace.
 _LOCK = threading.Lock()
@@ -26,17 +29,23 @@ _LOCK = threading.Lock()
 _ADJOINT_BYTES = 256 << 20
 
 
-class _Engine(Protocol):
+class Engine(Protocol):
+    """What works for a `Rime` on the CPU or on a device."""
+
     def run(self, sources: Sources, output: Output) -> NDArray[Any]: ...
 
-    def start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]: ...
+    def start_chi2(
+        self, sources: Sources, turnover: NDArray[np.float64] | None
+    ) -> Callable[[], NDArray[np.float64]]: ...
 
-    def chi2_and_adjoint(self, sources: Sources) -> Adjoint: ...
+    def chi2_and_adjoint(
+        self, sources: Sources, turnover: NDArray[np.float64] | None, vis: NDArray[Any] | None = None
+    ) -> Adjoint: ...  # `vis` in place of the data
 
     def plan(self, sources: Sources) -> str: ...
 
 
-class Rime:
+class Rime(Products):
     """Visibilities of a batch of source lists at fixed rows, and their distance from data.
 
         V_pq = sum over sources of E_p E_q K_pq envelope_pq B  +  sum over templates of a_t T_t,pq
@@ -120,9 +129,12 @@ class Rime:
         self.closure = geometry.closure
         self.form, form_reason = _form(rows, geometry, form, extent, precision)
         self.reason = f"{backend_reason}; {form_reason}"
+        antenna_uvw = geometry.uvw if self.form == "factored" else None
+        self._fixed, self._lock = Fixed(rows, antenna_uvw, *templates, gaussian_frame), _LOCK
+        self._weight = data[1] if data is not None else None
         table, single = row_table(rows), precision == "single"
         fixed = constants(rows, table, geometry.uvw, data, templates, single)
-        self._engine: _Engine = _engine(self.backend)(
+        self._engine: Engine = _engine(self.backend)(
             fixed,
             table,
             single=single,
@@ -159,32 +171,46 @@ class Rime:
         self._need("weighted_residual2", weight=True)
         return self._visibilities(sources, Output.WEIGHTED)
 
-    def chi2(self, sources: Sources) -> NDArray[np.float64]:
+    def chi2(self, sources: Sources, turnover: ArrayLike | None = None) -> NDArray[np.float64]:
         """chi2 = sum w |D - V|^2 over the samples (physics: section 7).
+
+        With a turnover t, what outliers add grows as a logarithm:
+
+            chi2 = sum t ln(1 + w |D - V|^2 / t)
+
+        For t = nu s^2 and N samples the log-likelihood of Student's t with nu degrees of freedom, in two
+        dimensions, of each complex sample, and of a noise factor s, is
+
+            -(1 + 2/nu) chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
 
         Parameters
         ----------
         sources : Sources
+        turnover : float64 (n_batch,), optional
+            Above 0.
 
         Returns
         -------
         float64 (n_batch,)
-            NaN for entries with a NaN or with impossible values (`Sources.impossible`); the others
-            are what they would be alone.
+            NaN for entries with a NaN or with impossible values (`Sources.impossible`, no finite turnover
+            above 0); the others are what they would be alone.
 
         Raises
         ------
         InputError
             No data or weights were given, or axes are not those of the rows.
         """
-        return chi2_together([self], [sources])[0]
+        return chi2_together([self], [sources], [turnover])[0]
 
-    def chi2_and_gradient(self, sources: Sources) -> tuple[NDArray[np.float64], Gradient]:
-        """chi2 as `chi2`, and its derivatives with respect to all of `sources`.
+    def chi2_and_gradient(
+        self, sources: Sources, turnover: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], Gradient]:
+        """chi2 as `chi2`, and its derivatives with respect to all of `sources`, and to the turnover.
 
         Parameters
         ----------
         sources : Sources
+        turnover : float64 (n_batch,), optional
 
         Returns
         -------
@@ -197,7 +223,7 @@ class Rime:
         InputError
             As `chi2`.
         """
-        return chi2_and_gradient_together([self], [sources])[0]
+        return chi2_and_gradient_together([self], [sources], [turnover])[0]
 
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources like these would be worked out, in words: kernel, memory, slabs, batch."""
@@ -212,6 +238,12 @@ class Rime:
             raise InputError(f"{call} needs data: give Rime(..., {wanted}=...)")
 
     def _visibilities(self, sources: Sources, output: Output) -> NDArray[Any]:
+        self._refuse_impossible(sources)
+        with _LOCK:
+            return self._engine.run(sources, output)
+
+    def _refuse_impossible(self, sources: Sources) -> None:
+        check_axes(self.rows, self._n_template, sources)
         impossible = np.flatnonzero(sources.impossible())
         if impossible.size:
             largest = float(np.sum(sources.lm**2, axis=-1).max())
@@ -219,42 +251,50 @@ class Rime:
                 f"batch entry {impossible[0]} cannot be meant: l^2 + m^2 must be at most 1 (largest: "
                 f"{largest:g}), FWHM axes and the scale of the beam at least 0"
             )
-        return self._run(sources, output)
 
-    def _run(self, sources: Sources, output: Output) -> NDArray[Any]:
-        check_axes(self.rows, self._n_template, sources)
-        with _LOCK:
-            return self._engine.run(sources, output)
-
-    def _start_chi2(self, sources: Sources) -> Callable[[], NDArray[np.float64]]:
+    def _start_chi2(
+        self, sources: Sources, turnover: NDArray[np.float64] | None = None
+    ) -> Callable[[], NDArray[np.float64]]:
         self._need("chi2", weight=True)
         check_axes(self.rows, self._n_template, sources)
-        return self._engine.start_chi2(sources)
+        return self._engine.start_chi2(sources, turnover)
 
-    def _chi2_and_gradient(self, sources: Sources) -> tuple[NDArray[np.float64], Gradient]:
+    def _chi2_and_gradient(
+        self, sources: Sources, given: ArrayLike | None
+    ) -> tuple[NDArray[np.float64], Gradient]:
         self._need("chi2_and_gradient", weight=True)
         check_axes(self.rows, self._n_template, sources)
+        turnover = _turnover(sources, given)
         chi2, gradients = [], []
         bytes_each = 32 * self.rows.n_chan * max(1, sources.n_source) * sources.stokes.shape[1]
         step = max(1, _ADJOINT_BYTES // bytes_each)
         for start in range(0, max(1, sources.n_batch), step):
             part = sources if step >= sources.n_batch else sources.entries(start, start + step)
+            turn = None if turnover is None else turnover[start : start + step]
             with _LOCK:
-                adjoint = self._engine.chi2_and_adjoint(part)
-            chi2.append(np.where(part.impossible(), np.nan, adjoint.chi2))
+                adjoint = self._engine.chi2_and_adjoint(part, turn)
+            chi2.append(
+                np.where(part.impossible(), np.nan, adjoint.chi2 if turn is None else turn * adjoint.chi2)
+            )
             freq, centres = self.rows.chan_freq, self._template_lm
-            gradients.append(gradient_of(adjoint, part, freq, self._frame, centres))
+            gradient = gradient_of(adjoint, part, freq, self._frame, centres)
+            if turn is not None:  # y = w |D - V|^2 / t: of sum t ln(1 + y), with sum y/(1 + y)
+                gradient = replace(gradient, turnover=adjoint.chi2 - 0.5 * adjoint.template[:, -1, 0])
+            gradients.append(gradient)
             gradients[-1].spoil(np.isnan(chi2[-1]))
         return np.concatenate(chi2), Gradient.joined(gradients)
 
 
-def chi2_together(rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[NDArray[np.float64]]:
+def chi2_together(
+    rimes: Sequence[Rime], sources: Iterable[Sources], turnovers: Iterable[ArrayLike | None] | None = None
+) -> list[NDArray[np.float64]]:
     """`Rime.chi2` of several, all begun before the first is waited for.
 
     Parameters
     ----------
     rimes : sequence of Rime
     sources : iterable of Sources, one for each
+    turnovers : iterable of float64 (n_batch,) or None, one for each, optional
 
     Returns
     -------
@@ -268,17 +308,20 @@ def chi2_together(rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[NDA
     with _LOCK:
         begun = []
         try:
-            for rime, each in zip(rimes, sources, strict=True):
-                begun.append((rime._start_chi2(each), each.impossible()))
+            for rime, each, given in zip(rimes, sources, turnovers or [None] * len(rimes), strict=True):
+                turnover = _turnover(each, given)
+                begun.append((rime._start_chi2(each, turnover), each.impossible(), turnover))
         finally:
-            found = [(finish(), impossible) for finish, impossible in begun]
-    for chi2, impossible in found:
+            found = [(finish(), impossible, turnover) for finish, impossible, turnover in begun]
+    for chi2, impossible, turnover in found:
+        if turnover is not None:
+            chi2 *= turnover
         chi2[impossible] = np.nan
-    return [chi2 for chi2, _ in found]
+    return [chi2 for chi2, _, _ in found]
 
 
 def chi2_and_gradient_together(
-    rimes: Sequence[Rime], sources: Iterable[Sources]
+    rimes: Sequence[Rime], sources: Iterable[Sources], turnovers: Iterable[ArrayLike | None] | None = None
 ) -> list[tuple[NDArray[np.float64], Gradient]]:
     """`Rime.chi2_and_gradient` of several.
 
@@ -286,6 +329,7 @@ def chi2_and_gradient_together(
     ----------
     rimes : sequence of Rime
     sources : iterable of Sources, one for each
+    turnovers : iterable of float64 (n_batch,) or None, one for each, optional
 
     Returns
     -------
@@ -296,7 +340,16 @@ def chi2_and_gradient_together(
     InputError
         As `Rime.chi2_and_gradient`.
     """
-    return [rime._chi2_and_gradient(each) for rime, each in zip(rimes, sources, strict=True)]
+    together = zip(rimes, sources, turnovers or [None] * len(rimes), strict=True)
+    return [rime._chi2_and_gradient(each, turnover) for rime, each, turnover in together]
+
+
+def _turnover(sources: Sources, given: ArrayLike | None) -> NDArray[np.float64] | None:
+    """The turnover of each entry of the batch, NaN where it cannot be meant."""
+    if given is None:
+        return None
+    turnover = _check.array("turnover", given, np.float64, ("batch",), {"batch": sources.n_batch})
+    return np.where((turnover > 0.0) & (turnover < np.inf), turnover, np.nan)
 
 
 def _engine(backend: str) -> Any:

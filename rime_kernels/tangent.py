@@ -1,0 +1,281 @@
+"""How visibilities change with sources, J v: the forward half of what `gradient` does backwards.
+
+With P = E_p E_q K_pq envelope_pq of a source and a change v of the sources,
+
+    J v = sum over sources of P (dB + B (i d(phase) + d ln(envelope) + d ln(E_p) + d ln(E_q)))
+
+Nothing here is a difference. All is float64, whatever the precision of the sums elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import beam, phase
+from rime_kernels._inputs import beam_codes
+from rime_kernels._tangent_cpu import Changes, Sky, Where, make_columns
+from rime_kernels.arrays import Rows, Sources
+from rime_kernels.envelope import GaussianFrame, projections
+from rime_kernels.errors import InputError
+from rime_kernels.gradient import Gradient, shared_voltage, spectra_of
+
+Array = NDArray[np.float64]
+_TWO_PI = 2.0 * np.pi
+_NEEDED = ("lm", "stokes", "spectral_terms", "shape")
+_ARRAYS = (*_NEEDED, "template_scale", "template_shift")
+_OF_BEAM = ("beam_scale", "pointing")
+
+
+class Fixed(NamedTuple):
+    """What stays the same from call to call."""
+
+    rows: Rows
+    antenna_uvw: Array | None  # (n_time, n_antenna, 3), m, where phases are made of antenna terms
+    template: NDArray[np.complexfloating]  # (n_template, n_row, n_chan, n_corr)
+    template_lm: Array  # (n_template, 2)
+    frame: GaussianFrame
+
+
+def tangents(fixed: Fixed, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
+    """J v, complex128 (n_change, n_row, n_chan, n_corr).
+
+    Each change goes with the sources of its entry of the batch; with a batch of one, all with these.
+
+    Raises
+    ------
+    InputError
+        Arrays that are not shaped as those of the sources, another number of changes.
+    """
+    n_change, all_rows = check_change(sources, change), slice(None)
+    if sources.n_batch == 1:
+        return Columns(fixed, sources, change).of(all_rows)
+    if n_change != sources.n_batch:
+        raise InputError(
+            f"change must have as many entries as the batch has, {sources.n_batch}, or the batch one entry; "
+            f"got {n_change}"
+        )
+    each = [Columns(fixed, sources.entries(b, b + 1), change.entries(b, b + 1)) for b in range(n_change)]
+    shape = (0, fixed.rows.n_row, fixed.rows.n_chan, fixed.rows.n_corr)
+    return np.concatenate([np.zeros(shape, np.complex128), *(columns.of(all_rows) for columns in each)])
+
+
+def information(
+    fixed: Fixed, weight: NDArray[np.floating], sources: Sources, change: Gradient, n_byte: int
+) -> Array:
+    """Re(J^H W J), float64 (n_change, n_change), of changes about one list of sources.
+
+    Columns of J are made for some rows at a time, in about so many bytes, and multiplied by each other
+    there: for n_change columns that is n_change^2 products per real number, at the speed of matrix products.
+    """
+    columns, n_row = Columns(fixed, sources, change), fixed.rows.n_row
+    n_each = fixed.rows.n_chan * fixed.rows.n_corr
+    step = max(1, n_byte // (16 * n_each * max(1, columns.n_change)))
+    found = np.zeros((columns.n_change, columns.n_change))
+    for start in range(0, n_row, step):
+        rows = slice(start, start + step)
+        part = columns.of(rows)
+        part *= np.sqrt(weight[rows])
+        flat = part.view(np.float64).reshape(columns.n_change, part[:1].size * 2)
+        found += flat @ flat.T
+    return found
+
+
+def check_change(sources: Sources, change: Gradient) -> int:
+    """The number of changes.
+
+    Raises
+    ------
+    InputError
+        Arrays that are not shaped as those of the sources.
+    """
+    n_change = len(change.lm)
+    of_beam = {} if sources.beam is None else {"beam_scale": sources.beam.scale}
+    if sources.beam is not None and sources.beam.pointing is not None:
+        of_beam["pointing"] = sources.beam.pointing
+    for name in _ARRAYS + _OF_BEAM:
+        found = getattr(change, name)
+        like = of_beam.get(name) if name in _OF_BEAM else getattr(sources, name)
+        if found is None and (like is None or name not in _NEEDED):
+            continue
+        if like is None:
+            raise InputError(f"change.{name} was given, but the sources have none")
+        expected = (n_change, *like.shape[1:])
+        if np.shape(found) != expected:
+            raise InputError(f"change.{name} must have shape {expected}, got {np.shape(found)}")
+    return n_change
+
+
+class Columns:
+    """J v of several changes v about one list of sources, row by row.
+
+    Parameters
+    ----------
+    fixed : Fixed
+    sources : Sources
+        A batch of one.
+    change : Gradient
+        Changes (n_change, ...) of its arrays.
+    """
+
+    def __init__(self, fixed: Fixed, sources: Sources, change: Gradient) -> None:
+        self._fixed, self._sources, self._change = fixed, sources, change
+        self.n_change = check_change(sources, change)
+        n_stokes = 4 if sources.polarised else 1
+        self._matrix = np.ascontiguousarray(fixed.rows.stokes_to_corr[:, :n_stokes])
+        self._code = beam_codes(sources)[1]
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            self._sky = _sky(fixed, sources, n_stokes)
+            self._changes = _changes(fixed, sources, change, self._sky)
+
+    def of(self, rows: slice) -> NDArray[np.complex128]:
+        """complex128 (n_change, n_row, n_chan, n_corr) of some of the rows."""
+        fixed, all_rows = self._fixed, self._fixed.rows
+        first, second, time = (x[rows] for x in (all_rows.antenna1, all_rows.antenna2, all_rows.time_index))
+        uvw = np.ascontiguousarray(all_rows.uvw[rows])
+        phase_uvw = uvw
+        if fixed.antenna_uvw is not None:
+            phase_uvw = fixed.antenna_uvw[time, first] - fixed.antenna_uvw[time, second]
+        where = Where(phase_uvw, uvw, first, second, time, all_rows.chan_freq)
+        out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
+        if self._sky.direction.size and self._changes.source.size:
+            make_columns()(self._code, where, self._sky, self._changes, self._matrix, out)
+        self._add_templates(rows, uvw, out)
+        return out
+
+    def _add_templates(self, rows: slice, uvw: Array, out: NDArray[np.complex128]) -> None:
+        """T e^(i phi) (da + i a d phi), phi by the change of direction of the template's centre."""
+        sources, change, fixed = self._sources, self._change, self._fixed
+        if sources.template_scale is None:
+            return
+        turn = _TWO_PI / phase.SPEED_OF_LIGHT * fixed.rows.chan_freq
+        for t, template in enumerate(fixed.template):
+            seen, of_phase = template[rows].astype(np.complex128), np.zeros((self.n_change, 3))
+            if sources.template_shift is not None:
+                moved = phase.directions(fixed.template_lm[t] + sources.template_shift[0, t])
+                by_shift = (moved - phase.directions(fixed.template_lm[t])) @ uvw.T
+                seen *= np.exp(1j * np.outer(by_shift, turn))[..., None]
+                if change.template_shift is not None:
+                    of_phase = _push_directions(moved, change.template_shift[:, t])
+            for i in range(self.n_change):
+                scale = 0.0 if change.template_scale is None else change.template_scale[i, t]
+                if scale == 0.0 and not of_phase[i].any():
+                    continue
+                angle = np.outer(uvw @ of_phase[i], turn)
+                out[i] += (scale + 1j * sources.template_scale[0, t] * angle)[..., None] * seen
+
+
+def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
+    """The sources as the loop reads them."""
+    direction = phase.directions(sources.lm[0])
+    projection = projections(sources.shape[0], direction[sources.n_point :], fixed.frame)
+    factor = spectra_of(sources, fixed.rows.chan_freq, n_stokes).factor[0]
+    voltage, _ = shared_voltage(sources, fixed.rows.chan_freq)
+    scale, pointing = 0.0, np.zeros((1, 1, 2))
+    if sources.beam is not None:
+        scale = float(sources.beam.scale[0])
+        if sources.beam.pointing is not None:
+            pointing = np.ascontiguousarray(sources.beam.pointing[0])
+    return Sky(
+        np.ascontiguousarray(direction),
+        np.ascontiguousarray(projection),
+        np.ascontiguousarray(sources.stokes[0, ..., :n_stokes]),
+        np.ascontiguousarray(np.moveaxis(factor * (voltage[0] ** 2)[..., None], 0, -1)),
+        scale,
+        pointing,
+    )
+
+
+def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Changes:
+    """The changes of each source, of those that a change touches."""
+    n_change, n_stokes = len(change.lm), sky.stokes.shape[2]
+    beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
+    pointing = np.zeros((n_change, 1, 1, 2)) if change.pointing is None else change.pointing
+    which, source = np.nonzero(_touched(sources, change, beam_scale, pointing))
+    gaussian = source - sources.n_point
+    lm = change.lm[which, source]
+    direction = _push_directions(sky.direction[source], lm)
+    projection = np.zeros((len(source), 2, 3))
+    some = np.flatnonzero(gaussian >= 0)
+    if some.size:
+        projection[some] = _push_projections(
+            sources.shape[0, gaussian[some]], sky.direction[source[some]], fixed.frame,
+            change.shape[which[some], gaussian[some]], lm[some],
+        )  # fmt: skip
+    stokes = np.moveaxis(change.stokes[..., :n_stokes], 2, 1)[which, source]
+    return Changes(
+        np.searchsorted(which, np.arange(n_change + 1)).astype(np.int64),
+        source.astype(np.int64),
+        np.ascontiguousarray(direction),
+        projection,
+        np.ascontiguousarray(stokes),
+        _of_factor(fixed, sources, change, beam_scale, which, source, n_stokes),
+        np.ascontiguousarray(beam_scale),
+        np.ascontiguousarray(np.broadcast_to(pointing, (n_change, *pointing.shape[1:]))),
+    )
+
+
+def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Array) -> NDArray[np.bool_]:
+    """Which sources each change touches, bool (n_change, n_source)."""
+    touched = np.any(change.lm != 0.0, axis=-1) | np.any(change.stokes != 0.0, axis=(1, 3))
+    touched |= np.any(change.spectral_terms != 0.0, axis=(2, 3))
+    touched[:, sources.n_point :] |= np.any(change.shape != 0.0, axis=-1)
+    return touched | (beam_scale != 0.0)[:, None] | np.any(pointing != 0.0, axis=(1, 2, 3))[:, None]
+
+
+def _of_factor(
+    fixed: Fixed, sources: Sources, change: Gradient, beam_scale: Array, which: NDArray[np.int64],
+    source: NDArray[np.int64], n_stokes: int,
+) -> Array:  # fmt: skip
+    """Changes of spectrum times E^2 of the beam that antennas share, (n_pair, n_stokes, n_chan).
+
+    0 where there is no flux, whatever the spectrum.
+    """
+    freq = fixed.rows.chan_freq
+    spectra = spectra_of(sources, freq, n_stokes)
+    factor, of_polynomial = (x[0].swapaxes(0, 1)[source] for x in (spectra.factor, spectra.slope))
+    terms = change.spectral_terms[which, source][:, :n_stokes]
+    found = of_polynomial * np.einsum("jcp,pkj->pck", spectra.powers[:, :, source], terms)
+    voltage, slope = (np.broadcast_to(x, (1, freq.size, sources.n_source))[0].T[source]
+                      for x in shared_voltage(sources, freq))  # fmt: skip
+    found *= (voltage**2)[..., None]
+    if sources.beam is not None and beam_codes(sources)[0] != beam.NO_BEAM:
+        lm, scale = sources.lm[0, source], sources.beam.scale[0]
+        r = np.hypot(lm[:, 0], lm[:, 1])
+        outward = lm / np.where(r == 0.0, 1.0, r)[:, None]
+        change_of_x = r * beam_scale[which] + scale * np.sum(outward * change.lm[which, source], axis=1)
+        by_beam = 2.0 * voltage * slope * np.outer(change_of_x, freq)
+        found = found + factor * by_beam[..., None]
+    dark = np.all(sources.stokes[0, ..., :n_stokes] == 0.0, axis=0)[source]
+    return np.ascontiguousarray(np.where(dark[:, None], 0.0, found).transpose(0, 2, 1))
+
+
+def _push_directions(direction: Array, lm: Array) -> Array:
+    """The change of `phase.directions`, (..., 3), with one of l, m: dn = -(l dl + m dm) / n."""
+    n = 1.0 + direction[..., 2:]
+    return np.concatenate([lm, -np.sum(direction[..., :2] * lm, axis=-1, keepdims=True) / n], axis=-1)
+
+
+def _push_projections(
+    shape: Array, direction: Array, frame: GaussianFrame, of_shape: Array, of_lm: Array
+) -> Array:
+    """The change of `envelope.projections`, (..., 2, 3), with those of shape and of l, m.
+
+    With x = sqrt(k) emaj e and y = sqrt(k) emin f: de/d(pa) = f, df/d(pa) = -e; the slopes l/n, m/n in
+    their third elements change by dl/n + l (l dl + m dm)/n^3, and so on.
+    """
+    emaj, emin, pa = (x[..., None] for x in np.moveaxis(shape, -1, 0))
+    d_emaj, d_emin, d_pa = (x[..., None] for x in np.moveaxis(of_shape, -1, 0))
+    one = np.ones_like(pa[..., 0])
+    axes = projections(np.stack([one, one, pa[..., 0]], axis=-1), direction, frame)
+    e, f = axes[..., 0, :], axes[..., 1, :]
+    along, across = d_emaj * e + emaj * d_pa * f, d_emin * f - emin * d_pa * e
+    if frame == "tangent":
+        lm, n = direction[..., :2], 1.0 + direction[..., 2:]
+        slopes = of_lm / n + lm * np.sum(lm * of_lm, axis=-1, keepdims=True) / n**3
+        # e and f begin with the axes in (u', v'), which w enters through the slopes.
+        along[..., 2] -= emaj[..., 0] * np.sum(e[..., :2] * slopes, axis=-1)
+        across[..., 2] -= emin[..., 0] * np.sum(f[..., :2] * slopes, axis=-1)
+    return np.stack([along, across], axis=-2)
