@@ -14,6 +14,7 @@ from rime_kernels._adjoint import Adjoint
 from rime_kernels._adjoint_totals_cuda import collect, grouped, summed
 from rime_kernels._inputs import Parameters, Variant
 from rime_kernels._launch_cuda import Arrays, Slab
+from rime_kernels._measure_cuda import n_kinds
 from rime_kernels.phase import SPEED_OF_LIGHT
 
 # d env / d projection = -2 ln 2 env times the coordinate along the source times this times (u, v, w).
@@ -37,6 +38,7 @@ class AdjointSums:
         self._gather, self._variant, self._n_template = gather, variant, n_template
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
         self._n_time = given.stokes.shape[1]
+        self._n_kind, self._has_turnover = n_kinds(n_template, variant.log, True), variant.log
         self._n_antenna = given.pointing.shape[2]
         n_total = gather.n_column * self._n_source * gather.moments.n_value
         self._groups = grouped(gather.unit_time, self._n_time, n_total)
@@ -52,7 +54,7 @@ class AdjointSums:
         """Totals of one entry of the batch."""
         gather = self._gather
         per_group = gather.n_column * self._n_source * gather.moments.n_value
-        n_total = self._groups.n_group * per_group + (1 + 4 * self._n_template) * gather.n_sum
+        n_total = self._groups.n_group * per_group + self._n_kind * gather.n_sum
         return 16 * n_total
 
     @property
@@ -73,13 +75,13 @@ class AdjointSums:
         """The derivatives of an empty batch."""
         shapes = (
             (self._n_time, self._gather.n_chan, self._n_source, self._variant.n_stokes), (self._n_source, 3),
-            (self._n_gaussian, 2, 3), (), (1, 1, 2), (self._n_source, 2), (max(1, self._n_template), 4),
+            (self._n_gaussian, 2, 3), (), (1, 1, 2), (self._n_source, 2), (self._n_row, 4),
         )  # fmt: skip
         return Adjoint(np.empty(0), *(np.empty((0, *shape)) for shape in shapes))
 
     def sums(self, workspace: device.Workspace, n_batch: int) -> Any:
-        """Room for the partial sums of chi2 and of what templates gather."""
-        shape = n_batch * (1 + 4 * self._n_template), self._gather.n_sum
+        """Room for the partial sums of chi2, and of what templates gather, and turnovers."""
+        shape = n_batch * self._n_kind, self._gather.n_sum
         return workspace.array("adjoint sums", shape, np.float64)
 
     def _totals(self, workspace: device.Workspace, n_batch: int) -> Any:
@@ -115,18 +117,22 @@ class AdjointSums:
         )  # fmt: skip
 
     def _sums_of_rows(self, workspace: device.Workspace, n_batch: int) -> NDArray[np.float64]:
-        """chi2 and what templates gather, (n_batch, 1 + 4 n_template)."""
+        """chi2, what templates gather, and turnovers, (n_batch, n_kind)."""
         sums, n_thread = self.sums(workspace, n_batch), device.threads_per_block()
         out = workspace.array("sums of all", (sums.shape[0],), np.float64)
         _rime_cuda.make_batch_sums(n_thread)[sums.shape[0], n_thread](sums, out)
         found: NDArray[np.float64] = out.copy_to_host()
         return found.reshape(n_batch, -1)
 
+    @property
+    def _n_row(self) -> int:
+        """Rows of `Adjoint.template`."""
+        return max(1, self._n_template + self._has_turnover)
+
     def _of_templates(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        n_template = max(1, self._n_template)
-        found = np.zeros((sums.shape[0], 4 * n_template))
+        found = np.zeros((sums.shape[0], 4 * self._n_row))
         found[:, : sums.shape[1] - 1] = sums[:, 1:]
-        return found.reshape(-1, n_template, 4)
+        return found.reshape(-1, self._n_row, 4)
 
     def _of_beam(
         self, workspace: device.Workspace, n_batch: int, whole: NDArray[np.float64]

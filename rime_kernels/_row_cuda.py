@@ -17,6 +17,7 @@ from rime_kernels import _scalars_cuda, beam, device, phase
 from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates, moments_of
 from rime_kernels._adjoint_row_cuda import make_gather
 from rime_kernels._lanes_cuda import make_lane_sums
+from rime_kernels._measure_cuda import make_measure, make_turnover, n_kinds
 from rime_kernels._row_parts_cuda import RowKernel, make_term
 from rime_kernels._tile_parts_cuda import make_correlation
 
@@ -65,7 +66,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
     counted from the first of all. Data and weights are those of the slab as `make_arrange`
     lays them out.
 
-    Before an adjoint `sum_out` is (n_batch * (1 + 4 n_template), n_sum): chi2, and what templates gather.
+    Before an adjoint `sum_out` is (n_batch * `n_kinds`, n_sum): chi2, what templates gather, and turnovers.
     `moments`, flat, are the records (n_batch, units of the slab, n_run, n_source, `Moments.n_value`) of
     sources; the units of block k of rows are those from `unit_start[k]` on, one, or one for each of its
     times. `by_row` float64 (n_batch, all rows, n_run, 4), flat, is what pointing errors gather: l and m of
@@ -89,7 +90,9 @@ def make_row_sums(kernel: RowKernel) -> Any:
     add_back = make_back(kernel.matrix, single, n_stokes)
     gather_templates = make_gather_templates(single, n_template, shifted)
     gather = make_gather(kernel)
-    n_kind, n_value = 1 + (4 * n_template if has_adjoint else 0), record.n_value
+    n_kind, n_value = n_kinds(n_template, variant.log, has_adjoint), record.n_value
+    one_over = make_turnover(variant.log, single, n_template)
+    measure = make_measure(variant.log, single, n_template, has_adjoint)
     n_bright, n_geometry = (record.bright_room, record.geometry_room) if has_adjoint else (1, 1)
     n_gathered = n_thread // n_lane * (n_bright + n_geometry) if has_adjoint else 1
     n_used_bright, n_back = record.n_bright, 2 * n_stokes if has_adjoint else 1
@@ -164,7 +167,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
                     im = im * step_re + re * step_im
                     re = turned
                 at += uint64(n_run) * uint64(run * per_source)
-            n_here = min(int32(run), n_chan - start)
+            n_here, tail = min(int32(run), n_chan - start), one_over(factors[b])
             for k in range(1, n_kind):
                 of_kind[k] = 0.0
             for k in range(n_here):
@@ -188,9 +191,11 @@ def make_row_sums(kernel: RowKernel) -> Any:
                             datum = template[at_datum + t * stride]
                             x += factor_re[t] * datum.real - factor_im[t] * datum.imag
                             y += factor_re[t] * datum.imag + factor_im[t] * datum.real
-                        square += each * (x * x + y * y)
+                        part, factor = measure(each * (x * x + y * y), tail, of_kind)
+                        square += part
                         if has_adjoint:
-                            x, y = each * x, each * y
+                            factor *= each
+                            x, y = factor * x, factor * y
                             add_back(j, x, y, real(1), back, 0, 1)
                             nu = chan_freq[start + k]
                             gather_templates(

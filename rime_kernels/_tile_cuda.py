@@ -21,6 +21,7 @@ from numba import complex64, complex128, float32, float64, int32, int64, uint32,
 from rime_kernels import beam, device, phase
 from rime_kernels._adjoint_parts_cuda import moments_of
 from rime_kernels._adjoint_tile_cuda import make_gather, make_join
+from rime_kernels._measure_cuda import n_kinds
 from rime_kernels._tile_end_cuda import make_chi2, rooms
 from rime_kernels._tile_parts_cuda import NO_ROW, TileKernel, make_correlation, make_terms
 from rime_kernels._tile_sum_cuda import make_accumulate
@@ -48,10 +49,10 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     are those of the slab as `make_arrange` lays them out.
 
     Before an adjoint the tiles of a split are shared out over `n_part` blocks, and an item has `n_lanes`
-    threads, a multiple of `TileKernel.n_lane`. `sum_out` then is (n_batch * (1 + 4 n_template), n_sum), chi2
-    followed by what templates gather; `moments` are the records (n_batch, items of the slab, n_split *
-    n_part, n_source, `Moments.n_value`) of sources, and `by_antenna` what pointing errors gather at each
-    antenna of the split, (n_batch, items of the slab, n_split * n_part, n_slot, 2); both flat.
+    threads, a multiple of `TileKernel.n_lane`. `sum_out` then is (n_batch * `n_kinds`, n_sum), chi2
+    followed by what templates gather, and turnovers; `moments` are the records (n_batch, items of the slab,
+    n_split * n_part, n_source, `Moments.n_value`) of sources, and `by_antenna` what pointing errors gather at
+    each antenna of the split, (n_batch, items of the slab, n_split * n_part, n_slot, 2); both flat.
     """
     variant, shape, has_gaussian = kernel.variant, kernel.shape, kernel.has_gaussian
     single, n_stokes, code, is_chi2 = variant.single, variant.n_stokes, variant.beam, kernel.is_chi2
@@ -72,7 +73,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     two_terms, two_brights, line = 2 * n_term, 2 * n_bright, 16 if single else 8
     n_glance = -(-n_baseline * n_corr // line)
     has_adjoint, n_sweep = kernel.has_adjoint, 2 if kernel.has_adjoint else 1
-    n_lane, n_kind = kernel.n_lane, 1 + (4 * kernel.n_template if kernel.has_adjoint else 0)
+    n_lane, n_kind = kernel.n_lane, n_kinds(kernel.n_template, variant.log, kernel.has_adjoint)
     record = moments_of(variant, has_gaussian)
     room, point_room = record.most_room, record.room(False)
     n_partial = chunk * (n_thread // n_lane) * room if has_adjoint else 1

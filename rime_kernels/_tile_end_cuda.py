@@ -10,6 +10,7 @@ from numba import float32, float64, uint32, uint64
 
 from rime_kernels import _scalars_cuda, device, phase
 from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates
+from rime_kernels._measure_cuda import make_measure, make_turnover
 from rime_kernels._tile_parts_cuda import TileKernel, make_correlation
 
 _turns = phase.turns
@@ -24,10 +25,11 @@ def rooms(kernel: TileKernel) -> tuple[int, int, int]:
 
 @functools.cache
 def make_chi2(kernel: TileKernel) -> Any:
-    """Function that gives the chi2 of a thread's tile; spends the sums.
+    """Function that gives the chi2 of a thread's tile, or its sum of logarithms; spends the sums.
 
     Before an adjoint they become the weighted residuals in Stokes parameters, and `of_template` what the
-    templates of the tile gather: four sums each, `Inputs.template`'s derivatives halved.
+    templates of the tile gather: four sums each, halved derivatives of `Inputs.template`; and one sum of
+    `make_measure`.
 
     Data and weights of the tile begin at `first`, a tile's neighbour beside it. A weight below 0
     says that antenna2 is on the tile's first side. Templates lie like the data, `stride` apart;
@@ -44,6 +46,9 @@ def make_chi2(kernel: TileKernel) -> Any:
     cos_sin = _scalars_cuda.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
     correlation = make_correlation(kernel.matrix, single)
     gather_templates = make_gather_templates(single, n_template, shifted)
+    log = kernel.variant.log
+    one_over = make_turnover(log, single, n_template)
+    measure = make_measure(log, single, n_template, has_adjoint)
 
     @device.inline
     def chi2(
@@ -51,7 +56,7 @@ def make_chi2(kernel: TileKernel) -> Any:
         p: Any, q: Any, last: Any, u: Any, v: Any, w: Any, of_template: Any, room: Any,
     ) -> Any:  # fmt: skip
         re, im, weights, factor_re, factor_im, back = room
-        total = 0.0
+        total, tail = 0.0, one_over(factors)
         at = uint64(first)
         for i in range(side):
             for t in range(n_template):
@@ -89,9 +94,11 @@ def make_chi2(kernel: TileKernel) -> Any:
                     sign = math.copysign(real(1), weights[d])
                     x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
                     x, y = x - re[d], y - im[d]
-                    square += abs(weights[d]) * (x * x + y * y)
+                    part, factor = measure(abs(weights[d]) * (x * x + y * y), tail, of_template)
+                    square += part
                     if has_adjoint:
-                        re[d], im[d] = abs(weights[d]) * x, abs(weights[d]) * y
+                        factor *= abs(weights[d])
+                        re[d], im[d] = factor * x, factor * y
                         add_back(k, re[d], im[d], sign, back, j, side)
                 total += square
             for j in range(2 * n_stokes):
