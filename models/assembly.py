@@ -1,4 +1,4 @@
-"""theta to the arrays of the kernels, and their derivatives back: what can be decided beforehand is."""
+"""theta to sources, its changes to theirs, and derivatives back: what can be decided beforehand is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.beam import AnyBeam
-from biro.models.columns import Columns, Constant, Function, Table, settle
-from biro.models.direction import Centre, Directions, TangentPlanes
-from biro.models.index import as_slice
+from biro.models.columns import Columns, Function, settle
+from biro.models.direction import Centre, TangentPlanes
 from biro.models.instrument import InstrumentLayout, PointingSlots
 from biro.models.layout import SourceLayout
-from biro.models.memory import Reused
 from biro.models.slots import Resolved
+from biro.models.source_arrays import (
+    BeamScale,
+    Brightness,
+    PointingErrors,
+    Positions,
+    Shapes,
+    SpectralTerms,
+    Template,
+)
 from rime_kernels.arrays import Beam, Sources
+from rime_kernels.gradient import Gradient
 
 Array = NDArray[np.float64]
 
@@ -44,192 +51,6 @@ class SourceGradient(Protocol):
     def template_scale(self) -> Array | None: ...
     @property
     def template_shift(self) -> Array | None: ...
-
-
-class Brightness:
-    """Stokes I, Q, U, V, Jy (n_batch, n_time, n_source, 4)."""
-
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._stokes = Table(columns, layout.stokes)
-        rows, fraction, angle = layout.linear.T
-        self._linear = as_slice(rows) if rows.size else None
-        # An axis of length one for the times.
-        self._fraction, self._angle = Table(columns, fraction[None]), Table(columns, angle[None])
-        rows, fraction = layout.circular.T
-        self._circular = as_slice(rows) if rows.size else None
-        self._v_fraction = Table(columns, fraction[None])
-
-    def __call__(self, columns: Array) -> Array:
-        stokes = self._stokes(columns)
-        if self._linear is not None:
-            rows = self._linear
-            polarised = self._fraction(columns) * stokes[:, :, rows, 0]
-            twice = 2 * self._angle(columns)
-            stokes[:, :, rows, 1] = polarised * np.cos(twice)
-            stokes[:, :, rows, 2] = polarised * np.sin(twice)
-        if self._circular is not None:
-            rows = self._circular
-            stokes[:, :, rows, 3] = self._v_fraction(columns) * stokes[:, :, rows, 0]
-        return stokes
-
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
-        """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
-        slopes = slopes.copy()
-        intensity = self._stokes(columns)[..., 0]
-        if self._linear is not None:
-            rows, fraction, twice = self._linear, self._fraction(columns), 2 * self._angle(columns)
-            by_q, by_u = slopes[:, :, rows, 1], slopes[:, :, rows, 2]
-            along = np.cos(twice) * by_q + np.sin(twice) * by_u
-            across = np.cos(twice) * by_u - np.sin(twice) * by_q
-            self._over_times(self._fraction, columns, intensity[:, :, rows] * along, into)
-            self._over_times(self._angle, columns, 2 * fraction * intensity[:, :, rows] * across, into)
-            slopes[:, :, rows, 0] += fraction * along
-        if self._circular is not None:
-            rows = self._circular
-            by_v = slopes[:, :, rows, 3]
-            self._over_times(self._v_fraction, columns, intensity[:, :, rows] * by_v, into)
-            slopes[:, :, rows, 0] += self._v_fraction(columns) * by_v
-        # Q, U and V that follow from I have no columns of their own.
-        self._stokes.pull_back(columns, slopes, into)
-
-    @staticmethod
-    def _over_times(table: Table, columns: Array, slopes: Array, into: Array) -> None:
-        table.pull_back(columns, slopes.sum(axis=1, keepdims=True), into)
-
-
-class SpectralTerms:
-    """Terms in the kernels' form (n_batch, n_source, 4, n_term)."""
-
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._terms = Table(columns, layout.terms)
-        self._scale = None if (layout.term_scale == 1).all() else layout.term_scale
-
-    def __call__(self, columns: Array) -> Array:
-        terms = self._terms(columns)
-        if self._scale is not None:
-            terms *= self._scale
-        return terms
-
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to terms as the model has them."""
-        self._terms.pull_back(columns, slopes if self._scale is None else slopes * self._scale, into)
-
-
-class Shapes:
-    """emaj, emin, pa, rad (n_batch, n_gaussian, 3)."""
-
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._shape = Table(columns, layout.shape)
-        rows = np.flatnonzero(layout.by_ratio)
-        self._by_ratio = as_slice(rows) if rows.size else None
-
-    def __call__(self, columns: Array) -> Array:
-        shape = self._shape(columns)
-        if self._by_ratio is not None:
-            shape[:, self._by_ratio, 1] *= shape[:, self._by_ratio, 0]
-        return shape
-
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
-        """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
-        if self._by_ratio is not None:
-            slopes, rows = slopes.copy(), self._by_ratio
-            given, by_emin = self._shape(columns), slopes[:, rows, 1].copy()
-            slopes[:, rows, 0] += given[:, rows, 1] * by_emin
-            slopes[:, rows, 1] = given[:, rows, 0] * by_emin
-        self._shape.pull_back(columns, slopes, into)
-
-
-class Positions:
-    """Direction cosines (n_batch, n_source, 2) about each centre, NaN below the horizon.
-
-    Sources that stay where they are have been looked at once.
-    """
-
-    def __init__(
-        self, layout: SourceLayout, resolved: Resolved, columns: Columns, planes: TangentPlanes
-    ) -> None:
-        free = np.asarray(resolved.is_free(layout.position).any(axis=1))
-        if np.count_nonzero(free) > np.count_nonzero(~free):
-            free[:] = True  # to work out the few others again costs less than to put them in between
-        rows = np.flatnonzero(free)
-        position = resolved.base[layout.position][None]
-        position[:, rows] = 0.0
-        self._fixed = Directions(layout.by_offset, planes).lm(position)
-        self._constant = [Constant(lm) for lm in self._fixed]
-        self._rows = as_slice(rows)
-        self._all_free, self._any_free = bool(free.all()), bool(free.any())
-        self._position = Table(columns, layout.position[rows])
-        self._directions = Directions(layout.by_offset[rows], planes)
-        self._memory = Reused()
-
-    def __call__(self, columns: Array) -> list[Array]:
-        if not self._any_free:
-            return [constant(columns) for constant in self._constant]
-        moving = self._directions.lm(self._position(columns))
-        if self._all_free:
-            return list(moving)
-        n_centre, _, n_source, _ = self._fixed.shape
-        lm = self._memory.empty(n_centre, columns.shape[0], n_source, 2)
-        lm[:] = self._fixed
-        lm[:, :, self._rows] = moving
-        return list(lm)
-
-    def zeros(self, n_batch: int) -> Array:
-        """As what `pull_back` takes: (n_centre, n_batch, n_source, 2)."""
-        n_centre, _, n_source, _ = self._fixed.shape
-        return np.zeros((n_centre, n_batch, n_source, 2))
-
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to offsets, or ra and dec, from those to (l, m) about each centre.
-
-        `slopes` is (n_centre, n_batch, n_source, 2).
-        """
-        if self._any_free:
-            position = self._position(columns)
-            found = self._directions.pull_back(position, slopes[:, :, self._rows])
-            self._position.pull_back(columns, found, into)
-
-
-class Template:
-    """Factors and shifts of the images (n_batch, n_image, 3)."""
-
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._template = Table(columns, layout.image)
-
-    def __call__(self, columns: Array) -> Array:
-        return self._template(columns)
-
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
-        """As they are."""
-        self._template.pull_back(columns, slopes, into)
-
-
-class BeamScale:
-    """`arrays.Beam.scale`, float64 (n_batch,)."""
-
-    def __init__(self, beam: AnyBeam, slot: int, columns: Columns) -> None:
-        self._beam, self._value = beam, Table(columns, np.array(slot))
-
-    def __call__(self, columns: Array) -> Array:
-        return self._beam.scale(self._value(columns))
-
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to the number that the beam has."""
-        self._value.pull_back(columns, slopes * self._beam.scale_slope(self._value(columns)), into)
-
-
-class PointingErrors:
-    """Pointing error of each antenna and time, rad (n_batch, n_time or 1, n_antenna, 2)."""
-
-    def __init__(self, slots: PointingSlots, columns: Columns) -> None:
-        self._coefficient, self._powers = Table(columns, slots.table), slots.powers
-
-    def __call__(self, columns: Array) -> Array:
-        return np.einsum("tp,bpax->btax", self._powers, self._coefficient(columns))
-
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to the coefficients of the polynomials."""
-        self._coefficient.pull_back(columns, np.einsum("tp,btax->bpax", self._powers, slopes), into)
 
 
 class Assembly:
@@ -309,6 +130,37 @@ class Assembly:
             if not is_last:
                 made[key] = found
             yield found
+
+    def push_forward(self, theta: Array, change: Array) -> Iterator[Gradient]:
+        """Changes of the sources of each partition with those of theta: the derivative of `sources`.
+
+        Parameters
+        ----------
+        theta : float64 (n_change, n_param) or (1, n_param)
+        change : float64 (n_change, n_param)
+        """
+        columns, changes = self._columns.of(theta), self._columns.push_forward(change)
+
+        def pushed(function: Function | None) -> Array | None:
+            return None if function is None else function.push_forward(columns, changes)
+
+        lm = self._positions.push_forward(columns, changes)
+        stokes, terms, shape = (
+            step.push_forward(columns, changes) for step in (self._stokes, self._terms, self._shape)
+        )
+        template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
+        shift = template[..., 1:] if template is not None and self._moves_template else None
+        for (i_centre, i_pointing), _ in self._partitions:
+            yield Gradient(
+                lm[i_centre],
+                stokes,
+                terms,
+                shape,
+                beam_scale=scale,
+                pointing=pushed(self._pointings[i_pointing]),
+                template_scale=None if template is None else template[..., 0],
+                template_shift=shift,
+            )
 
     def pull_back(self, theta: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
         """Derivatives with respect to theta, (n_batch, n_param): the adjoint of `sources`.

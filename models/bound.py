@@ -24,6 +24,7 @@ from biro.models.parameter import Parameter
 from biro.models.slots import Slots
 from biro.models.unconstrained import Unconstrained
 from rime_kernels.arrays import Beam, Sources
+from rime_kernels.gradient import Gradient
 
 if TYPE_CHECKING:
     from biro.models.sky import SkyModel
@@ -182,6 +183,22 @@ class BoundModel:
         partitions, and those that do not depend on theta with other calls: nobody may write into them.
         """
         return self._assembly.sources(self._wrapped(theta))
+
+    def push_forward(self, theta: ArrayLike, change: ArrayLike) -> Iterator[Gradient]:
+        """How sources change with theta, one partition after the other: the derivative of `sources_of_all`.
+
+        Parameters
+        ----------
+        theta : float64 (n_change, n_param), or one vector for all changes
+        change : float64 (n_change, n_param) or (n_param,)
+            Of theta, in its units.
+
+        Returns
+        -------
+        iterator of Gradient
+            Changes of the arrays of the sources, (n_change, ...), for `Rime.tangent`; noise does not count.
+        """
+        return self._assembly.push_forward(self._wrapped(theta), self._batch(change))
 
     def pull_back(
         self, theta: ArrayLike, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0

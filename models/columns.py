@@ -1,7 +1,8 @@
 """Arrays gathered from theta, and back: what is constant is settled once, the rest is one `take` each.
 
-Whatever makes an array of the columns also has its adjoint, `pull_back`: it takes derivatives of a scalar
-with respect to the array, and adds those with respect to the columns to an array of these.
+Whatever makes an array of the columns also says how it changes with them, `push_forward`, and has the
+adjoint of that, `pull_back`: it takes derivatives of a scalar with respect to the array, and adds those with
+respect to the columns to an array of these.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ class Function(Protocol):
 
     def __call__(self, columns: Array) -> Array:
         """The array."""
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """The change of the array, (n_change, ...), with changes of columns (n_change, n_column).
+
+        `columns` are those of each change, or one row for all.
+        """
 
     def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
         """Add to `into` (n_batch, n_free) what derivatives with respect to the array mean for its columns."""
@@ -82,6 +89,12 @@ class Columns:
         columns[:, n_free:] = self._constants
         return columns
 
+    def push_forward(self, changes: Array) -> Array:
+        """Changes of the columns, (n_change, n_column), with those of theta (n_change, n_param)."""
+        found = np.zeros((len(changes), self._scale.size + self._constants.size))
+        found[:, : self._scale.size] = changes.take(self._parameter, axis=1) * self._scale
+        return found
+
     @property
     def n_free(self) -> int:
         """How many columns follow theta; they come first."""
@@ -116,6 +129,10 @@ class Table:
         columns.take(self._index, axis=1, out=found, mode="clip")
         return found.reshape(n_batch, *self._shape)
 
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """What is gathered from the changes."""
+        return self(changes)
+
     def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
         """The adjoint: derivatives (n_batch, *shape), summed over all elements that are one column."""
         self._back.add(into, slopes.reshape(len(into), self._index.size))
@@ -141,6 +158,10 @@ class Constant:
             if last.nbytes <= _KEPT_BYTES:
                 self._last = last
         return last
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """Nothing: no parameter changes it. Nobody may write into it."""
+        return np.broadcast_to(0.0, (len(changes), *self._value.shape[1:]))
 
     def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
         """Nothing: no parameter changes it."""

@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from biro.models.assembly import Brightness, Shapes, SpectralTerms
 from biro.models.columns import Columns, settle
 from biro.models.direction import lm_to_radec
 from biro.models.errors import ModelError
@@ -19,6 +18,7 @@ from biro.models.parameter import Fixed
 from biro.models.sky import SkyModel
 from biro.models.slots import Resolved, Slots
 from biro.models.source import GaussianSource, PointSource
+from biro.models.source_arrays import Brightness, Shapes, SpectralTerms
 from biro.models.strict import shown
 
 _NUMBER = re.compile(r"[+-]?(\d{1,60}\.?\d{0,60}|\.\d{1,60})([eE][+-]?\d{1,4})?\Z")

@@ -1,4 +1,4 @@
-"""The adjoint of the sources, against differences of the sources themselves."""
+"""Derivatives of the sources and their adjoint, against differences of the sources themselves."""
 
 from __future__ import annotations
 
@@ -90,6 +90,30 @@ def check(model: BoundModel, n_batch: int = 3, seed: int = 0) -> None:
         scale = np.abs(expected).max() + 1.0 / (high - low)[i] * 1e-3
         np.testing.assert_allclose(found[:, i], expected, rtol=1e-7, atol=1e-7 * scale, err_msg=name)
         assert np.abs(expected).max() > 0, name
+    check_push_forward(model, theta, slopes, weight, found)
+
+
+def check_push_forward(
+    model: BoundModel,
+    theta: np.ndarray,
+    slopes: Sequence[SimpleNamespace],
+    weight: np.ndarray,
+    pulled: np.ndarray,
+) -> None:
+    """<push_forward(v), slopes> = <v, pull_back(slopes)>, about each theta and about one."""
+    low, high = model.prior_transform(np.array([np.full(model.n_param, p) for p in (0.25, 0.75)]))
+    change = np.random.default_rng(9).normal(size=theta.shape) * (high - low)
+    for about, expected in ((theta, pulled), (theta[0], pulled[:1])):
+        found = np.zeros(len(theta))
+        for i, pushed in enumerate(model.push_forward(about, change)):
+            for name, array in vars(slopes[i]).items():
+                if array is not None:
+                    moved = getattr(pushed, name)
+                    assert moved.shape == array.shape, name
+                    found += weight[i] * (moved * array).reshape(len(theta), -1).sum(axis=1)
+        terms = expected * change
+        # Rounding of some tens of terms.
+        assert (np.abs(found - terms.sum(axis=1)) < 1e-12 * np.abs(terms).sum(axis=1)).all()
 
 
 @pytest.fixture
