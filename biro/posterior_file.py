@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.hdf5_file import read_hdf5
+from biro.models.strict import shown
 from biro.posterior import Column, Posterior, Provenance
 from biro.run import write_atomic
 
@@ -51,12 +53,13 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     if not source.is_file():
         raise InputError(f"no posterior at {source}: no such file (a run writes it when it is finished)")
     try:
-        with h5py.File(source, "r") as file:
-            if file.attrs.get("format") != FORMAT:
-                raise InputError(f"HDF5, but no posterior of format {FORMAT}")
-            group = file["biro"]
-            record = json.loads(group["record"][()].tobytes())
-            arrays = {name: group[name][()].astype(np.float64) for name in _ARRAYS if name in group}
+        attributes, found = read_hdf5(source, [f"biro/{name}" for name in ("record", *_ARRAYS)])
+        if attributes.get("format") != FORMAT:
+            raise InputError(f"HDF5, but no posterior of format {FORMAT}")
+        record = _checked(json.loads(found["biro/record"].tobytes()))
+        arrays = {
+            name: found[f"biro/{name}"].astype(np.float64) for name in _ARRAYS if f"biro/{name}" in found
+        }
         return Posterior(
             columns=tuple(Column(**column) for column in record["columns"]),
             provenance=Provenance(**record["provenance"]),
@@ -66,8 +69,43 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         )
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
-    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise InputError(
+            f"{source} is not a posterior of this package, or is damaged (no {error})"
+        ) from error
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{source} is not a posterior of this package, or is damaged ({error})") from error
+
+
+def _checked(record: Any) -> dict[str, Any]:
+    """The record, if everything in it has the kind that it should have.
+
+    Raises
+    ------
+    TypeError
+    """
+    kinds = {"columns": list, "provenance": dict, "diagnostics": dict, "n_walker": int}
+    numbers = {name: (int, float, type(None)) for name in ("log_evidence", "log_evidence_err")}
+    _check_kinds("record", record, {**kinds, **numbers})
+    texts = dict.fromkeys(("name", "unit", "latex", "prior"), str)
+    for column in record["columns"]:
+        _check_kinds("column", column, {**texts, "period": (int, float, type(None))})
+    digests = dict.fromkeys(("sampler", "data_digest", "model_digest", "model_toml"), str)
+    _check_kinds(
+        "provenance", record["provenance"], {**digests, "seed": int, "options": dict, "versions": dict}
+    )
+    for value in record["diagnostics"].values():
+        if not isinstance(value, int | float):
+            raise TypeError(f"a diagnostic is {shown(value)}")
+    return dict(record)
+
+
+def _check_kinds(what: str, given: Any, kinds: Mapping[str, Any]) -> None:
+    if not isinstance(given, dict):
+        raise TypeError(f"{what}: {shown(given)}")
+    for name, kind in kinds.items():
+        if not isinstance(given[name], kind) or isinstance(given[name], bool):
+            raise TypeError(f"{name} of {what}: {shown(given[name])}")
 
 
 def _write_own(group: h5py.Group, posterior: Posterior) -> None:
