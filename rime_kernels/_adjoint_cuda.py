@@ -91,20 +91,21 @@ class AdjointSums:
 
     def result(self, workspace: device.Workspace, n_batch: int) -> Adjoint:
         """The derivatives, once all pieces have been launched."""
-        sums = self._sums_of_rows(workspace, n_batch)
         moments, run, n_source = self._gather.moments, self._gather.run, self._n_source
         totals = self._totals(workspace, n_batch)
         n_group, n_column = totals.shape[1:3]
         n_stokes = self._variant.n_stokes
-        if self._n_time > 1:
-            of_time = totals.copy_to_host()
-        else:
-            of_time = summed(workspace, "brightness", totals, (n_batch, n_group))
-        of_time = of_time.reshape(n_batch, self._n_time, n_column, n_source, -1)[..., : moments.n_bright]
+        # All is launched before anything is waited for.
+        rows, each = self._sums_of_rows(workspace, n_batch), (moments.n_value, moments.n_bright)
+        groups = summed(workspace, "groups", totals, (n_batch, n_group))
+        columns = summed(workspace, "columns", groups, (n_batch, n_column))
+        shape = n_batch * self._n_time, (n_group if self._n_time == 1 else 1)
+        of_time = summed(workspace, "brightness", totals, shape, *each)
+        sums = rows.copy_to_host().reshape(n_batch, -1)
+        of_time = of_time.copy_to_host().reshape(n_batch, self._n_time, n_column, n_source, -1)
         of_time = of_time.reshape(*of_time.shape[:4], run, n_stokes).swapaxes(3, 4)
         bright = of_time.reshape(n_batch, self._n_time, n_column * run, n_source, n_stokes)
-        whole = summed(workspace, "geometry", totals, (n_batch, n_group * n_column))
-        whole = whole.reshape(n_batch, n_source, moments.n_value)
+        whole = columns.copy_to_host().reshape(n_batch, n_source, moments.n_value)
         projection = np.zeros((n_batch, self._n_gaussian, 2, 3))
         if moments.has_gaussian:
             found = whole[:, n_source - self._n_gaussian :, moments.projection :]
@@ -116,13 +117,12 @@ class AdjointSums:
             2.0 * self._of_templates(sums),
         )  # fmt: skip
 
-    def _sums_of_rows(self, workspace: device.Workspace, n_batch: int) -> NDArray[np.float64]:
-        """chi2, what templates gather, and turnovers, (n_batch, n_kind)."""
+    def _sums_of_rows(self, workspace: device.Workspace, n_batch: int) -> Any:
+        """chi2, what templates gather, and turnovers, (n_batch * n_kind,) on the device."""
         sums, n_thread = self.sums(workspace, n_batch), device.threads_per_block()
         out = workspace.array("sums of all", (sums.shape[0],), np.float64)
         _rime_cuda.make_batch_sums(n_thread)[sums.shape[0], n_thread](sums, out)
-        found: NDArray[np.float64] = out.copy_to_host()
-        return found.reshape(n_batch, -1)
+        return out
 
     @property
     def _n_row(self) -> int:

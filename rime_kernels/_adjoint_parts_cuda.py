@@ -168,18 +168,22 @@ def make_collect() -> Any:
 
 @functools.cache
 def make_row_totals() -> Any:
-    """Kernel that sums `values` (n, n_term, n_item) over the terms, in their order: `out` (n, n_item)."""
+    """Kernel that sums `values` (n, n_term, n_item) over the terms, in their order: `out` (n, n_out).
+
+    Of each `each` items the first `kept` are summed; the others are left out.
+    """
 
     @cuda.jit
-    def sum_rows(values: Any, out: Any) -> None:
+    def sum_rows(values: Any, each: int, kept: int, out: Any) -> None:
         i = cuda.grid(1)
-        n_item = values.shape[2]
-        if i >= values.shape[0] * n_item:
+        if i >= out.size:
             return
+        row, x = i // out.shape[1], i % out.shape[1]
+        item = x // kept * each + x % kept
         total = 0.0
         for k in range(values.shape[1]):
-            total += values[i // n_item, k, i % n_item]
-        out[i // n_item, i % n_item] = total
+            total += values[row, k, item]
+        out[row, x] = total
 
     return sum_rows
 

@@ -60,12 +60,14 @@ def collect(groups: Groups, first: int, stop: int, n_copy: int, records: Any, to
 
 
 def summed(
-    workspace: device.Workspace, name: str, values: Any, shape: tuple[int, int]
-) -> NDArray[np.float64]:
-    """The sums over the second axis of values of this shape and one axis more, on the host."""
+    workspace: device.Workspace, name: str, values: Any, shape: tuple[int, int], each: int = 1, kept: int = 1
+) -> Any:
+    """The sums over the second axis of values of this shape and one axis more, on the device.
+
+    Of each so many values the first `kept` are summed.
+    """
     values = values.reshape(*shape, values.size // (shape[0] * shape[1]))
-    out = workspace.array(f"sums of {name}", (values.shape[0], values.shape[2]), np.float64)
+    out = workspace.array(f"sums of {name}", (shape[0], values.shape[2] // each * kept), np.float64)
     n_thread = device.threads_per_block()
-    parts.make_row_totals()[-(-out.size // n_thread), n_thread](values, out)
-    found: NDArray[np.float64] = out.copy_to_host()
-    return found
+    parts.make_row_totals()[-(-out.size // n_thread), n_thread](values, each, kept, out)
+    return out

@@ -320,14 +320,19 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                         (re, im, weights, factor_re, factor_im, back),
                     )  # fmt: skip
                     if has_adjoint:
-                        for i in range(side):
-                            for j in range(side):
+                        # An axis after another: short loops, which are unrolled.
+                        for k in range(3):
+                            for i in range(side):
                                 x = min(uint32(first_p + uint32(i)), last_slot)
-                                y = min(uint32(first_q + uint32(j)), last_slot)
-                                n = i * side + j
-                                uvw[n] = real(u[x] - u[y])
-                                uvw[n + n_baseline] = real(v[x] - v[y])
-                                uvw[n + 2 * n_baseline] = real(w[x] - w[y])
+                                for j in range(side):
+                                    y = min(uint32(first_q + uint32(j)), last_slot)
+                                    n = k * n_baseline + i * side + j
+                                    if k == 0:
+                                        uvw[n] = real(u[x] - u[y])
+                                    elif k == 1:
+                                        uvw[n] = real(v[x] - v[y])
+                                    else:
+                                        uvw[n] = real(w[x] - w[y])
                 elif has_adjoint:
                     for n in range(n_uvw):
                         uvw[n] = real(0)

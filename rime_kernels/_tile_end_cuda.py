@@ -18,9 +18,14 @@ _turns = phase.turns
 
 def rooms(kernel: TileKernel) -> tuple[int, int, int]:
     """Sizes of the arrays that chi2 works in: one row's data, factors of its templates, its residuals."""
-    side, has_adjoint = kernel.shape.side, kernel.has_adjoint
-    n_back = 2 * kernel.variant.n_stokes * side if has_adjoint else 1
-    return side * len(kernel.matrix) // 4, max(1, kernel.n_template * side), n_back
+    width = _width(kernel)
+    n_back = 2 * kernel.variant.n_stokes * width if kernel.has_adjoint else 1
+    return width * len(kernel.matrix) // 4, max(1, kernel.n_template * width), n_back
+
+
+def _width(kernel: TileKernel) -> int:
+    """Baselines whose data are at hand together: a row of the tile; with residuals to keep, one."""
+    return 1 if kernel.has_adjoint else kernel.shape.side
 
 
 @functools.cache
@@ -37,9 +42,9 @@ def make_chi2(kernel: TileKernel) -> Any:
     tile from `p` and `q` on; the last antenna stands for those that are not there. `room`: `rooms`.
     """
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
-    real = float32 if single else float64
+    real, width = float32 if single else float64, _width(kernel)
     n_corr, n_baseline = len(kernel.matrix) // 4, side * side
-    n_datum, n_template, shifted = side * n_corr, kernel.n_template, kernel.variant.shifted
+    n_datum, n_template, shifted = width * n_corr, kernel.n_template, kernel.variant.shifted
     has_adjoint, n_back = kernel.has_adjoint, rooms(kernel)[2]
     add_back = make_back(kernel.matrix, single, n_stokes)
     nearest = (_scalars_cuda.nearest_function(kind, phase.nearest) for kind in (False, single))
@@ -51,6 +56,13 @@ def make_chi2(kernel: TileKernel) -> Any:
     measure = make_measure(log, single, n_template, has_adjoint)
 
     @device.inline
+    def ends(i: Any, j: Any, p: Any, q: Any, last: Any) -> Any:
+        """Where the antennas of baseline j of step i are."""
+        n = uint32(uint32(i) * uint32(width) + uint32(j))
+        row = uint32(n // uint32(side))
+        return min(uint32(p + row), last), min(uint32(q + (n - row * uint32(side))), last)
+
+    @device.inline
     def chi2(
         first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, factors: Any, sums: Any,
         p: Any, q: Any, last: Any, u: Any, v: Any, w: Any, of_template: Any, room: Any,
@@ -58,36 +70,36 @@ def make_chi2(kernel: TileKernel) -> Any:
         re, im, weights, factor_re, factor_im, back = room
         total, tail = 0.0, one_over(factors)
         at = uint64(first)
-        for i in range(side):
+        for i in range(n_baseline // width):
             for t in range(n_template):
-                for j in range(side):
-                    factor_re[t * side + j], factor_im[t * side + j] = real(factors[t, 0]), real(0)
+                for j in range(width):
+                    factor_re[t * width + j], factor_im[t * width + j] = real(factors[t, 0]), real(0)
                     if shifted:
-                        x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(j)), last)
+                        x, y = ends(i, j, p, q, last)
                         turns = _turns(
                             u[x] - u[y], v[x] - v[y], w[x] - w[y], factors[t, 1], factors[t, 2], factors[t, 3]
                         )
                         cos, sin = cos_sin(turns)
-                        factor_re[t * side + j] = real(factors[t, 0]) * cos
-                        factor_im[t * side + j] = real(factors[t, 0]) * sin
+                        factor_re[t * width + j] = real(factors[t, 0]) * cos
+                        factor_im[t * width + j] = real(factors[t, 0]) * sin
             # Many loads at once, then the arithmetic.
             for k in range(n_datum):
                 z = vis[at]
                 re[k], im[k], weights[k] = z.real, z.imag, weight[at]
                 for t in range(n_template):
                     z = template[at + uint64(t) * uint64(stride)]
-                    factor = factor_re[t * side + k // n_corr]
+                    factor = factor_re[t * width + k // n_corr]
                     re[k] -= factor * z.real
                     im[k] -= factor * z.imag
                     if shifted:
-                        factor = math.copysign(real(1), weights[k]) * factor_im[t * side + k // n_corr]
+                        factor = math.copysign(real(1), weights[k]) * factor_im[t * width + k // n_corr]
                         re[k] += factor * z.imag
                         im[k] -= factor * z.real
                 at += uint64(n_tile)
             if has_adjoint:
                 for k in range(n_back):
                     back[k] = real(0)
-            for j in range(side):
+            for j in range(width):
                 square = real(0)
                 for k in range(n_corr):
                     d = j * n_corr + k
@@ -99,18 +111,18 @@ def make_chi2(kernel: TileKernel) -> Any:
                     if has_adjoint:
                         factor *= abs(weights[d])
                         re[d], im[d] = factor * x, factor * y
-                        add_back(k, re[d], im[d], sign, back, j, side)
+                        add_back(k, re[d], im[d], sign, back, j, width)
                 total += square
             for j in range(2 * n_stokes):
-                for k in range(n_baseline - side):
-                    sums[j * n_baseline + k] = sums[j * n_baseline + k + side]
+                for k in range(n_baseline - width):
+                    sums[j * n_baseline + k] = sums[j * n_baseline + k + width]
             if has_adjoint:
                 for j in range(2 * n_stokes):
-                    for k in range(side):
-                        sums[j * n_baseline + n_baseline - side + k] = back[j * side + k]
+                    for k in range(width):
+                        sums[j * n_baseline + n_baseline - width + k] = back[j * width + k]
             if has_adjoint and n_template:
                 for k in range(n_datum):
-                    x, y = min(uint32(p + uint32(i)), last), min(uint32(q + uint32(k // n_corr)), last)
+                    x, y = ends(i, k // n_corr, p, q, last)
                     gather_templates(
                         at - uint64(n_datum - k) * uint64(n_tile), re[k], im[k], weights[k], template, stride,
                         factors, u[x] - u[y], v[x] - v[y], w[x] - w[y], of_template,

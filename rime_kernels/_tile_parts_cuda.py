@@ -123,11 +123,14 @@ def make_terms(kernel: TileKernel) -> Any:
         k = start + int32(s)
         l, m, n_minus_1 = direction[b, k, 0], direction[b, k, 1], direction[b, k, 2]
         first = uint32(first + s * uint32(side))
-        if has_gaussian and single and gaussian >= 0:
+        a0, a1, a2, c0, c1, c2 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        if has_gaussian and gaussian >= 0:
             g = gaussian + int32(s)
-            for axis in range(2):
-                x0, x1, x2 = projection[b, g, axis, 0], projection[b, g, axis, 1], projection[b, g, axis, 2]
-                wide = wide or (x0 * x0 + x1 * x1 + x2 * x2) * reach * reach > max_narrow
+            a0, a1, a2 = projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2]
+            c0, c1, c2 = projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2]
+            if single:
+                most = max(a0 * a0 + a1 * a1 + a2 * a2, c0 * c0 + c1 * c1 + c2 * c2)
+                wide = most * reach * reach > max_narrow
         x = uint32(uint32(thread) // uint32(chunk))
         while x < n_x:
             # Two at a time: one's arithmetic fills the other's waits. The last may do the same twice.
@@ -141,15 +144,8 @@ def make_terms(kernel: TileKernel) -> Any:
                 into = uint32(first + at[i])
                 term[into] = complex(cos, sin)
                 if has_gaussian and gaussian >= 0:
-                    g = gaussian + int32(s)
-                    along = scale_exponent * _turns(
-                        u[i], v[i], w[i],
-                        projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2],
-                    )  # fmt: skip
-                    across = scale_exponent * _turns(
-                        u[i], v[i], w[i],
-                        projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2],
-                    )  # fmt: skip
+                    along = scale_exponent * _turns(u[i], v[i], w[i], a0, a1, a2)
+                    across = scale_exponent * _turns(u[i], v[i], w[i], c0, c1, c2)
                     high[into] = complex(real(along), real(across))
                     if single:
                         rest, other = real(0), real(0)
