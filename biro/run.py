@@ -7,12 +7,14 @@ import json
 import logging
 import os
 import platform
+import re
 import signal
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +34,8 @@ DIGESTS = {
 """Settings that are hashes, and what it means when one differs."""
 LOGGERS = ("biro", "rime_kernels")
 """Roots of our loggers."""
+_LITTER = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc)\.\d+\.tmp")
+"""Temporary files of `write_atomic`."""
 PACKAGES = (
     "numpy", "scipy", "numba", "emcee", "dynesty", "nutpie", "astropy", "h5py", "python-casacore",
     "numba-cuda",
@@ -108,7 +112,7 @@ class RunDirectory:
             self._record = self._resume(settings, may_change) or self._begin(settings, facts or {})
             # After the record, so that a run killed between the two is still ours.
             if model_toml and not (self.path / "model.toml").exists():
-                write_atomic(self.path / "model.toml", model_toml.encode())
+                self._write("model.toml", model_toml)
         except BaseException:
             self._lock.release()
             raise
@@ -145,15 +149,21 @@ class RunDirectory:
         return self._record
 
     def finish(self) -> None:
-        """Note that the posterior is there."""
+        """Note that the posterior is there.
+
+        Raises
+        ------
+        OSError
+            The disk is full, for instance.
+        """
+        write_atomic(self.path / "run.json", _record_text({**self._record, "finished": _now()}).encode())
         self._record["finished"] = _now()
-        self._write_record()
 
     def reopen(self, options: Mapping[str, Any]) -> None:
         """Note that the run goes on, with options that may have changed."""
         self._record["finished"] = None
         self._record["settings"]["options"] = dict(options)
-        self._write_record()
+        self._write("run.json", _record_text(self._record))
 
     def _make(self) -> None:
         try:
@@ -181,7 +191,12 @@ class RunDirectory:
             "resumed": [],
             "finished": None,
         }
-        self._write_record()
+        try:
+            write_atomic(self.path / "run.json", _record_text(self._record).encode())
+        except OSError as error:
+            raise RunError(
+                f"no run can begin in {self.path}: {error.strerror}; make room or give another directory"
+            ) from error
         return self._record
 
     def _resume(self, settings: Mapping[str, Any], may_change: tuple[str, ...]) -> dict[str, Any] | None:
@@ -199,11 +214,27 @@ class RunDirectory:
         self._record = record
         if record.get("finished") is None:
             record["resumed"].append(_now())
-            self._write_record()
+            self._sweep()
+            self._write("run.json", _record_text(record))
         return record
 
-    def _write_record(self) -> None:
-        write_atomic(self.path / "run.json", (json.dumps(self._record, indent=2) + "\n").encode())
+    def _write(self, name: str, text: str) -> None:
+        """Write a file of a run that has begun: it goes on where that cannot be done."""
+        try:
+            write_atomic(self.path / name, text.encode())
+        except OSError as error:
+            log.warning("%s cannot be written (%s); the run goes on", self.path / name, error.strerror)
+
+    def _sweep(self) -> None:
+        """Remove what processes that were killed in the middle of a write have left."""
+        for path in self.path.iterdir():
+            if _LITTER.fullmatch(path.name):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _record_text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=2) + "\n"
 
 
 def _is_ours(name: str) -> bool:
@@ -251,11 +282,35 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+class _FileHandler(logging.FileHandler):
+    """Says once that its file cannot be written, and lets the program go on."""
+
+    failed = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # the file could not be opened
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self.failed:
+            self.failed = True
+            log.warning("%s cannot be written (%s); the run goes on", self.baseFilename, error.strerror)
+
+    def close(self) -> None:
+        with suppress(OSError):  # what it still holds back cannot be written either
+            super().close()
+
+
 class _LogFile:
     """Puts what our loggers say from INFO on into a file as well."""
 
     def __init__(self, path: Path) -> None:
-        self._file = logging.FileHandler(path, encoding="utf-8", delay=True)
+        self._file = _FileHandler(path, encoding="utf-8", delay=True)
         self._file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         self._file.setLevel(logging.INFO)
         self._before: list[tuple[logging.Logger, int, logging.Handler]] = []
@@ -281,15 +336,14 @@ class _Lock:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held open until released
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise RunError(f"{path.parent} cannot be locked: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._file.seek(0)
-            holder = self._file.read().strip() or "another process"
-            self._file.close()
+            holder = os.read(self._file, 1000).decode(errors="replace").strip() or "another process"
+            os.close(self._file)
             raise RunError(
                 f"{path.parent} is in use by {holder}; wait for it or give another directory"
             ) from None
@@ -297,13 +351,16 @@ class _Lock:
             log.warning(
                 "%s: this file system has no locks (%s); start one run at a time", path.parent, error.strerror
             )
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        self._file.flush()
+        self._write(f"process {os.getpid()} on {socket.gethostname()}\n")
 
     def release(self) -> None:
-        self._file.truncate(0)
-        self._file.close()
+        self._write("")
+        os.close(self._file)
+
+    def _write(self, holder: str) -> None:
+        with suppress(OSError):  # on a full disk the lock holds without words
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, holder.encode(), 0)
 
 
 class StopFlag:

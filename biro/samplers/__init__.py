@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from biro.errors import InputError
+from biro.errors import BackendError, InputError
 from biro.posterior import Posterior, Provenance
 from biro.run import RunDirectory, StopFlag, read_record, stop_on_signal, versions
 
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic", "nuts", "none")
 PACKAGE_OF = {"dynesty-dynamic": "dynesty", "nuts": "nutpie"}
 """Where it has another name."""
+_DEVICE_PACKAGES = ("numba.cuda", "numba_cuda", "cuda.", "cupy")
+"""Whose exceptions are the device's."""
 
 
 def sample(
@@ -68,6 +71,8 @@ def sample(
     LikelihoodError
         The likelihood is nowhere finite, or returned NaN, +inf or another shape; or ("none") the data do
         not tell parameters apart.
+    BackendError
+        The device failed in mid-run; what was sampled before is saved.
     """
     from biro.samplers.options import KINDS, as_dict, parse
     from biro.samplers.target import Target
@@ -93,7 +98,7 @@ def sample(
         versions=versions(),
     )
     if run_dir is None:
-        with stop_on_signal() as stop:
+        with stop_on_signal() as stop, _device_errors("nothing was saved without run_dir"):
             return _run(target, resolved, provenance, None, stop, progress=progress)
     settings = {
         "sampler": sampler,
@@ -110,6 +115,10 @@ def sample(
         RunDirectory(
             run_dir, settings, may_change=kind.may_change, facts=record, model_toml=provenance.model_toml
         ) as run,
+        _device_errors(
+            f"{run.path} has what was sampled before: the same call goes on from there, "
+            "on the CPU where the device does not come back"
+        ),
     ):
         return _run_in(run, target, resolved, provenance, stop, progress=progress)
 
@@ -158,9 +167,12 @@ def _run(
         _say_what_was_not_a_number(target)
         return ensemble.posterior(backend, provenance)
     if provenance.sampler == "nuts":
+        from biro.samplers.draws import FILE as DRAWS
+        from biro.samplers.draws import DrawsFile
         from biro.samplers.nuts import NutsRun
 
-        nuts = NutsRun(target, options, provenance.seed, folder[0] if folder else None)
+        draws = DrawsFile(folder[0] / DRAWS, folder[1]) if folder else None
+        nuts = NutsRun(target, options, provenance.seed, draws)
         density, z = nuts.run(stop, progress=progress)
         _say_what_was_not_a_number(target)
         return nuts.posterior(density, z, provenance)
@@ -188,6 +200,19 @@ def _say_what_was_not_a_number(target: Any) -> None:
             "%d likelihood values were not a number, and counted as impossible; is part of the prior absurd?",
             n_nan,
         )
+
+
+@contextmanager
+def _device_errors(what_now: str) -> Iterator[None]:
+    """Turn what a device that fails in the middle of a run throws into one line that says how to go on."""
+    try:
+        yield
+    except Exception as error:
+        package = ".".join(type(error).__module__.split(".")[:2])
+        if not isinstance(error, BackendError) and not package.startswith(_DEVICE_PACKAGES):
+            raise
+        words = str(error).strip() or type(error).__name__
+        raise BackendError(f"the device failed: {words.splitlines()[0]}; {what_now}") from error
 
 
 def _recorded_seed(run_dir: str | os.PathLike[str] | None) -> int | None:

@@ -57,7 +57,10 @@ def about_maximum(
     """
     found = _maximum(target, options, provenance.seed, stop, progress=progress)
     if folder is not None:
-        found.save(folder / FILE)
+        try:
+            found.save(folder / FILE)
+        except OSError as error:  # the posterior says the same, and can be found again
+            log.warning("%s cannot be written (%s); the run goes on", folder / FILE, error.strerror)
     if found.unidentified:
         raise LikelihoodError(
             f"these data do not know {'; nor '.join(found.unidentified)}: "

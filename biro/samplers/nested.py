@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ from dynesty.dynamicsampler import DynamicSamplerStatesEnum as Stage
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from biro.errors import LikelihoodError, RunError
 from biro.posterior import Posterior, Provenance
 from biro.run import StopFlag
 from biro.samplers.batching import BatchingPool, ask
@@ -44,6 +49,10 @@ class Checkpoint:
         self._run_id = run_id
         self._due = time.monotonic() + SAVE_EVERY
         self._failed = False
+        self._prefix = f"biro-{run_id}-"
+        with suppress(OSError):
+            for litter in Path(tempfile.gettempdir()).glob(f"{self._prefix}*"):
+                shutil.rmtree(litter, ignore_errors=True)  # of processes of this run that were killed
 
     def save(self, sampler: DynamicNestedSampler, *, now: bool = False) -> None:
         """Save if it is time to, or `now`. A full disk is reported once and tried again."""
@@ -51,7 +60,7 @@ class Checkpoint:
             return
         self._due = time.monotonic() + SAVE_EVERY
         try:
-            with tempfile.TemporaryDirectory(prefix="biro-") as folder:
+            with tempfile.TemporaryDirectory(prefix=self._prefix) as folder:
                 sampler.save(f"{folder}/sampler")
                 write_signed(self._path, self._run_id, Path(folder, "sampler").read_bytes())
         except OSError as error:
@@ -69,16 +78,19 @@ class Checkpoint:
         Raises
         ------
         RunError
-            The file is not this run's.
+            The file is not this run's, or there is no room to unpack it.
         """
         if not self._path.exists():
             return None
         payload = read_signed(self._path, self._run_id)
         # dynesty wants a file; a private copy cannot change between check and use.
-        with tempfile.TemporaryDirectory(prefix="biro-") as folder:
-            copy = Path(folder, "sampler")
-            copy.write_bytes(payload)
-            return DynamicNestedSampler.restore(str(copy), pool=pool)
+        try:
+            with tempfile.TemporaryDirectory(prefix=self._prefix) as folder:
+                copy = Path(folder, "sampler")
+                copy.write_bytes(payload)
+                return DynamicNestedSampler.restore(str(copy), pool=pool)
+        except OSError as error:
+            raise RunError(f"{self._path} cannot be unpacked ({error}); make room, or set TMPDIR") from error
 
 
 class NestedRun:
@@ -121,14 +133,16 @@ class NestedRun:
         RunInterrupted
             `stop` was set; the state has been saved.
         LikelihoodError
-            The likelihood returned what it must not.
+            The likelihood returned what it must not, or is finite nowhere.
         """
         with (
             BatchingPool(self._target.log_likelihood_of_unit, self._options.batch) as pool,
             tqdm(unit=" iterations", disable=not progress, desc="dynesty") as bar,
             warnings.catch_warnings(),
+            _errors_of_dynesty(),
         ):
             warnings.filterwarnings("ignore", category=UserWarning, module="dynesty")
+            warnings.filterwarnings("ignore", message="All the initial likelihood values are the same")
             restored = self._checkpoint.restore(pool) if self._checkpoint else None
             sampler = restored or self._new(pool)
             # dynesty wraps a likelihood so as to print every exception; ours pass through 64 threads.
@@ -145,6 +159,8 @@ class NestedRun:
             log.info("%d likelihood calls of %.1f rows", pool.n_call, pool.n_row / max(pool.n_call, 1))
         if self._checkpoint:
             self._checkpoint.save(sampler, now=True)
+        if not np.ptp(sampler.results.logl) > 0:
+            log.warning("the likelihood is the same everywhere: these are draws from the prior")
         return sampler
 
     def posterior(self, sampler: DynamicNestedSampler, provenance: Provenance) -> Posterior:
@@ -204,6 +220,19 @@ class NestedRun:
             queue_size=options.batch,
             use_pool={"prior_transform": False, "update_bound": False, "stop_function": False},
         )
+
+
+@contextmanager
+def _errors_of_dynesty() -> Iterator[None]:
+    """Errors that dynesty itself raises, as ours; those of a likelihood pass."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").partition(".")[0] != "dynesty":
+            raise
+        words = " ".join(str(error).split())
+        raise LikelihoodError(f"dynesty gave up: {words} Check the model and its priors") from error
 
 
 class _Watch:

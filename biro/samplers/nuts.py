@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from biro.errors import InputError, LikelihoodError, RunError
+from biro.errors import InputError, LikelihoodError
 from biro.laplace import Laplace
 from biro.maximum import maximise
 from biro.posterior import Posterior, Provenance
-from biro.run import StopFlag, write_atomic
+from biro.run import StopFlag
+from biro.samplers.draws import Draws, DrawsFile, Progress
 from biro.samplers.gate import Gate
 from biro.samplers.options import NutsOptions
 from biro.samplers.target import Target
@@ -26,14 +23,11 @@ from biro.samplers.target import Target
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
-FILE = "draws.npz"
-SAVE_EVERY = 5.0
-"""Seconds between writes of the draws; what a kill can cost."""
 _BATCH = 256
 _LOOK = 0.2
 """Seconds between looks at whether somebody wants to stop."""
-_TUNE_AGAIN = 200
-"""Steps for tuning when a run goes on."""
+_TUNE_AGAIN = 50
+"""Steps for tuning, at least, when a run goes on."""
 R_HAT, N_EFFECTIVE = 1.01, 400.0
 """A run has converged below this, and above this many effective draws of each parameter."""
 
@@ -113,79 +107,6 @@ def _factor(change: Any, middle: Array, laplace: Laplace) -> Array:
     return factor
 
 
-class Draws:
-    """The draws of all chains as they come.
-
-    Parameters
-    ----------
-    n_chain, n_tune : int
-        Chains, and draws of each that do not count.
-    before : float64 (n_chain, n, n_dim)
-        Draws of earlier runs.
-    """
-
-    def __init__(self, n_chain: int, n_tune: int, before: Array) -> None:
-        self._n_chain, self._n_tune, self._before = n_chain, n_tune, before
-        self._new: list[list[Array]] = []
-
-    def recorder(self) -> Callable[[Array], dict[str, Array]]:
-        """A function for nutpie to call with each draw of a chain, those for tuning first."""
-        chain: list[Array] = []
-        self._new.append(chain)
-
-        def record(z: Array) -> dict[str, Array]:
-            chain.append(np.array(z))
-            return {}
-
-        return record
-
-    @property
-    def n_step(self) -> int:
-        """Draws of this run, tuning included."""
-        return sum(map(len, self._new))
-
-    def kept(self) -> Array:
-        """Draws that count, (n_chain, n, n_dim): as many of each chain as of the shortest."""
-        begun = [chain for chain in self._new if chain]  # more recorders are made than chains
-        new = [chain[self._n_tune :] for chain in sorted(begun, key=lambda chain: chain[0].tolist())]
-        n = min(map(len, new)) if len(new) == self._n_chain else 0
-        if not n:
-            return self._before
-        return np.concatenate([self._before, np.array([chain[:n] for chain in new])], axis=1)
-
-
-class DrawsFile:
-    """Where the draws of a run are kept, with the coordinates that they are in."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._saved = path, time.monotonic()
-
-    def read(self, target: Target, n_chain: int) -> tuple[Whitened, Array] | None:
-        """What an earlier run has left."""
-        if not self._path.exists():
-            return None
-        try:
-            with np.load(self._path, allow_pickle=False) as found:
-                z, middle, factor = found["z"], found["middle"], found["factor"]
-        except (OSError, ValueError, KeyError) as error:
-            raise RunError(f"{self._path} cannot be read ({error}); remove it to begin again") from None
-        n = target.n_param
-        if middle.shape != (n,) or factor.shape != (n, n) or z.shape[::2] != (n_chain, n):
-            raise RunError(f"{self._path} holds another run's draws; remove it to begin again")
-        return Whitened(target.likelihood, middle, factor), z
-
-    def save(self, density: Whitened, draws: Draws, *, now: bool) -> None:
-        """Write them, if they have not been for a while. A disk that is full costs a warning."""
-        if not now and time.monotonic() - self._saved < SAVE_EVERY:
-            return
-        self._saved, data = time.monotonic(), io.BytesIO()
-        np.savez(data, z=draws.kept(), middle=density.middle, factor=density.factor)
-        try:
-            write_atomic(self._path, data.getvalue())
-        except OSError as error:
-            log.warning("%s cannot be written now (%s); sampling goes on", self._path, error)
-
-
 class NutsRun:
     """One run of NUTS on a target.
 
@@ -198,16 +119,16 @@ class NutsRun:
     target : Target
     options : NutsOptions
     seed : int
-    folder : Path or None
-        Where draws are kept.
+    file : DrawsFile or None
+        Where draws are kept; None keeps them in memory only.
     """
 
-    def __init__(self, target: Target, options: NutsOptions, seed: int, folder: Path | None) -> None:
+    def __init__(self, target: Target, options: NutsOptions, seed: int, file: DrawsFile | None) -> None:
         if not hasattr(target.likelihood, "log_posterior_and_gradient"):
             raise InputError("NUTS needs a likelihood with log_posterior_and_gradient")
         self._nutpie = _nutpie()
         self._target, self._options, self._seed = target, options, seed
-        self._file = DrawsFile(folder / FILE) if folder is not None else None
+        self._file = file
         self._facts: dict[str, float] = {}
 
     def run(self, stop: StopFlag, *, progress: bool) -> tuple[Whitened, Array]:
@@ -220,16 +141,19 @@ class NutsRun:
         LikelihoodError
             No maximum was found, or a gradient is not a number.
         """
-        n_chain, n_draw = self._options.n_chain, self._options.n_draw
-        found = self._file.read(self._target, n_chain) if self._file is not None else None
+        n_chain, n_draw, n_param = self._options.n_chain, self._options.n_draw, self._target.n_param
+        found = self._file.read(n_chain, n_param) if self._file is not None else None
         if found is None:
             density = Whitened.about(self._target.likelihood, self._maximum(stop, progress=progress))
-            z = np.empty((n_chain, 0, self._target.n_param))
+            before = Progress.none(n_chain, n_param)
         else:
-            density, z = found
-            log.info("going on from draw %d of each chain", z.shape[1])
+            middle, factor, before = found
+            density = Whitened(self._target.likelihood, middle, factor)
+            tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
+            log.info("going on from draw %d%s of each chain", before.z.shape[1], tuned)
+        z = before.z
         if z.shape[1] < n_draw:
-            z = self._sample(density, z, stop, progress=progress)
+            z = self._sample(density, before, stop, progress=progress)
         return density, z[:, :n_draw]
 
     def _maximum(self, stop: StopFlag, *, progress: bool) -> Laplace:
@@ -243,10 +167,10 @@ class NutsRun:
 
             return maximise(self._target.likelihood, seed=self._seed, watch=watch).laplace
 
-    def _sample(self, density: Whitened, before: Array, stop: StopFlag, *, progress: bool) -> Array:
-        options, n_before = self._options, before.shape[1]
-        n_tune = min(options.n_tune, _TUNE_AGAIN) if n_before else options.n_tune
-        draws = Draws(options.n_chain, n_tune, before)
+    def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Array:
+        options, n_before = self._options, before.z.shape[1]
+        n_tune = max(options.n_tune - before.n_tuned, min(options.n_tune, _TUNE_AGAIN))
+        draws = Draws(n_tune, before)
         gate = Gate(density.value_and_gradient)
         sampler = self._nutpie.sample(
             self._model(gate, draws, before),
@@ -254,7 +178,7 @@ class NutsRun:
             tune=n_tune,
             chains=options.n_chain,
             cores=options.n_chain,
-            seed=self._seed + n_before,
+            seed=self._seed + n_before + before.n_tuned,
             target_accept=options.target_accept,
             progress_bar=False,
             blocking=False,
@@ -263,9 +187,9 @@ class NutsRun:
         with tqdm(total=total, unit=" draws", disable=not progress, desc="NUTS") as bar:
             trace = self._wait(sampler, gate, density, draws, stop, bar)
         if self._file is not None:
-            self._file.save(density, draws, now=True)
+            self._file.save(density.middle, density.factor, draws, now=True)
         self._note(trace, gate)
-        return draws.kept()
+        return draws.so_far().z
 
     def _wait(
         self, sampler: Any, gate: Gate, density: Whitened, draws: Draws, stop: StopFlag, bar: Any
@@ -278,7 +202,9 @@ class NutsRun:
                     trace = sampler.wait(timeout=_LOOK)
                 bar.update(draws.n_step - bar.n)
                 if self._file is not None:
-                    self._file.save(density, draws, now=bool(stop) or gate.error is not None)
+                    self._file.save(
+                        density.middle, density.factor, draws, now=bool(stop) or gate.error is not None
+                    )
             if trace is None:
                 sampler.abort()
         except RuntimeError as error:
@@ -286,27 +212,30 @@ class NutsRun:
         if gate.error is not None:
             raise gate.error
         if stop:
-            n = draws.kept().shape[1]
+            n = draws.so_far().z.shape[1]
             stop.raise_interrupted(f"{n} draw(s) of each chain saved, the same command goes on from there")
         return trace
 
-    def _model(self, gate: Gate, draws: Draws, before: Array) -> Any:
-        """What nutpie samples: each chain asks the gate, and hands over its draws."""
-        n_dim = self._target.n_param
+    def _model(self, gate: Gate, draws: Draws, before: Progress) -> Any:
+        """What nutpie samples: each chain asks the gate, and hands over its draws.
 
-        def log_density(z: Array) -> tuple[float, Array]:
+        A run that goes on does so in units of the spread of its draws, so that little is left to tune.
+        """
+        n_dim, scale = self._target.n_param, before.scale
+
+        def log_density(scaled: Array) -> tuple[float, Array]:
             try:
-                answer = gate(z)
+                answer = gate(scale * scaled)
             except Exception:  # `_wait` sees it in the gate; at errors of other kinds nutpie panics
                 raise OutsideError from None
             if not np.isfinite(answer).all():
                 raise OutsideError
-            return float(answer[0]), answer[1:]
+            return float(answer[0]), scale * answer[1:]
 
         def start(seed: Any) -> Array:
             rng = np.random.default_rng(np.abs(np.frombuffer(bytes(str(seed), "ascii"), np.uint8)))
-            if before.shape[1]:
-                return np.array(before[rng.integers(before.shape[0]), -1])
+            if len(before.last):
+                return np.array(before.last[rng.integers(len(before.last))] / scale)
             return 0.5 * rng.normal(size=n_dim)
 
         return self._nutpie.compiled_pyfunc.from_pyfunc(

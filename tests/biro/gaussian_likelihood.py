@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from biro.models.unconstrained import Unconstrained
+
 
 @dataclass(frozen=True)
 class Flat:
@@ -95,3 +97,39 @@ def five_parameters(label: str = "data") -> GaussianLikelihood:
     )
     correlation = 0.5 * (correlation + correlation.T)
     return GaussianLikelihood(priors, [1, -2, 3, 0, 5], correlation * np.outer(sigma, sigma), label=label)
+
+
+class SmoothGaussian(GaussianLikelihood):
+    """The same with all that `biro.maximise` and NUTS ask of a likelihood; nothing is compiled for it."""
+
+    n_vis, precision = np.array([100]), "double"
+
+    def __init__(self, priors, mean, covariance, **about):
+        super().__init__(priors, mean, covariance, **about)
+        low, high = self._low, self._low + self._span
+        self.n_param, self.parameter_names = len(priors), tuple(p.name for p in priors)
+        self.observation.labels = ("all",)
+        self.model.unconstrained = Unconstrained(priors, low, high, [], np.array([], int))
+        self.model.box, self.model.wrap, self.model.noise_parameters = (low, high), lambda theta: theta, {}
+        self.model.prior_transform = self.prior_transform
+
+    def log_prior(self, theta):
+        return super().log_prior(theta) if theta.ndim > 1 else float(super().log_prior(theta[None])[0])
+
+    def chi2(self, theta):
+        away = theta - self.mean
+        return np.einsum("...i,ij,...j->...", away, self._inverse, away)[..., None]
+
+    def noise_factor(self, theta):
+        return np.ones(1)
+
+    def log_posterior(self, theta):
+        return self.log_posterior_and_gradient(theta)[0]
+
+    def log_posterior_and_gradient(self, theta):
+        value = self.log_prior(theta)
+        inside = np.isfinite(value)
+        slope = np.full(theta.shape, np.nan)
+        value[inside] += self.log_likelihood(theta[inside])
+        slope[inside] = -(theta[inside] - self.mean) @ self._inverse
+        return value, slope

@@ -18,7 +18,7 @@ from test_maximum import PLACES, design, normal, point, simulated, uniform
 import biro
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.run import RunInterrupted
-from biro.samplers import nuts
+from biro.samplers import draws
 from biro.samplers.gate import Gate
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
@@ -101,13 +101,13 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(likelihood, "log_posterior_and_gradient", slowly)
     with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM; \d+ draw\(s\) of each chain saved"):
         biro.sample(likelihood, "nuts", **options)
-    with np.load(tmp_path / "run" / nuts.FILE) as found:
+    with np.load(tmp_path / "run" / draws.FILE) as found:
         before = found["z"]
     assert 0 < before.shape[1] < 1000
     monkeypatch.setattr(likelihood, "log_posterior_and_gradient", inner)
     posterior = biro.sample(likelihood, "nuts", **options)
     assert len(posterior.samples) == 4000
-    with np.load(tmp_path / "run" / nuts.FILE) as found:
+    with np.load(tmp_path / "run" / draws.FILE) as found:
         assert np.array_equal(found["z"][:, : before.shape[1]], before)
     sigma = np.sqrt(np.diag(covariance))
     away = np.abs(posterior.samples.mean(axis=0) - mean) / sigma
@@ -132,12 +132,15 @@ def test_what_goes_wrong_in_a_chain_is_said(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
-    likelihood, _, _ = fluxes(tmp_path)
-    (tmp_path / "x").mkdir()
-    path = tmp_path / "x" / nuts.FILE
+    path = tmp_path / draws.FILE
     path.write_bytes(b"no archive")
-    with pytest.raises(RunError, match="remove it to begin again"):
-        nuts.DrawsFile(path).read(nuts.Target(likelihood), 4)
+    with pytest.raises(RunError, match=r"cannot be read .* remove it to begin again"):
+        draws.DrawsFile(path, "this").read(4, 3)
+    begun = draws.Draws(0, draws.Progress.none(4, 3))
+    draws.DrawsFile(path, "other").save(np.zeros(3), np.eye(3), begun, now=True)
+    assert draws.DrawsFile(path, "other").read(4, 3) is not None
+    with pytest.raises(RunError, match="another run's draws"):
+        draws.DrawsFile(path, "this").read(4, 3)
 
 
 def test_what_is_missing_or_meaningless_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,144 @@
+"""Runs of samplers in processes that are killed for real, and on disks that are full for real.
+
+`python launcher.py WHAT ARGUMENTS` prints one JSON document. Everything is imported once; each run is a
+child that is forked from here, because to start Python takes longer than such a run. The likelihood is
+a Gaussian, nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads do not survive a fork
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+from gaussian_likelihood import Flat, SmoothGaussian
+
+from biro.samplers import about_maximum, chain, draws, nested, nuts, sample
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "emcee": {"n_tau": 150.0},
+    "dynesty": {"n_live": 250, "batch": 16, "walks": 10, "dlogz": 0.1},
+    "nuts": {"n_draw": 3500, "n_tune": 100},
+    "none": {"n_sample": 500},
+}
+FILE = {"emcee": chain.FILE, "dynesty": "checkpoint.bin", "nuts": draws.FILE, "none": about_maximum.FILE}
+CALLS_PER_SAVE = 20
+"""Checkpoints are due after so many likelihood calls: time, as samplers see it, is counted in calls."""
+
+
+class Counted(SmoothGaussian):
+    """Counts its calls in a file that outlives the process, and may be slow."""
+
+    def __init__(self, journal: int | None = None, pause: float = 0.0) -> None:
+        super().__init__([Flat(-5, 5, "a"), Flat(-5, 5, "b")], [1.0, -1.0], [[0.09, 0.05], [0.05, 0.25]])
+        self._journal, self._pause = journal, pause
+
+    def log_likelihood(self, theta: np.ndarray) -> np.ndarray:
+        if self._journal is not None:
+            os.write(self._journal, b"c")
+        if self._pause:
+            time.sleep(self._pause)
+        return super().log_likelihood(theta)
+
+
+def count_time_in_calls(likelihood: Counted, journal: int) -> None:
+    """A checkpoint interval is `CALLS_PER_SAVE` calls, however busy the machine; saves go to the journal."""
+    clock = SimpleNamespace(monotonic=lambda: likelihood.n_call / CALLS_PER_SAVE, time=time.time)
+    for module in (chain, nested, draws):
+        module.time, module.SAVE_EVERY = clock, 1.0
+    nuts._LOOK = 0.01
+
+    def noted(write: Any) -> Any:
+        def written(*given: Any) -> None:
+            write(*given)
+            os.write(journal, b"s")
+
+        return written
+
+    chain.ChainFile._write = noted(chain.ChainFile._write)
+    nested.write_signed = noted(nested.write_signed)
+    draws.write_atomic = noted(draws.write_atomic)
+
+
+def child(sampler: str, run_dir: str, journal: str, pause: float) -> int:
+    """Process number of a run that has begun."""
+    number = os.fork()
+    if number:
+        return number
+    try:
+        file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        likelihood = Counted(file, pause)
+        count_time_in_calls(likelihood, file)
+        sample(likelihood, sampler, seed=5, progress=False, run_dir=run_dir, **OPTIONS[sampler])
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        os._exit(1)
+    os._exit(0)
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text() if Path(path).exists() else ""
+
+
+def wait_for(path: str) -> None:
+    """Until a file is there, or for a minute."""
+    deadline = time.monotonic() + 60.0
+    while not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def warm_up(sampler: str) -> None:
+    """Import all that a run imports when it begins. NUTS has threads that do not survive a fork: no run."""
+    quick = {"emcee": {"max_steps": 3}, "dynesty": {"n_live": 10, "dlogz": 100.0}, "none": {"n_sample": 3}}
+    sample(Counted(), "emcee", seed=1, progress=False, **quick["emcee"])
+    if sampler in quick:
+        sample(Counted(), sampler, seed=1, progress=False, **quick[sampler])
+    else:
+        import arviz  # noqa: F401
+        import nutpie.compiled_pyfunc  # noqa: F401
+
+
+def kills(sampler: str, folder: str, n_kill: str, pause: str, longest: str) -> dict[str, Any]:
+    """Kill -9 a run at random moments; the same run without kills beside it."""
+    warm_up(sampler)
+    journals, ends, rng = [], [], np.random.default_rng()
+    for i in range(int(n_kill)):
+        journals.append(f"{folder}/{i}")
+        number = child(sampler, f"{folder}/killed", journals[-1], float(pause))
+        if i % 5:  # else at any moment, also while it begins
+            wait_for(journals[-1])
+        time.sleep(rng.uniform(0.0, float(longest)))
+        os.kill(number, signal.SIGKILL)
+        ends.append(os.waitpid(number, 0)[1])
+    last = os.waitpid(child(sampler, f"{folder}/killed", f"{folder}/last", 0.0), 0)[1]
+    if sampler == "nuts":  # which goes on with other random numbers
+        whole = 0
+    else:
+        whole = os.waitpid(child(sampler, f"{folder}/whole", f"{folder}/journal", 0.0), 0)[1]
+    texts = [_text(path) for path in journals]
+    return {
+        "killed_by": [os.WTERMSIG(end) if os.WIFSIGNALED(end) else 0 for end in ends],
+        "last": last,
+        "whole": whole,
+        "calls": [text.count("c") for text in texts],
+        "saves": [text.count("s") for text in texts],
+        "calls_of_the_last": _text(f"{folder}/last").count("c"),
+        "calls_of_the_whole": _text(f"{folder}/journal").count("c"),
+        "calls_after_the_last_save": [text.rpartition("s")[2].count("c") for text in texts],
+    }
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    result = globals()[sys.argv[1]](*sys.argv[2:])
+    print(json.dumps(result))
