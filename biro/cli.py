@@ -15,13 +15,13 @@ import typer
 from biro import __version__, cli_find, cli_image, cli_predict, cli_tune
 from biro.cli_options import (
     EXIT_CODES,
+    AnyPrecision,
     Backend,
     BackendOption,
     Feeds,
     JsonFlag,
     MemoryOption,
     Observed,
-    Precision,
     Sampler,
     at_terminal,
     guard,
@@ -110,7 +110,9 @@ def fit(
         int | None, typer.Option(help="Same seed, same samples. Drawn and recorded if absent.")
     ] = None,
     backend: BackendOption = Backend.auto,
-    precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
+    precision: Annotated[
+        AnyPrecision, typer.Option(help="Of the sums over sources; auto measures whether single will do.")
+    ] = AnyPrecision.double,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -133,10 +135,17 @@ def fit(
     options = keyword_options(set_option or [])
     sky = read_model(model)
     observation = read_ms(obs, **reading)
+    asked: Any = _precision_of(run) if precision is AnyPrecision.auto else precision.value
     likelihood = Likelihood(
-        observation, sky, backend=backend.value, precision=precision.value, memory_limit=memory_limit
+        observation,
+        sky,
+        backend=backend.value,
+        precision=asked,
+        memory_limit=memory_limit,
     )
     say(_what_is_fitted(likelihood))
+    if asked == "auto":
+        say(f"precision {likelihood.precision_reason}")
     plan = likelihood.plan(_batch_of(sampler.value, options, likelihood.n_param))
     say(plan)
     posterior = sample(
@@ -273,6 +282,13 @@ def demo(
 
 
 app.command(epilog=EXIT_CODES)(cli_tune.tune)
+
+
+def _precision_of(run: Path) -> Any:
+    """What "auto" means for a run: what it was begun with, if it was; a GPU may choose other than a CPU."""
+    from biro.run import read_record
+
+    return ((read_record(run) or {}).get("facts", {}).get("likelihood") or {}).get("precision", "auto")
 
 
 def _batch_of(sampler: str, options: dict[str, Any], n_param: int) -> int:

@@ -36,7 +36,7 @@ class Precision(StrEnum):
 
 
 class AnyPrecision(StrEnum):
-    """Of the sums over sources; auto is double, except on GPUs with slow float64."""
+    """Of the sums over sources; what auto means is said by each command."""
 
     auto = "auto"
     double = "double"

@@ -49,8 +49,11 @@ class Likelihood:
         partitions and antennas.
     backend : "auto", "cpu" or "cuda"
         "auto" takes the GPU where one works and logs what it chose and why.
-    precision : "double" or "single"
-        Of the sums over sources; phases are float64 always and so is chi-squared.
+    precision : "double", "single" or "auto"
+        Of the sums over sources; phases are float64 always and so is chi-squared. "auto" measures here,
+        about the maximum of the posterior, what single would change, and takes it where that is below 0.05
+        of ln L (`biro.precision.choose`): `precision` and `precision_reason` say what and why.
+        It happens now, not when sampling starts, because kernels, plan and digest depend on it.
     form : "auto", "factored" or "row"
         Antenna-based phases, or exact ones per row (physics: section 2). "auto" looks at how well
         each partition's uvw close, and at how far out the prior lets sources go.
@@ -79,7 +82,7 @@ class Likelihood:
         sky: SkyModel,
         *,
         backend: Backend = "auto",
-        precision: Precision = "double",
+        precision: Precision | Literal["auto"] = "double",
         form: Form | Literal["auto"] = "auto",
         gaussian_frame: GaussianFrame = "tangent",
         memory_limit: int | str | None = None,
@@ -88,7 +91,12 @@ class Likelihood:
         limits = _shares(memory_limit, [part.vis.size for part in observation.partitions])
         self.observation = observation
         self.model: BoundModel = sky.bind(observation.frames)
-        self.precision = precision
+        self.precision_reason = "as asked"
+        if precision == "auto":
+            options: dict[str, Any] = {"backend": backend, "form": form, "gaussian_frame": gaussian_frame}
+            options |= {"memory_limit": memory_limit, "image_accuracy": image_accuracy}
+            precision = self._chosen_precision(sky, options)
+        self.precision: Precision = precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit = memory_limit
         self.image_accuracy = image_accuracy
@@ -281,6 +289,7 @@ class Likelihood:
         return {
             "backend": self.backend,
             "precision": self.precision,
+            "precision_reason": self.precision_reason,
             "gaussian_frame": self.gaussian_frame,
             **(images if self._image_digest else {}),
             "memory_limit": self.memory_limit,
@@ -299,6 +308,14 @@ class Likelihood:
         if self._image_digest:
             parts += [self._image_digest, repr(float(self.image_accuracy))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _chosen_precision(self, sky: SkyModel, options: dict[str, Any]) -> Precision:
+        from biro.precision import choose
+
+        choice = choose(self.observation, sky, options)
+        self.precision_reason = choice.reason
+        log.info("precision %s", choice.reason)
+        return choice.precision
 
     def _sources(self, theta: NDArray[np.float64]) -> Iterator[Sources]:
         return self._shifts.of_all(self.model.sources_of_all(theta))
