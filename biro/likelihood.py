@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.models import BoundModel, Parameter, SkyModel
-from biro.normalisation import Normalisation
+from biro.noise_law import NoiseLaw
 from biro.observation import Observation
 from biro.templates import Templates
 from rime_kernels import Rime, chi2_and_gradient_together, chi2_together
@@ -31,15 +31,16 @@ NAN_GRACE = 1000
 
 
 class Likelihood:
-    """Gaussian likelihood of calibrated visibilities, given a sky model.
+    """Likelihood of calibrated visibilities, given a sky model.
 
     For each partition (field x data description), over its N unflagged complex correlations of
     weight w > 0, with a noise factor s (sigma -> s sigma),
 
         ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s,     chi2 = sum w |D - V|^2
 
-    and the sum of these over partitions (physics: section 7). Data, weights, uvw and frequencies are
-    put on the device once; a call sends parameters up and takes chi-squared, in float64, down.
+    and the sum of these over partitions (physics: section 7); or what Student's t makes of it, where the
+    model says so (`biro.normalisation`). Data, weights, uvw and frequencies are put on the device once; a
+    call sends parameters up and takes chi-squared, in float64, down.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ class Likelihood:
         ]
         for part, rime in zip(observation.partitions, self._rimes, strict=True):
             log.info("%s, spw %s: %s", part.field, part.spw, rime.reason)
-        self._normalisation = Normalisation(observation.partitions)
+        self._noise = NoiseLaw(self.model, observation.partitions)
         self.n_call = 0
         self.nan_count = 0
 
@@ -143,7 +144,7 @@ class Likelihood:
     @property
     def n_vis(self) -> NDArray[np.int64]:
         """Usable complex visibilities of each partition."""
-        return self._normalisation.n_vis
+        return self._noise.n_vis
 
     @property
     def backend(self) -> str:
@@ -156,7 +157,7 @@ class Likelihood:
         return self.model.log_constraint_mass
 
     def chi2(self, theta: ArrayLike) -> NDArray[np.float64]:
-        """Chi-squared of each partition, with weights as they are (noise factor 1).
+        """Chi-squared of each partition, with weights as they are (noise factor 1), Gaussian noise or not.
 
         Parameters
         ----------
@@ -168,7 +169,7 @@ class Likelihood:
         float64 (n_partition,) or (n_batch, n_partition)
         """
         vectors, single = self._vectors(theta)
-        chi2 = self._chi2(vectors)
+        chi2 = self._chi2(vectors, None)
         return chi2[0] if single else chi2
 
     def log_likelihood(self, theta: ArrayLike) -> Any:
@@ -277,7 +278,8 @@ class Likelihood:
             raise InputError(f"n_batch must be at least 1, got {n_batch}")
         theta = self.model.prior_transform(np.full((n_batch, self.n_param), 0.5))
         each = zip(self.observation.labels, self._rimes, self._sources(theta), strict=True)
-        return "\n".join(f"{label}: {rime.plan(sources)}" for label, rime, sources in each)
+        noise = f"; {self._noise}" if self._noise.is_student else ""
+        return "\n".join(f"{label}: {rime.plan(sources)}{noise}" for label, rime, sources in each)
 
     def noise_factor(self, theta: ArrayLike) -> NDArray[np.float64]:
         """Noise factor of each partition, for one vector theta."""
@@ -293,6 +295,7 @@ class Likelihood:
             "gaussian_frame": self.gaussian_frame,
             **(images if self._image_digest else {}),
             "memory_limit": self.memory_limit,
+            "noise": str(self._noise),
             "form": [rime.form for rime in self._rimes],
             "reason": [rime.reason for rime in self._rimes],
             "n_vis": self.n_vis.tolist(),
@@ -320,9 +323,11 @@ class Likelihood:
     def _sources(self, theta: NDArray[np.float64]) -> Iterator[Sources]:
         return self._shifts.of_all(self.model.sources_of_all(theta))
 
-    def _chi2(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _chi2(
+        self, theta: NDArray[np.float64], turnovers: list[NDArray[np.float64] | None] | None
+    ) -> NDArray[np.float64]:
         # Sources of the next partition are made while the device works on the one before.
-        found = chi2_together(self._rimes, self._sources(theta))
+        found = chi2_together(self._rimes, self._sources(theta), turnovers)
         chi2 = np.empty((len(theta), len(found)))
         for i, column in enumerate(found):
             chi2[:, i] = column
@@ -337,8 +342,8 @@ class Likelihood:
         return value
 
     def _log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        factor = self.model.noise_factor(theta)
-        return self._counted(theta, self._normalisation.log_likelihood(self._chi2(theta), factor))
+        chi2 = self._chi2(theta, self._noise.turnovers(theta))
+        return self._counted(theta, self._noise.log_likelihood(theta, chi2))
 
     def _log_likelihood_and_gradient(
         self, theta: NDArray[np.float64]
@@ -350,12 +355,13 @@ class Likelihood:
                 made.append(sources)
                 yield sources
 
-        found = chi2_and_gradient_together(self._rimes, self._shifts.of_all(kept()))
-        chi2, factor = np.stack([each for each, _ in found], axis=1), self.model.noise_factor(theta)
-        value = self._counted(theta, self._normalisation.log_likelihood(chi2, factor))
-        by_chi2, by_factor = self._normalisation.slopes(chi2, factor)
+        turnovers = self._noise.turnovers(theta)
+        found = chi2_and_gradient_together(self._rimes, self._shifts.of_all(kept()), turnovers)
+        chi2 = np.stack([each for each, _ in found], axis=1)
+        value = self._counted(theta, self._noise.log_likelihood(theta, chi2))
+        by_chi2, by_noise = self._noise.slopes(theta, chi2, [each.turnover for _, each in found])
         by_sources = [self._shifts.pull_back(i, made[i], each) for i, (_, each) in enumerate(found)]
-        gradient = self.model.pull_back(theta, by_sources, by_chi2) + self.model.pull_back_noise(by_factor)
+        gradient = self.model.pull_back(theta, by_sources, by_chi2) + by_noise
         gradient[~np.isfinite(value)] = np.nan
         return value, gradient
 

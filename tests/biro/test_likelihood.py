@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 import biro
 import biro.likelihood
 from biro.errors import BackendError, InputError, LikelihoodError, ModelError
-from rime_kernels import Rime, Sources
+from rime_kernels import Rime
 
 ONE_SOURCE = """
 [[source]]
@@ -227,9 +228,9 @@ def test_every_partition_is_begun_before_the_first_is_waited_for(tmp_path, monke
     theta = [1.0, 0.2, 0.5, 2.0]
     expected, order = likelihood.chi2(theta), []
 
-    def start(self: Rime, sources: Sources) -> Callable[[], NDArray[np.float64]]:
+    def start(self: Rime, *given: Any) -> Callable[[], NDArray[np.float64]]:
         order.append("begun")
-        finish = begin(self, sources)
+        finish = begin(self, *given)
         return lambda: (order.append("waited for"), finish())[1]
 
     begin = Rime._start_chi2
