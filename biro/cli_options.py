@@ -98,7 +98,8 @@ class What(StrEnum):
     residual = "residual"
 
 
-Observed = Annotated[Path, typer.Argument(metavar="OBS", help="Measurement Set.")]
+# A parser of our own: typer's looks at the path, which takes for ever where the storage does not answer.
+Observed = Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto takes a GPU that works.")]
 MemoryOption = Annotated[
