@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +51,8 @@ def sample(
     run_dir : path, optional
         Keeps everything about the run. A run that was interrupted there goes on, a finished one is
         read; either only when data, model, sampler, options and seed are as they were. Where the
-        posterior cannot be written (a full disk), that is logged as an error and it is returned.
+        posterior cannot be written (a full disk), it goes into the folder for temporary files, which is
+        logged as an error, and is returned.
     seed : int, optional
         Drawn, and recorded, when not given.
     progress : bool
@@ -141,11 +143,22 @@ def _run_in(
         run.finish()
     except OSError as error:  # a full disk must not cost what was sampled
         log.error(
-            "%s cannot be written (%s); the same command writes it from what the run has saved",
+            "%s cannot be written (%s); %s. The same command goes on from what the run has saved",
             run.posterior_path,
             error,
+            _save_elsewhere(posterior, run.run_id),
         )
     return posterior
+
+
+def _save_elsewhere(posterior: Posterior, run_id: str) -> str:
+    """Save it on another disk, maybe, and say where."""
+    try:
+        path = Path(tempfile.gettempdir(), f"posterior-{run_id}.nc")
+        posterior.save(path)
+    except OSError:
+        return "nor is there room for it elsewhere"
+    return f"it is in {path}"
 
 
 def _run(

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 from gaussian_likelihood import Flat, SmoothGaussian
 
+from biro.errors import InputError, RunError
+from biro.posterior import Posterior
 from biro.samplers import about_maximum, chain, draws, nested, nuts, sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -136,6 +139,114 @@ def kills(sampler: str, folder: str, n_kill: str, pause: str, longest: str) -> d
         "calls_of_the_whole": _text(f"{folder}/journal").count("c"),
         "calls_after_the_last_save": [text.rpartition("s")[2].count("c") for text in texts],
     }
+
+
+class Filling(Counted):
+    """Fills the disk at one of its calls, and frees it at a later one."""
+
+    def __init__(self, folder: Path, full_at: int, free_at: int) -> None:
+        super().__init__()
+        self._filler, self._full_at, self._free_at = folder / "filler", full_at, free_at
+
+    def log_likelihood(self, theta: np.ndarray) -> np.ndarray:
+        if self.n_call == self._full_at:
+            fill(self._filler)
+        if self.n_call == self._free_at:
+            self._filler.unlink()
+        return super().log_likelihood(theta)
+
+
+def fill(path: Path) -> None:
+    """Write a file until the disk is full, to the last byte."""
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+
+
+class Heard(logging.Handler):
+    """What is logged as a warning or worse."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.levelname} {record.getMessage()}")
+
+
+def on_full_disk(folder: Path, sampler: str, full_at: int, free_at: int) -> dict[str, Any]:
+    """A run on a small disk that is full for a while, or to the end; then the same command again."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)], check=True)
+    chain.SAVE_EVERY = nested.SAVE_EVERY = draws.SAVE_EVERY = 0.02
+    nuts._LOOK = 0.02
+    heard, run = Heard(), folder / "run"
+    logging.getLogger().addHandler(heard)
+    likelihood = Filling(folder, full_at, free_at)
+    short = {"emcee": {"n_tau": 50.0}, "dynesty": {"n_live": 60}, "nuts": {"n_draw": 150}, "none": {}}
+    options: dict[str, Any] = {"seed": 5, "progress": False, "run_dir": run}
+    options |= OPTIONS[sampler] | short[sampler]
+    first = sample(likelihood, sampler, **options)
+    logging.getLogger().removeHandler(heard)
+    log_text = (run / "log.txt").read_text()
+    result = {
+        "heard": [line.replace(str(folder), "DISK") for line in heard.lines],
+        "finished": json.loads((run / "run.json").read_text())["finished"] is not None,
+        "log": log_text,
+        "spare": [bool(np.array_equal(Posterior.load(path).samples, first.samples)) for path in _spare()],
+    }
+    if sampler == "emcee" and result["finished"]:
+        saved = chain.ChainFile(
+            run / chain.FILE, json.loads((run / "run.json").read_text())["run_id"]
+        ).restore()
+        result["saved_steps"] = saved.iteration / first.diagnostics["n_step"]
+    (folder / "filler").unlink(missing_ok=True)
+    for path in _spare():
+        path.unlink()
+    likelihood.n_call = -(10**9)
+    again = sample(likelihood, sampler, **options)
+    result["same"] = bool(np.array_equal(first.samples, again.samples))
+    result["calls_again"] = likelihood.n_call + 10**9
+    result["left"] = sorted(path.name for path in run.iterdir())
+    return result
+
+
+def _spare() -> list[Path]:
+    return list(Path(os.environ["TMPDIR"]).glob("*.nc"))
+
+
+def begun_on_full_disk(folder: Path, sampler: str) -> str:
+    """What is said where not even a beginning can be written."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    (folder / "run").mkdir()
+    fill(folder / "filler")
+    try:
+        sample(Counted(), sampler, seed=5, progress=False, run_dir=folder / "run", **OPTIONS[sampler])
+    except RunError as error:
+        return str(error).replace(str(folder), "DISK")
+    return ""
+
+
+def full_disks(folder: str) -> dict[str, Any]:
+    """Each sampler on a disk that is full for a while, and to the end; and one that is full to begin with.
+
+    To be called in a mount namespace of its own, where mounting harms nobody and ends with the process.
+    """
+    result: dict[str, Any] = {}
+    for sampler in OPTIONS:
+        try:
+            for word, free_at in (("for a while", 400), ("to the end", 10**9)):
+                place = Path(folder, f"{sampler} {word}")
+                place.mkdir()
+                result[place.name] = on_full_disk(place, sampler, 40 if sampler != "none" else 5, free_at)
+        except InputError as error:  # nutpie is not installed
+            result[sampler] = str(error)
+    (Path(folder) / "begun").mkdir()
+    result["begun"] = begun_on_full_disk(Path(folder) / "begun", "emcee")
+    return result
 
 
 if __name__ == "__main__":
