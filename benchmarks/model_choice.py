@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from many import RESULTS, each_in_turn, one_thread_each, written
 
 TRUTHS = ("point", "two points", "gaussian")
 SCALES = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
@@ -36,7 +35,6 @@ RATIOS = (30.0, 100.0, 300.0, 1000.0)
 """Of signal to noise."""
 FAST = {"n_live": 100, "batch": 16, "walks": 15, "dlogz": 0.1}
 """Options of dynesty: evidences to 0.6 or so."""
-RESULTS = Path(__file__).parent / "results" / "trust"
 
 _POINT = """
 [[source]]
@@ -154,30 +152,9 @@ def cases(repeats: int, quick: bool) -> Iterator[tuple[str, float, float, int]]:
                 yield kind, scale, ratio, repeat
 
 
-def run(args: argparse.Namespace, write: Any) -> int:
-    """Everything, until it is done or the time is over; returns the number of data sets."""
-    started, n_done = time.monotonic(), 0
-    if not args.quick:
-        one_data_set(("point", 0.0, 30.0, 0), True)  # compiled once, for all workers
-    left = cases(args.repeats, args.quick)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.workers, mp_context=context) as pool:
-        waiting: set[Future[dict[str, Any]]] = set()
-        while True:
-            if time.monotonic() - started < args.time_limit:
-                more = itertools.islice(left, 2 * args.workers - len(waiting))
-                waiting |= {pool.submit(one_data_set, case, args.quick) for case in more}
-            else:
-                waiting -= {future for future in waiting if future.cancel()}
-            if not waiting:
-                return n_done
-            done, waiting = wait(waiting, timeout=5.0, return_when=FIRST_COMPLETED)
-            for future in done:
-                line = future.result()
-                n_done += 1
-                write(line)
-                words = f"{line['truth']:10} {line['scale']:5g} beams  S/N {line['ratio']:5g}"
-                print(f"{n_done:4} {words}  chosen: {line['chosen']:10} {line['seconds']:6.1f} s", flush=True)
+def shown(line: dict[str, Any]) -> str:
+    words = f"{line['truth']:10} {line['scale']:5g} beams  S/N {line['ratio']:5g}"
+    return f"{words}  chosen: {line['chosen']:10} {line['seconds']:6.1f} s"
 
 
 def main() -> int:
@@ -190,22 +167,13 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="does it work? A few cells, coarse evidences")
     parser.add_argument("--output", type=Path, default=RESULTS / "model_choice.jsonl")
     args = parser.parse_args()
-    # Each worker is one process of one thread; children read these before they load anything.
-    os.environ |= dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    from report import machine
-
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
-    with args.output.open("w", encoding="utf-8") as file:
-
-        def write(line: dict[str, Any]) -> None:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-
-        about = {"machine": machine("cpu"), "workers": args.workers, "time_limit": args.time_limit}
-        write(about | {"quick": args.quick, "options": FAST, "scales": SCALES, "ratios": RATIOS})
-        n_done = run(args, write)
-    print(f"{n_done} data sets in {time.monotonic() - start:.0f} s: {args.output}")
+    one_thread_each()
+    if not args.quick:
+        one_data_set(("point", 0.0, 30.0, 0), quick=True)  # compiled once, for all workers
+    about = {"workers": args.workers, "time_limit": args.time_limit, "quick": args.quick, "options": FAST}
+    function = partial(one_data_set, quick=args.quick)
+    lines = each_in_turn(function, cases(args.repeats, args.quick), args.workers, args.time_limit)
+    written(args.output, about | {"scales": SCALES, "ratios": RATIOS}, lines, shown)
     return 0
 
 
