@@ -21,6 +21,7 @@ _HOME = {
     "Posterior": "biro.posterior",
     "Selection": "biro.selection",
     "SkyModel": "biro.models",
+    "calibrate": "biro.calibration",
     "compare": "biro.comparison",
     "find_sources": "biro.find",
     "image": "biro.imaging",
@@ -42,6 +43,7 @@ __all__ = [
     "Selection",
     "SkyModel",
     "__version__",
+    "calibrate",
     "compare",
     "find_sources",
     "image",
@@ -55,6 +57,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from biro.calibration import calibrate
     from biro.comparison import compare
     from biro.errors import BiroError
     from biro.find import find_sources

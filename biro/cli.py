@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from biro import __version__, cli_find, cli_image, cli_predict, cli_tune
+from biro import __version__, cli_calibrate, cli_find, cli_image, cli_predict, cli_tune
 from biro.cli_options import (
     EXIT_CODES,
     AnyPrecision,
@@ -165,6 +165,7 @@ def fit(
         _draw(run, posterior, likelihood)
 
 
+app.command(epilog=EXIT_CODES)(cli_calibrate.calibrate)
 app.command(epilog=EXIT_CODES)(cli_predict.predict)
 app.command(epilog=EXIT_CODES)(cli_image.image)
 app.command(epilog=EXIT_CODES)(cli_find.find)

@@ -61,23 +61,22 @@ def write_report(
     if target.is_dir():
         target = target / "report.html"
     figures = standard_pictures(posterior, likelihood) if pictures is None else pictures
-    table = posterior.summary()
+    summary = posterior.summary()
     provenance = posterior.provenance
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="sub">{html.escape(provenance.sampler)}, seed {provenance.seed}</p>',
         "<h2>Parameters</h2>",
-        _table(table.cells()),
-        "".join(f"<p>{html.escape(line)}</p>" for line in table.notes()),
+        table(summary.cells()),
+        "".join(f"<p>{html.escape(line)}</p>" for line in summary.notes()),
     ]
     if comparison is not None:
-        parts += ["<h2>Models compared</h2>", _table(comparison.cells())]
-    parts += ["<h2>Pictures</h2>", *(_picture(caption, figure) for caption, figure in figures.items())]
-    parts += ["<h2>Data</h2>", _preformatted(str(likelihood.observation.summary()))]
-    parts += ["<h2>Model</h2>", _preformatted(provenance.model_toml)]
-    parts += ["<h2>How it was made</h2>", _preformatted(_origin(posterior, likelihood))]
-    page = _page(title, "\n".join(parts))
-    write_atomic(target, page.encode())
+        parts += ["<h2>Models compared</h2>", table(comparison.cells())]
+    parts += ["<h2>Pictures</h2>", *(picture(caption, figure) for caption, figure in figures.items())]
+    parts += ["<h2>Data</h2>", preformatted(str(likelihood.observation.summary()))]
+    parts += ["<h2>Model</h2>", preformatted(provenance.model_toml)]
+    parts += ["<h2>How it was made</h2>", preformatted(_origin(posterior, likelihood))]
+    write_atomic(target, page(title, "\n".join(parts)).encode())
     return target
 
 
@@ -102,19 +101,22 @@ def standard_pictures(posterior: Posterior, likelihood: Any) -> dict[str, Figure
     }
 
 
-def _page(title: str, body: str) -> str:
+def page(title: str, body: str) -> str:
+    """A whole page from what is in its body."""
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def _table(cells: list[list[str]]) -> str:
+def table(cells: list[list[str]]) -> str:
+    """A header and rows of text."""
     head, *rows = cells
     lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
     return "<table>" + "\n".join(lines) + "</table>"
 
 
-def _picture(caption: str, figure: Figure) -> str:
+def picture(caption: str, figure: Figure) -> str:
+    """A figure that needs no file, with its caption."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     data = base64.b64encode(buffer.getvalue()).decode()
@@ -123,7 +125,8 @@ def _picture(caption: str, figure: Figure) -> str:
     return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
 
 
-def _preformatted(text: str) -> str:
+def preformatted(text: str) -> str:
+    """Text as it stands."""
     return f"<pre>{html.escape(text)}</pre>"
 
 
