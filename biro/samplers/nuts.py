@@ -262,7 +262,7 @@ class NutsRun:
 
         n_param = self._target.n_param
         chains = density.theta(z.reshape(-1, n_param)).reshape(z.shape)
-        data = arviz.convert_to_dataset(chains)
+        data = arviz.convert_to_dataset(unwound(chains, self._target.wraps, self._target.period))
         r_hat = float(np.max(arviz.rhat(data)["x"].values))
         effective, tail = (
             np.asarray(arviz.ess(data, method=method)["x"].values) for method in ("bulk", "tail")
@@ -290,6 +290,17 @@ class NutsRun:
                 **self._facts,
             },
         )
+
+
+def unwound(chains: Array, wraps: NDArray[np.bool_], period: Array) -> Array:
+    """Draws (n_chain, n, n_param) whose periodic parameters are within half a period of their mean direction.
+
+    Chains that went round a different number of times are the same; R-hat shall not tell them apart.
+    """
+    phase = chains * (2.0 * np.pi / period)
+    middle = np.arctan2(np.sin(phase).mean(axis=(0, 1)), np.cos(phase).mean(axis=(0, 1)))
+    near = (middle + np.mod(phase - middle + np.pi, 2.0 * np.pi) - np.pi) * (period / (2.0 * np.pi))
+    return np.where(wraps, near, chains)
 
 
 def _nutpie() -> Any:

@@ -20,6 +20,7 @@ from biro.errors import InputError, LikelihoodError, RunError
 from biro.run import RunInterrupted
 from biro.samplers import draws
 from biro.samplers.gate import Gate
+from biro.samplers.nuts import unwound
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
 QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}
@@ -199,3 +200,17 @@ def test_an_error_reaches_all_who_ask() -> None:
     for thread in threads:
         thread.join(timeout=30)
     assert said == ["no"] * 3
+
+
+def test_chains_that_went_round_are_the_same() -> None:
+    """An angle about the ends of its range: with its turns taken out it is normal, as it was drawn."""
+    arviz = pytest.importorskip("arviz")
+    rng = np.random.default_rng(1)
+    straight = rng.normal(178.0, 5.0, size=(4, 500, 2))
+    turns = np.zeros_like(straight)
+    turns[..., 0] = 180.0 * np.array([0, 1, -2, 0])[:, None] - 180.0 * (straight[..., 0] > 180.0)
+    found = unwound(straight + turns, np.array([True, False]), np.array([180.0, 1.0]))
+    # Equal but for a whole number of periods of all chains together.
+    np.testing.assert_allclose(np.ptp(found[..., 0] - straight[..., 0]), 0.0, atol=1e-9)
+    np.testing.assert_array_equal(found[..., 1], straight[..., 1])
+    assert float(arviz.rhat(arviz.convert_to_dataset(found))["x"].max()) < 1.01

@@ -1,0 +1,244 @@
+"""How many effective draws a second NUTS, emcee and dynesty give with 6, 60 and 1000 parameters.
+
+    python benchmarks/many_parameters.py [--device cuda|cpu] [--number 6 60 1000] [--seconds 120]
+                                         [--sampler nuts emcee dynesty] [--output FILE]
+
+Half points (east, north, I, spectral index), half elliptical Gaussians (east, north, I, emaj, ratio,
+pa), seen by the 64 antennas of MeerKAT, are simulated with noise and fitted from priors as a catalogue
+gives them: positions to 5 arcsec, nothing about fluxes, sizes and angles; the noise is fitted too. For each
+number of parameters and each sampler: time, effective draws of the worst parameter, and how many of the
+true values lie within the intervals of 68 and 95 %. emcee and dynesty have `--seconds`; what has not
+finished by then is reported as such. First calls, which compile, are made before the clock starts.
+Results are written as they come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import report
+
+import biro
+from biro.models.files.toml import from_toml
+from biro.simulation import Channels, Track, simulate
+
+RESULTS = Path(__file__).parent / "results" / "many_parameters"
+# Points and Gaussians for each number of parameters.
+SKIES = {6: (0, 1), 60: (6, 6), 1000: (100, 100)}
+NOISE = 4.0
+"""Jy, of each visibility: fluxes are then known to about 1 mJy."""
+CELL = 160.0
+"""arcsec between neighbouring places, one source at each."""
+BLUR = 2.0
+"""arcsec by which the priors' middles are off."""
+
+
+class OutOfTimeError(BaseException):
+    """The time that a sampler was given is over."""
+
+
+def truths(n_point: int, n_gaussian: int) -> dict[str, float]:
+    """True values by the names of the parameters, in the priors' units: arcsec, Jy and deg."""
+    rng = np.random.default_rng(5)
+    n = n_point + n_gaussian
+    side = int(np.ceil(np.sqrt(n)))
+    places = rng.permutation(side * side)[:n]
+    found = {}
+    for k, place in enumerate(places):
+        for key, number in (("east", place % side), ("north", place // side)):
+            found[f"s{k}.{key}"] = CELL * (number - 0.5 * (side - 1) + rng.uniform(-0.3, 0.3)) + 20.0
+        found[f"s{k}.I"] = float(np.exp(rng.uniform(np.log(0.1), np.log(1.0))))
+        if k < n_point:
+            found[f"s{k}.spectral_index"] = rng.normal(-0.7, 0.3)
+        else:
+            found[f"s{k}.emaj"] = rng.uniform(6.0, 15.0)
+            found[f"s{k}.ratio"] = rng.uniform(0.4, 0.7)
+            found[f"s{k}.pa"] = rng.uniform(0.0, 180.0)
+    return {name: float(value) for name, value in found.items()}
+
+
+def sky_text(truth: dict[str, float], n_point: int, n_gaussian: int, *, free: bool) -> str:
+    """The model as text: true values, or priors about a catalogue's."""
+    rng = np.random.default_rng(6)
+    ranges = {
+        "I": (0.0, 3.0),
+        "spectral_index": (-3.0, 2.0),
+        "emaj": (1.0, 30.0),
+        "ratio": (0.1, 1.0),
+        "pa": (0.0, 180.0),
+    }
+    units = {"east": "arcsec", "north": "arcsec", "I": "Jy", "emaj": "arcsec", "pa": "deg"}
+    lines = []
+    for k in range(n_point + n_gaussian):
+        kind = "point" if k < n_point else "gaussian"
+        lines += ["[[source]]", f'name = "s{k}"', f'type = "{kind}"', 'ref_freq = "1.2 GHz"']
+        for name in (name for name in truth if name.startswith(f"s{k}.")):
+            key, value = name.split(".")[1], truth[name]
+            unit = f' {units[key]}"' if key in units else '"'
+            if not free:
+                lines.append(f'{key} = "{value!r}{unit}' if key in units else f"{key} = {value!r}")
+                continue
+            middle = value + float(rng.uniform(-BLUR, BLUR))
+            low, high = ranges.get(key, (middle - 5.0, middle + 5.0))
+            of_unit = f', unit = "{units[key]}"' if key in units else ""
+            lines.append(f'{key} = {{ prior = "uniform", low = {low!r}, high = {high!r}{of_unit} }}')
+    return "\n".join(lines) + "\n"
+
+
+def problem(number: int, args: argparse.Namespace) -> tuple[Any, dict[str, float]]:
+    """The likelihood, compiled, and the truth."""
+    n_point, n_gaussian = SKIES[number]
+    truth = truths(n_point, n_gaussian)
+    observation = simulate(
+        "MeerKAT",
+        from_toml(sky_text(truth, n_point, n_gaussian, free=False)),
+        phase_centre="04h00m00s -30d00m00s",
+        times=Track("2026-03-01", 480.0 * args.n_time, 480.0),
+        channels=Channels(1.0e9, 4e8 / args.n_chan, args.n_chan),
+        noise=NOISE,
+        seed=7,
+        backend=args.device,
+    )
+    sky = from_toml(sky_text(truth, n_point, n_gaussian, free=True))
+    likelihood = biro.Likelihood(observation, sky, backend=args.device, precision=args.precision)
+    theta = likelihood.prior_transform(np.full((2, likelihood.n_param), 0.5))
+    likelihood.log_likelihood(theta)
+    likelihood.log_posterior_and_gradient(theta)
+    return likelihood, truth
+
+
+@contextmanager
+def at_most(seconds: float | None) -> Iterator[None]:
+    """End what is inside after so many seconds."""
+
+    def over(number: int, frame: Any) -> None:
+        raise OutOfTimeError
+
+    if seconds is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(likelihood: Any, truth: dict[str, float], sampler: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One sampler on one problem."""
+    options = {"n_draw": args.n_draw, "n_tune": args.n_tune} if sampler == "nuts" else {}
+    start = time.monotonic()
+    line: dict[str, Any] = {"n_param": likelihood.n_param, "sampler": sampler}
+    try:
+        with at_most(None if sampler == "nuts" else args.seconds):
+            posterior = biro.sample(likelihood, sampler, seed=1, progress=args.progress, **options)
+    except OutOfTimeError:
+        return line | {"finished": False, "seconds": round(time.monotonic() - start, 1)}
+    seconds = time.monotonic() - start
+    least = float(np.min(posterior.effective))
+    line |= {
+        "finished": True,
+        "seconds": round(seconds, 1),
+        "n_effective": round(least),
+        "per_second": least / seconds,
+    }
+    line |= {name: float(value) for name, value in posterior.diagnostics.items()}
+    return line | covered(posterior, truth)
+
+
+def covered(posterior: Any, truth: dict[str, float]) -> dict[str, float]:
+    """Shares of the true values within central intervals, and the mean square of the pulls."""
+    found, squares = {68: 0, 95: 0}, 0.0
+    for name, value in truth.items():
+        draws = np.asarray(posterior[name])
+        if name.endswith(".pa"):  # on the branch about the truth
+            draws = value + np.mod(draws - value + 90.0, 180.0) - 90.0
+        squares += ((draws.mean() - value) / draws.std()) ** 2
+        for level in found:
+            low, high = np.percentile(draws, [50.0 - 0.5 * level, 50.0 + 0.5 * level])
+            found[level] += low <= value <= high
+    n = len(truth)
+    return {"within_68": found[68] / n, "within_95": found[95] / n, "mean_square_pull": squares / n}
+
+
+def text(line: dict[str, Any]) -> str:
+    """A line of the table."""
+    head = f"{line['n_param']:5d} {line['sampler']:8} "
+    if "error" in line:
+        return head + line["error"]
+    if not line["finished"]:
+        return head + f"not finished in {line['seconds']:.0f} s"
+    more = f" R-hat {line['r_hat']:.4f}, divergent {line['n_divergent']:.0f}" if "r_hat" in line else ""
+    return head + (
+        f"{line['seconds']:7.1f} s {line['n_effective']:7d} effective {line['per_second']:8.2f} /s; "
+        f"truth in 68 %: {100 * line['within_68']:.1f} %, 95 %: {100 * line['within_95']:.1f} %;{more}"
+    )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("single", "double"), default="single")
+    parser.add_argument("--number", type=int, nargs="+", choices=tuple(SKIES), default=list(SKIES))
+    parser.add_argument(
+        "--sampler", nargs="+", choices=("nuts", "emcee", "dynesty"), default=["nuts", "emcee", "dynesty"]
+    )
+    parser.add_argument("--seconds", type=float, default=120.0, help="that emcee and dynesty have")
+    parser.add_argument("--n-time", type=int, default=60)
+    parser.add_argument("--n-chan", type=int, default=64)
+    parser.add_argument("--n-draw", type=int, default=500, help="of each of NUTS' four chains")
+    parser.add_argument("--n-tune", type=int, default=300)
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args()
+    args.progress = sys.stderr.isatty()
+    return args
+
+
+def main() -> int:
+    args = arguments()
+    about = report.machine(args.device)
+    out = args.output or RESULTS / f"{args.device}_{report.machine_slug(about)}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    size = {"n_antenna": 64, "n_time": args.n_time, "n_chan": args.n_chan, "precision": args.precision}
+    lines: list[dict[str, Any]] = []
+    for number in args.number:
+        start = time.monotonic()
+        likelihood, truth = problem(number, args)
+        theta = likelihood.prior_transform(np.full((4, likelihood.n_param), 0.5))
+        costs = {}
+        for name in ("log_likelihood", "log_posterior_and_gradient"):
+            began = time.perf_counter()
+            getattr(likelihood, name)(theta)
+            costs[name] = (time.perf_counter() - began) / 4
+        print(
+            f"{likelihood.n_param} parameters: made in {time.monotonic() - start:.1f} s; "
+            + ", ".join(f"{name} {1e3 * cost:.2f} ms" for name, cost in costs.items()),
+            flush=True,
+        )
+        for sampler in args.sampler:
+            try:
+                line = run(likelihood, truth, sampler, args)
+            except biro.BiroError as error:
+                line = {"n_param": likelihood.n_param, "sampler": sampler, "error": str(error)}
+            lines.append(line | {"ms": {name: 1e3 * cost for name, cost in costs.items()}})
+            print(text(line), flush=True)
+            out.write_text(json.dumps({"machine": about, "size": size, "lines": lines}, indent=1) + "\n")
+    print(f"written: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
