@@ -88,7 +88,10 @@ def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
     """
     if not isinstance(time_limit, int | float) or not 0 < time_limit <= LONGEST:
         raise InputError(f"time_limit must be seconds, above 0 and at most {LONGEST:g}, got {time_limit!r}")
-    return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
+    try:
+        return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
+    except OSError as error:
+        raise MeasurementSetError(f"{path}: cannot be looked at: {error.strerror}") from None
 
 
 def _existing_set(path: str | os.PathLike[str]) -> Path:
@@ -251,9 +254,10 @@ class MeasurementSetProcess:
 
     def _holders(self) -> list[str]:
         try:
-            return in_time(HOLDERS_LIMIT, lambda: lock_holders(self.path))
+            holders = in_time(HOLDERS_LIMIT, lambda: lock_holders(self.path))
         except TimeoutError:
             return []
+        return [who for pid, who in holders.items() if pid != self._process.pid]
 
     def _raise_death(self) -> None:
         try:
@@ -275,8 +279,8 @@ class MeasurementSetProcess:
         raise MeasurementSetError(f"{self.path}: the process {work} it {why} while {self._step}{said}{doubt}")
 
 
-def lock_holders(path: Path) -> list[str]:
-    """Processes of this machine that hold a lock on the main table or a subtable: "process 12 (casa)".
+def lock_holders(path: Path) -> dict[int, str]:
+    """Processes of this machine that hold a lock on the main table or a subtable: {12: "process 12 (casa)"}.
 
     casacore locks byte 0 of table.lock while it reads or writes; the bytes behind only say that a table
     is open.
@@ -284,7 +288,7 @@ def lock_holders(path: Path) -> list[str]:
     try:
         locks = Path("/proc/locks").read_text()
     except OSError:
-        return []
+        return {}
     inodes = set()
     for file in (path / "table.lock", *path.glob("*/table.lock")):
         with contextlib.suppress(OSError):
@@ -294,8 +298,8 @@ def lock_holders(path: Path) -> list[str]:
         word = line.split()
         # "1: POSIX  ADVISORY  WRITE 4242 08:01:123456 0 1"; one who waits has "->" as second word.
         if len(word) >= 8 and word[1] != "->" and word[6] == "0" and word[5].rsplit(":", 1)[-1] in inodes:
-            holders[word[4]] = f"process {word[4]}{_command(word[4])}"
-    return list(holders.values())
+            holders[int(word[4])] = f"process {word[4]}{_command(word[4])}"
+    return holders
 
 
 def _command(pid: str) -> str:

@@ -1,0 +1,288 @@
+"""A set outlives what happens to whoever writes to it: full disks, kill -9, storage that does not answer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from casacore.tables import table
+from own_mounts import run_with_mounts
+
+from biro._ms_kept import FOLDER
+from biro.errors import MeasurementSetError
+from biro.measurement_set import read_ms, write_column
+
+Unpack = Callable[[str], Path]
+
+
+@pytest.fixture
+def ms(measurement_set: Unpack, tmp_path: Path) -> Path:
+    """A copy of a small set (63 rows, 4 channels, RR RL LR LL)."""
+    return Path(shutil.copytree(measurement_set("sim_7_circ"), tmp_path / "copy.ms"))
+
+
+def contents(path: Path) -> dict[str, np.ndarray]:
+    """Every column of the main table but for the one that tests write, as casacore itself reads it."""
+    with table(str(path), ack=False) as main:
+        names = [name for name in main.colnames() if name not in ("NEW", "FLAG_CATEGORY")]
+        return {name: np.asarray(main.getcol(name)) for name in names}
+
+
+def files(path: Path) -> dict[str, str]:
+    """Digests of all files but those that a write of a column may change."""
+    changing = ("table.dat", "table.lock", "table.f9", "table.f9_TSM1", "table.dat_tmp")
+    found = [file for file in path.rglob("*") if file.is_file() and file.name not in changing]
+    return {
+        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in found
+        if file.parent != path / FOLDER
+    }
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+FULL_DISK = """
+import shutil
+from biro.errors import MeasurementSetError
+from biro.measurement_set import create_ms, read_ms, write_column
+source, disk, first = sys.argv[1:]
+small_disk(disk, 6_000_000)
+path = disk + "/copy.ms"
+answers = []
+observation = read_ms(source, column="DATA")
+
+def models(left):
+    yield observation.partitions[0].vis
+    fill(disk, left)  # after the column is made and its first values are on their way
+
+for left in (0, 4096, 16384)[: 3 if first == "new" else 2]:
+    shutil.copytree(source, path)
+    if first == "again":
+        write_column(path, "NEW", observation, [observation.partitions[0].vis])
+    try:
+        write_column(path, "NEW", observation, models(left))
+        said = "written"
+    except MeasurementSetError as error:
+        said = str(error)
+    full = read_ms(path, column="DATA").digest() == observation.digest()
+    os.unlink(disk + "/filler")
+    shutil.copytree(path, f"{sys.argv[1]}.left{left}")
+    report = write_column(path, "NEW", observation, [observation.partitions[0].vis])
+    back = read_ms(path, column="NEW").partitions[0].vis
+    answers.append([said, full, report.created, bool((back == observation.partitions[0].vis).all())])
+    shutil.rmtree(path)
+
+shutil.copytree(source, path)
+fill(disk, 500_000)
+for write in (
+    lambda: write_column(path, "NEW", observation, [observation.partitions[0].vis]),
+    lambda: create_ms(disk + "/new.ms", observation),
+):
+    try:
+        write()
+    except MeasurementSetError as error:
+        answers.append([str(error), sorted(os.listdir(disk))])
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.parametrize("first", ["new", "again"])
+def test_a_disk_that_fills_up(ms: Path, tmp_path: Path, first: str) -> None:
+    """Really full: casacore refuses, or aborts, at another place for each number of bytes left."""
+    before, stored = contents(ms), files(ms)
+    (tmp_path / "disk").mkdir()
+    *filled, column, whole = run_with_mounts(FULL_DISK, ms, tmp_path / "disk", first)
+    for left, (said, readable, _, rewritten) in zip((0, 4096, 16384), filled, strict=False):
+        assert "its disk is full (0.0 MB free), make room; the other columns are as they were, NEW is" in said
+        assert readable
+        assert rewritten
+        copy = Path(f"{ms}.left{left}")
+        assert same(contents(copy), before)
+        assert files(copy) == stored
+        assert not (copy / FOLDER).exists()
+        with pytest.raises(MeasurementSetError, match="NEW"):  # half-written, or not there
+            read_ms(copy, column="NEW")
+    assert "column NEW needs 1.1 MB, but its disk has 0.5 MB free; nothing was changed" in column[0]
+    assert "needs about 1 MB, but 1 MB are free" in whole[0] or "MB are free" in whole[0]
+    assert whole[1] == ["copy.ms", "filler"]
+
+
+READ_ONLY = """
+import shutil
+from biro.errors import MeasurementSetError
+from biro.measurement_set import read_ms, write_column
+source, disk = sys.argv[1:]
+small_disk(disk, 6_000_000)
+shutil.copytree(source, disk + "/copy.ms")
+read_only(disk)
+observation = read_ms(disk + "/copy.ms", column="DATA")
+def models():
+    raise SystemExit("a model was worked out")
+    yield
+try:
+    write_column(disk + "/copy.ms", "NEW", observation, models())
+except MeasurementSetError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_a_disk_that_is_read_only(ms: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    assert "read-only: no permission to make files" in run_with_mounts(READ_ONLY, ms, tmp_path / "disk")
+
+
+WRITER = """
+import os, signal, sys
+from biro.measurement_set import read_ms, write_column
+path, delay = sys.argv[1], float(sys.argv[2])
+observation = read_ms(path, column="DATA")
+def models():
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    yield observation.partitions[0].vis
+signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+write_column(path, "NEW", observation, models())
+print("written")
+"""
+
+
+def test_kill_9_at_random_moments_of_a_write(ms: Path) -> None:
+    """Of the whole program, so that only the next one can mend."""
+    before, stored, rng = contents(ms), files(ms), random.Random(6)
+    observation = read_ms(ms, column="DATA")
+    model = observation.partitions[0].vis
+    killed = 0
+    for turn in range(10):
+        words = [sys.executable, "-c", WRITER, str(ms), str(rng.uniform(1e-4, 0.06))]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        killed += done.returncode == -signal.SIGKILL
+        assert done.returncode == -signal.SIGKILL or done.stdout == "written\n", done.stderr
+        assert read_ms(ms, column="DATA", time_limit=60).digest() == observation.digest()
+        assert same(contents(ms), before), turn
+        try:
+            found = read_ms(ms, column="NEW").partitions[0].vis
+        except MeasurementSetError as error:
+            said = str(error)
+        else:
+            said = "complete" if np.array_equal(found, model) else "wrong values"
+        assert re.search("complete|half-written|no visibility column NEW", said), said
+    assert killed
+    assert files(ms) == stored
+    write_column(ms, "NEW", observation, [model])
+    assert np.array_equal(read_ms(ms, column="NEW").partitions[0].vis, model)
+    assert not (ms / FOLDER).exists()
+
+
+@pytest.mark.parametrize(("file", "size"), [("table.f9", 0), ("table.f9", 300), ("table.info", 0)])
+def test_a_header_that_a_killed_run_left_empty_is_put_back(ms: Path, file: str, size: int) -> None:
+    """casacore empties them before it fills them: the moment between is too short to be met by chance."""
+    observation = read_ms(ms, column="DATA")
+    info = (ms / "table.info").read_bytes()
+    # Killed while it waits for the second model.
+    program = WRITER.replace("vis\n", "vis\n    os.kill(os.getpid(), signal.SIGKILL)\n", 1)
+    done = subprocess.run([sys.executable, "-c", program, str(ms), "60"], timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    time.sleep(0.5)  # until its child is gone too
+    assert (ms / FOLDER / file).is_file()
+    os.truncate(ms / file, size)
+    assert read_ms(ms, column="DATA").digest() == observation.digest()
+    assert (ms / "table.info").read_bytes() == info
+    assert not (ms / FOLDER).exists()
+    with pytest.raises(MeasurementSetError, match="half-written"):
+        read_ms(ms, column="NEW")
+
+
+def test_nothing_is_put_back_while_the_writer_lives(ms: Path) -> None:
+    """Another process reads meanwhile: it waits for the lock, and leaves the copies alone."""
+    observation = read_ms(ms, column="DATA")
+    read = "import sys; from biro.measurement_set import read_ms; read_ms(sys.argv[1], time_limit=1)"
+
+    def models() -> Iterator[np.ndarray]:
+        yield observation.partitions[0].vis
+        os.truncate(ms / "table.info", 0)
+        done = subprocess.run(
+            [sys.executable, "-c", read, str(ms)], capture_output=True, text=True, check=False
+        )
+        assert "gave up after 1 s" in done.stderr
+        assert (ms / FOLDER / "table.info").stat().st_size
+        assert not (ms / "table.info").stat().st_size
+
+    write_column(ms, "NEW", observation, models())
+    assert (ms / "table.info").stat().st_size
+
+
+HUNG = """
+import subprocess, time
+fd = storage_that_hangs(sys.argv[1])
+answers = []
+for words in (["info", sys.argv[1]], ["predict", sys.argv[1], sys.argv[2]]):
+    begin = time.monotonic()
+    words = [sys.executable, "-m", "biro", *words, "--time-limit", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    answers.append([done.returncode, done.stdout, done.stderr, time.monotonic() - begin])
+print(json.dumps(answers))
+os._exit(0)
+"""
+
+
+def test_a_storage_that_never_answers(tmp_path: Path) -> None:
+    (tmp_path / "hung.ms").mkdir()
+    sky = tmp_path / "sky.toml"
+    sky.write_text('[[source]]\nname = "a"\neast = "0 deg"\nnorth = "0 deg"\nI = "1 Jy"\n')
+    for code, out, said, seconds in run_with_mounts(HUNG, tmp_path / "hung.ms", sky):
+        assert (code, out) == (2, "")
+        (line,) = said.splitlines()
+        assert "gave up after 1 s while looking for table.dat: its storage does not answer" in line
+        assert seconds < 60  # most of it is the start of Python on a busy machine
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("table.dat", r"not a Measurement Set: it has no table\.dat"),
+        ("table.f0", "gave up after 1 s while opening .*storage does not answer"),
+        ("table.f2_TSM1", "gave up after 1 s while reading DATA from .*storage does not answer"),
+        ("FIELD/table.f0", "gave up after 1 s while reading .*storage does not answer"),
+        ("table.lock", "gave up after 1 s while opening"),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file(ms: Path, file: str, message: str) -> None:
+    """To open it takes for ever."""
+    with table(str(ms), ack=False) as main:
+        number = main.getdminfo("DATA")["SEQNR"]
+    place = ms / file.replace("f2_TSM1", f"f{number}_TSM1")
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(MeasurementSetError, match=message):
+        read_ms(ms, column="DATA", time_limit=1)
+
+
+@pytest.mark.parametrize("name", ["line\nbreak.ms", "x" * 250, "ü 日本.ms", "'; rm -rf $HOME #.ms"])
+def test_names_of_all_kinds(ms: Path, name: str) -> None:
+    moved = ms.rename(ms.with_name(name))
+    observation = read_ms(moved, column="DATA")
+    write_column(moved, "NEW", observation, [observation.partitions[0].vis])
+    assert read_ms(moved, column="NEW").counts == observation.counts
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe.ms", b"x" * 300, b"a/" * 3000])
+def test_names_that_casacore_cannot_take(tmp_path: Path, measurement_set: Unpack, name: bytes) -> None:
+    path = tmp_path / os.fsdecode(name)
+    if len(name) < 10:
+        shutil.copytree(measurement_set("sim_7_circ"), path)
+    with pytest.raises(
+        MeasurementSetError, match=r"not a name in UTF-8|cannot be looked at: File name too long"
+    ):
+        read_ms(path)
