@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def written(path: Path, about: Line, lines: Iterable[Line], show: Callable[[Line
     path.parent.mkdir(parents=True, exist_ok=True)
     started, n = time.monotonic(), 0
     with path.open("w", encoding="utf-8") as file:
-        for line in itertools.chain([{"machine": machine("cpu"), **about}], lines):
+        for line in itertools.chain(
+            [{"machine": machine("cpu"), "dynesty": version("dynesty"), **about}], lines
+        ):
             file.write(json.dumps(line) + "\n")
             file.flush()
             if "machine" not in line:

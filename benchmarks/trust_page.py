@@ -1,0 +1,198 @@
+"""Writes the tables of docs/trust.md, and its picture, from the JSON lines in benchmarks/results/trust.
+
+python benchmarks/trust_page.py
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from many import RESULTS, Line, read
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, PICTURE = DOCS / "trust.md", "model_choice.png"
+NOTHING = "No run has been committed yet."
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def ran_on(about: Line, more: str) -> str:
+    machine = about["machine"]
+    name = machine.get("gpu") if about.get("device") == "cuda" else machine["cpu"]
+    numba = machine["versions"].get("numba", "?")
+    return f"{name}, Python {machine['python']}, numba {numba}, dynesty {about.get('dynesty', '?')}; {more}."
+
+
+def precision_section(about: Line, lines: Sequence[Line]) -> str:
+    header = ["data", "model", "visibilities", "parameters", "chi2/2N", "d at the maximum", "largest", "auto"]
+    rows = [
+        [
+            line["data"],
+            line["model"],
+            str(line["n_vis"]),
+            str(line["n_param"]),
+            f"{line['reduced_chi2']:.3g}",
+            f"{line['at_maximum']:.1e}",
+            f"{line['largest']:.1e}",
+            f"{line['auto']} ({line['auto_difference']:.1e}, {line['auto_seconds']:.1f} s)",
+        ]
+        for line in lines
+    ]
+    worst = max(line["largest"] for line in lines)
+    words = f"On {about['device']}: at most {worst:.2g} of ln L. {ran_on(about, 'single against double')}"
+    return f"{table(header, rows)}\n\n{words}"
+
+
+def evidence_section(about: Line, lines: Sequence[Line]) -> str:
+    groups: dict[tuple[str, str], list[Line]] = defaultdict(list)
+    for line in lines:
+        groups[line["sampler"], line["problem"]].append(line)
+        groups[line["sampler"], "all"].append(line)
+    header = ["sampler", "problem", "runs", "mean off", "scatter", "mean error", "mean pull", "rms pull"]
+    header += ["largest pull"]
+    rows = []
+    for (sampler, problem), found in sorted(
+        groups.items(), key=lambda item: (item[0][0], item[0][1] == "all")
+    ):
+        off = np.array([line["log_evidence"] - line["truth"] for line in found])
+        error = np.array([line["error"] for line in found])
+        pull = off / np.maximum(error, 1e-9)
+        numbers = [off.mean(), off.std(), error.mean()]
+        texts = ["" if problem == "all" else f"{number:.3f}" for number in numbers]
+        if sampler == "none":  # one answer, whatever the seed: its pulls are no distribution
+            overlap = np.mean([line["overlap"] for line in found])
+            last = ["", f"overlap {overlap:.2f}", ""] if problem != "all" else None
+        else:
+            last = [f"{pull.mean():+.2f}", f"{np.sqrt((pull**2).mean()):.2f}", f"{np.abs(pull).max():.1f}"]
+        if last is not None:
+            rows.append([sampler, problem, str(len(found)), *texts, *last])
+    return f"{table(header, rows)}\n\n{ran_on(about, f'{len(lines)} runs')}"
+
+
+def is_right(line: Line) -> bool:
+    return bool(line["chosen"] == line["truth"])
+
+
+def lead(line: Line, names: Sequence[str] = ("point", "two points", "gaussian")) -> float:
+    """ln B of the true model against the best of the wrong ones."""
+    mine = names.index(line["truth"])
+    others = [value for i, value in enumerate(line["log_evidence"]) if i != mine]
+    return float(line["log_evidence"][mine] - max(others))
+
+
+def model_choice_section(about: Line, lines: Sequence[Line]) -> str:
+    ratios, scales = about["ratios"], about["scales"]
+    cells: dict[tuple[str, float, float], list[Line]] = defaultdict(list)
+    for line in lines:
+        cells[line["truth"], line["scale"], line["ratio"]].append(line)
+    header = ["drawn from", "size in beams", *(f"S/N {ratio:g}" for ratio in ratios)]
+    rows = []
+    for truth, scale in [("point", 0.0), *((t, s) for t in ("two points", "gaussian") for s in scales)]:
+        found = [cells[truth, scale, ratio] for ratio in ratios]
+        rows.append([truth, f"{scale:g}" if scale else "", *(cell_text(cell) for cell in found)])
+    words = "Each cell: how many of the data sets were given the model that they were drawn from; what the "
+    words += "others were given; the median of ln B of the true model against the best wrong one."
+    seconds = sum(line["seconds"] for line in lines) / max(len(lines), 1)
+    n_data = f"{len(lines)} data sets, three fits each, {seconds:.1f} s for the three in one thread"
+    picture = f"![How often the right model is chosen]({PICTURE})"
+    found_text = "\n".join(thresholds(cells, scales, ratios))
+    return f"{picture}\n\n{found_text}\n\n{table(header, rows)}\n\n{words} {ran_on(about, n_data)}"
+
+
+def cell_text(cell: Sequence[Line]) -> str:
+    if not cell:
+        return ""
+    text = f"**{sum(map(is_right, cell))}/{len(cell)}**"
+    wrong = [line["chosen"] for line in cell if not is_right(line)]
+    if wrong:
+        each = {name: wrong.count(name) for name in dict.fromkeys(wrong)}
+        text += " (" + ", ".join(f"{n} {name}" for name, n in each.items()) + ")"
+    return f"{text}, {np.median([lead(line) for line in cell]):+.1f}"
+
+
+def thresholds(
+    cells: dict[tuple[str, float, float], list[Line]], scales: Sequence[float], ratios: Sequence[float]
+) -> list[str]:
+    """From which size on nine of ten are right, for each truth and signal-to-noise ratio, in words."""
+    lines = []
+    for truth in ("two points", "gaussian"):
+        words = []
+        for ratio in ratios:
+            shares = [share(cells[truth, scale, ratio]) for scale in scales]
+            good = [i for i in range(len(scales)) if all(each >= 0.9 for each in shares[i:])]
+            from_on = f"{scales[good[0]]:g}" if good else f"beyond {scales[-1]:g}"
+            words.append(f"{from_on} beams at S/N {ratio:g}")
+        lines.append(f"- Nine of ten are right, drawn from {truth}, from this size on: {', '.join(words)}.")
+    points = [line for (truth, _, _), cell in cells.items() if truth == "point" for line in cell]
+    if points:
+        lines.append(f"- Drawn from a point: {sum(map(is_right, points))} of {len(points)} are right.")
+    return lines
+
+
+def share(cell: Sequence[Line]) -> float:
+    return sum(map(is_right, cell)) / len(cell) if cell else float("nan")
+
+
+def draw(about: Line, lines: Sequence[Line], path: Path) -> None:
+    """The share of right choices against size, a curve for each signal-to-noise ratio."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(8.0, 3.2), sharey=True, layout="constrained")
+    colours = pyplot.get_cmap("viridis")(np.linspace(0.0, 0.85, len(about["ratios"])))
+    for axis, truth in zip(axes, ("two points", "gaussian"), strict=True):
+        for ratio, colour in zip(about["ratios"], colours, strict=True):
+            cells = [
+                [x for x in lines if (x["truth"], x["scale"], x["ratio"]) == (truth, scale, ratio)]
+                for scale in about["scales"]
+            ]
+            axis.plot(about["scales"], list(map(share, cells)), "o-", color=colour, label=f"S/N {ratio:g}")
+        axis.set(
+            xscale="log", title=f"drawn from {truth}", xlabel="size [synthesised beams]", ylim=(-0.04, 1.04)
+        )
+        axis.set_xticks(about["scales"], [f"{scale:g}" for scale in about["scales"]])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("right model chosen")
+    axes[1].legend()
+    figure.savefig(path, dpi=90)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Line, Sequence[Line]], str]]] = {
+    "precision": ("precision_*.jsonl", precision_section),
+    "evidence": ("evidence.jsonl", evidence_section),
+    "model choice": ("model_choice.jsonl", model_choice_section),
+}
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """The page with new content between the two markers of a section."""
+    begin, end = f"<!-- {name}: benchmarks/trust_page.py -->", f"<!-- end of {name} -->"
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n\n{content}\n\n{end}{rest.split(end)[1]}"
+
+
+def main() -> int:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, (pattern, section) in SECTIONS.items():
+        runs: list[tuple[dict[str, Any], list[Line]]] = [read(path) for path in sorted(RESULTS.glob(pattern))]
+        text = filled(text, name, "\n\n".join(section(*run) for run in runs if run[1]) or NOTHING)
+        if name == "model choice":
+            for run in runs:
+                draw(*run, DOCS / PICTURE)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
