@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
 from rime_kernels.phase import SPEED_OF_LIGHT
 from rime_kernels.tuning import Size, kind_of
+
+log = logging.getLogger(__name__)
 
 # Tiles that rows fill by less than this lose to rows one by one.
 _LEAST_FILL = 0.15
@@ -232,6 +235,8 @@ class Engine:
                     self._data = None  # laid out anew, in smaller slabs
                 if self._work_budget < 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
+                rest = (self._data_budget + self._work_budget) / 1e6
+                log.warning("%s: going on in smaller steps, with %.3g MB of it", error, rest)
 
     def _bright_bytes(self, call: Call) -> int:
         """Brightness of one entry of the batch at one time."""

@@ -131,5 +131,6 @@ class SmoothGaussian(GaussianLikelihood):
         inside = np.isfinite(value)
         slope = np.full(theta.shape, np.nan)
         value[inside] += self.log_likelihood(theta[inside])
-        slope[inside] = -(theta[inside] - self.mean) @ self._inverse
+        # Row by row: the roundings of a product of matrices depend on how many rows there are.
+        slope[inside] = -np.einsum("ni,ij->nj", theta[inside] - self.mean, self._inverse)
         return value, slope
