@@ -211,7 +211,8 @@ def main() -> None:
     for name in CASES:
         for sampler in args.sampler or OPTIONS:
             left = end - time.monotonic()
-            if left < 10.0 or not any(part in name for part in args.case or [""]):
+            over = left < 10.0 or any("interrupted" in line for line in lines)
+            if over or not any(part in name for part in args.case or [""]):
                 continue
             lines.append(run_case(name, sampler, args, left))
             print(text_of(lines[-1]), flush=True)

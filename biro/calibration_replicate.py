@@ -91,7 +91,7 @@ class Recipe:
     @classmethod
     def of(cls, likelihood: Likelihood) -> Recipe:
         """The recipe of an existing likelihood."""
-        forms = {rime.form for rime in likelihood._rimes}
+        forms = set(likelihood.description()["form"])
         options = {
             "backend": likelihood.backend,
             "precision": likelihood.precision,

@@ -19,7 +19,7 @@ from scipy import stats
 
 import biro
 from biro.calibration import LINES, RESULT, calibrate, load
-from biro.calibration_replicate import independent, prior_draw, reduced_chi2, simulated
+from biro.calibration_replicate import Replicates, independent, prior_draw, reduced_chi2, simulated
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.models.files.toml import from_toml
 
@@ -89,6 +89,33 @@ def test_noise_of_student_is_that_of_the_model() -> None:
     assert reduced_chi2(Drawn, np.ones((1, 2))) is None
 
 
+def test_a_fit_of_student_noise_is_calibrated() -> None:
+    """Drawn as t in two dimensions, fitted with the likelihood of it; a Gaussian fit of the same is not."""
+    text = POINT.replace("[noise]", '[noise]\ndistribution = "student-t"\ndof = 3')
+    like = likelihood(text)
+    found = calibrate(like, replicates=25, **QUICK)
+    assert found.passed
+    assert found.mean_reduced_chi2 is None
+    assert len(found.tests()) == 9
+    gaussian = from_toml(POINT)
+    wrong = calibrate(
+        like, replicates=12, fit_with=lambda o: biro.Likelihood(o, gaussian, backend="cpu"), **QUICK
+    )
+    assert "noise.factor" in wrong.suspects()
+
+
+def test_an_angle_is_ranked_around_its_circle() -> None:
+    free = LOBE.replace('pa = "30 deg"', 'pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }')
+    task = Replicates(likelihood(POINT + free), None, "none", {}, 63, 1)
+    draws = np.mod(np.linspace(-10, 10, 63), 180)
+    rng = np.random.default_rng(1)
+    assert task._rank("lobe.pa", 169.0, draws, rng) == 0
+    assert task._rank("lobe.pa", 11.0, draws, rng) == 63
+    half = likelihood(POINT + free.replace("high = 180", "high = 90"))
+    task = Replicates(half, None, "none", {}, 63, 1)  # does not wrap: numbers as they are
+    assert task._rank("lobe.pa", 89.0, np.linspace(0, 10, 63), rng) == 63
+
+
 @pytest.mark.parametrize("constraint", ["bounds = 'core.I'\nlow = '4.9 Jy'", "order = ['core.I', 'lobe.I']"])
 def test_truths_meet_the_constraints(constraint) -> None:
     like = likelihood(POINT + LOBE + f"[[constraint]]\n{constraint}\n")
@@ -102,6 +129,16 @@ def test_truths_meet_the_constraints(constraint) -> None:
         assert np.all(core > lobe)
         # of two uniform numbers the larger has the distribution function x^2
         assert stats.kstest(((core - 1) / 4) ** 2, "uniform").pvalue > 1e-3
+
+
+def test_constraints_that_nothing_meets_are_refused(point) -> None:
+    class Nothing(biro.Likelihood):
+        def allowed(self, theta):
+            return np.zeros(len(theta), bool)
+
+    nothing = Nothing(point.observation, from_toml(POINT), backend="cpu")
+    with pytest.raises(LikelihoodError, match=r"none of \d+ draws from the prior meets the constraints"):
+        prior_draw(nothing, np.random.default_rng(1))
 
 
 def test_the_maximum_is_no_draw(point) -> None:
