@@ -1,0 +1,111 @@
+"""Evidences against known ones, again and again: errors say what the scatter is (docs/trust.md has more)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gaussian_likelihood import Flat, GaussianLikelihood
+from scipy import stats
+
+from biro.samplers import sample
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """A program of the benchmarks as a module."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def load(name: str):
+        from importlib import import_module
+
+        return import_module(name)
+
+    return load
+
+
+def three_parameters() -> GaussianLikelihood:
+    covariance = np.array([[0.04, 0.01, 0.0], [0.01, 0.09, -0.02], [0.0, -0.02, 0.01]])
+    return GaussianLikelihood([Flat(-5, 5, name) for name in "abc"], [1.0, -2.0, 0.5], covariance)
+
+
+@pytest.mark.parametrize(("sampler", "repeats"), [("dynesty", 12), ("dynesty-dynamic", 8)])
+def test_pulls_of_the_evidence(sampler, repeats):
+    options = {"n_live": 60, "batch": 16, "dlogz": 0.1}
+    options |= {"n_effective": 600} if sampler == "dynesty-dynamic" else {}
+    pulls = []
+    for seed in range(1, repeats + 1):
+        likelihood = three_parameters()
+        posterior = sample(likelihood, sampler, seed=seed, progress=False, **options)
+        # Of the baseline at least: what is compressed by H nat with n points scatters by sqrt(H / n).
+        least = np.sqrt(posterior.diagnostics["information_nat"] / options["n_live"])
+        assert posterior.log_evidence_err > 0.999 * least
+        pulls.append((posterior.log_evidence - likelihood.log_evidence) / posterior.log_evidence_err)
+    square = np.sum(np.square(pulls))
+    # Honest errors: a chi-squared of so many; in one case of a thousand they would fail on either side.
+    low, high = stats.chi2.ppf([0.0005, 0.9995], repeats)
+    assert low < square < high, pulls
+
+
+def test_closed_forms_of_the_benchmark_agree_with_each_other(benchmark):
+    """Written-out phases and linear algebra against the likelihood, importance sampling and quadrature."""
+    evidence = benchmark("evidence")
+    for problem in ("fluxes, uniform", "fluxes, normal"):
+        known = evidence.PROBLEMS[problem]()
+        line = evidence.one_run((problem, "none", 1, known))
+        # ln L is quadratic: the normal distribution about the maximum is the posterior itself.
+        assert line["log_evidence"] == pytest.approx(known, abs=2e-3)
+        assert line["overlap"] == pytest.approx(1.0, abs=1e-3)
+    assert evidence.by_quadrature("angle", 60) == pytest.approx(
+        evidence.by_quadrature("angle", 120), abs=0.01
+    )
+
+
+def test_the_right_model_is_chosen_where_it_is_plain(benchmark):
+    program = benchmark("model_choice")
+    # A Gaussian of a beam at S/N 100 has lost a tenth or more of its amplitude at most baselines.
+    line = program.one_data_set(("gaussian", 1.0, 100.0, 0), quick=True)
+    assert line["chosen"] == "gaussian"
+    page = benchmark("trust_page")
+    assert page.is_right(line)
+    assert page.lead(line) == pytest.approx(line["log_evidence"][2] - max(line["log_evidence"][:2]))
+
+
+def test_the_synthesised_beam_is_that_of_the_curvature(benchmark):
+    program = benchmark("model_choice")
+    sky = program.truth("point", 0.0, 1.0, np.random.default_rng(0))
+    observation = program.observe(sky, 1.0, 0)
+    (part,) = observation.partitions
+    uv = part.uvw[:, :2] * part.chan_freq[0] / 299792458.0
+    beam = np.deg2rad(program.beam_of(observation) / 3600.0)
+    # 1 - PSF(x) = 4 ln 2 (x / FWHM)^2 near the middle; the mean over directions of a beam nearly round.
+    step, angle = 0.02 * beam, np.linspace(0.0, np.pi, 180, endpoint=False)
+    turns = step * (np.outer(uv[:, 0], np.sin(angle)) + np.outer(uv[:, 1], np.cos(angle)))
+    fall = 1.0 - np.cos(2.0 * np.pi * turns).mean(axis=0)
+    fwhm = step * np.sqrt(4.0 * np.log(2.0) / fall)
+    assert np.sqrt(fwhm.min() * fwhm.max()) == pytest.approx(beam, rel=1e-3)
+
+
+def test_the_page_says_from_which_size_on_nine_of_ten_are_right(benchmark, tmp_path):
+    page, many = benchmark("trust_page"), benchmark("many")
+    names = ["point", "two points", "gaussian"]
+
+    def line(scale: float, right: bool) -> dict:
+        chosen, values = ("gaussian", [-1.0, -3.0, 1.5]) if right else ("point", [0.0, -3.0, -2.0])
+        about = {"truth": "gaussian", "scale": scale, "ratio": 10.0, "repeat": 0, "seconds": 1.0}
+        return about | {"chosen": chosen, "log_evidence": values, "error": [0.1] * 3}
+
+    lines = [line(0.1, False)] * 10 + [line(0.5, True)] * 9 + [line(0.5, False)] + [line(1.0, True)] * 10
+    path = tmp_path / "lines.jsonl"
+    assert many.written(path, {"scales": [0.1, 0.5, 1.0], "ratios": [10.0]}, lines, lambda line: "") == 30
+    about, found = many.read(path)
+    assert found == json.loads(json.dumps(lines))
+    text = page.model_choice_section(about, found)
+    assert "drawn from gaussian, from this size on: 0.5 beams at S/N 10." in text
+    assert "| gaussian | 0.5 | **9/10** (1 point), +2.5 |" in text
+    assert "| gaussian | 0.1 | **0/10** (10 point), -2.0 |" in text
+    assert page.lead(lines[0], names) == -2.0
