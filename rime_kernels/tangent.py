@@ -141,7 +141,8 @@ class Columns:
         where = Where(phase_uvw, uvw, first, second, time, all_rows.chan_freq)
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
-            make_columns()(self._code, where, self._sky, self._changes, self._matrix, out)
+            flat = out.reshape(self.n_change, -1, all_rows.n_corr)
+            make_columns()(self._code, where, self._sky, self._changes, self._matrix, flat)
         self._add_templates(rows, uvw, out)
         return out
 
