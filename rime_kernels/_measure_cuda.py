@@ -1,10 +1,10 @@
-"""What a weighted square adds to chi2 on a CUDA device: itself, or a logarithm of it."""
+"""What weighted squares add to chi2 on a CUDA device: themselves, or logarithms."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import float32, float64
 
@@ -16,38 +16,48 @@ def n_kinds(n_template: int, log: bool, has_adjoint: bool) -> int:
     return 1 + (4 * n_template + log if has_adjoint else 0)
 
 
-@functools.cache
-def make_turnover(log: bool, single: bool, n_template: int) -> Any:
-    """Function that gives 1/turnover from `Inputs.template` of an entry; 0 where there is none."""
-    real = float32 if single else float64
+class Measure(NamedTuple):
+    """Functions of scalars by which weighted squares c of a few samples add to chi2.
 
-    @device.inline
-    def one_over(factors: Any) -> Any:
-        return real(factors[n_template, 0])
-
-    return one_over if log else device.inline(lambda factors: real(0))
-
-
-@functools.cache
-def make_measure(log: bool, single: bool, n_template: int, has_adjoint: bool) -> Any:
-    """Function that gives what a weighted square adds to chi2, and what its weight is multiplied by.
-
-    The square and 1; or ln(1 + y) and 1/(1 + y) where y is the square over the turnover. Before an adjoint
-    the sum of y/(1 + y) is the last of the ending's sums.
+    As they are: sum c. Or, with y = c / turnover: the sum of ln(1 + y) as ln(1 + p) where
+    1 + p = (1 + y1) (1 + y2) ...; p, of positive terms in float64, is right for any y, and loops with a
+    logarithm in them would not be unrolled.
     """
+
+    turnover: Any  # 1/turnover, from `Inputs.template` of an entry
+    nothing: Any  # what the sum, or p, begins with
+    more: Any  # what one more c adds to it; and what its weight is multiplied by in the gradient
+    total: Any  # what is to be added to chi2
+
+
+@functools.cache
+def make_measure(log: bool, single: bool, n_template: int, has_adjoint: bool) -> Measure:
+    """The functions; before an adjoint `more` adds the sum of y/(1 + y) to the last sum of an ending."""
     real = float32 if single else float64
     last = 1 + 4 * n_template
 
     @device.inline
-    def as_it_is(square: Any, tail: Any, of_kind: Any) -> Any:
+    def square_itself(so_far: Any, square: Any, tail: Any, of_kind: Any) -> Any:
         return square, real(1)
 
     @device.inline
-    def as_a_log(square: Any, tail: Any, of_kind: Any) -> Any:
-        y = square * tail
-        factor = real(1) / (real(1) + y)
+    def factor_of_product(so_far: Any, square: Any, tail: Any, of_kind: Any) -> Any:
+        y = float64(square) * tail
+        factor = real(1) / (real(1) + real(y))
         if has_adjoint:
-            of_kind[last] += y * factor
-        return real(math.log1p(y)), factor
+            of_kind[last] += y * float64(factor)
+        return y + so_far * y, factor
 
-    return as_a_log if log else as_it_is
+    if log:
+        return Measure(
+            device.inline(lambda factors: factors[n_template, 0]),
+            device.inline(lambda: 0.0),
+            factor_of_product,
+            device.inline(lambda so_far: math.log1p(so_far)),
+        )
+    return Measure(
+        device.inline(lambda factors: 0.0),
+        device.inline(lambda: real(0)),
+        square_itself,
+        device.inline(lambda so_far: so_far),
+    )

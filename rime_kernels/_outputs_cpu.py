@@ -142,24 +142,38 @@ def _difference(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
 
 
 @vector_function
-def _as_it_is(ending: Any, back: Any, square: Any) -> Any:
-    """What a weighted square adds to chi2, and what its weight is multiplied by in the gradient."""
-    return square, constant(1.0, square)
+def _add_square(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
+    """A sum of weighted squares with one more, and what its weight is multiplied by in the gradient."""
+    return so_far + square, constant(1.0, square)
 
 
 @vector_function
-def _as_a_log(ending: Any, back: Any, square: Any) -> Any:
-    """The same of ln(1 + y), y the square over the turnover; adds y/(1 + y) to a sum of `back`."""
+def _square_total(so_far: Any) -> Any:
+    return so_far
+
+
+@vector_function
+def _add_log(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
+    """The same of p, where 1 + p = (1 + y1) (1 + y2) ..., y the square over the turnover.
+
+    Right for any y, for its terms are positive. Adds y/(1 + y) to a sum of `back`.
+    """
     one = constant(1.0, square)
     y = square * constant(ending.template[4 * ending.n_template], square)
     weight = one / (one + y)
     if back is not None:
         at = 4 * size(y) * ending.n_template
         store(back.template, at, load(back.template, at, y) + y * weight)
-    return log1p(y), weight
+    return so_far + (y + so_far * y), weight
 
 
-def _make_chi2(measure: Any) -> Any:
+@vector_function
+def _log_total(so_far: Any) -> Any:
+    """ln(1 + y1) + ln(1 + y2) + ..., of p."""
+    return log1p(so_far)
+
+
+def _make_chi2(add: Any, total_of: Any) -> Any:
     @inner_function
     def chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
         """What weighted squares add to chi2, lane by lane, in float64, summed over correlations."""
@@ -169,14 +183,13 @@ def _make_chi2(measure: Any) -> Any:
             re = _difference(ending, 2 * k, sums, here, like)
             im = _difference(ending, 2 * k + 1, sums, here, like)
             weight = convert(load(here, 2 * size(like), like), ending.scale)
-            part, _ = measure(ending, None, weight * (re * re + im * im))
-            total = total + part
-        return total
+            total, _ = add(ending, None, total, weight * (re * re + im * im))
+        return total_of(total)
 
     return chi2
 
 
-def _make_pull(measure: Any) -> Any:
+def _make_pull(add: Any, total_of: Any) -> Any:
     @inner_function
     def pull(ending: Any, back: Any, entry: int, sums: Any, data: Any, like: Any) -> Any:
         """Write R = conj(M)^T w (V - D) of an entry; what its lanes add to chi2."""
@@ -186,20 +199,20 @@ def _make_pull(measure: Any) -> Any:
             weight = convert(load(here, 2 * n, like), ending.scale)
             re = _difference(ending, 2 * k, sums, here, like)
             im = _difference(ending, 2 * k + 1, sums, here, like)
-            part, factor = measure(ending, back, weight * (re * re + im * im))
-            total, weight = total + part, weight * factor
+            total, factor = add(ending, back, total, weight * (re * re + im * im))
+            weight = weight * factor
             store(back.weighted, n * k, convert(weight * re, like))
             store(back.weighted, n * (n_corr + k), convert(weight * im, like))
         residual = ahead(back.residual, 2 * n * n_stokes * (entry - back.first[0]))
         for i in range(2 * n_stokes):
             store(residual, n * (n_stokes * (i % 2) + i // 2), _part(back, i, back.weighted, like))
-        return total
+        return total_of(total)
 
     return pull
 
 
-_chi2, _log_chi2 = _make_chi2(_as_it_is), _make_chi2(_as_a_log)
-_pull, _log_pull = _make_pull(_as_it_is), _make_pull(_as_a_log)
+_chi2, _log_chi2 = _make_chi2(_add_square, _square_total), _make_chi2(_add_log, _log_total)
+_pull, _log_pull = _make_pull(_add_square, _square_total), _make_pull(_add_log, _log_total)
 
 
 @inner_function

@@ -17,7 +17,7 @@ from rime_kernels import _scalars_cuda, beam, device, phase
 from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates, moments_of
 from rime_kernels._adjoint_row_cuda import make_gather
 from rime_kernels._lanes_cuda import make_lane_sums
-from rime_kernels._measure_cuda import make_measure, make_turnover, n_kinds
+from rime_kernels._measure_cuda import make_measure, n_kinds
 from rime_kernels._row_parts_cuda import RowKernel, make_term
 from rime_kernels._tile_parts_cuda import make_correlation
 
@@ -91,8 +91,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
     gather_templates = make_gather_templates(single, n_template, shifted)
     gather = make_gather(kernel)
     n_kind, n_value = n_kinds(n_template, variant.log, has_adjoint), record.n_value
-    one_over = make_turnover(variant.log, single, n_template)
-    measure = make_measure(variant.log, single, n_template, has_adjoint)
+    one_over, nothing, more, total_of = make_measure(variant.log, single, n_template, has_adjoint)
     n_bright, n_geometry = (record.bright_room, record.geometry_room) if has_adjoint else (1, 1)
     n_gathered = n_thread // n_lane * (n_bright + n_geometry) if has_adjoint else 1
     n_used_bright, n_back = record.n_bright, 2 * n_stokes if has_adjoint else 1
@@ -171,7 +170,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
             for k in range(1, n_kind):
                 of_kind[k] = 0.0
             for k in range(n_here):
-                square = real(0)
+                square = nothing()
                 for j in range(n_back):
                     back[j] = real(0)
                 for t in range(n_template):
@@ -191,7 +190,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
                             datum = template[at_datum + t * stride]
                             x += factor_re[t] * datum.real - factor_im[t] * datum.imag
                             y += factor_re[t] * datum.imag + factor_im[t] * datum.real
-                        part, factor = measure(each * (x * x + y * y), tail, of_kind)
+                        part, factor = more(square, each * (x * x + y * y), tail, of_kind)
                         square += part
                         if has_adjoint:
                             factor *= each
@@ -204,7 +203,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
                             )  # fmt: skip
                     else:
                         vis_out[b, local, start + k, j] = complex(x, y)
-                total += square
+                total += total_of(square)
                 for j in range(2 * n_stokes):
                     for i in range(last):
                         sums[j * run + i] = sums[j * run + i + 1]

@@ -10,7 +10,7 @@ from numba import float32, float64, uint32, uint64
 
 from rime_kernels import _scalars_cuda, device, phase
 from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates
-from rime_kernels._measure_cuda import make_measure, make_turnover
+from rime_kernels._measure_cuda import make_measure
 from rime_kernels._tile_parts_cuda import TileKernel, make_correlation
 
 _turns = phase.turns
@@ -24,8 +24,8 @@ def rooms(kernel: TileKernel) -> tuple[int, int, int]:
 
 
 def _width(kernel: TileKernel) -> int:
-    """Baselines whose data are at hand together: a row of the tile; with residuals to keep, one."""
-    return 1 if kernel.has_adjoint else kernel.shape.side
+    """Baselines whose data are at hand together: a row of the tile; one before an adjoint or a logarithm."""
+    return 1 if kernel.has_adjoint or kernel.variant.log else kernel.shape.side
 
 
 @functools.cache
@@ -51,9 +51,7 @@ def make_chi2(kernel: TileKernel) -> Any:
     cos_sin = _scalars_cuda.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
     correlation = make_correlation(kernel.matrix, single)
     gather_templates = make_gather_templates(single, n_template, shifted)
-    log = kernel.variant.log
-    one_over = make_turnover(log, single, n_template)
-    measure = make_measure(log, single, n_template, has_adjoint)
+    one_over, nothing, more, total_of = make_measure(kernel.variant.log, single, n_template, has_adjoint)
 
     @device.inline
     def ends(i: Any, j: Any, p: Any, q: Any, last: Any) -> Any:
@@ -100,19 +98,19 @@ def make_chi2(kernel: TileKernel) -> Any:
                 for k in range(n_back):
                     back[k] = real(0)
             for j in range(width):
-                square = real(0)
+                square = nothing()
                 for k in range(n_corr):
                     d = j * n_corr + k
                     sign = math.copysign(real(1), weights[d])
                     x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
                     x, y = x - re[d], y - im[d]
-                    part, factor = measure(abs(weights[d]) * (x * x + y * y), tail, of_template)
+                    part, factor = more(square, abs(weights[d]) * (x * x + y * y), tail, of_template)
                     square += part
                     if has_adjoint:
                         factor *= abs(weights[d])
                         re[d], im[d] = factor * x, factor * y
                         add_back(k, re[d], im[d], sign, back, j, width)
-                total += square
+                total += total_of(square)
             for j in range(2 * n_stokes):
                 for k in range(n_baseline - width):
                     sums[j * n_baseline + k] = sums[j * n_baseline + k + width]
