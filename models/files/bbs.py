@@ -28,9 +28,6 @@ from biro.models.sky import SkyModel
 from biro.models.strict import nearest, shown
 
 _log = logging.getLogger("biro.models")
-_FORMAT = re.compile(
-    r"\s*#?\s*format\s*=\s*(?P<first>.*)|\s*#?\s*\(?(?P<second>.*?)\)?\s*=\s*format\s*\Z", re.I
-)
 _ARCSEC = math.pi / 648000
 _USED = (
     "name", "type", "patch", "ra", "dec", "i", "q", "u", "v", "referencefrequency", "spectralindex",
@@ -75,8 +72,8 @@ def _components(text: str) -> list[Component]:
     n_patch = 0
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
-        if columns is None and (match := _FORMAT.match(line)):
-            columns = under(f"line {number}", _columns, match["first"] or match["second"] or "")
+        if columns is None and (named := _format(line)) is not None:
+            columns = under(f"line {number}", _columns, named)
             continue
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -93,6 +90,18 @@ def _components(text: str) -> list[Component]:
     if n_patch:
         _log.info("%d patches ignored; their sources stand by themselves", n_patch)
     return found
+
+
+def _format(line: str) -> str | None:
+    """The columns of "Format = ..." or "# (...) = format"; None for other lines."""
+    text = line.strip().removeprefix("#").strip()
+    first, equals, rest = text.partition("=")
+    if equals and first.strip().lower() == "format":
+        return rest.strip()
+    before, equals, last = text.rpartition("=")
+    if equals and last.strip().lower() == "format":
+        return before.strip().removeprefix("(").removesuffix(")")
+    return None
 
 
 def _split(text: str) -> list[str]:

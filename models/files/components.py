@@ -84,13 +84,15 @@ def to_model(components: Sequence[Component]) -> SkyModel:
 
 def _unique_names(names: Sequence[str]) -> Iterator[str]:
     taken: set[str] = set()
+    copies: dict[str, int] = {}  # where to go on, or many of one name would take for ever
     for number, name in enumerate(names, start=1):
         base = re.sub(r"[^A-Za-z0-9_.+\-]", "_", name)[:50].lstrip(".+-") or f"s{number}"
         if base in ("noise", "beam", "pointing"):
             base = f"{base}_"
-        unique, copy = base, 2
+        unique, copy = base, copies.get(base, 2)
         while unique in taken:
             unique, copy = f"{base}_{copy}", copy + 1
+        copies[base] = copy
         taken.add(unique)
         yield unique
 

@@ -18,12 +18,14 @@ def read_text(path: str | Path) -> str:
     Raises
     ------
     ModelError
-        No such file, a folder, a FITS image, not text in UTF-8, or larger than 256 MiB.
+        No such file, a folder, a pipe, a FITS image, not text in UTF-8, or larger than 256 MiB.
     """
     path = Path(path)
     try:
         if path.is_dir():
             raise ModelError(f"{path}: is a folder, expected a sky model file")
+        if path.exists() and not path.is_file():
+            raise ModelError(f"{path}: is a pipe or a device, expected a file")
         with path.open("rb") as file:
             is_fits = file.read(len(FITS_START)) == FITS_START
         if is_fits:
@@ -57,8 +59,10 @@ def write_text(path: str | Path, text: str) -> None:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Put the file's name in front of a `ModelError` from within."""
+    """Put the file's name in front of a `ModelError` from within, and of a lack of memory."""
     try:
         yield
+    except MemoryError:
+        raise ModelError(f"{path}: needs more memory than there is") from None
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,9 @@ _TYPES: dict[str, type[PointSource] | type[GaussianSource]] = {
 }
 _TABLES = ("sky", "source", "image", "beam", "pointing", "noise", "constraint")
 _SKY_KEYS = ("centre", "ref_freq")
+_MAX_DEPTH = 32
+# tomllib takes time and memory that grow with the square of the number of parts of a key.
+_DEEP = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{_MAX_DEPTH}}}""")
 
 
 def read_model(path: str | Path) -> SkyModel:
@@ -67,6 +71,8 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
     ModelError
         As `read_model`, without the file's name.
     """
+    if _DEEP.search(text):
+        raise ModelError(f"not valid TOML here: a key of more than {_MAX_DEPTH} parts")
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -75,6 +81,7 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
         raise ModelError("not valid TOML: nested too deeply") from None
     except ValueError as error:  # integers beyond Python's limit of digits
         raise ModelError(f"not valid TOML: {error}") from None
+    _check_integers(tables)
     _refuse_unknown("table", tables, _TABLES)
     sky = _table(tables, "sky")
     _refuse_unknown("[sky] key", sky, _SKY_KEYS)
@@ -91,6 +98,19 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
         raise ModelError("no sources; write at least one [[source]] or [[image]] table")
     constraints = [read_constraint(table) for table in _tables(tables, "constraint")]
     return SkyModel(sources, images=images, constraints=constraints, **given)
+
+
+def _check_integers(tables: dict[str, Any]) -> None:
+    """Refuse integers beyond TOML's own 64 bits, which Python neither prints nor converts."""
+    left: list[Any] = [tables]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            left.extend(item.values())
+        elif isinstance(item, list):
+            left.extend(item)
+        elif isinstance(item, int) and item.bit_length() > 63:
+            raise ModelError(f"not valid TOML: an integer of {item.bit_length()} bits; at most 63 and a sign")
 
 
 def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
