@@ -131,14 +131,22 @@ def direct_image(rows, corr_type, image, grid, screens=None, slot=None):  # type
 def chi2(rows, corr_type, sources, vis, weight, frame="tangent", template=None, template_lm=None):  # type: ignore[no-untyped-def]
     """sum w |V - D|^2 of each entry of a batch, templates with their scale and shift included."""
     model = visibilities(rows, corr_type, sources, frame)
-    for t in range(0 if template is None else len(template)):
+    if template is not None:
+        model = model + moved_templates(rows, sources, template, template_lm)
+    return np.sum(weight * np.abs(model - vis) ** 2, axis=(1, 2, 3))
+
+
+def moved_templates(rows, sources, template, template_lm) -> NDArray[np.complex128]:  # type: ignore[no-untyped-def]
+    """Templates times their scales, turned by the phase by which their centres move: as `visibilities`."""
+    found = np.zeros((sources.n_batch, *template.shape[1:]), complex)
+    for t in range(len(template)):
         for b in range(sources.n_batch):
             shift = np.zeros(2) if sources.template_shift is None else sources.template_shift[b, t]
             for c, nu in enumerate(rows.chan_freq):
                 turn = phase_term(rows.uvw, tuple(template_lm[t] + shift), nu)
                 turn = turn * np.conj(phase_term(rows.uvw, tuple(template_lm[t]), nu))
-                model[b, :, c] += sources.template_scale[b, t] * turn[:, None] * template[t, :, c]
-    return np.sum(weight * np.abs(model - vis) ** 2, axis=(1, 2, 3))
+                found[b, :, c] += sources.template_scale[b, t] * turn[:, None] * template[t, :, c]
+    return found
 
 
 def derivative(function, step):  # type: ignore[no-untyped-def]

@@ -170,7 +170,17 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
 @pytest.mark.slow
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
 @pytest.mark.parametrize(
-    "name", ["cuda", "cuda_any", "cuda_extremes", "cuda_recordings", "gradient_cuda", "memory", "templates"]
+    "name",
+    [
+        "cuda",
+        "cuda_any",
+        "cuda_extremes",
+        "cuda_recordings",
+        "gradient_cuda",
+        "memory",
+        "templates",
+        "turnover",
+    ],
 )
 def test_the_kernels_in_the_simulator(name) -> None:
     file = Path(__file__).with_name(f"test_{name}.py")
