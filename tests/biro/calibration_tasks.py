@@ -67,6 +67,18 @@ def slow(k: int) -> dict:
     return square(k)
 
 
+@dataclass(frozen=True)
+class Lingers:
+    """Says which process it is in, and takes a minute."""
+
+    folder: Path
+
+    def __call__(self, k: int) -> dict:
+        (self.folder / str(os.getpid())).touch()
+        time.sleep(60)
+        return square(k)
+
+
 def refuses(k: int) -> dict:
     raise LikelihoodError(f"not {k}")
 

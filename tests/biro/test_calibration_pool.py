@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,23 +73,24 @@ def test_processes_end_with_their_parent(tmp_path) -> None:
     """kill -9 of the parent: its workers, in the middle of their tasks, see that."""
     code = (
         "from biro.calibration_pool import rows_of\nfrom biro.run import StopFlag\n"
-        "from calibration_tasks import slow\n"
-        "for row in rows_of(slow, range(1000), 2, StopFlag()):\n    print(row['process'], flush=True)\n"
+        "from calibration_tasks import Lingers\nfrom pathlib import Path\n"
+        f"list(rows_of(Lingers(Path({str(tmp_path)!r})), range(9), 2, StopFlag()))\n"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert parent.stdout is not None
-    workers = {int(parent.stdout.readline()) for _ in range(4)}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    _wait_for(lambda: len(list(tmp_path.iterdir())) == 2, 60.0)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
     assert all(_alive(worker) for worker in workers)
     parent.kill()
     parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 5.0
-    while any(_alive(worker) for worker in workers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(_alive(worker) for worker in workers)
+    _wait_for(lambda: not any(_alive(worker) for worker in workers), 10.0)
+
+
+def _wait_for(true: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def _alive(process: int) -> bool:

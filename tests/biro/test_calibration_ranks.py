@@ -60,6 +60,15 @@ def test_wrong_posteriors_are_caught_and_named(width, shift, words) -> None:
     assert ranks.shape(0) == words
 
 
+def test_shift_and_spread_have_a_scatter_of_one() -> None:
+    """400 calibrations of 30 replicates each: z is normal, its mean 0 and its variance 1, within 4 sigma."""
+    values = np.random.default_rng(7).integers(0, L + 1, size=(30, 400))
+    ranks = Ranks(tuple(f"x{i}" for i in range(400)), values, L)
+    for z in (ranks.shift, ranks.spread):
+        assert abs(z.mean()) < 4 / math.sqrt(400)
+        assert abs(z.var() - 1) < 4 * math.sqrt(2 / 400)
+
+
 def test_coverage_of_a_narrow_posterior_is_the_closed_form() -> None:
     """Intervals of k times the width hold the truth with probability 2 Phi(k z) - 1."""
     ranks = gaussian_ranks(width=0.8)
