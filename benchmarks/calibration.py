@@ -124,7 +124,7 @@ def of_kind(kind: type[biro.Likelihood], text: str, observation: biro.Observatio
     return kind(observation, from_toml(text), backend="cpu")
 
 
-PEAKED = PA.replace('"uniform", low = 0', '"triangular", mode = 90, low = 0')
+PEAKED = PA.replace('"uniform", low', '"truncated-normal", mean = 90, sd = 30, low')
 CASES: dict[str, Callable[[biro.Observation], Any] | None] = {
     "right": None,
     "weights 10 % too large": weights_wrong,
