@@ -17,16 +17,14 @@ makes the table of what is written into benchmarks/results/trust/evidence.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+import many
 import numpy as np
 from many import RESULTS, each_in_turn, one_thread_each, written
 from model_choice import observe
@@ -171,15 +169,9 @@ def shown(line: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--time-limit", type=float, default=480.0, help="s; what runs then still ends")
-    parser.add_argument("--repeats", type=int, default=20)
+    parser = many.options(__doc__, RESULTS / "evidence.jsonl")
     parser.add_argument("--problem", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
     parser.add_argument("--sampler", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
-    parser.add_argument("--output", type=Path, default=RESULTS / "evidence.jsonl")
     args = parser.parse_args()
     one_thread_each()
     for problem, sampler in itertools.product(args.problem, {"none"} & set(args.sampler)):

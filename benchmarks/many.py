@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import multiprocessing
@@ -15,6 +16,16 @@ from typing import Any
 
 Line = dict[str, Any]
 RESULTS = Path(__file__).parent / "results" / "trust"
+
+
+def options(text: str | None, output: Path) -> argparse.ArgumentParser:
+    """A parser of the options that these programs share; `text` is the program's docstring."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--time-limit", type=float, default=480.0, help="s; what runs then still ends")
+    parser.add_argument("--repeats", type=int, default=20, help="of each case, at most")
+    parser.add_argument("--output", type=Path, default=output)
+    return parser
 
 
 def one_thread_each() -> None:

@@ -1,6 +1,6 @@
 """One point, two points or one Gaussian? How often evidences choose the one that data were drawn from.
 
-    python benchmarks/model_choice.py [--workers 16] [--time-limit 480] [--repeats 8] [--quick]
+    python benchmarks/model_choice.py [--workers 16] [--time-limit 480] [--repeats 20] [--quick]
 
 After the second experiment of Lochner et al. (2015, MNRAS 450, 1308). KAT-7 sees 1 Jy: a point; two points of
 0.6 and 0.4 Jy, 1/20 to 1 synthesised beam apart; or a Gaussian with such a major axis, twice the minor;
@@ -15,16 +15,14 @@ repeats of everything before the last. `python benchmarks/trust_page.py` makes t
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import many
 import numpy as np
 from many import RESULTS, each_in_turn, one_thread_each, written
 
@@ -158,14 +156,8 @@ def shown(line: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--time-limit", type=float, default=480.0, help="s; what runs then still ends")
-    parser.add_argument("--repeats", type=int, default=20, help="of each cell of the table, at most")
+    parser = many.options(__doc__, RESULTS / "model_choice.jsonl")
     parser.add_argument("--quick", action="store_true", help="does it work? A few cells, coarse evidences")
-    parser.add_argument("--output", type=Path, default=RESULTS / "model_choice.jsonl")
     args = parser.parse_args()
     one_thread_each()
     if not args.quick:
