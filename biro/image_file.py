@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.image_header import ImageHeader, Plane, parse_header
+from biro.image_vetting import vetted
 from biro.models.image import ImageModel, Interpolation
 
 BEAM_AREA = np.pi / (4.0 * np.log(2.0))
@@ -48,10 +49,11 @@ def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "
         said in one line), blank pixels, or more pixels than memory holds, known before any is read.
     """
     place = Path(path)
-    if not place.is_file():
-        raise InputError(
-            f"{place}: no such file" if not place.exists() else f"{place}: a folder, not a FITS file"
-        )
+    with _naming(place):
+        if not place.exists():
+            raise InputError("no such file")
+        if not place.is_file():
+            raise InputError(f"a {'folder' if place.is_dir() else 'pipe or a device'}, not a FITS file")
     with _naming(place), _opened(place) as hdus:
         hdu = next((hdu for hdu in hdus if hdu.is_image and hdu.header.get("NAXIS", 0) > 0), None)
         if hdu is None:
@@ -81,7 +83,9 @@ def _opened(place: Path) -> Iterator[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with fits.open(place, mode="readonly", memmap=False, lazy_load_hdus=True) as hdus:
+        with fits.open(
+            vetted(place, free_memory()), mode="readonly", memmap=False, lazy_load_hdus=True
+        ) as hdus:
             yield hdus
 
 
@@ -117,7 +121,7 @@ def _check_memory(about: ImageHeader, hdu: Any, n_pixel: int) -> None:
             f"{shape} need {needed / 1e9:.3g} GB of memory, {free / 1e9:.3g} GB are free; cut it down"
         )
     where = hdu.fileinfo()
-    if where and not where["file"].compression and type(hdu).__name__ != "CompImageHDU":
+    if where and type(hdu).__name__ != "CompImageHDU":
         size, whole = where["file"].size, where["datLoc"] + stored
         if size < whole:
             raise InputError(f"the file has {size} bytes, its header asks for {whole}; it is cut off")

@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         if attributes.get("format") != FORMAT:
             raise InputError(f"HDF5, but no posterior of format {FORMAT}")
         record = _checked(json.loads(found["biro/record"].tobytes()))
-        arrays = {
+        arrays: dict[str, Any] = {
             name: found[f"biro/{name}"].astype(np.float64) for name in _ARRAYS if f"biro/{name}" in found
         }
         return Posterior(
