@@ -230,6 +230,33 @@ def test_outliers_move_the_gaussian_maximum_and_not_the_robust_one(tmp_path: Pat
     assert robust.theta[3] < 10.0
 
 
+def test_a_chain_says_the_same_as_the_maximum(tmp_path: Path) -> None:
+    obs, bad = spoilt(4, 600)
+    clean = obs.partitions[0].weight * ~bad
+    posterior = biro.sample(
+        biro.Likelihood(obs, sky(ONE_SOURCE + STUDENT, tmp_path)), "emcee", seed=3, progress=False
+    )
+    sigma = 1.0 / np.sqrt(np.count_nonzero(clean))
+    best = np.sum(clean * obs.partitions[0].vis.real) / np.count_nonzero(clean)
+    flux = posterior.samples[:, 0]
+    # 1700 effective draws: 2 % of sigma in the mean and in the width.
+    assert abs(flux.mean() - best) < 0.5 * sigma
+    assert 0.9 < flux.std() / sigma < 1.2
+
+
+def test_gaussian_data_lose_nothing(tmp_path: Path) -> None:
+    obs = observation(gaussian_noise(1, 600), np.ones((600, 2, 2)))
+    student = biro.maximise(biro.Likelihood(obs, sky(ONE_SOURCE + STUDENT, tmp_path)), seed=1)
+    gaussian = biro.maximise(biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path)), seed=1)
+    error = gaussian.laplace.error[0]
+    # Degrees of freedom come out at some hundred: weights of samples at 3 sigma fall by some percent.
+    assert student.laplace.theta[3] > 30.0
+    assert abs(student.laplace.theta[0] - gaussian.laplace.theta[0]) < 0.1 * error
+    np.testing.assert_allclose(student.laplace.error[0], error, rtol=0.02)
+    # The parameter that is not needed costs evidence.
+    assert student.log_evidence < gaussian.log_evidence
+
+
 def test_degrees_of_freedom_are_found_within_their_error(tmp_path: Path) -> None:
     """Data drawn from SciPy's t, nu = 4, s = 1.3; pulls, and errors that the Fisher information expects."""
     n_row, nu, s = 500, 4.0, 1.3

@@ -164,7 +164,7 @@ def test_batches_repeat_to_the_bit_with_chi2_between(backend, problem, sky, form
     turnover = np.array([2.0, 5.0, 1e3])
     first, plain = rime.chi2(sources, turnover), rime.chi2(sources)
     value, gradient = rime.chi2_and_gradient(sources, turnover)
-    for _ in range(3):
+    for _ in range(1 if device.simulated() else 3):
         np.testing.assert_array_equal(rime.chi2(sources, turnover), first)
         np.testing.assert_array_equal(rime.chi2(sources), plain)
         again, slopes = rime.chi2_and_gradient(sources, turnover)
@@ -184,7 +184,7 @@ def assert_same(found: Gradient, expected: Gradient) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("form", FORMS)
 def test_streaming_changes_no_bit(cuda_backend, problem, sky, form) -> None:
-    rows = rows_for(problem, n_time=4 if form == "factored" else 8, n_chan=1)
+    rows = rows_for(problem, n_time=3 if form == "factored" else 6, n_chan=1)
     sources = sky(rows, n_point=1, n_gaussian=1)
     rime = with_data(rows, cuda_backend, form=form)
     value, gradient = rime.chi2_and_gradient(sources, TURNOVER)
