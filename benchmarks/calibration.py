@@ -67,7 +67,7 @@ pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }
 """
 PA = 'pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }'
 SOME_VALUES = {"core.I": 1.0, "lobe.I": 2.0, "lobe.emaj": 5.0, "lobe.emin": 2.0, "lobe.pa": 20.0}
-NOISE = 1.5
+NOISE = 4.0
 OPTIONS: dict[str, dict[str, Any]] = {
     "emcee": {"n_tau": 20.0, "tau_change": 0.3},
     "dynesty": {"n_live": 100, "dlogz": 0.5},
@@ -124,7 +124,7 @@ def of_kind(kind: type[biro.Likelihood], text: str, observation: biro.Observatio
     return kind(observation, from_toml(text), backend="cpu")
 
 
-PEAKED = PA.replace('"uniform", low', '"truncated-normal", mean = 90, sd = 30, low')
+PEAKED = PA.replace('"uniform", low', '"truncated-normal", mean = 90, sd = 20, low')
 CASES: dict[str, Callable[[biro.Observation], Any] | None] = {
     "right": None,
     "weights 10 % too large": weights_wrong,

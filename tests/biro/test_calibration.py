@@ -172,6 +172,21 @@ def test_a_fit_with_something_else_is_caught(point) -> None:
     assert found.ranks.shape(i).startswith("fits too high")
 
 
+def test_weights_wrong_by_a_tenth_show_in_the_reduced_chi2() -> None:
+    """Known noise: chi2 is 10 % too large, which 30 means of 252 samples know to 1 %. Ranks do not see it."""
+    known = from_toml(POINT.replace('{ prior = "log-uniform", low = 0.5, high = 2 }', "1.0"))
+    like = biro.Likelihood(likelihood().observation, known, backend="cpu")
+
+    def heavier(observation: biro.Observation) -> biro.Likelihood:
+        parts = tuple(replace(part, weight=1.1 * part.weight) for part in observation.partitions)
+        return biro.Likelihood(replace(observation, partitions=parts), known, backend="cpu")
+
+    found = calibrate(like, replicates=30, fit_with=heavier, **QUICK)
+    assert found.suspects() == ["reduced chi2"]
+    assert abs(found.mean_reduced_chi2.mean - 1.1) < 3.5 * 1.1 / math.sqrt(252 * 30)
+    assert calibrate(like, replicates=30, **QUICK).passed
+
+
 def test_what_is_fitted_must_have_been_simulated(point) -> None:
     more = from_toml(POINT + LOBE)
     with pytest.raises(InputError, match=r"fit_with fits lobe.I, which the simulated model does not have"):
