@@ -63,6 +63,11 @@ def step_lengths(
     return step
 
 
+def sigmas(step: Array, precision: str) -> Array:
+    """What `step_lengths` took for one sigma of each parameter."""
+    return step / _STEP[precision]
+
+
 def curvature(gradient: Gradient, theta: Array, low: Array, high: Array, step: Array) -> Array:
     """P, float64 (n_param, n_param), by central differences of the gradient; one-sided beside an end."""
     axes = np.diag(step)

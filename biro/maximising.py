@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
-from biro.laplace import Laplace, curvature, step_lengths
+from biro.laplace import Laplace, curvature, sigmas, step_lengths
 from biro.samplers.batching import BatchingPool, ask
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ N_SCREEN, N_KEPT = 64, 4
 N_EARLY, N_LATE = 40, 1000
 """Iterations of L-BFGS-B, of all starts and of those that go on."""
 N_NEWTON = 30
+MEMORY = 30
+"""Steps that L-BFGS-B knows the curvature by; parameters beyond that are brought to one scale first."""
 ENOUGH = {"double": 1e-6, "single": 1e-2}
 """What another step would add to the log-posterior where the search is at rest."""
 FAR = 1e30
@@ -85,6 +87,10 @@ class Ascent:
 
     def y(self, theta: Array) -> Array:
         return self._change.of_theta(theta)
+
+    def pull_back(self, y: Array, slope: Array) -> Array:
+        """Derivatives with respect to y from those with respect to theta, (n, n_param)."""
+        return np.asarray(self._change.pull_back(y, slope))
 
     def theta(self, y: Array) -> Array:
         """Within the prior; periodic parameters in their range."""
@@ -192,30 +198,43 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     y, value = _descend(ascent, ascent.y(theta), N_EARLY)
     if len(y) > N_KEPT:
         y, value = y[:N_KEPT], value[:N_KEPT]
-    y, value = _descend(ascent, y, N_LATE)
+    y, value = _descend(ascent, y, N_LATE, _scale(ascent, y[0]) if y.shape[1] > MEMORY else None)
     return ascent.theta(y), value
 
 
-def _descend(ascent: Ascent, y: Array, n_iteration: int) -> tuple[Array, Array]:
-    """L-BFGS-B from each start, all side by side; best first."""
+def _scale(ascent: Ascent, y: Array) -> Array:
+    """About one sigma of each y, (n_param,), the others held."""
+    theta, n = ascent.theta(y[None])[0], y.size
+    step = step_lengths(
+        ascent.gradient, theta, ascent.low, ascent.high, 1e-4 * ascent.width, ascent.likelihood.precision
+    )
+    slope = np.diag(ascent.pull_back(np.broadcast_to(y, (n, n)), np.eye(n)))
+    with np.errstate(divide="ignore"):
+        found = sigmas(step, ascent.likelihood.precision) / np.abs(slope)
+    return np.clip(np.where(np.isfinite(found), found, 1.0), 1e-9, 1.0)
+
+
+def _descend(ascent: Ascent, y: Array, n_iteration: int, scale: Array | None = None) -> tuple[Array, Array]:
+    """L-BFGS-B from each start, all side by side, in y over a scale; best first."""
     from scipy import optimize
 
     minimize: Any = optimize.minimize  # its stubs know no function that returns its gradient too
+    unit = np.ones(y.shape[1]) if scale is None else scale
 
     def answer(row: Array) -> tuple[float, Array]:
-        found = ask(row)
-        return float(found[0]), found[1:]
+        found = ask(row * unit)
+        return float(found[0]), found[1:] * unit
 
     def one(start: Array) -> tuple[float, Array]:
         options = {
             "maxiter": n_iteration,
             "maxfun": 2 * n_iteration,
-            "maxcor": 30,
+            "maxcor": MEMORY,
             "ftol": 1e-11,
             "gtol": 1e-9,
         }
-        outcome = minimize(answer, start, jac=True, method="L-BFGS-B", options=options)
-        return -float(outcome.fun), outcome.x
+        outcome = minimize(answer, start / unit, jac=True, method="L-BFGS-B", options=options)
+        return -float(outcome.fun), outcome.x * unit
 
     with BatchingPool(ascent.descend, len(y)) as pool:
         ends = sorted(pool.map(one, list(y)), key=lambda end: -end[0])
