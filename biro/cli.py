@@ -323,12 +323,15 @@ def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
     place = obs or facts.get("observation")
     if place is None:
         raise InputError(f"{run} does not say which Measurement Set it is of; give it with --obs")
-    observation = read_ms(place, **facts.get("reading", {}))
+    try:
+        observation = read_ms(place, **facts.get("reading", {}))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{run}: its run.json does not say how the data were read ({error})") from error
     if observation.digest() != data_digest:
         raise InputError(
             f"{place}: not the data that {run} was made from; give the Measurement Set as it was with --obs"
         )
-    was = facts.get("likelihood", {})
+    was = facts.get("likelihood") or {}
     likelihood = Likelihood(
         observation,
         read_model(run / "model.toml"),

@@ -10,6 +10,7 @@ import platform
 import re
 import signal
 import socket
+import stat
 import sys
 import threading
 import uuid
@@ -36,6 +37,7 @@ LOGGERS = ("biro", "rime_kernels")
 """Roots of our loggers."""
 _LITTER = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc)\.\d+\.tmp")
 """Temporary files of `write_atomic`."""
+_MAX_RECORD = 16 << 20
 PACKAGES = (
     "numpy", "scipy", "numba", "emcee", "dynesty", "nutpie", "astropy", "h5py", "python-casacore",
     "numba-cuda",
@@ -172,6 +174,10 @@ class RunDirectory:
             raise RunError(f"run directory {self.path} cannot be made: {error.strerror}") from error
         if not os.access(self.path, os.W_OK):
             raise RunError(f"run directory {self.path} cannot be written to; choose another with run_dir")
+        for entry in self.path.iterdir():
+            # Written to, a link would change a file elsewhere, and a pipe waits for ever.
+            if not entry.is_dir() and not stat.S_ISREG(entry.lstat().st_mode):
+                raise RunError(f"{entry} is no plain file: remove it, or give another directory")
 
     def _begin(self, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         strangers = sorted(p.name for p in self.path.iterdir() if not _is_ours(p.name))
@@ -250,11 +256,16 @@ def read_record(path: Path) -> dict[str, Any] | None:
     RunError
         It is broken, or of another format.
     """
+    place = path / "run.json"
     try:
-        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        if place.exists() and not place.is_file():
+            raise ValueError("not a file")
+        if place.exists() and place.stat().st_size > _MAX_RECORD:
+            raise ValueError(f"larger than {_MAX_RECORD >> 20} MiB")
+        record = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path / 'run.json'} cannot be read ({error}); give another directory") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise RunError(
@@ -262,6 +273,12 @@ def read_record(path: Path) -> dict[str, Any] | None:
         )
     if not {"run_id", "settings", "resumed"} <= record.keys():
         raise RunError(f"{path / 'run.json'} is incomplete; give another directory")
+    kinds = {"run_id": str, "settings": dict, "resumed": list, "facts": dict}
+    for name, kind in kinds.items():
+        if not isinstance(record.setdefault(name, {}), kind):
+            raise RunError(f"{path / 'run.json'} is damaged ({name}); give another directory")
+    if not isinstance(record["facts"].get("likelihood") or {}, dict):
+        raise RunError(f"{path / 'run.json'} is damaged (likelihood); give another directory")
     return record
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +67,11 @@ class Draws:
     def __init__(self, n_tune: int, before: Progress) -> None:
         self._n_tune, self._before, self._scale = n_tune, before, before.scale
         self._new: list[list[Array]] = []
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """Take no more draws: those of chains that are not answered any more are none."""
+        self._frozen = True
 
     def recorder(self) -> Callable[[Array], dict[str, Array]]:
         """A function for nutpie to call with each draw of a chain, those for tuning first."""
@@ -75,7 +79,8 @@ class Draws:
         self._new.append(chain)
 
         def record(scaled: Array) -> dict[str, Array]:
-            chain.append(self._scale * scaled)
+            if not self._frozen:
+                chain.append(self._scale * scaled)
             return {}
 
         return record
@@ -125,9 +130,11 @@ class DrawsFile:
             return None
         try:
             with np.load(self._path, allow_pickle=False) as found:
+                if sum(item.file_size for item in found.zip.infolist()) > self._path.stat().st_size:
+                    raise ValueError("it is compressed, or says that it holds more than it has")
                 z, middle, factor = found["z"], found["middle"], found["factor"]
                 last, n_tuned, run_id = found["last"], int(found["n_tuned"]), str(found["run_id"])
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
             raise RunError(f"{self._path} cannot be read ({error}); remove it to begin again") from None
         shapes = middle.shape, factor.shape, z.shape[::2], last.shape[1:]
         if run_id != self._run_id or shapes != ((n_dim,), (n_dim, n_dim), (n_chain, n_dim), (n_dim,)):
