@@ -71,6 +71,8 @@ class EnsembleRun:
             vectorize=True,
             moves=[(emcee.moves.DEMove(), 0.8), (emcee.moves.StretchMove(), 0.2)],
         )
+        # emcee wraps a function so as to print every exception, with all that it was called with.
+        sampler.log_prob_fn = self._log_posterior
         old_tau = np.full(self._target.n_param, np.inf)
         with tqdm(
             total=None, initial=backend.iteration, unit=" steps", disable=not progress, desc="emcee"

@@ -13,6 +13,10 @@ PATIENCE = 0.02
 """Seconds that the first to ask waits for others: chains that have ended, or pause, ask no more."""
 
 
+class ClosedError(Exception):
+    """The gate answers no more."""
+
+
 class Gate:
     """Answers to threads that each ask for one row, as many rows in a call as there are threads that ask.
 
@@ -40,6 +44,17 @@ class Gate:
         self.n_call = self.n_row = 0
         self.error: Exception | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call is being worked out."""
+        return self._busy
+
+    def close(self) -> None:
+        """Whoever asks from now on gets an error."""
+        with self._changed:
+            self.error = self.error or ClosedError()
+            self._changed.notify_all()
+
     def __call__(self, row: Array) -> Array:
         """The answer to one row.
 
@@ -59,6 +74,7 @@ class Gate:
                 self._changed.wait_for(lambda: len(self._waiting) >= self._expected, PATIENCE)
                 together, self._waiting = self._waiting, []
                 self._expected = len(together)
+                self._busy = self.error is None  # closed meanwhile: nothing is worked out
         if question.answer is None and self.error is None:
             self._answer(together)
         if self.error is not None:

@@ -29,8 +29,8 @@ from biro.samplers.target import Target
 
 log = logging.getLogger(__name__)
 
-SAVE_EVERY = 30.0
-"""Seconds between checkpoints."""
+SAVE_EVERY = 5.0
+"""Seconds between checkpoints; more where to write one takes more than a twentieth of that."""
 _SAVED_IN = (Stage.INBASE, Stage.INBATCH)
 """Stages between whose iterations a sampler's state is whole (dynesty saves in these, too)."""
 
@@ -58,7 +58,7 @@ class Checkpoint:
         """Save if it is time to, or `now`. A full disk is reported once and tried again."""
         if not now and time.monotonic() < self._due:
             return
-        self._due = time.monotonic() + SAVE_EVERY
+        begun = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix=self._prefix) as folder:
                 sampler.save(f"{folder}/sampler")
@@ -68,6 +68,9 @@ class Checkpoint:
                 log.warning("%s cannot be written (%s); sampling goes on in memory", self._path, error)
             self._failed = True
             return
+        finally:
+            ended = time.monotonic()
+            self._due = ended + max(SAVE_EVERY, 20.0 * (ended - begun))
         if self._failed:
             log.warning("%s is written again", self._path)
         self._failed = False

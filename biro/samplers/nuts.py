@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
+import os
+import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -202,16 +206,17 @@ class NutsRun:
                     trace = sampler.wait(timeout=_LOOK)
                 bar.update(draws.n_step - bar.n)
                 if self._file is not None:
-                    self._file.save(
-                        density.middle, density.factor, draws, now=bool(stop) or gate.error is not None
-                    )
-            if trace is None:
-                sampler.abort()
+                    self._file.save(density.middle, density.factor, draws, now=False)
         except RuntimeError as error:
             raise (gate.error or LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}")) from None
-        if gate.error is not None:
-            raise gate.error
-        if stop:
+        if trace is None:
+            failed = gate.error
+            draws.freeze()
+            if self._file is not None:
+                self._file.save(density.middle, density.factor, draws, now=True)
+            _end(sampler, gate)
+            if failed is not None:
+                raise failed
             n = draws.so_far().z.shape[1]
             stop.raise_interrupted(f"{n} draw(s) of each chain saved, the same command goes on from there")
         return trace
@@ -301,6 +306,28 @@ def unwound(chains: Array, wraps: NDArray[np.bool_], period: Array) -> Array:
     middle = np.arctan2(np.sin(phase).mean(axis=(0, 1)), np.cos(phase).mean(axis=(0, 1)))
     near = (middle + np.mod(phase - middle + np.pi, 2.0 * np.pi) - np.pi) * (period / (2.0 * np.pi))
     return np.where(wraps, near, chains)
+
+
+def _end(sampler: Any, gate: Gate) -> None:
+    """End its threads. A call that is being worked out is waited for, unless a second signal comes."""
+    gate.close()
+    try:
+        while gate.busy:
+            time.sleep(0.01)  # here, where signals are heard: nutpie hears none while it ends
+    except BaseException:
+        sampler.cancel = lambda: None  # which would wait for that call after all
+        atexit.register(_leave, sampler, gate)
+        raise
+    sampler.abort()
+
+
+def _leave(sampler: Any, gate: Gate) -> None:
+    """End Python while threads of nutpie may still run, which Python's own way of ending would crash in."""
+    if gate.busy:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)
+    sampler.abort()
 
 
 def _nutpie() -> Any:

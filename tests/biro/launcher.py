@@ -23,7 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from gaussian_likelihood import Flat, SmoothGaussian
+from typer import Exit
 
+from biro.cli_options import guard
 from biro.errors import InputError, RunError
 from biro.posterior import Posterior
 from biro.samplers import about_maximum, chain, draws, nested, nuts, sample
@@ -139,6 +141,57 @@ def kills(sampler: str, folder: str, n_kill: str, pause: str, longest: str) -> d
         "calls_of_the_whole": _text(f"{folder}/journal").count("c"),
         "calls_after_the_last_save": [text.rpartition("s")[2].count("c") for text in texts],
     }
+
+
+def signals(sampler: str, folder: str, number: str, twice: str) -> dict[str, Any]:
+    """A run that gets a signal in mid-run, or two while a call takes long, behind biro's own guard.
+
+    What it says, its exit code, and how long it took to end after the last signal.
+    """
+    warm_up(sampler)
+    journal, said = f"{folder}/journal", f"{folder}/said"
+    process = os.fork()
+    if not process:
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+        _guarded(sampler, folder, journal, stuck=twice == "twice")
+    wait_for(f"{folder}/stuck" if twice == "twice" else journal)
+    time.sleep(0.2)
+    sent = time.monotonic()
+    os.kill(process, int(number))
+    if twice == "twice":
+        time.sleep(0.5)
+        sent = time.monotonic()
+        os.kill(process, int(number))
+    status = os.waitpid(process, 0)[1]
+    return {
+        "code": os.waitstatus_to_exitcode(status),
+        "seconds": time.monotonic() - sent,
+        "said": [line for line in _text(said).splitlines() if line.startswith("biro: ")],
+        "left": sorted(path.name for path in Path(folder, "run").iterdir()),
+    }
+
+
+def _guarded(sampler: str, folder: str, journal: str, stuck: bool) -> None:
+    """As `biro fit` runs a sampler; a likelihood that is stuck takes ten seconds for its 60th call."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    likelihood = Counted(os.open(journal, os.O_WRONLY | os.O_CREAT), 0.01)
+    if stuck:
+        inner = likelihood.log_likelihood
+
+        def log_likelihood(theta: np.ndarray) -> np.ndarray:
+            if likelihood.n_call == (60 if sampler != "none" else 5):
+                Path(folder, "stuck").touch()
+                time.sleep(10.0)
+            return inner(theta)
+
+        likelihood.log_likelihood = log_likelihood  # type: ignore[method-assign]
+    run = guard(lambda: sample(likelihood, sampler, seed=5, progress=False, run_dir=f"{folder}/run"))
+    try:
+        run()
+    except Exit as leave:
+        sys.stderr.flush()
+        sys.exit(leave.exit_code)
+    sys.exit(0)
 
 
 class Filling(Counted):
