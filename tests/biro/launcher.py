@@ -143,12 +143,24 @@ def kills(sampler: str, folder: str, n_kill: str, pause: str, longest: str) -> d
     }
 
 
-def signals(sampler: str, folder: str, number: str, twice: str) -> dict[str, Any]:
+def signals(folder: str, *samplers: str) -> dict[str, Any]:
+    """Of each sampler, a run that gets SIGTERM in mid-run, and one that gets Ctrl-C twice."""
+    for sampler in samplers:
+        warm_up(sampler)
+    found = {}
+    for sampler in samplers:
+        for number, how in ((signal.SIGTERM, "once"), (signal.SIGINT, "twice")):
+            place = Path(folder, f"{sampler} {how}")
+            place.mkdir()
+            found[place.name] = _signalled(sampler, str(place), number, how)
+    return found
+
+
+def _signalled(sampler: str, folder: str, number: int, twice: str) -> dict[str, Any]:
     """A run that gets a signal in mid-run, or two while a call takes long, behind biro's own guard.
 
     What it says, its exit code, and how long it took to end after the last signal.
     """
-    warm_up(sampler)
     journal, said = f"{folder}/journal", f"{folder}/said"
     process = os.fork()
     if not process:
@@ -157,11 +169,11 @@ def signals(sampler: str, folder: str, number: str, twice: str) -> dict[str, Any
     wait_for(f"{folder}/stuck" if twice == "twice" else journal)
     time.sleep(0.2)
     sent = time.monotonic()
-    os.kill(process, int(number))
+    os.kill(process, number)
     if twice == "twice":
         time.sleep(0.5)
         sent = time.monotonic()
-        os.kill(process, int(number))
+        os.kill(process, number)
     status = os.waitpid(process, 0)[1]
     return {
         "code": os.waitstatus_to_exitcode(status),

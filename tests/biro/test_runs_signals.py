@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +15,15 @@ import pytest
 LAUNCHER = Path(__file__).parent / "launcher.py"
 STATE = {"emcee": "chain.bin", "dynesty": "checkpoint.bin", "nuts": "draws.npz"}
 NO_NUTPIE = importlib.util.find_spec("nutpie") is None
-SAMPLERS = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(name == "nuts" and NO_NUTPIE, reason="nutpie is not installed")
-    )
-    for name in (*STATE, "none")
-]
+SAMPLERS = [*STATE, "none"]
+if importlib.util.find_spec("nutpie") is None:
+    SAMPLERS.remove("nuts")
 
 
-def stopped(folder: Path, sampler: str, number: signal.Signals, how: str) -> dict[str, Any]:
-    words = [sys.executable, str(LAUNCHER), "signals", sampler, str(folder), str(int(number)), how]
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("signals")
+    words = [sys.executable, str(LAUNCHER), "signals", str(folder), *SAMPLERS]
     places = {"XDG_STATE_HOME": str(folder / "state")}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | places)
     assert done.returncode == 0, done.stderr
@@ -34,21 +32,21 @@ def stopped(folder: Path, sampler: str, number: signal.Signals, how: str) -> dic
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_sigterm_saves_says_one_line_and_exits_130(tmp_path: Path, sampler: str) -> None:
-    found = stopped(tmp_path, sampler, signal.SIGTERM, "once")
-    assert found["code"] == 130
-    (line,) = found["said"]
+def test_sigterm_saves_says_one_line_and_exits_130(found: dict[str, Any], sampler: str) -> None:
+    run = found[f"{sampler} once"]
+    assert run["code"] == 130
+    (line,) = run["said"]
     assert line.startswith("biro: stopped by SIGTERM; ")
     assert line.endswith(("the same command goes on from there", "the same command begins again"))
     if sampler in STATE and "goes on" in line:
-        assert STATE[sampler] in found["left"]
-    assert "posterior.nc" not in found["left"]
+        assert STATE[sampler] in run["left"]
+    assert "posterior.nc" not in run["left"]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path, sampler: str) -> None:
+def test_a_second_ctrl_c_leaves_at_once(found: dict[str, Any], sampler: str) -> None:
     """Although a likelihood call has ten seconds to go."""
-    found = stopped(tmp_path, sampler, signal.SIGINT, "twice")
-    assert found["code"] == 130
-    assert found["said"] == ["biro: interrupted"]
-    assert found["seconds"] < 8.0
+    run = found[f"{sampler} twice"]
+    assert run["code"] == 130
+    assert run["said"] == ["biro: interrupted"]
+    assert run["seconds"] < 8.0
