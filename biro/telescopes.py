@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.models.strict import shown
 
 CoordSys = Literal["global", "local"]
 _GLOBAL = {"global", "xyz", "itrf"}
@@ -133,7 +134,7 @@ def read_antennas(
     head = _read_head(path)
     system = (coordsys or head.get("coordsys") or "global").split()[0].lower()
     if system not in _GLOBAL | _LOCAL:
-        raise InputError(f"{path}: coordsys must be global (XYZ) or local (LOC), found {system!r}")
+        raise InputError(f"{path}: coordsys must be global (XYZ) or local (LOC), found {shown(system)}")
     rows = [_parse_row(path, number, line) for number, line in _data_lines(path)]
     if not rows:
         raise InputError(f"{path}: no antennas; a line is 'x y z diameter name'")
@@ -202,8 +203,10 @@ def _data_files() -> list[resources.abc.Traversable]:
 
 def _lines(path: Path) -> list[str]:
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: a folder, a pipe or a device, not an antenna file")
         return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"cannot read antenna file {path}: {error}") from None
 
 
@@ -241,7 +244,7 @@ def _parse_row(path: Path, number: int, line: str) -> tuple[float, float, float,
         name = words[4]
     except (ValueError, IndexError):
         raise InputError(
-            f"{path}, line {number}: expected 'x y z diameter name' (metres), found {line.strip()!r}"
+            f"{path}, line {number}: expected 'x y z diameter name' (metres), found {shown(line.strip())}"
         ) from None
     return x, y, z, diameter, name
 
