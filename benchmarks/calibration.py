@@ -191,6 +191,11 @@ def text_of(line: dict[str, Any]) -> str:
     )
 
 
+def _lines(lines: list[dict[str, Any]]) -> str:
+    """The results as the end of a JSON object, each on a line of its own."""
+    return '"lines": [\n' + ",\n".join(json.dumps(line) for line in lines) + "\n]}"
+
+
 def main() -> None:
     """Run the cases, the right one first."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -216,8 +221,8 @@ def main() -> None:
                 continue
             lines.append(run_case(name, sampler, args, left))
             print(text_of(lines[-1]), flush=True)
-            record = {"machine": about, "sizes": sizes, "sky": SKY, "noise_jy": NOISE, "lines": lines}
-            path.write_text(json.dumps(record, indent=1) + "\n")
+            head = {"machine": about, "sizes": sizes, "sky": SKY, "noise_jy": NOISE}
+            path.write_text(f"{json.dumps(head)[:-1]}, {_lines(lines)}\n")
     print(f"written to {path}")
 
 

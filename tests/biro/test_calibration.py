@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -344,6 +345,29 @@ def test_the_command_stops_with_one_line_and_goes_on(files, tmp_path) -> None:
     assert page.count("<img") == 3
     assert "Simulation-based calibration" in page
     assert {path.name for path in run.glob("*.png")} == {"ranks.png", "coverage.png", "chi2.png"}
+
+
+def test_the_spoiled_fits_of_the_benchmark_are_spoiled_as_they_say() -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "calibration.py"
+    spec = importlib.util.spec_from_file_location("calibration_benchmark", path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    observation = program.layout()
+    right = biro.Likelihood(observation, from_toml(program.SKY), backend="cpu")
+    kinds = {name: make(observation) for name, make in program.CASES.items() if make}
+    unit = np.random.default_rng(1).random((2000, 6))
+    theta = right.prior_transform(unit)
+    s, n = theta[:5, right.parameter_names.index("noise.factor")], right.n_vis.sum()
+    value, chi2 = right.log_likelihood(theta[:5]), right.chi2(theta[:5])[:, 0]
+    once = kinds["complex sample counted once"].log_likelihood(theta[:5])
+    assert once == pytest.approx(value + n * np.log(s), rel=1e-12)
+    heavy = kinds["weights 10 % too large"].log_likelihood(theta[:5])
+    assert heavy == pytest.approx(value - 0.1 * chi2 / (2 * s**2) + n * math.log(1.1), rel=1e-6)
+    i_emaj, i_emin, i_pa = (right.parameter_names.index(f"lobe.{name}") for name in ("emaj", "emin", "pa"))
+    drawn = kinds["order forgotten in the prior"].prior_transform(unit)
+    assert abs(np.mean(drawn[:, i_emaj] < drawn[:, i_emin]) - 0.5) < 4 * math.sqrt(0.25 / 2000)
+    pa = kinds["prior of the angle not uniform"].prior_transform(unit)[:, i_pa]
+    assert pa.std() == pytest.approx(20, rel=0.07)  # 4.5 sigma of the scatter of 2000
 
 
 # A fit of a tenth of the usual length: what is tested is whether it is right, not how fine it is.
