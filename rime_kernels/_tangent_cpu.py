@@ -65,6 +65,7 @@ class _Block(NamedTuple):
     chan: Any  # int64 (n,)
     nu: Any  # float64 (n,), Hz
     wavelengths: Any  # (3, n): u, v, w as the rows have them
+    phase: Any  # the same as the phases have them
 
 
 class _Seen(NamedTuple):
@@ -107,16 +108,12 @@ def _along(coordinates: Any, axis: Any, factor: float, out: Any) -> None:
 
 
 @vector_function
-def _see_phase(where: Any, block: Any, sky: Any, s: int, seen: Any) -> None:
+def _see_phase(block: Any, sky: Any, s: int, seen: Any) -> None:
     """K_pq of source s."""
     re, im = seen.re[s], seen.im[s]
-    l, m, n_minus_1 = sky.direction[s, 0], sky.direction[s, 1], sky.direction[s, 2]
-    for i in range(block.nu.size):
-        row = block.row[i]
-        metres = (
-            where.phase_uvw[row, 0] * l + where.phase_uvw[row, 1] * m + where.phase_uvw[row, 2] * n_minus_1
-        )
-        re[i], im[i] = _cos_sin(metres * (block.nu[i] / _C))
+    _along(block.phase, sky.direction[s], 1.0, im)
+    for i in range(im.size):
+        re[i], im[i] = _cos_sin(im[i])
 
 
 @vector_function
@@ -169,7 +166,7 @@ def _see(code: int, where: Any, block: Any, sky: Any, seen: Any) -> None:
     """Fill `_Seen`."""
     n_source = sky.direction.shape[0]
     for s in range(n_source):
-        _see_phase(where, block, sky, s, seen)
+        _see_phase(block, sky, s, seen)
         g = s - (n_source - sky.projection.shape[0])
         if g >= 0:
             _see_envelope(block, sky, s, g, seen)
@@ -320,12 +317,13 @@ def make_columns() -> Callable[..., None]:
             first = i_block * _SAMPLES
             n = min(_SAMPLES, n_sample - first)
             row, chan = np.empty(n, np.int64), np.empty(n, np.int64)
-            nu, wavelengths = np.empty(n), np.empty((3, n))
+            nu, wavelengths, turning = np.empty(n), np.empty((3, n)), np.empty((3, n))
             for i in range(n):
                 row[i], chan[i] = (first + i) // n_chan, (first + i) % n_chan
                 nu[i] = where.chan_freq[chan[i]]
                 for k in range(3):
                     wavelengths[k, i] = where.uvw[row[i], k] * (nu[i] / _C)
+                    turning[k, i] = where.phase_uvw[row[i], k] * (nu[i] / _C)
             n_beam = n_source if code != _NO_BEAM else 0
             seen = _Seen(
                 np.empty((n_source, n)), np.empty((n_source, n)), np.empty((n_source, n_stokes, n)),
@@ -335,7 +333,7 @@ def make_columns() -> Callable[..., None]:
             room = _Room(
                 np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n))
             )
-            block = _Block(row, chan, nu, wavelengths)
+            block = _Block(row, chan, nu, wavelengths, turning)
             _push(code, where, block, sky, changes, matrix, seen, room, out[:, first : first + n])
 
     return columns
