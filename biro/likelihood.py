@@ -247,7 +247,7 @@ class Likelihood:
         return self._fisher(theta).matrix()
 
     def fisher_product(self, theta: ArrayLike, change: ArrayLike) -> NDArray[np.float64]:
-        """`fisher(theta)` times a change of theta (n_param,), for the work of a gradient or two."""
+        """`fisher(theta)` times a change of theta (n_param,), without the matrix."""
         return self._fisher(theta).product(self._one_vector(change))
 
     def log_prior(self, theta: ArrayLike) -> Any:
