@@ -313,7 +313,7 @@ def _what_is_fitted(likelihood: Any) -> str:
 
 def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
     """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
-    from biro.errors import InputError
+    from biro.errors import BiroError, InputError
     from biro.likelihood import Likelihood
     from biro.measurement_set import read_ms
     from biro.models import read_model
@@ -325,6 +325,8 @@ def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
         raise InputError(f"{run} does not say which Measurement Set it is of; give it with --obs")
     try:
         observation = read_ms(place, **facts.get("reading", {}))
+    except BiroError:
+        raise
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{run}: its run.json does not say how the data were read ({error})") from error
     if observation.digest() != data_digest:

@@ -6,6 +6,7 @@ The positions that come with biro are in `biro/data/*.csv`; the head of each fil
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -202,9 +203,9 @@ def _data_files() -> list[resources.abc.Traversable]:
 
 
 def _lines(path: Path) -> list[str]:
+    if os.path.exists(path) and not path.is_file():
+        raise InputError(f"{path}: a folder, a pipe or a device, not an antenna file")
     try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: a folder, a pipe or a device, not an antenna file")
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read antenna file {path}: {error}") from None

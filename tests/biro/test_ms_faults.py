@@ -114,6 +114,41 @@ def test_the_truncated_file_is_named(ms: Path) -> None:
         read_ms(ms, column="DATA")
 
 
+def truncated_everywhere(path: Path, shares: tuple[float, ...]) -> list[str]:
+    """What reading gives with each file in turn cut short; "the same" where it is not needed."""
+    whole = read_ms(path, column="DATA").digest()
+    outcomes = []
+    for file in sorted(path.rglob("*")):
+        if not file.is_file() or not file.stat().st_size:
+            continue
+        data = file.read_bytes()
+        for share in shares:
+            os.truncate(file, int(share * (len(data) - 1)))
+            begin = time.monotonic()
+            try:
+                said = "the same" if read_ms(path, column="DATA", time_limit=5).digest() == whole else "OTHER"
+            except MeasurementSetError as error:
+                said = str(error)
+            assert time.monotonic() - begin < 60  # 5 s of silence, and the start of Python on a busy machine
+            outcomes.append(f"{file.relative_to(path)} {share:g}: {said}")
+            file.write_bytes(data)
+    return outcomes
+
+
+def test_each_file_in_turn_cut_short(ms: Path) -> None:
+    """An error, or the same data: never other data, a hang or a crash of ours."""
+    for folder in ("FEED", "FLAG_CMD", "HISTORY", "POINTING", "PROCESSOR", "SOURCE", "STATE"):
+        for file in (ms / folder).glob("*"):
+            os.truncate(file, 0)  # all at once: none of them is read
+    outcomes = truncated_everywhere(ms, (0.5,))
+    assert len(outcomes) > 30
+    assert not [line for line in outcomes if line.endswith("OTHER")]
+    named = [line for line in outcomes if not line.endswith("the same")]
+    assert all("copy.ms" in line for line in named)
+    assert any(line.startswith("table.dat") for line in named)
+    assert any(line.startswith("SPECTRAL_WINDOW/table.dat") for line in named)
+
+
 def test_corruption_that_makes_casacore_loop_for_ever(measurement_set: Unpack, tmp_path: Path) -> None:
     path = Path(shutil.copytree(measurement_set("vla_3c273_x"), tmp_path / "copy.ms"))
     with (path / "table.f0").open("r+b") as file:
