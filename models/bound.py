@@ -223,7 +223,7 @@ class BoundModel:
         return self._assembly.pull_back(vectors, gradients, weights)
 
     def pull_back_noise(self, slopes: Array, dof_slopes: Array | None = None) -> Array:
-        """Derivatives with respect to theta, (n_batch, n_param), from those to `noise_factor`, `noise_dof`."""
+        """Derivatives with respect to theta (n_batch, n_param), from those to `noise_factor`, `noise_dof`."""
         found = self._factor.pull_back(slopes)
         if self._dof is not None and dof_slopes is not None:
             found += self._dof.pull_back(dof_slopes)
