@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,11 @@ import numpy as np
 import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
 from rights import DROP_RIGHTS
+from test_cli_faults import SOURCE, clean, ms, opened  # noqa: F401 - two of them are fixtures
+from typer.testing import CliRunner
 
+import biro
+from biro.cli import app
 from biro.errors import BackendError, LikelihoodError, RunError
 from biro.posterior import Posterior
 from biro.run import RunDirectory
@@ -341,3 +346,82 @@ def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, capsys: pytest
     assert done.stderr.count("cannot be written") == 1
     assert "log.txt cannot be written (Is a directory); the run goes on" in done.stderr
     assert (tmp_path / "run" / "posterior.nc").exists()
+
+
+# --- From the command line, on files
+
+
+def test_files_that_changed_between_two_fits(ms: Path, tmp_path: Path) -> None:  # noqa: F811
+    """The model's file is edited, then a row of the set flagged; with both put back, the run is read."""
+    model, run_dir = tmp_path / "model.toml", tmp_path / "run"
+    text = SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n'
+    model.write_text(text)
+    words = ["fit", ms, model, "-o", run_dir, "--sampler", "none", "--backend", "cpu", "--no-pictures"]
+
+    def fit() -> tuple[int, str]:
+        done = CliRunner().invoke(app, [str(word) for word in words])
+        return done.exit_code, done.stderr.splitlines()[-1] if done.exit_code else ""
+
+    assert fit() == (0, "")
+    before = (run_dir / "posterior.nc").read_bytes()
+    model.write_text(text.replace("high = 3", "high = 4"))
+    code, said = fit()
+    assert code == 2
+    assert "holds a run that differs: the model changed. Give the same data, model and options" in said
+    model.write_text(text)
+    with opened(ms) as main:
+        flags = main.getcol("FLAG")
+        main.putcol("FLAG", np.concatenate([np.ones_like(flags[:1]), flags[1:]]))
+    code, said = fit()
+    assert code == 2
+    assert "holds a run that differs: the data (or their selection) changed." in said
+    with opened(ms) as main:
+        main.putcol("FLAG", flags)
+    assert fit() == (0, "")
+    assert (run_dir / "posterior.nc").read_bytes() == before
+
+
+# --- Threads and processes
+
+WORKQUEUE = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import numba, numpy as np
+from test_likelihood import ONE_SOURCE, observation, sky
+import biro
+likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, Path(sys.argv[2])), backend="cpu")
+theta = likelihood.prior_transform(np.random.default_rng(1).uniform(size=(50, likelihood.n_param)))
+expected, wrong = likelihood.log_likelihood(theta), []
+
+def work():
+    for i in range(300):
+        if not np.allclose(likelihood.log_likelihood(theta), expected, rtol=1e-12):
+            wrong.append(i)
+
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(numba.threading_layer(), len(wrong))
+"""
+
+
+def test_two_threads_on_numbas_simplest_layer(tmp_path: Path) -> None:
+    """Which ends the process when two threads of Python meet in it; ours take turns."""
+    environment = os.environ | {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "2"}
+    words = [sys.executable, "-c", WORKQUEUE, str(Path(__file__).parent), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["workqueue", "0"]
+
+
+def test_no_process_is_forked() -> None:
+    """Neither CUDA nor OpenMP survives a fork: every process that is started is a new program."""
+    root = Path(biro.__file__).parents[1]
+    for room in ("biro", "models", "rime_kernels"):
+        for path in (root / room).rglob("*.py"):
+            text = path.read_text()
+            forks = re.findall(
+                r"os\.fork\w*|\"fork\w*\"|multiprocessing\.(?:Pool|Process)\b|PoolExecutor", text
+            )
+            assert not forks, f"{path} uses {forks[0]}"
