@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,8 +18,14 @@ from rights import DROP_RIGHTS
 from typer.testing import CliRunner
 
 from biro.cli import app
+from biro.measurement_set import read_ms
+from biro.posterior import Column, Posterior, Provenance
 
 SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
+CARDS = (
+    *(b"SIMPLE  =                    T", b"BITPIX  =                  -32"),
+    *(b"NAXIS   =           1000000000", b"END"),
+)
 MAIN = """
 from biro.cli import main
 main(sys.argv[1:])
@@ -179,3 +186,69 @@ def test_cuda_without_a_gpu(clean: Path, sky: Path) -> None:
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )
     assert 'backend="cuda" cannot be used' in one_line(done.returncode, done.stdout, done.stderr)
+
+
+def test_files_that_mean_harm(clean: Path, tmp_path: Path) -> None:
+    """What readers refuse (test_hostile_files.py, test_hostile_models.py) is one line here, too."""
+    deep, huge = tmp_path / "deep.toml", tmp_path / "huge.toml"
+    deep.write_text(".".join("a" * 100_000) + " = 1")
+    huge.write_text("[[source]]\nname = 0x" + "f" * 5000)
+    fits, run = tmp_path / "image.fits", tmp_path / "run"
+    fits.write_bytes(b"".join(card.ljust(80) for card in CARDS).ljust(2880))
+    run.mkdir()
+    (run / "posterior.nc").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    os.mkfifo(tmp_path / "pipe")
+    assert "a key of more than 32 parts" in fails("predict", clean, deep)
+    assert "an integer of 20000 bits" in fails("fit", clean, huge, "-o", tmp_path / "new")
+    assert "is a pipe or a device" in fails("predict", clean, tmp_path / "pipe")
+    assert "NAXIS = 1e+09 in a header" in fails("predict", clean, "--image", fits)
+    for words in (["plot", run], ["compare", run, run], ["predict", clean, run]):
+        assert "is not a posterior of this package, or is damaged" in fails(*words)
+    assert "no such file" in fails("info", "none\n.ms")
+    assert "cannot be looked at: File name too long" in fails("info", "x" * 300)
+
+
+def test_names_that_are_no_text(clean: Path, sky: Path, tmp_path: Path) -> None:
+    """Bytes that are no UTF-8, on a terminal that may be ASCII."""
+    odd = tmp_path / os.fsdecode(b"\xff\xfe\n.ms")
+    shutil.copytree(clean, odd)
+    for words in (["info", odd], ["predict", clean, tmp_path / os.fsdecode(b"\xff.toml")]):
+        done = subprocess.run(
+            [sys.executable, "-X", "utf8=0", "-m", "biro", *map(os.fsencode, words)],
+            capture_output=True,
+            check=False,
+            env=os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"},
+        )
+        assert (done.returncode, done.stdout) == (2, b""), done.stderr.decode(errors="replace")
+        assert done.stderr.startswith(b"biro: ")
+        assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"observation": 3}, "run.json does not say how the data were read"),
+        ({"observation": "none.ms"}, "no such file"),
+        ({"reading": {"fields": {"a": 1}}}, ""),
+        ({"reading": {"channels": 1.5}}, ""),
+        ({"reading": {"time_limit": "x"}}, "time_limit must be seconds"),
+        ({"reading": {"nonsense": 1}}, "nonsense"),
+        ({"reading": [1]}, "run.json does not say how the data were read"),
+        ({"likelihood": {"precision": [], "memory_limit": {}}}, ""),
+    ],
+)
+def test_runs_whose_record_was_changed(clean: Path, tmp_path: Path, facts: dict, message: str) -> None:
+    record = {"format": 1, "run_id": "r", "settings": {}, "resumed": []}
+    facts = {"observation": str(clean), **facts}
+    (tmp_path / "run.json").write_text(json.dumps(record | {"facts": facts}))
+    (tmp_path / "model.toml").write_text(SOURCE + 'I = "1 Jy"\n')
+    digest = read_ms(clean).digest()
+    Posterior(
+        columns=(Column("noise.factor"),),
+        samples=np.ones((4, 1)),
+        log_likelihood=np.zeros(4),
+        log_prior=np.zeros(4),
+        provenance=Provenance("emcee", 1, data_digest=digest),
+        effective=np.ones(1),
+    ).save(tmp_path / "posterior.nc")
+    assert message in fails("plot", tmp_path)
