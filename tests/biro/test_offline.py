@@ -1,0 +1,53 @@
+"""Nothing needs the network: times, sidereal angles and frames come from what is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def without_network(words: list[object], home: Path) -> subprocess.CompletedProcess[str]:
+    """A command that has no network at all, and no caches of earlier downloads."""
+    for before in (("unshare", "-n"), ("unshare", "-rn")):
+        try:
+            if subprocess.run([*before, "true"], capture_output=True, check=False).returncode == 0:
+                break
+        except OSError:
+            continue
+    else:
+        pytest.skip("this system lets nobody take the network away (unshare -n and unshare -rn fail)")
+    hidden = {name: str(home) for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "ASTROPY_CACHE_DIR")}
+    return subprocess.run(
+        [*before, sys.executable, "-m", "biro", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | hidden,
+    )
+
+
+def test_a_set_in_an_old_frame(measurement_set: Callable[[str], Path], tmp_path: Path) -> None:
+    """B1950 and the times of 1989 take casacore's tables."""
+    done = without_network(["info", measurement_set("vla_3c273_x")], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "12h29m06" in done.stdout
+
+
+def test_a_simulation_of_a_day_to_come(tmp_path: Path) -> None:
+    """Its sidereal time is extrapolated where tables end, not asked for."""
+    sky = tmp_path / "sky.toml"
+    sky.write_text('[[source]]\nname = "a"\neast = "0 deg"\nnorth = "0 deg"\nI = "1 Jy"\n')
+    words = [
+        *("simulate", tmp_path / "obs.ms", sky, "--telescope", "KAT-7", "--start", "2049-03-01"),
+        *("--phase-centre", "05h00m00s -45d00m00s", "--duration", "2 min", "--integration", "60 s"),
+        *("--freq", "1.8 GHz", "--chan-width", "1 MHz", "--backend", "cpu"),
+    ]
+    done = without_network(words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "obs.ms" / "table.dat").is_file()
