@@ -58,10 +58,7 @@ class Counted(SmoothGaussian):
 
 def count_time_in_calls(likelihood: Counted, journal: int) -> None:
     """A checkpoint interval is `CALLS_PER_SAVE` calls, however busy the machine; saves go to the journal."""
-    clock = SimpleNamespace(monotonic=lambda: likelihood.n_call / CALLS_PER_SAVE, time=time.time)
-    for module in (chain, nested, draws):
-        module.time, module.SAVE_EVERY = clock, 1.0
-    nuts._LOOK = 0.01
+    _set_clock(likelihood)
 
     def noted(write: Any) -> Any:
         def written(*given: Any) -> None:
@@ -73,6 +70,13 @@ def count_time_in_calls(likelihood: Counted, journal: int) -> None:
     chain.ChainFile._write = noted(chain.ChainFile._write)
     nested.write_signed = noted(nested.write_signed)
     draws.write_atomic = noted(draws.write_atomic)
+
+
+def _set_clock(likelihood: Counted) -> None:
+    clock = SimpleNamespace(monotonic=lambda: likelihood.n_call / CALLS_PER_SAVE, time=time.time)
+    for module in (chain, nested, draws):
+        module.time, module.SAVE_EVERY = clock, 1.0
+    nuts._LOOK = 0.01
 
 
 def child(sampler: str, run_dir: str, journal: str, pause: float) -> int:
@@ -246,11 +250,10 @@ class Heard(logging.Handler):
 def on_full_disk(folder: Path, sampler: str, full_at: int, free_at: int) -> dict[str, Any]:
     """A run on a small disk that is full for a while, or to the end; then the same command again."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)], check=True)
-    chain.SAVE_EVERY = nested.SAVE_EVERY = draws.SAVE_EVERY = 0.02
-    nuts._LOOK = 0.02
     heard, run = Heard(), folder / "run"
     logging.getLogger().addHandler(heard)
     likelihood = Filling(folder, full_at, free_at)
+    _set_clock(likelihood)
     short = {"emcee": {"n_tau": 50.0}, "dynesty": {"n_live": 60}, "nuts": {"n_draw": 150}, "none": {}}
     options: dict[str, Any] = {"seed": 5, "progress": False, "run_dir": run}
     options |= OPTIONS[sampler] | short[sampler]
