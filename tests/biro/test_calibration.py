@@ -94,7 +94,7 @@ def test_a_fit_of_student_noise_is_calibrated() -> None:
     """Drawn as t in two dimensions, fitted with the likelihood of it; a Gaussian fit of the same is not."""
     text = POINT.replace("[noise]", '[noise]\ndistribution = "student-t"\ndof = 3')
     like = likelihood(text)
-    found = calibrate(like, replicates=25, **QUICK)
+    found = calibrate(like, replicates=20, **QUICK)
     assert found.passed
     assert found.mean_reduced_chi2 is None
     assert len(found.tests()) == 9
@@ -272,7 +272,7 @@ import sys
 from calibration_tasks import likelihood
 from biro.calibration import calibrate
 if __name__ == "__main__":
-    calibrate(likelihood(), "none", replicates=40, seed=5, workers=2, run_dir=sys.argv[1], progress=False)
+    calibrate(likelihood(), "none", replicates=24, seed=5, workers=2, run_dir=sys.argv[1], progress=False)
 """
 
 
@@ -290,13 +290,13 @@ def test_a_calibration_that_is_killed_goes_on_and_ends_alike(point, tmp_path) ->
     child.wait()
     before = lines.read_bytes()
     n_done = before.count(b"\n")
-    assert 3 <= n_done < 40
-    lines.write_bytes(before + b'{"replicate": 39, "ran')  # as a kill in the middle of a write leaves it
-    found = calibrate(point, replicates=40, run_dir=run, **QUICK)
+    assert 3 <= n_done < 24
+    lines.write_bytes(before + b'{"replicate": 23, "ran')  # as a kill in the middle of a write leaves it
+    found = calibrate(point, replicates=24, run_dir=run, **QUICK)
     after = lines.read_bytes()
     assert after.startswith(before)  # nothing that was done is done again
-    assert sorted(json.loads(line)["replicate"] for line in after.splitlines()) == list(range(40))
-    whole = calibrate(point, replicates=40, **QUICK)
+    assert sorted(json.loads(line)["replicate"] for line in after.splitlines()) == list(range(24))
+    whole = calibrate(point, replicates=24, **QUICK)
     assert same(found.rows) == same(whole.rows)
 
 
