@@ -129,6 +129,12 @@ class Layout:
             low, high = int(self.index[name].min()), int(self.index[name].max())
             if low < 0 or high >= size:
                 raise self._fail(f"{name} runs from {low} to {high}, but its subtable has {size} rows")
+        for number, (spw, pol) in enumerate(self.descriptions):
+            if not (0 <= spw < len(self.meta["spws"]) and 0 <= pol < len(self.meta["corr_types"])):
+                raise self._fail(
+                    f"data description {number} is of spectral window {spw} and polarization {pol}, but there"
+                    f" are {len(self.meta['spws'])} and {len(self.meta['corr_types'])}"
+                )
 
     @property
     def n_row(self) -> int:

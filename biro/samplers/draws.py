@@ -135,7 +135,8 @@ class DrawsFile:
                 z, middle, factor = found["z"], found["middle"], found["factor"]
                 last, n_tuned, run_id = found["last"], int(found["n_tuned"]), str(found["run_id"])
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
-            raise RunError(f"{self._path} cannot be read ({error}); remove it to begin again") from None
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise RunError(f"{self._path} cannot be read ({reason}); remove it to begin again") from None
         shapes = middle.shape, factor.shape, z.shape[::2], last.shape[1:]
         if run_id != self._run_id or shapes != ((n_dim,), (n_dim, n_dim), (n_chain, n_dim), (n_dim,)):
             raise RunError(f"{self._path} holds another run's draws; remove it to begin again")

@@ -389,6 +389,7 @@ def test_draws_that_mean_harm(tmp_path: Path) -> None:
         "1e12": npz(shape % b"1000000000000,"),
         "command": npz(shape % b"__import__('os').system('touch ran'),"),
         "deep": npz(b"(" * 9000),
+        "a name": draws(tmp_path).replace(b"z.npy", b"y.npy", 1),  # an error of many lines
         "no zip": b"PK\x03\x04" + bytes(100),
         "an array": b"\x93NUMPY\x01\x00v\x00" + (shape % b"3,").ljust(118) + bytes(24),
         "texts": draws(tmp_path, n_tuned="x"),

@@ -338,6 +338,16 @@ def test_antenna_that_the_subtable_lacks(ms: Path) -> None:
         read_ms(ms)
 
 
+@pytest.mark.parametrize("column", ["SPECTRAL_WINDOW_ID", "POLARIZATION_ID"])
+@pytest.mark.parametrize("number", [-1, 7])
+def test_description_of_what_is_not_there(ms: Path, column: str, number: int) -> None:
+    """Found by cutting files short."""
+    with opened(ms / "DATA_DESCRIPTION") as description:
+        description.putcell(column, 0, number)
+    with pytest.raises(MeasurementSetError, match=f"data description 0 is of .* {number}.*, but there are"):
+        read_ms(ms)
+
+
 def test_no_rows(ms: Path, tmp_path: Path) -> None:
     with table(str(ms), ack=False) as main, main.query("ANTENNA1 < 0") as none:
         none.copy(str(tmp_path / "empty.ms"), deep=True).close()
