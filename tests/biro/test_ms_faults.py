@@ -140,8 +140,10 @@ def test_each_file_in_turn_cut_short(ms: Path) -> None:
     for folder in ("FEED", "FLAG_CMD", "HISTORY", "POINTING", "PROCESSOR", "SOURCE", "STATE"):
         for file in (ms / folder).glob("*"):
             os.truncate(file, 0)  # all at once: none of them is read
+    for file in ms.glob("*/table.[il]*"):
+        os.truncate(file, 0)  # and nothing hangs on what the subtables' table.info and table.lock say
     outcomes = truncated_everywhere(ms, (0.5,))
-    assert len(outcomes) > 30
+    assert len(outcomes) > 20
     assert not [line for line in outcomes if line.endswith("OTHER")]
     named = [line for line in outcomes if not line.endswith("the same")]
     assert all("copy.ms" in line for line in named)

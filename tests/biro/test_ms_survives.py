@@ -164,7 +164,7 @@ def test_kill_9_at_random_moments_of_a_write(ms: Path) -> None:
     observation = read_ms(ms, column="DATA")
     model = observation.partitions[0].vis
     killed = 0
-    for turn in range(10):
+    for turn in range(6):
         words = [sys.executable, "-c", WRITER, str(ms), str(rng.uniform(1e-4, 0.06))]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         killed += done.returncode == -signal.SIGKILL
