@@ -87,7 +87,7 @@ def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
         There is none, or its storage does not answer within `time_limit` seconds.
     """
     if not isinstance(time_limit, int | float) or not 0 < time_limit <= LONGEST:
-        raise InputError(f"time_limit must be seconds, above 0 and at most {LONGEST:g}, got {time_limit!r}")
+        raise InputError(f"time_limit must be positive seconds, at most {LONGEST:g}, got {time_limit!r}")
     try:
         return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Messages between this process and the child that holds casacore: a JSON head, then raw array bytes.
+"""Messages from and to children that hold casacore or HDF5: a JSON head, then raw array bytes.
 
 A message is: 4 bytes (length of the head), the head in JSON, and the bytes of one array where the
 head says {"array": [dtype, shape]}. Nothing is pickled.

@@ -231,7 +231,7 @@ def test_names_that_are_no_text(clean: Path, sky: Path, tmp_path: Path) -> None:
         ({"observation": "none.ms"}, "no such file"),
         ({"reading": {"fields": {"a": 1}}}, ""),
         ({"reading": {"channels": 1.5}}, ""),
-        ({"reading": {"time_limit": "x"}}, "time_limit must be seconds"),
+        ({"reading": {"time_limit": "x"}}, "time_limit must be positive seconds"),
         ({"reading": {"nonsense": 1}}, "nonsense"),
         ({"reading": [1]}, "run.json does not say how the data were read"),
         ({"likelihood": {"precision": [], "memory_limit": {}}}, ""),
