@@ -49,16 +49,18 @@ def step_lengths(
     """
     longest = np.minimum(0.25 * (high - low), 1e3 * first)
     step, axes = np.minimum(first, longest), np.eye(theta.size)
+    unsettled = np.arange(theta.size)
     for _ in range(_ROUNDS):
-        inward = np.where(theta + step <= high, 1.0, -1.0)
-        rise = gradient(np.concatenate([theta[None], theta + (inward * step)[:, None] * axes]))
-        bend = -(np.diag(rise[1:]) - rise[0]) / (inward * step)
+        along = (np.where(theta + step <= high, 1.0, -1.0) * step)[unsettled]
+        rise = gradient(np.concatenate([theta[None], theta + along[:, None] * axes[unsettled]]))
+        bend = -(rise[1 + np.arange(unsettled.size), unsettled] - rise[0, unsettled]) / along
         with np.errstate(invalid="ignore", divide="ignore"):
-            wanted = np.where(bend > 0.0, _STEP[precision] / np.sqrt(bend), 10.0 * step)
-        wanted = np.minimum(np.where(np.isfinite(bend), wanted, 0.1 * step), longest)
-        settled = (np.abs(np.log(wanted / step)) < np.log(3.0)).all()
-        step = wanted
-        if settled:
+            wanted = np.where(bend > 0.0, _STEP[precision] / np.sqrt(bend), 10.0 * step[unsettled])
+        wanted = np.minimum(np.where(np.isfinite(bend), wanted, 0.1 * step[unsettled]), longest[unsettled])
+        far = np.abs(np.log(wanted / step[unsettled])) >= np.log(3.0)
+        step[unsettled] = wanted
+        unsettled = unsettled[far]
+        if not unsettled.size:
             break
     return step
 

@@ -34,6 +34,8 @@ MEMORY = 30
 """Steps that L-BFGS-B knows the curvature by; parameters beyond that are brought to one scale first."""
 ENOUGH = {"double": 1e-6, "single": 1e-2}
 """What another step would add to the log-posterior where the search is at rest."""
+NEAR = 0.03
+"""Standard deviations, rms, over which a curvature is as good as new."""
 FAR = 1e30
 """Minus the log-posterior where it is -inf: line searches want a number."""
 EDGE = 0.1
@@ -265,11 +267,13 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
     outwards stay there, the others move.
     """
     precision = ascent.likelihood.precision
-    step = 1e-4 * ascent.width
+    step, matrix = 1e-4 * ascent.width, np.empty((0, 0))
+    where: Array | None = None
     for _ in range(N_NEWTON):
         theta, value, gradient, side = _at_ends(ascent, theta)
-        step = step_lengths(ascent.gradient, theta, ascent.low, ascent.high, step, precision)
-        matrix = curvature(ascent.gradient, theta, ascent.low, ascent.high, step)
+        if where is None or _apart(theta, where, matrix) > NEAR:
+            step = step_lengths(ascent.gradient, theta, ascent.low, ascent.high, step, precision)
+            matrix, where = curvature(ascent.gradient, theta, ascent.low, ascent.high, step), theta
         move = _newton_step(matrix, gradient, side, ascent.width)
         left = 0.5 * float(gradient @ move)
         if left < ENOUGH[precision]:
@@ -278,11 +282,17 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
         trial = theta + np.outer(np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)]), move)
         trial = np.clip(trial, ascent.low, ascent.high)
         found = ascent.value_and_gradient(trial)[0]
-        if not found.max() > value:
+        if not found.max() > value + ENOUGH[precision]:
             break
         theta = trial[int(np.argmax(found))]
     laplace = Laplace.about(theta, gradient, matrix, side, ascent.width, precision)
     return Rest(value, laplace, left)
+
+
+def _apart(theta: Array, other: Array, matrix: Array) -> float:
+    """Root mean square distance of two points, in standard deviations of parameters whose others are held."""
+    weight = np.nan_to_num(np.abs(np.diag(matrix)))
+    return float(np.sqrt(np.mean(weight * (theta - other) ** 2)))
 
 
 def _last_step(
