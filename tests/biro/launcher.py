@@ -33,7 +33,7 @@ from biro.samplers import about_maximum, chain, draws, nested, nuts, sample
 OPTIONS: dict[str, dict[str, Any]] = {
     "emcee": {"n_tau": 150.0},
     "dynesty": {"n_live": 250, "batch": 16, "walks": 10, "dlogz": 0.1},
-    "nuts": {"n_draw": 3500, "n_tune": 100},
+    "nuts": {"n_draw": 2500, "n_tune": 100},
     "none": {"n_sample": 500},
 }
 FILE = {"emcee": chain.FILE, "dynesty": "checkpoint.bin", "nuts": draws.FILE, "none": about_maximum.FILE}
@@ -99,11 +99,13 @@ def _text(path: str) -> str:
     return Path(path).read_text() if Path(path).exists() else ""
 
 
-def wait_for(path: str) -> None:
-    """Until a file is there, or for a minute."""
+def wait_for(path: str, n_byte: int = 0) -> None:
+    """Until a file is there, and as long as that; or for a minute."""
     deadline = time.monotonic() + 60.0
-    while not Path(path).exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    while time.monotonic() < deadline:
+        if Path(path).exists() and Path(path).stat().st_size >= n_byte:
+            return
+        time.sleep(0.002)
 
 
 def warm_up(sampler: str) -> None:
@@ -117,16 +119,16 @@ def warm_up(sampler: str) -> None:
         import nutpie.compiled_pyfunc  # noqa: F401
 
 
-def kills(sampler: str, folder: str, n_kill: str, pause: str, longest: str) -> dict[str, Any]:
-    """Kill -9 a run at random moments; the same run without kills beside it."""
+def kills(sampler: str, folder: str, n_kill: str, pause: str, most_calls: str) -> dict[str, Any]:
+    """Kill -9 a run at random moments, after so many calls at most; the same run without kills beside it."""
     warm_up(sampler)
     journals, ends, rng = [], [], np.random.default_rng()
     for i in range(int(n_kill)):
         journals.append(f"{folder}/{i}")
         number = child(sampler, f"{folder}/killed", journals[-1], float(pause))
-        if i % 5:  # else at any moment, also while it begins
-            wait_for(journals[-1])
-        time.sleep(rng.uniform(0.0, float(longest)))
+        if i % 5:
+            wait_for(journals[-1], int(rng.integers(1, int(most_calls))))
+        time.sleep(rng.uniform(0.0, 0.02 if i % 5 else 0.2))  # the latter while it begins, maybe
         os.kill(number, signal.SIGKILL)
         ends.append(os.waitpid(number, 0)[1])
     last = os.waitpid(child(sampler, f"{folder}/killed", f"{folder}/last", 0.0), 0)[1]
