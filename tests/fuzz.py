@@ -168,7 +168,7 @@ def chain_seed() -> bytes:
         backend.reset(4, 2)
         backend.chain, backend.log_prob = np.zeros((3, 4, 2)), np.zeros((3, 4))
         backend.blobs, backend.iteration = np.zeros((3, 4)), 3
-        backend.random_state = np.random.RandomState(1).get_state()  # noqa: NPY002 (emcee's own)
+        backend.random_state = np.random.RandomState(1).get_state()
         file = ChainFile(path, "run")
         file.centre = np.zeros(2)
         file.append(backend, now=True)
