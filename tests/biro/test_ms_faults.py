@@ -58,6 +58,16 @@ def locked(path: Path) -> Iterator[int]:
             holder.kill()
 
 
+EARLIER: set[int] = set()
+"""Children that other tests have left in this process: pools, and those that a hanging storage held."""
+
+
+@pytest.fixture(autouse=True)
+def _count_from_here() -> None:
+    EARLIER.clear()
+    EARLIER.update(children())
+
+
 def children() -> list[int]:
     """Processes that are ours and run casacore for us, zombies included."""
     found = []
@@ -69,7 +79,7 @@ def children() -> list[int]:
                 continue
             if int(words[1]) == os.getpid():
                 found.append(int(folder.name))
-    return found
+    return [pid for pid in found if pid not in EARLIER]
 
 
 def test_no_such_path(tmp_path: Path) -> None:
