@@ -125,7 +125,7 @@ def write_column(
 
 @contextmanager
 def _mending(place: Path, column: str) -> Iterator[list[bool]]:
-    """Leave the set whole, whatever ends the writing, and say what is left; the list says whether it began."""
+    """Leave the set whole, however the writing ends, and say what is left; the list says if it began."""
     begun: list[bool] = []
     try:
         yield begun
