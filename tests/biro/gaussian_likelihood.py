@@ -85,7 +85,12 @@ class GaussianLikelihood:
             away = np.where(
                 np.isfinite(self._period), away - self._period * np.rint(away / self._period), away
             )
-        return -0.5 * np.einsum("ni,ij,nj->n", away, self._inverse, away)
+        both = zip(away, self._each_by_inverse(away), strict=True)
+        return np.array([-0.5 * (row @ other) for row, other in both])
+
+    def _each_by_inverse(self, rows):
+        """Row by row: the roundings of a product of matrices depend on how many rows there are."""
+        return np.array([row @ self._inverse for row in rows]).reshape(rows.shape)
 
 
 def five_parameters(label: str = "data") -> GaussianLikelihood:
@@ -131,6 +136,5 @@ class SmoothGaussian(GaussianLikelihood):
         inside = np.isfinite(value)
         slope = np.full(theta.shape, np.nan)
         value[inside] += self.log_likelihood(theta[inside])
-        # Row by row: the roundings of a product of matrices depend on how many rows there are.
-        slope[inside] = -np.einsum("ni,ij->nj", theta[inside] - self.mean, self._inverse)
+        slope[inside] = -self._each_by_inverse(theta[inside] - self.mean)
         return value, slope
