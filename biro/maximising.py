@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.beside import Place, look_beside, modes
 from biro.errors import InputError, LikelihoodError
 from biro.laplace import Laplace, curvature, sigmas, step_lengths
 from biro.samplers.batching import BatchingPool, ask
@@ -40,6 +41,8 @@ FAR = 1e30
 """Minus the log-posterior where it is -inf: line searches want a number."""
 EDGE = 0.1
 """A parameter is put at an end where that costs less than this of the log-posterior."""
+HIGHER = 0.1
+"""By how much of the log-posterior a place must have been higher for a search at rest to go on from it."""
 
 
 class Ascent:
@@ -49,8 +52,14 @@ class Ascent:
     ----------
     n_row : int
         Gradients asked for.
+    low, high, width : float64 (n_param,)
+        Ends of the priors, infinite where there is none, and their widths.
+    period : float64 (n_param,)
+        Of parameters that are taken modulo it; else NaN.
     best : float
         Highest log-posterior seen.
+    best_theta : float64 (n_param,)
+        Where that was; empty before anything was seen.
     """
 
     def __init__(self, likelihood: Likelihood, watch: Watch | None = None) -> None:
@@ -59,8 +68,10 @@ class Ascent:
         self.low, self.high = likelihood.model.box
         ends = likelihood.model.prior_transform(np.array([[0.16], [0.84]]) * np.ones(likelihood.n_param))
         bounded = np.isfinite(self.high - self.low)
+        period = np.array([p.period or np.nan for p in likelihood.parameters], float)
+        self.period: Array = np.where(bounded, np.nan, period)
         self.width: Array = np.where(bounded, self.high - self.low, 3.0 * (ends[1] - ends[0]))
-        self.n_row, self.best = 0, -np.inf
+        self.n_row, self.best, self.best_theta = 0, -np.inf, np.empty(0)
 
     def value_and_gradient(self, theta: Array) -> tuple[Array, Array]:
         """Log-posterior (n,) and gradient (n, n_param), in batches of at most `BATCH`.
@@ -78,7 +89,8 @@ class Ascent:
         gradient = np.concatenate([each for _, each in found])
         self._check(theta, value, gradient)
         self.n_row += len(theta)
-        self.best = max(self.best, float(value.max(initial=-np.inf)))
+        if value.max(initial=-np.inf) > self.best:
+            self.best, self.best_theta = float(value.max()), theta[int(np.argmax(value))].copy()
         if self._watch is not None:
             self._watch(self.best)
         return value, gradient
@@ -86,6 +98,10 @@ class Ascent:
     def gradient(self, theta: Array) -> Array:
         """Of the log-posterior, (n, n_param); NaN where that is -inf."""
         return self.value_and_gradient(theta)[1]
+
+    def values(self, theta: Array) -> Array:
+        """Log-posterior (n,) at the places of theta (n, n_param), or where they leave the prior."""
+        return self.value_and_gradient(np.clip(theta, self.low, self.high))[0]
 
     def y(self, theta: Array) -> Array:
         return self._change.of_theta(theta)
@@ -200,8 +216,13 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     y, value = _descend(ascent, ascent.y(theta), N_EARLY)
     if len(y) > N_KEPT:
         y, value = y[:N_KEPT], value[:N_KEPT]
-    y, value = _descend(ascent, y, N_LATE, _scale(ascent, y[0]) if y.shape[1] > MEMORY else None)
+    y, value = _to_the_end(ascent, y)
     return ascent.theta(y), value
+
+
+def _to_the_end(ascent: Ascent, y: Array) -> tuple[Array, Array]:
+    """As `_descend`, for as long as it takes; many parameters in units of their own errors."""
+    return _descend(ascent, y, N_LATE, _scale(ascent, y[0]) if y.shape[1] > MEMORY else None)
 
 
 def _scale(ascent: Ascent, y: Array) -> Array:
@@ -264,7 +285,8 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
     """Newton's method from near a maximum, until another step would change nothing.
 
     Curvature comes from differences of the gradient. Parameters at an end of their prior with a slope
-    outwards stay there, the others move.
+    outwards stay there, the others move. Where the search is at rest it looks about itself (`look_beside`),
+    and goes on from a place that was higher, wherever that was seen.
     """
     precision = ascent.likelihood.precision
     step, matrix = 1e-4 * ascent.width, np.empty((0, 0))
@@ -277,11 +299,15 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
         move = _newton_step(matrix, gradient, side, ascent.width)
         left = 0.5 * float(gradient @ move)
         if left < ENOUGH[precision]:
+            look_beside(ascent, Place(theta, value, gradient, matrix, side))
+            if ascent.best > value + HIGHER:
+                theta = ascent.theta(_to_the_end(ascent, ascent.y(ascent.best_theta[None]))[0])[0]
+                continue
             theta, value, gradient = _last_step(ascent, theta, move, value, gradient)
             break
         trial = theta + np.outer(np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)]), move)
         trial = np.clip(trial, ascent.low, ascent.high)
-        found = ascent.value_and_gradient(trial)[0]
+        found = ascent.values(trial)
         if not found.max() > value + ENOUGH[precision]:
             break
         theta = trial[int(np.argmax(found))]
@@ -323,13 +349,10 @@ def _at_ends(ascent: Ascent, theta: Array) -> tuple[Array, float, Array, NDArray
 
 def _newton_step(matrix: Array, gradient: Array, side: NDArray[np.int64], width: Array) -> Array:
     """P^-1 gradient of what may move, no longer than the prior; where P curves the wrong way, uphill."""
-    free = np.flatnonzero(side == 0)
+    free, scale, values, vectors = modes(matrix, side, width)
     move = np.zeros(gradient.size)
     if not free.size:
         return move
-    inner = np.nan_to_num(matrix[np.ix_(free, free)])
-    scale = np.sqrt(np.maximum(np.abs(np.diag(inner)), 1.0 / width[free] ** 2))
-    values, vectors = np.linalg.eigh(inner / np.outer(scale, scale))
     values = np.maximum(np.abs(values), 1e-9)
     move[free] = vectors @ ((vectors.T @ (gradient[free] / scale)) / values) / scale
     return move / max(1.0, float(np.max(np.abs(move) / width)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gaussian_likelihood import Flat, SmoothGaussian
 from numpy.typing import NDArray
 from scipy import integrate, stats
 from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
@@ -467,3 +469,65 @@ def test_a_run_directory_has_the_maximum(tmp_path: Path) -> None:
     again = biro.sample(likelihood, "none", run_dir=run, progress=False, n_sample=50)
     assert again.samples.tolist() == posterior.samples.tolist()
     assert "overlap with the posterior" in str(posterior.summary())
+
+
+# --- Places where a gradient is zero and nothing is highest
+
+
+class Saddle(SmoothGaussian):
+    """ln L = -20 (p^2 - 1)^2 - 1000 q^2 - 12.5 (c - 1/2)^2 with p and q (a + b) and (a - b) over sqrt(2).
+
+    At p = 0 it curves the wrong way along neither a nor b, but between them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__([Flat(-3, 3, name) for name in "abc"], [0.0, 0.0, 0.5], np.eye(3))
+
+    def log_posterior_and_gradient(self, theta: Array) -> tuple[Array, Array]:
+        turn = np.array([[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [0.0, 0.0, math.sqrt(2.0)]]) / math.sqrt(2.0)
+        p, q, c = turn @ theta.T
+        value = -20 * (p**2 - 1) ** 2 - 1000 * q**2 - 12.5 * (c - 0.5) ** 2 + self.log_prior(theta)
+        slope = np.array([-80 * p * (p**2 - 1), -2000 * q, -25 * (c - 0.5)]).T @ turn
+        return value, np.where(np.isfinite(value)[:, None], slope, np.nan)
+
+
+def test_a_saddle_is_left() -> None:
+    found = biro.maximise(Saddle(), seed=1, starts=[[0.0, 0.0, 2.0]])
+    # Another step adds less than 1e-6 to ln p, whose curvature along p is 160: 1e-4.
+    np.testing.assert_allclose(np.abs(found.best_fit), [0.5**0.5, 0.5**0.5, 0.5], rtol=0, atol=2e-4)
+    along = math.sqrt(0.5 / 160 + 0.5 / 2000)
+    np.testing.assert_allclose(found.error, [along, along, 0.2], rtol=5e-3)  # differences of 0.02 sigma
+    assert found.converged
+    assert found.unidentified == []
+
+
+def test_an_ellipse_across_the_true_one_turns(tmp_path: Path) -> None:
+    """At right angles to the truth a circle fits best, whose angle does not matter; two sources at once."""
+    u, v = np.random.default_rng(4).normal(scale=400.0 / 0.02, size=(2, 200))
+    # The same on both sides of north: the slope of an angle across the truth is then exactly 0.
+    u, v = np.concatenate([u, -u]), np.concatenate([v, v])
+    major, minor = 5.0 * ARCSEC, 2.5 * ARCSEC
+    shape = np.exp(-(np.pi**2) / (4 * np.log(2)) * ((major * v) ** 2 + (minor * u) ** 2))
+    obs = simulated(noise=0.0, n_row=400)
+    places = {"a": 0.0, "b": 40.0}
+    vis = shape * sum(np.exp(2j * np.pi * u * east * ARCSEC) for east in places.values())
+    uvw = 0.02 * np.column_stack([u, v, np.zeros(400)])
+    part = replace(
+        obs.partitions[0], uvw=uvw, vis=np.repeat(vis[:, None, None], 2, axis=2).astype(np.complex64)
+    )
+    free = f"""emaj = {uniform(1, 20, "arcsec")}
+pa = {uniform(0, 180, "deg")}
+ratio = {{ prior = "uniform", low = 0.1, high = 1 }}
+"""
+    text = "".join(
+        point(name, f'"{east} arcsec"', '"0 arcsec"', uniform(0, 3, "Jy")).replace("point", "gaussian") + free
+        for name, east in places.items()
+    )
+    likelihood = biro.Likelihood(replace(obs, partitions=(part,)), sky(text + FIXED_NOISE, tmp_path))
+    start = {"I": 1.0, "emaj": 5.0, "ratio": 0.55, "pa": 90.0}
+    theta = [start[name.split(".")[1]] for name in likelihood.parameter_names]
+    found = biro.maximise(likelihood, seed=1, starts=[theta])
+    assert found.converged
+    for name in places:
+        assert found[f"{name}.ratio"] == pytest.approx(0.5, abs=1e-4)  # data are in single precision
+        assert math.sin(math.radians(found[f"{name}.pa"])) == pytest.approx(0.0, abs=1e-4)
