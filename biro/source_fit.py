@@ -201,15 +201,18 @@ class SourceFit:
         matrix, gradient, chi2 = np.zeros((n, n)), np.zeros(n), 0.0
         for chunk in self._chunks:
             left = chunk.vis - self._model(chunk, held)
-            columns = []
+            jacobian = np.empty((n, *left.shape), np.complex128)  # divided by sigma
+            i = 0
             for component in components:
                 value, slopes = self._derivatives(chunk, component)
-                left = left - value
-                columns += slopes
-            jacobian = np.stack(columns).reshape(n, -1)
-            weighted = jacobian.conj() * chunk.weight.ravel()
-            matrix += (weighted @ jacobian.T).real
-            gradient += (weighted @ left.ravel()).real
+                left -= value
+                for slope in slopes:
+                    np.multiply(slope, chunk.root, out=jacobian[i])
+                    i += 1
+            # Real and imaginary parts side by side: a product of real numbers is Re(a* b).
+            columns = jacobian.reshape(n, -1).view(np.float64)
+            matrix += columns @ columns.T
+            gradient += columns @ (left * chunk.root).ravel().view(np.float64)
             chi2 += chunk.chi2(left)
         return matrix, gradient, chi2
 
@@ -267,6 +270,11 @@ class _Chunk:
     rime: Rime
     vis: NDArray[Any]
     weight: Array
+
+    @cached_property
+    def root(self) -> Array:
+        """1 / sigma."""
+        return np.sqrt(self.weight)
 
     def chi2(self, left: NDArray[np.complex128]) -> float:
         return float((self.weight * (left.real**2 + left.imag**2)).sum())

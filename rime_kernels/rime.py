@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import _check, device
+from rime_kernels import _check, _given, device
 from rime_kernels._adjoint import Adjoint
 from rime_kernels._inputs import Output, check_axes, constants
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import InputError
-from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form, row_table, solve_antennas
+from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient, gradient_of
 from rime_kernels.products import Products
 from rime_kernels.tangent import Fixed
@@ -121,13 +121,13 @@ class Rime(Products):
         _check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
         self._has_vis, self._has_weight = vis is not None, weight is not None
-        templates = _templates(rows, template, template_lm)
+        templates = _given.templates_of(rows, template, template_lm)
         self._n_template, self._template_lm, self._frame = len(templates[0]), templates[1], gaussian_frame
-        data = _data(rows, vis, weight)
+        data = _given.data_of(rows, vis, weight)
         self.backend, backend_reason = device.resolve(backend)
         geometry = solve_antennas(rows)
         self.closure = geometry.closure
-        self.form, form_reason = _form(rows, geometry, form, extent, precision)
+        self.form, form_reason = _given.form_of(rows, geometry, form, extent, precision)
         self.reason = f"{backend_reason}; {form_reason}"
         antenna_uvw = geometry.uvw if self.form == "factored" else None
         self._fixed, self._lock = Fixed(rows, antenna_uvw, *templates, gaussian_frame), _LOCK
@@ -264,7 +264,7 @@ class Rime(Products):
     ) -> tuple[NDArray[np.float64], Gradient]:
         self._need("chi2_and_gradient", weight=True)
         check_axes(self.rows, self._n_template, sources)
-        turnover = _turnover(sources, given)
+        turnover = _given.turnover_of(sources, given)
         chi2, gradients = [], []
         bytes_each = 32 * self.rows.n_chan * max(1, sources.n_source) * sources.stokes.shape[1]
         step = max(1, _ADJOINT_BYTES // bytes_each)
@@ -309,7 +309,7 @@ def chi2_together(
         begun = []
         try:
             for rime, each, given in zip(rimes, sources, turnovers or [None] * len(rimes), strict=True):
-                turnover = _turnover(each, given)
+                turnover = _given.turnover_of(each, given)
                 begun.append((rime._start_chi2(each, turnover), each.impossible(), turnover))
         finally:
             found = [(finish(), impossible, turnover) for finish, impossible, turnover in begun]
@@ -344,14 +344,6 @@ def chi2_and_gradient_together(
     return [rime._chi2_and_gradient(each, turnover) for rime, each, turnover in together]
 
 
-def _turnover(sources: Sources, given: ArrayLike | None) -> NDArray[np.float64] | None:
-    """The turnover of each entry of the batch, NaN where it cannot be meant."""
-    if given is None:
-        return None
-    turnover = _check.array("turnover", given, np.float64, ("batch",), {"batch": sources.n_batch})
-    return np.where((turnover > 0.0) & (turnover < np.inf), turnover, np.nan)
-
-
 def _engine(backend: str) -> Any:
     if backend == "cpu":
         from rime_kernels import _engine_cpu
@@ -360,61 +352,3 @@ def _engine(backend: str) -> Any:
     from rime_kernels import _engine_cuda
 
     return _engine_cuda.Engine
-
-
-def _form(
-    rows: Rows, geometry: AntennaGeometry, form: str, extent: float, precision: Precision
-) -> tuple[Form, str]:
-    _check.one_of("form", form, ("auto", "factored", "row"))
-    if not extent >= 0.0:
-        raise InputError(f"extent must be a number of at least 0 (largest |l|, |m|), got {extent}")
-    chosen, reason = choose_form(geometry, float(rows.chan_freq.max()), extent, precision)
-    if form == "auto" or form == chosen:
-        return chosen, reason
-    forced: Form = "row" if form == "row" else "factored"
-    return forced, f"{forced} form: as asked (by itself: {reason})"
-
-
-def _data(
-    rows: Rows, vis: ArrayLike | None, weight: ArrayLike | None
-) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Data and weights, checked; data are 0 where the weight is."""
-    if vis is None:
-        if weight is not None:
-            raise InputError("weight was given without vis")
-        return None
-    sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
-    found = _check.array("vis", vis, _complex_type(vis), ("row", "chan", "corr"), sizes)
-    if weight is None:
-        return found, np.zeros((1, 1, 1))
-    weights = _check.array("weight", weight, np.float64, ("row", "chan", "corr"), sizes)
-    _check.finite("weight", weights)
-    if weights.min() < 0.0:
-        raise InputError(f"weight must be at least 0 (0 for what does not count), got {weights.min():g}")
-    found = np.where(weights > 0.0, found, found.dtype.type(0))
-    _check.finite("vis, where the weight is above 0,", found)
-    return found, weights
-
-
-def _templates(
-    rows: Rows, template: ArrayLike | None, lm: ArrayLike | None
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Templates and their centres, checked; none of them where none are given."""
-    sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
-    if template is None:
-        if lm is not None:
-            raise InputError("template_lm was given without template")
-        return np.zeros((0, *sizes.values()), np.complex64), np.zeros((0, 2))
-    axes = "template", "row", "chan", "corr"
-    found = _check.array("template", template, _complex_type(template), axes, sizes)
-    _check.finite("template", found)
-    n_template = len(found)
-    centres = np.zeros((n_template, 2)) if lm is None else lm
-    centres = _check.array("template_lm", centres, np.float64, ("template", 2), {"template": n_template})
-    if not np.all(np.sum(centres**2, axis=1) < 1.0):
-        raise InputError("template_lm must be direction cosines with l^2 + m^2 below 1")
-    return found, centres
-
-
-def _complex_type(vis: ArrayLike) -> type:
-    return np.complex64 if getattr(vis, "dtype", None) == np.complex64 else np.complex128
