@@ -311,6 +311,11 @@ class Likelihood:
         """Noise factor of each partition, for one vector theta."""
         return self.model.noise_factor(self._one_vector(theta))[0]
 
+    def noise_dof(self, theta: ArrayLike) -> NDArray[np.float64] | None:
+        """Degrees of freedom of Student's t in each partition, for one theta; None for Gaussian noise."""
+        found = self.model.noise_dof(self._one_vector(theta))
+        return None if found is None else found[0]
+
     def description(self) -> dict[str, Any]:
         """What was chosen, for the record of a run."""
         images = {"images": self._image_digest, "image_accuracy": self.image_accuracy}

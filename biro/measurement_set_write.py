@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from biro import _ms_drafts
 from biro._ms_kept import put_back
 from biro._ms_layout import STOKES
 from biro._ms_process import MeasurementSetProcess, ask_storage, existing_set
@@ -228,21 +229,22 @@ def create_ms(
         Something is there already, no room, or it cannot be written.
     """
     place = Path(path).expanduser().absolute()
+    if not place.parent.is_dir():
+        raise MeasurementSetError(f"{path}: there is no folder {place.parent}")
+    if not os.access(place.parent, os.R_OK | os.W_OK | os.X_OK):
+        raise MeasurementSetError(f"{path}: no permission to make files in {place.parent}")
+    _ms_drafts.clear(place)
     if place.exists():
         if not overwrite:
             raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
         existing_set(place, time_limit)
-    if not place.parent.is_dir():
-        raise MeasurementSetError(f"{path}: there is no folder {place.parent}")
-    if not os.access(place.parent, os.W_OK | os.X_OK):
-        raise MeasurementSetError(f"{path}: no permission to make files in {place.parent}")
     need = 3 * sum(part.vis.nbytes for part in observation.partitions) + SPARE_BYTES
     free = shutil.disk_usage(place.parent).free
     if need > free:
         raise MeasurementSetError(
             f"{path}: needs about {need / 1e6:.0f} MB, but {free / 1e6:.0f} MB are free"
         )
-    draft, old = (place.with_name(f".{place.name}.{word}{os.getpid()}") for word in ("part", "old"))
+    draft, old = _ms_drafts.names(place)
     try:
         with MeasurementSetProcess(draft, time_limit) as child:
             child.writing = True

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.constants import c
 
 from biro.errors import InputError
@@ -71,9 +72,10 @@ def uv(likelihood: Any, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
 
 
 def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
-    """Real and imaginary residuals in units of the fitted sigma, against the unit Gaussian.
+    """Real and imaginary residuals in units of the fitted sigma, against the noise of the model.
 
-    The two end bins hold all that lies beyond them.
+    That is the unit Gaussian, or Student's t of unit scale with the degrees of freedom at theta. The two
+    end bins hold all that lies beyond them.
 
     Parameters
     ----------
@@ -96,14 +98,8 @@ def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
         label = f"{_label(likelihood, i)}: rms {rms:.3f}, noise factor {factors[i]:.4g}"
         ax.stairs(density, _EDGES, color=f"C{i % 10}", lw=1.2, label=label)
     grid = np.linspace(-6.0, 6.0, 400)
-    ax.plot(
-        grid,
-        np.exp(-0.5 * grid**2) / np.sqrt(2 * np.pi),
-        color="0.15",
-        lw=1.0,
-        ls="--",
-        label="unit Gaussian",
-    )
+    for label, density in _noise_laws(likelihood.noise_dof(theta), grid).items():
+        ax.plot(grid, density, color="0.15", lw=1.0, ls="--", label=label)
     ax.set_yscale("log")
     ax.set_ylim(1e-6, 1.5)
     ax.set_xlim(-6.0, 6.0)
@@ -112,6 +108,13 @@ def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
     ax.legend(fontsize=7.5, loc="lower center", ncols=1 + len(factors) // 5)
     ax.grid(alpha=0.25, lw=0.5)
     return figure
+
+
+def _noise_laws(dof: NDArray[np.float64] | None, grid: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Densities of the real part of noise, by what they are called."""
+    if dof is None:
+        return {"unit Gaussian": stats.norm.pdf(grid)}
+    return {f"Student's t, {each:.3g} degrees of freedom": stats.t.pdf(grid, each) for each in np.unique(dof)}
 
 
 @dataclass(frozen=True)

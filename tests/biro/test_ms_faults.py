@@ -522,3 +522,39 @@ def test_nothing_is_overwritten_by_a_new_set(ms: Path, tmp_path: Path) -> None:
     create_ms(ms, observation, overwrite=True)
     assert read_ms(ms).column == "DATA"
     assert json.dumps(read_ms(ms).summary().to_dict(), allow_nan=False)
+
+
+def nobody() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def test_drafts_of_killed_processes_are_removed(
+    ms: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    observation, other = read_ms(ms), tmp_path / ".other.ms.part1"
+    old, recent, own = (tmp_path / f".new.ms.part{number}" for number in (nobody(), nobody(), os.getpid()))
+    for draft in (old, recent, own, other):
+        draft.mkdir()
+        (draft / "table.dat").write_text("x")
+        if draft is not recent:
+            for path in (draft / "table.dat", draft):
+                os.utime(path, (1e9, 1e9))
+    create_ms(tmp_path / "new.ms", observation)
+    assert (tmp_path / "new.ms").is_dir()
+    # What has just changed may belong to a process on another machine.
+    assert [draft.exists() for draft in (old, recent, other)] == [False, True, True]
+    assert f"{old}: removed, left by a process that was killed" in caplog.text
+
+
+def test_a_set_that_was_moved_aside_and_never_replaced_comes_back(
+    ms: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    observation = read_ms(ms)
+    ms.rename(ms.with_name(f".{ms.name}.old{nobody()}"))
+    with pytest.raises(MeasurementSetError, match="exists already"):
+        create_ms(ms, observation)
+    assert np.array_equal(read_ms(ms).partitions[0].vis, observation.partitions[0].vis)
+    assert "put back as it was" in caplog.text

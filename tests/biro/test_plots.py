@@ -35,6 +35,8 @@ class Told(Observation):
 class Sky(GaussianLikelihood):
     """A source of 4 Jy at the phase centre with noise of 0.5 sigma, and a Gaussian with PA 30 deg."""
 
+    dof = None
+
     def __init__(self):
         super().__init__([Flat(-1, 1, "x", "arcsec"), Flat(-1, 1, "y", "arcsec")], [0, 0], np.eye(2))
         rng = np.random.default_rng(1)
@@ -55,6 +57,9 @@ class Sky(GaussianLikelihood):
 
     def noise_factor(self, theta):
         return np.array([0.5])
+
+    def noise_dof(self, theta):
+        return self.dof
 
     def _sources(self, theta, i_frame):
         n = len(theta)
@@ -89,6 +94,16 @@ def test_residuals_in_units_of_the_fitted_noise():
     # sigma 0.2 by the weights, 0.1 true, factor 0.5: rms 1 to 1 / sqrt(2 x 12000) = 0.6 %.
     rms = float(label.split("rms ")[1].split(",")[0])
     assert rms == pytest.approx(1.0, abs=0.03)
+
+
+def test_residuals_stand_against_the_noise_of_the_model():
+    """Densities of the tables, at 2: the normal distribution, and Student's t with 3 degrees of freedom."""
+    likelihood = Sky()
+    for dof, words, density in ((None, "unit Gaussian", 0.05399), ([3.0], "Student's t, 3 degrees", 0.06751)):
+        likelihood.dof = dof
+        (line,) = plots.residuals(likelihood, np.zeros(2)).axes[0].lines
+        assert words in line.get_label()
+        assert np.interp(2.0, *line.get_data()) == pytest.approx(density, rel=1e-3)  # points 0.015 apart
 
 
 def test_sky_has_east_to_the_left_and_pa_from_north_through_east():
