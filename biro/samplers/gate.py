@@ -27,6 +27,8 @@ class Gate:
     ----------
     evaluate : callable
         float64 (n_row, n_dim) -> float64 (n_row, n). One call at a time.
+    failed : callable, optional
+        Called when that raises something, before anybody hears of it.
 
     Attributes
     ----------
@@ -36,8 +38,8 @@ class Gate:
         The first that `evaluate` raised; all who ask from then on get it too.
     """
 
-    def __init__(self, evaluate: Callable[[Array], Array]) -> None:
-        self._evaluate = evaluate
+    def __init__(self, evaluate: Callable[[Array], Array], failed: Callable[[], None] = lambda: None) -> None:
+        self._evaluate, self._failed = evaluate, failed
         self._changed = threading.Condition()
         self._waiting: list[_Question] = []
         self._busy, self._expected = False, 1
@@ -86,6 +88,7 @@ class Gate:
         try:
             found = self._evaluate(np.stack([each.row for each in together]))
         except Exception as error:
+            self._failed()
             self.error = error
         with self._changed:
             if self.error is None:

@@ -175,7 +175,8 @@ class NutsRun:
         options, n_before = self._options, before.z.shape[1]
         n_tune = max(options.n_tune - before.n_tuned, min(options.n_tune, _TUNE_AGAIN))
         draws = Draws(n_tune, before)
-        gate = Gate(density.value_and_gradient)
+        # To nutpie a call that failed is a divergence, after which a chain stays where it is and goes on.
+        gate = Gate(density.value_and_gradient, failed=draws.freeze)
         sampler = self._nutpie.sample(
             self._model(gate, draws, before),
             draws=options.n_draw - n_before,
@@ -199,7 +200,7 @@ class NutsRun:
         self, sampler: Any, gate: Gate, density: Whitened, draws: Draws, stop: StopFlag, bar: Any
     ) -> Any:
         """Until the end, or until somebody wants to stop, or something has gone wrong."""
-        trace = None
+        trace, given_up = None, False
         try:
             while trace is None and gate.error is None and not stop:
                 with contextlib.suppress(TimeoutError):
@@ -208,13 +209,16 @@ class NutsRun:
                 if self._file is not None:
                     self._file.save(density.middle, density.factor, draws, now=False)
         except RuntimeError as error:
-            raise (gate.error or LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}")) from None
-        if trace is None:
+            if gate.error is None:
+                raise LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}") from None
+            given_up = True  # where the very first calls fail
+        if trace is None or gate.error is not None:
             failed = gate.error
             draws.freeze()
             if self._file is not None:
                 self._file.save(density.middle, density.factor, draws, now=True)
-            _end(sampler, gate)
+            if trace is None and not given_up:
+                _end(sampler, gate)
             if failed is not None:
                 raise failed
             n = draws.so_far().z.shape[1]

@@ -18,7 +18,7 @@ from test_maximum import PLACES, design, normal, point, simulated, uniform
 import biro
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.run import RunInterrupted
-from biro.samplers import draws
+from biro.samplers import draws, nuts
 from biro.samplers.gate import Gate
 from biro.samplers.nuts import unwound
 
@@ -117,19 +117,29 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert np.array_equal(again.samples, posterior.samples)
 
 
-def test_what_goes_wrong_in_a_chain_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("look", [0.2, 600.0])
+def test_what_goes_wrong_in_a_chain_is_said(
+    look: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late somebody looks: chains without answers stay where they are, and soon are at the end."""
+    monkeypatch.setattr(nuts, "_LOOK", look)
     likelihood, _, _ = fluxes(tmp_path)
     inner, calls = likelihood.log_posterior_and_gradient, [0]
 
     def fails(theta: Any) -> Any:
         calls[0] += 1
-        if calls[0] > 600:  # well after the maximum was found
+        if calls[0] > 1500:  # the maximum takes some 50, a draw about three
             raise LikelihoodError("the device is lost")
         return inner(theta)
 
     monkeypatch.setattr(likelihood, "log_posterior_and_gradient", fails)
     with pytest.raises(LikelihoodError, match="the device is lost"):
-        biro.sample(likelihood, "nuts", n_draw=1000, **QUICK)
+        biro.sample(likelihood, "nuts", n_draw=1000, run_dir=tmp_path / "run", **QUICK)
+    with np.load(tmp_path / "run" / draws.FILE) as found:
+        kept = found["z"]
+    assert 100 < kept.shape[1] < 900
+    # NUTS leaves a place with nearly every draw; those of chains without answers stay.
+    assert (np.abs(np.diff(kept[:, -20:], axis=1)).max(axis=2) > 0).mean() > 0.8
 
 
 def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
