@@ -126,7 +126,8 @@ def _earth_orientation(
     from astropy.utils import iers
 
     time = Time(day, format="mjd", scale="utc")
-    with iers.conf.set_temp("auto_download", False):
+    # Whatever the tables have by themselves, however old they are: nothing is fetched.
+    with iers.conf.set_temp("auto_download", False), iers.conf.set_temp("auto_max_age", None):
         table = iers.IERS_Auto.open()
         difference, status = table.ut1_utc(time, return_status=True)
         x, y = table.pm_xy(time)

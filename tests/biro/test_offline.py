@@ -8,7 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from astropy.time import Time
+
+from biro.uvw import _earth_orientation
 
 
 def without_network(words: list[object], home: Path) -> subprocess.CompletedProcess[str]:
@@ -51,3 +55,14 @@ def test_a_simulation_of_a_day_to_come(tmp_path: Path) -> None:
     done = without_network(words, tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "obs.ms" / "table.dat").is_file()
+
+
+def test_tables_of_years_ago_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """astropy refuses predictions that are more than a month old where it may not fetch new ones."""
+    now = Time("2040-01-01")
+    monkeypatch.setattr(Time, "now", lambda: now)
+    known, later = 58000.0, 70000.0
+    ut1_utc, pole_x, pole_y = _earth_orientation(np.array([known, later]))
+    # Bulletin B of the IERS: UT1 - UTC of 2017 September 4.
+    assert ut1_utc[0] == pytest.approx(0.336, abs=1e-3)
+    assert (ut1_utc[1], pole_x[1], pole_y[1]) == (0.0, 0.0, 0.0)
