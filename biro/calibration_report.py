@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from biro import plots_calibration
 from biro.calibration_result import Calibration
 from biro.calibration_statistics import BANDS
-from biro.report import page, picture, preformatted, table
+from biro.report import page, picture, png, preformatted, table
 from biro.run import write_atomic
 
 NAMES = ("ranks", "coverage", "chi2")
@@ -40,9 +40,9 @@ def pictures(calibration: Calibration) -> dict[str, Figure]:
 
 def write_report(folder: Path, calibration: Calibration, *, title: str, model_toml: str) -> Path:
     """Write `report.html` and the pictures into a folder; returns the page's path."""
-    figures = pictures(calibration)
-    for name, figure in zip(NAMES, figures.values(), strict=False):
-        figure.savefig(folder / f"{name}.png", dpi=150)
+    drawn = {caption: png(figure) for caption, figure in pictures(calibration).items()}
+    for name, data in zip(NAMES, drawn.values(), strict=False):
+        (folder / f"{name}.png").write_bytes(data)
     about = calibration.about
     origin = [f"{key}: {value}" for key, value in about.items() if key not in ("versions", "sampler_options")]
     origin += [f"option {key}: {value}" for key, value in about["sampler_options"].items()]
@@ -54,7 +54,7 @@ def write_report(folder: Path, calibration: Calibration, *, title: str, model_to
         table(calibration.cells()),
         "".join(f"<p>{html.escape(line)}</p>" for line in calibration.notes()),
         "<h2>Pictures</h2>",
-        *(picture(caption, figure) for caption, figure in figures.items()),
+        *(picture(caption, data) for caption, data in drawn.items()),
         "<h2>Model</h2>",
         preformatted(model_toml),
         "<h2>How it was made</h2>",

@@ -350,9 +350,9 @@ def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
 
 def _draw(run: Path, posterior: Any, likelihood: Any) -> None:
     """Pictures as files of their own, and the report with all of them."""
-    from biro.report import standard_pictures, write_report
+    from biro.report import png, standard_pictures, write_report
 
-    figures = standard_pictures(posterior, likelihood)
-    for caption, figure in figures.items():
-        figure.savefig(run / f"{caption.split()[0].strip(':,').lower()}.png", dpi=150)
-    say(f"report: {write_report(run, posterior, likelihood, title=run.name, pictures=figures)}")
+    drawn = {caption: png(figure) for caption, figure in standard_pictures(posterior, likelihood).items()}
+    for caption, data in drawn.items():
+        (run / f"{caption.split()[0].strip(':,').lower()}.png").write_bytes(data)
+    say(f"report: {write_report(run, posterior, likelihood, title=run.name, pictures=drawn)}")

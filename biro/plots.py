@@ -60,24 +60,23 @@ def corner(
     values = [_continuous(posterior, column) for column in columns]
     size = 1.0 + max(1.35, 2.1 - 0.06 * n) * n
     figure = Figure(figsize=(size, size))
-    axes = figure.subplots(n, n, squeeze=False)
+    grid = figure.add_gridspec(n, n, wspace=0.06, hspace=0.06)
     marks = [_mark(posterior, column, (truth or {}).get(column.name)) for column in columns]
     for i in range(n):
-        for j in range(n):
-            ax = axes[i][j]
-            if j > i:
-                ax.set_axis_off()
-                continue
+        for j in range(i + 1):
+            ax = figure.add_subplot(grid[i, j])
             if i == j:
                 _marginal(ax, values[i], posterior.weight, marks[i])
             else:
                 _pair(ax, values[j], values[i], posterior.weight)
                 _truth_lines(ax, marks[j], marks[i])
             _label_corner(ax, (i, j, n), columns[j], columns[i])
-    figure.subplots_adjust(
-        left=1.0 / size, bottom=1.0 / size, right=0.99, top=1 - 0.5 / size, wspace=0.06, hspace=0.06
-    )
-    figure.align_labels()
+    figure.subplots_adjust(left=1.0 / size, bottom=1.0 / size, right=0.99, top=1 - 0.5 / size)
+    # Labels in a line, without measuring the ticks of all axes (seconds for 16 parameters).
+    away = -0.6 / (figure.axes[0].get_position().width * size)  # 0.6 inch
+    for ax in figure.axes:
+        ax.yaxis.set_label_coords(away, 0.5)
+        ax.xaxis.set_label_coords(0.5, away)
     return figure
 
 

@@ -41,7 +41,7 @@ def write_report(
     *,
     title: str = "Fit",
     comparison: Comparison | None = None,
-    pictures: Mapping[str, Figure] | None = None,
+    pictures: Mapping[str, Figure | bytes] | None = None,
 ) -> Path:
     """Write one self-contained HTML page; returns its path.
 
@@ -54,13 +54,13 @@ def write_report(
     title : str
     comparison : Comparison, optional
         Evidences of several models on these data.
-    pictures : mapping caption -> Figure, optional
-        By default `standard_pictures`.
+    pictures : mapping caption -> Figure or bytes, optional
+        Figures, or PNG files as `png` makes them; by default `standard_pictures`.
     """
     target = Path(path)
     if target.is_dir():
         target = target / "report.html"
-    figures = standard_pictures(posterior, likelihood) if pictures is None else pictures
+    drawn = standard_pictures(posterior, likelihood) if pictures is None else pictures
     summary = posterior.summary()
     provenance = posterior.provenance
     parts = [
@@ -72,7 +72,7 @@ def write_report(
     ]
     if comparison is not None:
         parts += ["<h2>Models compared</h2>", table(comparison.cells())]
-    parts += ["<h2>Pictures</h2>", *(picture(caption, figure) for caption, figure in figures.items())]
+    parts += ["<h2>Pictures</h2>", *(picture(caption, each) for caption, each in drawn.items())]
     parts += ["<h2>Data</h2>", preformatted(str(likelihood.observation.summary()))]
     parts += ["<h2>Model</h2>", preformatted(provenance.model_toml)]
     parts += ["<h2>How it was made</h2>", preformatted(_origin(posterior, likelihood))]
@@ -115,11 +115,16 @@ def table(cells: list[list[str]]) -> str:
     return "<table>" + "\n".join(lines) + "</table>"
 
 
-def picture(caption: str, figure: Figure) -> str:
-    """A figure that needs no file, with its caption."""
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG file. To draw it takes the longest of all: seconds for a large one."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    data = base64.b64encode(buffer.getvalue()).decode()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
+
+
+def picture(caption: str, drawn: Figure | bytes) -> str:
+    """A figure, or its PNG file, within the page, with its caption."""
+    data = base64.b64encode(drawn if isinstance(drawn, bytes) else png(drawn)).decode()
     text = html.escape(caption)
     image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
