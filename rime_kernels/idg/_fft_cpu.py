@@ -116,13 +116,16 @@ def _make_fill() -> Callable[..., None]:
             for p in range(n_plane):
                 out[p, row] = 0
             if 0 <= y < n_pixel:
-                for x in range(n_pixel):
+                wave = np.empty(n_pixel, np.complex128)
+                for x in range(n_pixel):  # by itself, so that it is compiled to vectors
                     cos, sin = _cos_sin(w * _curvature(-offset[x], offset[y], l0, m0, n0, corner2))
-                    column = (x - half) % n_grid
                     factor = correction[x] * correction[y]
-                    for p in range(n_plane):
-                        value = planes[p, y, x] * factor
-                        out[p, row, column] = complex(value * cos, value * sin)
+                    wave[x] = complex(factor * cos, factor * sin)
+                for p in range(n_plane):
+                    for x in range(half):
+                        out[p, row, n_grid - half + x] = planes[p, y, x] * wave[x]
+                    for x in range(half, n_pixel):
+                        out[p, row, x - half] = planes[p, y, x] * wave[x]
 
     return fill
 
@@ -142,12 +145,17 @@ def _make_collect() -> Callable[..., None]:
         half = n_pixel // 2
         for y in prange(n_pixel):
             row = (y - half) % n_grid
+            wave = np.empty(n_pixel, np.complex128)
             for x in range(n_pixel):
                 cos, sin = _cos_sin(w * _curvature(-offset[x], offset[y], l0, m0, n0, corner2))
-                column = (x - half) % n_grid
                 factor = correction[x] * correction[y]
-                for p in range(n_plane):
-                    value = grid[p, row, column]
-                    planes[p, y, x] += factor * (value.real * cos + value.imag * sin)
+                wave[x] = complex(factor * cos, factor * sin)
+            for p in range(n_plane):
+                for x in range(half):
+                    value = grid[p, row, n_grid - half + x]
+                    planes[p, y, x] += value.real * wave[x].real + value.imag * wave[x].imag
+                for x in range(half, n_pixel):
+                    value = grid[p, row, x - half]
+                    planes[p, y, x] += value.real * wave[x].real + value.imag * wave[x].imag
 
     return collect
