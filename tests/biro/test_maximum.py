@@ -166,6 +166,18 @@ def test_a_flux_at_zero(tmp_path: Path, flux: float, seed: int) -> None:
     assert "at its lower end" in str(found)
 
 
+def test_a_flux_at_zero_in_noise_that_is_fitted(tmp_path: Path) -> None:
+    """The noise factor's own end, 0.001, is far from 1, but near by the width of its prior, 1000."""
+    obs = simulated((-0.004, 0, 0), noise=0.2, seed=4)
+    text = point("a", '"0 arcsec"', '"0 arcsec"', uniform(0, 2, "Jy"))
+    found = biro.maximise(biro.Likelihood(obs, sky(text, tmp_path)), seed=1)
+    data = design(obs, PLACES[:1])[1]
+    assert found["a.I"] == 0.0
+    assert found["noise.factor"] == pytest.approx(math.sqrt(data @ data / (data.size + 1)), rel=1e-6)
+    assert found.laplace.side.tolist() == [-1, 0]
+    assert found.converged
+
+
 def test_draws_about_an_end_follow_the_posterior() -> None:
     """One parameter at its end, one inside, correlated: moments by quadrature."""
     matrix, slope = np.array([[4.0, 1.5], [1.5, 1.0]]), 0.7
