@@ -67,7 +67,7 @@ def test_an_end_of_a_prior_and_a_noise_factor(tmp_path: Path) -> None:
         obs, sky(point("s", '"0 arcsec"', '"0 arcsec"', uniform(0, 2, "Jy")), tmp_path)
     )
     posterior = biro.sample(likelihood, "nuts", n_draw=1000, **QUICK)
-    assert posterior.diagnostics["n_divergent"] == 0.0
+    assert posterior.diagnostics["n_divergent"] < 10  # of 4000; hundreds from a wrong start
     assert posterior.diagnostics["r_hat"] < 1.02
     columns, data = design(obs, PLACES[:1])
     best = float(columns[:, 0] @ data / (columns[:, 0] @ columns[:, 0]))
