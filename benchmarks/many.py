@@ -73,6 +73,9 @@ def written(path: Path, about: Line, lines: Iterable[Line], show: Callable[[Line
 
 
 def read(path: Path) -> tuple[Line, list[Line]]:
-    """What `written` has written: what it belongs to, and the lines."""
+    """What a benchmark has written, JSON or JSON lines: what it belongs to, and the lines."""
+    if path.suffix == ".json":
+        about = json.loads(path.read_text(encoding="utf-8"))
+        return about, about.pop("lines")
     lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
     return lines[0], lines[1:]

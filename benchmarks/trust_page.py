@@ -1,4 +1,4 @@
-"""Writes the tables of docs/trust.md, and its picture, from the JSON lines in benchmarks/results/trust.
+"""Writes the tables of docs/trust.md, and its picture, from what is in benchmarks/results.
 
 python benchmarks/trust_page.py
 """
@@ -28,7 +28,42 @@ def ran_on(about: Line, more: str) -> str:
     machine = about["machine"]
     name = machine.get("gpu") if about.get("device") == "cuda" else machine["cpu"]
     numba = machine["versions"].get("numba", "?")
-    return f"{name}, Python {machine['python']}, numba {numba}, dynesty {about.get('dynesty', '?')}; {more}."
+    dynesty = f", dynesty {about['dynesty']}" if "dynesty" in about else ""
+    return f"{name}, Python {machine['python']}, numba {numba}{dynesty}; {more}."
+
+
+def calibration_section(about: Line, lines: Sequence[Line]) -> str:
+    header = [
+        "in the fit",
+        "sampler",
+        "replicates",
+        "chi2/2N",
+        "within 68 %",
+        "within 95 %",
+        "chance",
+        "outcome",
+    ]
+    rows = []
+    for line in lines:
+        each = line["quantities"].values()
+        within = [[100 * q["coverage"][level] for q in each] for level in ("0.6827", "0.9545")]
+        chi2, suspects = line["reduced_chi2"], ", ".join(line["suspects"])
+        rows.append(
+            [
+                *(line["case"], line["sampler"], str(line["replicates"])),
+                f"{chi2['mean']:.4f} ({chi2['z']:+.1f} sigma)",
+                *(f"{min(shares):.0f} to {max(shares):.0f} %" for shares in within),
+                f"{100 * line['chance']:.2g} %",
+                "passes" if line["passed"] else f"caught by {suspects}",
+            ]
+        )
+    bands = [lines[0]["expected_coverage"][level]["band_95"] for level in ("0.6827", "0.9545")]
+    words = " and ".join(f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in bands)
+    words = f"Of right intervals {words} of the truths are within (95 % of the time, one quantity). "
+    words += "*chance* is that of ranks and chi2 as uneven as these where nothing is wrong."
+    seconds = [line["seconds_per_fit"] for line in lines]
+    a_fit = f"{min(seconds):.1f} to {max(seconds):.1f} s a fit"
+    return f"{table(header, rows)}\n\n{words} {ran_on(about, a_fit)}"
 
 
 def precision_section(about: Line, lines: Sequence[Line]) -> str:
@@ -169,9 +204,10 @@ def draw(about: Line, lines: Sequence[Line], path: Path) -> None:
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Line, Sequence[Line]], str]]] = {
-    "precision": ("precision_*.jsonl", precision_section),
-    "evidence": ("evidence.jsonl", evidence_section),
-    "model choice": ("model_choice.jsonl", model_choice_section),
+    "calibration": ("calibration/*.json", calibration_section),
+    "precision": ("trust/precision_*.jsonl", precision_section),
+    "evidence": ("trust/evidence.jsonl", evidence_section),
+    "model choice": ("trust/model_choice.jsonl", model_choice_section),
 }
 
 
@@ -185,7 +221,8 @@ def filled(text: str, name: str, content: str) -> str:
 def main() -> int:
     text = PAGE.read_text(encoding="utf-8")
     for name, (pattern, section) in SECTIONS.items():
-        runs: list[tuple[dict[str, Any], list[Line]]] = [read(path) for path in sorted(RESULTS.glob(pattern))]
+        paths = sorted(RESULTS.parent.glob(pattern))
+        runs: list[tuple[dict[str, Any], list[Line]]] = [read(path) for path in paths]
         text = filled(text, name, "\n\n".join(section(*run) for run in runs if run[1]) or NOTHING)
         if name == "model choice":
             for run in runs:

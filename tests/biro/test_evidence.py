@@ -90,6 +90,26 @@ def test_the_synthesised_beam_is_that_of_the_curvature(benchmark):
     assert np.sqrt(fwhm.min() * fwhm.max()) == pytest.approx(beam, rel=1e-3)
 
 
+def test_the_page_of_a_calibration(benchmark, tmp_path):
+    page, many = benchmark("trust_page"), benchmark("many")
+    band = {"band_68": [0.65, 0.72], "band_95": [0.63, 0.74]}
+    quantities = {
+        "a.I": {"coverage": {"0.6827": 0.7, "0.9545": 0.95}},
+        "log-likelihood": {"coverage": {"0.6827": 0.3, "0.9545": 0.6}},
+    }
+    line = {
+        "case": "weights", "sampler": "emcee", "replicates": 300, "seconds_per_fit": 1.5, "passed": False,
+        "chance": 1e-9, "suspects": ["log-likelihood"], "reduced_chi2": {"mean": 1.1, "z": 12.3},
+        "expected_coverage": {"0.6827": band, "0.9545": band}, "quantities": quantities,
+    }  # fmt: skip
+    machine = {"cpu": "one", "python": "3", "versions": {"numba": "0.6"}}
+    path = tmp_path / "some.json"
+    path.write_text(json.dumps({"machine": machine, "lines": [line]}))
+    text = page.calibration_section(*many.read(path))
+    row = "| weights | emcee | 300 | 1.1000 (+12.3 sigma) | 30 to 70 % | 60 to 95 % | 1e-07 % | caught by"
+    assert f"{row} log-likelihood |" in text
+
+
 def test_the_page_says_from_which_size_on_nine_of_ten_are_right(benchmark, tmp_path):
     page, many = benchmark("trust_page"), benchmark("many")
     names = ["point", "two points", "gaussian"]
