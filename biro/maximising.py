@@ -30,13 +30,16 @@ N_SCREEN, N_KEPT = 64, 4
 """Draws of the prior for each start; starts that go on to the end."""
 N_EARLY, N_LATE = 40, 1000
 """Iterations of L-BFGS-B, of all starts and of those that go on."""
-N_NEWTON = 30
+N_NEWTON, N_AGAIN = 30, 8
+"""Steps of Newton's method, and climbs from elsewhere among them, at most."""
 MEMORY = 30
 """Steps that L-BFGS-B knows the curvature by; parameters beyond that are brought to one scale first."""
 ENOUGH = {"double": 1e-6, "single": 1e-2}
 """What another step would add to the log-posterior where the search is at rest."""
 NEAR = 0.03
 """Standard deviations, rms, over which a curvature is as good as new."""
+LARGE = 1.0
+"""What a step of Newton's method would add where L-BFGS-B goes on from its end, with many parameters."""
 FAR = 1e30
 """Minus the log-posterior where it is -inf: line searches want a number."""
 EDGE = 0.1
@@ -216,24 +219,25 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     y, value = _descend(ascent, ascent.y(theta), N_EARLY)
     if len(y) > N_KEPT:
         y, value = y[:N_KEPT], value[:N_KEPT]
-    y, value = _to_the_end(ascent, y)
+    sigma = None
+    if y.shape[1] > MEMORY:
+        at, precision = ascent.theta(y[:1])[0], ascent.likelihood.precision
+        step = step_lengths(ascent.gradient, at, ascent.low, ascent.high, 1e-4 * ascent.width, precision)
+        sigma = sigmas(step, precision)
+    y, value = _to_the_end(ascent, y, sigma)
     return ascent.theta(y), value
 
 
-def _to_the_end(ascent: Ascent, y: Array) -> tuple[Array, Array]:
-    """As `_descend`, for as long as it takes; many parameters in units of their own errors."""
-    return _descend(ascent, y, N_LATE, _scale(ascent, y[0]) if y.shape[1] > MEMORY else None)
+def _to_the_end(ascent: Ascent, y: Array, sigma: Array | None) -> tuple[Array, Array]:
+    """As `_descend`, for as long as it takes, in units of theta's errors where these are given."""
+    return _descend(ascent, y, N_LATE, None if sigma is None else _scale(ascent, y[0], sigma))
 
 
-def _scale(ascent: Ascent, y: Array) -> Array:
-    """About one sigma of each y, (n_param,), the others held."""
-    theta, n = ascent.theta(y[None])[0], y.size
-    step = step_lengths(
-        ascent.gradient, theta, ascent.low, ascent.high, 1e-4 * ascent.width, ascent.likelihood.precision
-    )
-    slope = np.diag(ascent.pull_back(np.broadcast_to(y, (n, n)), np.eye(n)))
+def _scale(ascent: Ascent, y: Array, sigma: Array) -> Array:
+    """About one sigma of each y, from those of theta, (n_param,)."""
+    slope = np.diag(ascent.pull_back(np.broadcast_to(y, (y.size, y.size)), np.eye(y.size)))
     with np.errstate(divide="ignore"):
-        found = sigmas(step, ascent.likelihood.precision) / np.abs(slope)
+        found = sigma / np.abs(slope)
     return np.clip(np.where(np.isfinite(found), found, 1.0), 1e-9, 1.0)
 
 
@@ -291,6 +295,7 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
     precision = ascent.likelihood.precision
     step, matrix = 1e-4 * ascent.width, np.empty((0, 0))
     where: Array | None = None
+    again = 0
     for _ in range(N_NEWTON):
         theta, value, gradient, side = _at_ends(ascent, theta)
         if where is None or _apart(theta, where, matrix) > NEAR:
@@ -298,21 +303,33 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
             matrix, where = curvature(ascent.gradient, theta, ascent.low, ascent.high, step), theta
         move = _newton_step(matrix, gradient, side, ascent.width)
         left = 0.5 * float(gradient @ move)
-        if left < ENOUGH[precision]:
-            look_beside(ascent, Place(theta, value, gradient, matrix, side))
-            if ascent.best > value + HIGHER:
-                theta = ascent.theta(_to_the_end(ascent, ascent.y(ascent.best_theta[None]))[0])[0]
+        if left >= ENOUGH[precision]:
+            trial = theta + np.outer(np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)]), move)
+            trial = np.clip(trial, ascent.low, ascent.high)
+            found = ascent.values(trial)
+            if found.max() > value + ENOUGH[precision]:
+                theta = trial[int(np.argmax(found))]
+                if left > LARGE and theta.size > MEMORY:  # curvature costs more than to climb
+                    theta = _climbed(ascent, theta, matrix)
                 continue
+        look_beside(ascent, Place(theta, value, gradient, matrix, side))
+        if ascent.best > value + HIGHER and again < N_AGAIN:
+            theta = _climbed(ascent, ascent.best_theta, matrix)
+            again += 1
+            continue
+        if left < ENOUGH[precision]:
             theta, value, gradient = _last_step(ascent, theta, move, value, gradient)
-            break
-        trial = theta + np.outer(np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)]), move)
-        trial = np.clip(trial, ascent.low, ascent.high)
-        found = ascent.values(trial)
-        if not found.max() > value + ENOUGH[precision]:
-            break
-        theta = trial[int(np.argmax(found))]
+        break
     laplace = Laplace.about(theta, gradient, matrix, side, ascent.width, precision)
     return Rest(value, laplace, left)
+
+
+def _climbed(ascent: Ascent, theta: Array, matrix: Array) -> Array:
+    """Where L-BFGS-B leads from theta, in units of errors by a curvature (n_param, n_param) near by."""
+    sigma = None
+    if theta.size > MEMORY:
+        sigma = 1.0 / np.sqrt(np.maximum(np.nan_to_num(np.abs(np.diag(matrix))), 1.0 / ascent.width**2))
+    return ascent.theta(_to_the_end(ascent, ascent.y(theta[None]), sigma)[0])[0]
 
 
 def _apart(theta: Array, other: Array, matrix: Array) -> float:
@@ -353,11 +370,12 @@ def _at_ends(ascent: Ascent, theta: Array) -> tuple[Array, float, Array, NDArray
 
 
 def _newton_step(matrix: Array, gradient: Array, side: NDArray[np.int64], width: Array) -> Array:
-    """P^-1 gradient of what may move, no longer than the prior; where P curves the wrong way, uphill."""
+    """P^-1 gradient of what may move, no mode beyond the prior; where P curves the wrong way, uphill."""
     free, scale, values, vectors = modes(matrix, side, width)
     move = np.zeros(gradient.size)
     if not free.size:
         return move
-    values = np.maximum(np.abs(values), 1e-9)
-    move[free] = vectors @ ((vectors.T @ (gradient[free] / scale)) / values) / scale
-    return move / max(1.0, float(np.max(np.abs(move) / width)))
+    along = (vectors.T @ (gradient[free] / scale)) / np.maximum(np.abs(values), 1e-9)
+    each = vectors * along / scale[:, None]
+    move[free] = (each / np.maximum(1.0, np.max(np.abs(each) / width[free, None], axis=0))).sum(axis=1)
+    return move
