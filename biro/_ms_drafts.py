@@ -29,12 +29,13 @@ def clear(place: Path) -> None:
         match = wanted.fullmatch(path.name)
         if match is None or path.is_symlink() or not path.is_dir() or _runs(int(match[2])):
             continue
-        if match[1] == "old" and not place.exists():
-            path.rename(place)
-            log.warning("%s: put back as it was: a process that was to replace it was killed", place)
-        elif time.time() - _last_change(path) > QUIET:
-            shutil.rmtree(path, ignore_errors=True)
-            log.warning("%s: removed, left by a process that was killed", path)
+        with contextlib.suppress(OSError):  # somebody else was faster
+            if match[1] == "old" and not place.exists():
+                path.rename(place)
+                log.warning("%s: put back as it was: a process that was to replace it was killed", place)
+            elif time.time() - _last_change(path) > QUIET:
+                shutil.rmtree(path)
+                log.warning("%s: removed, left by a process that was killed", path)
 
 
 def _runs(pid: int) -> bool:
@@ -42,8 +43,8 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):
-        return True
+    except (OSError, OverflowError):  # another user's, or a number that is none
+        pass
     return True
 
 

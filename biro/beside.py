@@ -55,17 +55,16 @@ def look_beside(ascent: Ascent, place: Place) -> None:
     They are taken to be independent, as those of different sources are: the best step of each is added up,
     the one with the highest gain first.
     """
-    tried = [(moves, ascent.values(place.theta + moves)) for moves in _moves(ascent, place)]
-    gains = np.array([found.max() - place.value for _, found in tried])
-    best = np.array([moves[np.argmax(found)] for moves, found in tried]).reshape(-1, place.theta.size)
+    moves = [*_off_saddles(ascent, place), *_off_circles(ascent, place)]  # (n_length, n_param) of each kind
+    if not moves:
+        return
+    values = ascent.values(place.theta + np.concatenate(moves))  # of all at once: full batches
+    tried = np.split(values, np.cumsum([len(each) for each in moves])[:-1])
+    gains = np.array([found.max() - place.value for found in tried])
+    best = np.array([each[np.argmax(found)] for each, found in zip(moves, tried, strict=True)])
     order = np.argsort(-gains, kind="stable")[: int((gains > 0.0).sum())]
     if order.size > 1:
         ascent.values(place.theta + np.cumsum(best[order], axis=0))
-
-
-def _moves(ascent: Ascent, place: Place) -> list[Array]:
-    """Steps that are worth a try, (n_length, n_param) of each kind."""
-    return [*_off_saddles(ascent, place), *_off_circles(ascent, place)]
 
 
 def _off_saddles(ascent: Ascent, place: Place) -> list[Array]:

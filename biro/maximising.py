@@ -296,13 +296,15 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
     step, matrix = 1e-4 * ascent.width, np.empty((0, 0))
     where: Array | None = None
     again = 0
-    for _ in range(N_NEWTON):
+    for k in range(N_NEWTON + 1):
         theta, value, gradient, side = _at_ends(ascent, theta)
         if where is None or _apart(theta, where, matrix) > NEAR:
             step = step_lengths(ascent.gradient, theta, ascent.low, ascent.high, step, precision)
             matrix, where = curvature(ascent.gradient, theta, ascent.low, ascent.high, step), theta
         move = _newton_step(matrix, gradient, side, ascent.width)
         left = 0.5 * float(gradient @ move)
+        if k == N_NEWTON:  # value and curvature are those of theta, however far it has come
+            break
         if left >= ENOUGH[precision]:
             trial = theta + np.outer(np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)]), move)
             trial = np.clip(trial, ascent.low, ascent.high)

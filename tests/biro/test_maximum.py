@@ -513,6 +513,17 @@ def test_a_saddle_is_left() -> None:
     assert found.unidentified == []
 
 
+def test_a_search_that_is_cut_short_tells_of_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last step leads off the saddle: value and errors are those of the place, not of the saddle."""
+    monkeypatch.setattr("biro.maximising.N_NEWTON", 1)
+    likelihood = Saddle()
+    found = biro.maximise(likelihood, seed=1, starts=[[0.0, 0.0, 2.0]])
+    np.testing.assert_allclose(np.abs(found.best_fit), [0.5**0.5, 0.5**0.5, 0.5], rtol=0, atol=2e-3)
+    assert found.log_posterior == likelihood.log_posterior(found.best_fit[None])[0]
+    along = math.sqrt(0.5 / 160 + 0.5 / 2000)
+    np.testing.assert_allclose(found.error, [along, along, 0.2], rtol=2e-2)  # it is at rest to 0.02 sigma
+
+
 def test_an_ellipse_across_the_true_one_turns(tmp_path: Path) -> None:
     """At right angles to the truth a circle fits best, whose angle does not matter; two sources at once."""
     u, v = np.random.default_rng(4).normal(scale=400.0 / 0.02, size=(2, 200))

@@ -3,7 +3,6 @@
 That it is right for every variant of the model is in `test_gradient.py`.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +15,7 @@ from rime_kernels import Gradient, Rime, Rows, Sources, device
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 FORMS = ["factored", "row"]
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+SIMULATED = device.simulated()
 # As in `test_gradient.py`: differences keep 1e-8.
 TOLERANCE = 1e-7
 # The simulator replaces a global of this name while a kernel runs.
