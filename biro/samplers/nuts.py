@@ -185,8 +185,10 @@ class NutsRun:
             cores=options.n_chain,
             seed=self._seed + n_before + before.n_tuned,
             target_accept=options.target_accept,
+            maxdepth=options.max_depth,
             progress_bar=False,
             blocking=False,
+            return_raw_trace=True,
         )
         total = options.n_chain * (n_tune + options.n_draw - n_before)
         with tqdm(total=total, unit=" draws", disable=not progress, desc="NUTS") as bar:
@@ -253,14 +255,17 @@ class NutsRun:
         )  # fmt: skip
 
     def _note(self, trace: Any, gate: Gate) -> None:
-        """What nutpie says about how it went."""
-        stats = trace.sample_stats
-        energy = np.asarray(stats["energy"])
+        """What nutpie says about how it went, tuning apart."""
+        chains = trace.get_arrow_trace()[1]
+        names = "tuning", "energy", "diverging", "step_size", "depth"
+        tables = [{name: chain.column(name).to_numpy() for name in names} for chain in chains]
+        tables = [{name: table[name][~table["tuning"]] for name in names[1:]} for table in tables]
+        energies = [table["energy"] for table in tables]
         self._facts = {
-            "n_divergent": float(np.sum(np.asarray(stats["diverging"]))),
-            "bfmi": float(np.min(np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.var(energy, axis=1))),
-            "step_size": float(np.mean(np.asarray(stats["step_size"])[:, -1])),
-            "depth": float(np.mean(np.asarray(stats["depth"]))),
+            "n_divergent": float(sum(table["diverging"].sum() for table in tables)),
+            "bfmi": float(min(np.mean(np.diff(energy) ** 2) / np.var(energy) for energy in energies)),
+            "step_size": float(np.mean([table["step_size"][-1] for table in tables])),
+            "depth": float(np.mean([table["depth"].mean() for table in tables])),
             "n_gradient": float(gate.n_row),
             "rows_per_call": gate.n_row / max(1, gate.n_call),
         }

@@ -60,6 +60,17 @@ def test_a_linear_problem_has_its_closed_form(tmp_path: Path) -> None:
     assert "R-hat" in str(posterior.summary())
 
 
+def test_trajectories_may_be_shorter(tmp_path: Path) -> None:
+    likelihood, mean, covariance = fluxes(tmp_path)
+    posterior = biro.sample(likelihood, "nuts", n_draw=500, max_depth=1, **QUICK)
+    # One step a draw, one gradient a step; more are the first of each chain, and those of the first step's size.
+    assert posterior.diagnostics["depth"] == 1.0
+    assert 4 * 650 <= posterior.diagnostics["n_gradient"] < 4 * 700
+    # As above: four errors of the mean of ESS samples.
+    pulls = (posterior.samples.mean(axis=0) - mean) / np.sqrt(np.diag(covariance) / posterior.effective)
+    assert (np.abs(pulls) < 4.0).all()
+
+
 def test_an_end_of_a_prior_and_a_noise_factor(tmp_path: Path) -> None:
     """A flux whose best value lies below its prior: half a bell; s as its inverse-gamma distribution."""
     obs = simulated((-0.004, 0, 0), noise=0.2, seed=4)
@@ -160,6 +171,8 @@ def test_what_is_missing_or_meaningless_is_said(tmp_path: Path, monkeypatch: pyt
     likelihood, _, _ = fluxes(tmp_path)
     with pytest.raises(InputError, match="target_accept must be below 1"):
         biro.sample(likelihood, "nuts", target_accept=1.5, **QUICK)
+    with pytest.raises(InputError, match="max_depth must be above 0"):
+        biro.sample(likelihood, "nuts", max_depth=0, **QUICK)
     with pytest.raises(InputError, match="n_draw must be at least 4"):
         biro.sample(likelihood, "nuts", n_draw=1, **QUICK)
     monkeypatch.setitem(sys.modules, "nutpie.compiled_pyfunc", None)
