@@ -137,7 +137,7 @@ def at_most(seconds: float | None) -> Iterator[None]:
 
 def run(likelihood: Any, truth: dict[str, float], sampler: str, args: argparse.Namespace) -> dict[str, Any]:
     """One sampler on one problem."""
-    names = ("n_draw", "n_tune", "max_depth") if sampler == "nuts" else ()
+    names = ("n_draw", "n_tune", "max_depth", "target_accept") if sampler == "nuts" else ()
     options = {name: getattr(args, name) for name in names}
     start = time.monotonic()
     line: dict[str, Any] = {"n_param": likelihood.n_param, "sampler": sampler, **options}
@@ -200,9 +200,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120.0, help="that emcee and dynesty have")
     parser.add_argument("--n-time", type=int, default=60)
     parser.add_argument("--n-chan", type=int, default=64)
-    parser.add_argument("--n-draw", type=int, default=1300, help="of each of NUTS' four chains")
+    parser.add_argument("--n-draw", type=int, default=1600, help="of each of NUTS' four chains")
     parser.add_argument("--n-tune", type=int, default=300)
     parser.add_argument("--max-depth", type=int, default=3, help="of NUTS' trees: with 1001 parameters 4 without")
+    parser.add_argument("--target-accept", type=float, default=0.7)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     args.progress = sys.stderr.isatty()

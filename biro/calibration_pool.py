@@ -13,7 +13,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from types import MappingProxyType
 from typing import Any
 
 from tqdm import tqdm
@@ -209,22 +208,9 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-class _Pickler(pickle.Pickler):
-    """Knows the read-only mappings of an observation, too."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, MappingProxyType):
-            return _read_only, (dict(value),)
-        return NotImplemented
-
-
-def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(values)
-
-
 def _dump(task: Task, file: Any) -> None:
     try:
-        _Pickler(file).dump(task)
+        pickle.dump(task, file)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"the model or fit_with cannot be sent to other processes ({error}): define functions at the "

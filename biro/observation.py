@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,12 @@ def _freeze(holder: object) -> None:
             view = value.view()
             view.flags.writeable = False
             object.__setattr__(holder, item.name, view)
+
+
+def _remade(holder: object, **changed: Any) -> tuple[Any, tuple[()]]:
+    """How pickle makes it anew, so that its arrays are read-only there, too."""
+    values = {item.name: getattr(holder, item.name) for item in fields(holder)}  # type: ignore[arg-type]
+    return partial(type(holder), **(values | changed)), ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +110,9 @@ class Partition:
             largest = max(int(self.antenna1.max()), int(self.antenna2.max()))
             object.__setattr__(self, "n_antenna", largest + 1)
         _freeze(self)
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return _remade(self)
 
     @property
     def n_row(self) -> int:
@@ -196,6 +205,9 @@ class Observation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
         _freeze(self)
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return _remade(self, counts=dict(self.counts))
 
     @property
     def n_antenna(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from dataclasses import replace
 from typing import Any
@@ -112,6 +113,18 @@ def test_autocorrelations() -> None:
 def test_what_cannot_be_meant_is_refused(changed: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Observation.from_arrays(**arrays(**changed))
+
+
+def test_pickle_brings_all_back_frozen() -> None:
+    given = Observation.from_arrays(**arrays(source="somewhere"))
+    _ = given.labels  # worked out already
+    found = pickle.loads(pickle.dumps(given))
+    assert (found.digest(), found.source, found.counts) == (given.digest(), "somewhere", given.counts)
+    (part,) = found.partitions
+    for array in (part.vis, part.weight, part.time, found.antenna_positions):
+        assert not array.flags.writeable
+    with pytest.raises(TypeError):
+        found.counts["usable"] = 0
 
 
 def test_the_digest_sees_all_data_but_not_the_path() -> None:
