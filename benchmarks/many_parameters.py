@@ -202,7 +202,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--n-chan", type=int, default=64)
     parser.add_argument("--n-draw", type=int, default=1600, help="of each of NUTS' four chains")
     parser.add_argument("--n-tune", type=int, default=300)
-    parser.add_argument("--max-depth", type=int, default=3, help="of NUTS' trees: with 1001 parameters 4 without")
+    parser.add_argument("--max-depth", type=int, default=3, help="of NUTS' trees")
     parser.add_argument("--target-accept", type=float, default=0.7)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()

@@ -63,7 +63,7 @@ def test_a_linear_problem_has_its_closed_form(tmp_path: Path) -> None:
 def test_trajectories_may_be_shorter(tmp_path: Path) -> None:
     likelihood, mean, covariance = fluxes(tmp_path)
     posterior = biro.sample(likelihood, "nuts", n_draw=500, max_depth=1, **QUICK)
-    # One step a draw, one gradient a step; more are the first of each chain, and those of the first step's size.
+    # One step a draw, one gradient a step; more are the first of each chain, and for the first step size.
     assert posterior.diagnostics["depth"] == 1.0
     assert 4 * 650 <= posterior.diagnostics["n_gradient"] < 4 * 700
     # As above: four errors of the mean of ESS samples.
