@@ -91,7 +91,7 @@ class PosteriorTable:
         if "r_hat" in self.diagnostics:
             lines.append(
                 f"R-hat {self.diagnostics['r_hat']:.4f}, {self.diagnostics['n_divergent']:.0f} divergences, "
-                f"energy (BFMI) {self.diagnostics['bfmi']:.2f}"
+                f"energy (BFMI) {self.diagnostics['bfmi']:.2f}, mean depth {self.diagnostics['depth']:.1f}"
             )
         if self.diagnostics.get("converged", 1.0) == 0.0:
             lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
