@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import tarfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,35 @@ import numpy as np
 import pytest
 
 DATA = Path(os.environ.get("BIRO_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def hasten_simulator() -> None:
+    """Ten times the speed of Numba's CUDA simulator.
+
+    Its loop over the threads of a block competes with them for the interpreter's lock, which Python hands
+    over every 5 ms. More often is better, but then two threads may be making the same shared array.
+    """
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+    from numba.np.numpy_support import as_dtype
+
+    lock = threading.Lock()
+
+    def array(self: Any, shape: Any, dtype: Any) -> np.ndarray:
+        assert shape != 0, "no kernel here asks for shared memory at its launch"
+        caller = sys._getframe(1)
+        key = caller.f_code.co_filename, caller.f_lineno
+        dtype = as_dtype(dtype) if hasattr(dtype, "bitwidth") else dtype
+        with lock:
+            if key not in self._allocations:
+                self._allocations[key] = np.empty(shape, dtype)
+            return self._allocations[key]  # type: ignore[no-any-return]
+
+    FakeCUDAShared.array = array
+    sys.setswitchinterval(2e-5)
+
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    hasten_simulator()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
