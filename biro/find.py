@@ -250,7 +250,7 @@ class _Search:
         points = [self._data.fit([Component(place, high)], self.components) for place in self._candidates()]
         point = best = min(points, key=lambda fit: fit.chi2)
         widest = 0.5 * self._imager.n_pixel * self._imager.cell
-        for factor in (0.3, 1.0):
+        for factor in (0.3, 1.0, 3.0):
             root = factor * self._size / 2.3548
             wide = replace(point.components[0], root=(root, 0.0, root))
             trial = self._data.fit([wide], self.components)

@@ -210,3 +210,18 @@ def test_two_sources_in_six_baselines(measurement_set):
     assert second.east * arcsec == pytest.approx(-26.82 * 60 - 45, abs=30)
     assert first.flux == pytest.approx(2.92, abs=0.02)
     assert second.flux == pytest.approx(0.82, abs=0.2)
+
+
+def test_core_and_long_jet_of_j1033(measurement_set):
+    """The jet is three beams long: a search from sizes below the beam ends in a knot of a third of it."""
+    observation = biro.read_ms(measurement_set("vlba_j1033p6051_ku"), correlations=("RR", "LL"))
+    found = biro.find_sources(observation)
+    core, jet = found.sources
+    # The reference's core and one circular Gaussian, which these contain: chi2 = 124508.6 of 2 x 40140.
+    assert found.noise_factor**2 < 124508.6 / (2 * 40140)
+    assert core.flux == pytest.approx(0.520, abs=0.005)
+    maximum = biro.maximise(biro.Likelihood(observation, found.sky), seed=1)
+    (emaj,) = (i for i, column in enumerate(maximum.columns) if column.name == "s2.emaj")
+    unit = {"uas": 1e-6, "mas": 1e-3}[maximum.columns[emaj].unit] / 3600 * np.pi / 180
+    # Another weighting: each spectral window has a noise factor of its own there.
+    assert maximum.best_fit[emaj] * unit == pytest.approx(jet.emaj, rel=0.2)
