@@ -268,7 +268,12 @@ def main() -> int:
     if args.device == "cuda":
         return on_device(args, about)
     small, large = (_TINY,) * 2 if args.quick else (Size(64, 25, 64, 2048), Size(64, 100, 64, 2048))
-    kernels, whole = [], []
+    kernels: list[dict[str, Any]] = []
+    whole: list[dict[str, Any]] = []
+
+    def found() -> dict[str, Any]:
+        return {"kernels": kernels, "whole": whole, "goals": goals(whole)}
+
     if not args.whole:
         print(f"\nkernels, {small}\n{'':32}{'subgrid':>8}{'items':>9}{'degrid M/s':>12}{'grid M/s':>12}")
         for accuracy, n_corr, screens in variants(args.quick):
@@ -276,6 +281,7 @@ def main() -> int:
                 case = Case(small, n_corr, screens, accuracy, args.device, subgrid)
                 kernels.append(kernel_line(case, args.repeat))
                 print(kernel_text(kernels[-1]), flush=True)
+                save(args, about, found())
     if not args.kernels:
         columns = "".join(f"{name + ' M/s':>10}{'ducc':>8}{'x ducc':>8}" for name in ("pred", "grid"))
         print(f"\nwhole calls, {large}\n{'':32}{'subgrid':>8}{'layers':>7}{'plan s':>8}{columns}")
@@ -283,7 +289,8 @@ def main() -> int:
             case = Case(large, n_corr, screens, accuracy, args.device)
             whole.append(whole_line(case, args.repeat, about["threads"]))
             print(whole_text(whole[-1]), flush=True)
-    finish(args, about, {"kernels": kernels, "whole": whole, "goals": goals(whole)})
+            save(args, about, found())
+    finish(args, about, found())
     return 0
 
 
