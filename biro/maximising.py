@@ -356,11 +356,15 @@ def _at_ends(ascent: Ascent, theta: Array) -> tuple[Array, float, Array, NDArray
     with np.errstate(invalid="ignore"):
         near = np.isfinite(end) & (np.abs(gradient * (end - theta)) < EDGE)
         near &= np.abs(end - theta) < 1e-3 * ascent.width
-    # Each by itself first: a slope near 0 foretells little of an end that is far, as noise factors' are.
+    # Each by itself first: a slope near 0 foretells little of an end that is far, as noise factors' are; and
+    # where the density falls towards the end, the maximum lies within, however little that is worth.
     each = np.flatnonzero(near)
-    alone = np.repeat(theta[None], each.size, axis=0)
-    alone[np.arange(each.size), each] = end[each]
-    near[each] = ascent.values(alone) >= value - EDGE if each.size else False
+    if each.size:
+        alone, row = np.repeat(theta[None], each.size, axis=0), np.arange(each.size)
+        alone[row, each] = end[each]
+        values, slopes = ascent.value_and_gradient(alone)
+        outwards = np.where(end == ascent.high, 1.0, -1.0)[each] * slopes[row, each]
+        near[each] = (values >= value - EDGE) & (outwards >= 0.0)
     if near.any():
         moved = np.where(near, end, theta)
         (there,), (slope,) = ascent.value_and_gradient(moved[None])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.errors import InputError
+from biro.errors import InputError, LikelihoodError
 from biro.laplace import Laplace
 from biro.maximising import ENOUGH, Ascent, Watch, climb, settle, starting_points
 from biro.posterior import Column
@@ -248,6 +248,8 @@ def maximise(
         more, value = climb(ascent, target.theta(unit[None]))
         ends, values = np.concatenate([ends, more]), np.concatenate([values, value])
     rest = settle(ascent, ends[np.argmax(values)])
+    if not np.isfinite(rest.log_posterior):
+        raise LikelihoodError(f"none of the {len(first)} starts has a finite posterior")
     theta = rest.laplace.theta
     log_prior = likelihood.log_prior(theta)
     found = Maximum(
@@ -264,7 +266,7 @@ def maximise(
         converged=bool(rest.left < ENOUGH[likelihood.precision]),
         n_start=len(first),
         n_end=len(ends),
-        n_agree=_agreeing(values),
+        n_agree=int(np.sum(values > max(values.max(), rest.log_posterior) - AGREE)),
         searched=searched,
         n_gradient=ascent.n_row,
         seed=int(seed),

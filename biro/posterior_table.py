@@ -89,10 +89,15 @@ class PosteriorTable:
             origin += f" ({self.n_walker} {whose}: ESS = N/tau)"
         lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self._evidence()]
         if "r_hat" in self.diagnostics:
-            lines.append(
-                f"R-hat {self.diagnostics['r_hat']:.4f}, {self.diagnostics['n_divergent']:.0f} divergences, "
-                f"energy (BFMI) {self.diagnostics['bfmi']:.2f}, mean depth {self.diagnostics['depth']:.1f}"
-            )
+            # The last three are of the process that drew last; there is none where all had been drawn.
+            words = {
+                "r_hat": "R-hat {:.4f}",
+                "n_divergent": "{:.0f} divergences",
+                "bfmi": "energy (BFMI) {:.2f}",
+                "depth": "mean depth {:.1f}",
+            }
+            known = ((text, self.diagnostics.get(name)) for name, text in words.items())
+            lines.append(", ".join(text.format(value) for text, value in known if value is not None))
         if self.diagnostics.get("converged", 1.0) == 0.0:
             lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
         return lines

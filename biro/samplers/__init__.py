@@ -131,9 +131,9 @@ def _run_in(
     """Sample in a run directory, or read what was sampled there."""
     if run.finished:
         posterior = Posterior.load(run.posterior_path)
-        if posterior.diagnostics.get("converged") or dict(posterior.provenance.options) == dict(
-            provenance.options
-        ):
+        # More draws of NUTS are what was asked for; a longer chain of emcee is as long as it may become.
+        enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
+        if enough or dict(posterior.provenance.options) == dict(provenance.options):
             log.info("%s is finished; read from there", run.path)
             return posterior
     run.reopen(provenance.options)

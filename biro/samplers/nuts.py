@@ -212,6 +212,9 @@ class NutsRun:
                     self._file.save(density.middle, density.factor, draws, now=False)
         except RuntimeError as error:
             if gate.error is None:
+                draws.freeze()
+                if self._file is not None:
+                    self._file.save(density.middle, density.factor, draws, now=True)
                 raise LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}") from None
             given_up = True  # where the very first calls fail
         if trace is None or gate.error is not None:

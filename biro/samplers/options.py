@@ -196,6 +196,8 @@ class NutsOptions:
             A number that cannot be meant.
         """
         _positive(self, ("n_chain", "n_tune", "target_accept", "max_depth"))
+        if self.n_chain < 2:
+            raise InputError(f"n_chain must be at least 2, which R-hat compares, got {self.n_chain}")
         if self.n_draw < 4:
             raise InputError(f"n_draw must be at least 4, got {self.n_draw}")
         if self.target_accept >= 1.0:

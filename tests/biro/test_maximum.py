@@ -166,6 +166,36 @@ def test_a_flux_at_zero(tmp_path: Path, flux: float, seed: int) -> None:
     assert "at its lower end" in str(found)
 
 
+@pytest.mark.parametrize("noise", ["", FIXED_NOISE])
+@pytest.mark.parametrize("seed", [8, 16])
+def test_a_flux_a_little_above_zero(tmp_path: Path, seed: int, noise: str) -> None:
+    """The end of the prior costs next to nothing, and is not the maximum."""
+    flux = np.random.default_rng(seed).uniform(-0.3, 0.9) * 0.1 / np.sqrt(600)
+    obs = simulated((1.0, 0, 0), (flux, 3, -2), noise=0.1, seed=seed)
+    wide = uniform(0, 50, "Jy")
+    text = point("a", '"0 arcsec"', '"0 arcsec"', wide) + point("b", '"3 arcsec"', '"-2 arcsec"', wide)
+    found = biro.maximise(biro.Likelihood(obs, sky(text + noise, tmp_path)), seed=3)
+    columns, data = design(obs, PLACES[:2])
+    best = np.linalg.solve(columns.T @ columns, columns.T @ data)[1]
+    sigma = np.sqrt(np.linalg.inv(columns.T @ columns)[1, 1])
+    assert 0.1 * sigma < best < 0.45 * sigma
+    assert found["b.I"] == pytest.approx(best, abs=1e-3 * sigma)  # steps end where another adds 1e-7 to ln L
+    assert found.converged
+
+
+def test_a_start_without_a_posterior_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    likelihood = SmoothGaussian([Flat(-1, 1, "a")], [0.5], np.eye(1) * 0.01)
+    inner = likelihood.log_posterior_and_gradient
+
+    def half(theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        value, slope = inner(theta)
+        return np.where(theta[:, 0] < 0, -np.inf, value), np.where(theta < 0, np.nan, slope)
+
+    monkeypatch.setattr(likelihood, "log_posterior_and_gradient", half)
+    with pytest.raises(LikelihoodError, match="none of the 1 starts has a finite posterior"):
+        biro.maximise(likelihood, seed=1, starts=[[-0.9]])
+
+
 def test_a_flux_at_zero_in_noise_that_is_fitted(tmp_path: Path) -> None:
     """The noise factor's own end, 0.001, is far from 1, but near by the width of its prior, 1000."""
     obs = simulated((-0.004, 0, 0), noise=0.2, seed=4)

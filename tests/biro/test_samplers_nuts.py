@@ -128,6 +128,24 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert (away < 4.0 / np.sqrt(posterior.effective)).all()
     again = biro.sample(likelihood, "nuts", **options)  # read from there
     assert np.array_equal(again.samples, posterior.samples)
+    more = biro.sample(likelihood, "nuts", **{**options, "n_draw": 1100})
+    assert np.array_equal(more.samples[:4000], posterior.samples)
+    assert len(more.samples) == 4400
+
+
+def test_all_was_drawn_but_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    likelihood, _, _ = fluxes(tmp_path)
+    options = {**QUICK, "n_draw": 100, "run_dir": tmp_path / "run"}
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(biro.Posterior, "save", full)
+        first = biro.sample(likelihood, "nuts", **options)
+    again = biro.sample(likelihood, "nuts", **options)
+    assert np.array_equal(again.samples, first.samples)
+    assert "R-hat" in str(again.summary())
 
 
 @pytest.mark.parametrize("look", [0.2, 600.0])
@@ -171,6 +189,8 @@ def test_what_is_missing_or_meaningless_is_said(tmp_path: Path, monkeypatch: pyt
     likelihood, _, _ = fluxes(tmp_path)
     with pytest.raises(InputError, match="target_accept must be below 1"):
         biro.sample(likelihood, "nuts", target_accept=1.5, **QUICK)
+    with pytest.raises(InputError, match="n_chain must be at least 2"):
+        biro.sample(likelihood, "nuts", n_chain=1, **QUICK)
     with pytest.raises(InputError, match="max_depth must be above 0"):
         biro.sample(likelihood, "nuts", max_depth=0, **QUICK)
     with pytest.raises(InputError, match="n_draw must be at least 4"):
