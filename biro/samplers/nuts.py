@@ -202,7 +202,8 @@ class NutsRun:
         self, sampler: Any, gate: Gate, density: Whitened, draws: Draws, stop: StopFlag, bar: Any
     ) -> Any:
         """Until the end, or until somebody wants to stop, or something has gone wrong."""
-        trace, given_up = None, False
+        trace: Any = None
+        given_up: LikelihoodError | None = None  # by nutpie, where the very first calls fail, too
         try:
             while trace is None and gate.error is None and not stop:
                 with contextlib.suppress(TimeoutError):
@@ -211,18 +212,13 @@ class NutsRun:
                 if self._file is not None:
                     self._file.save(density.middle, density.factor, draws, now=False)
         except RuntimeError as error:
-            if gate.error is None:
-                draws.freeze()
-                if self._file is not None:
-                    self._file.save(density.middle, density.factor, draws, now=True)
-                raise LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}") from None
-            given_up = True  # where the very first calls fail
+            given_up = LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}")
         if trace is None or gate.error is not None:
-            failed = gate.error
+            failed = gate.error or given_up
             draws.freeze()
             if self._file is not None:
                 self._file.save(density.middle, density.factor, draws, now=True)
-            if trace is None and not given_up:
+            if trace is None and given_up is None:
                 _end(sampler, gate)
             if failed is not None:
                 raise failed

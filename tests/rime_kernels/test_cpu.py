@@ -188,7 +188,7 @@ def sky_of(seed: int, rows: Rows, n_point: int, n_gaussian: int, per_time: bool,
     )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     precision=st.sampled_from(["double", "single"]),
     form=st.sampled_from(["factored", "row"]),
