@@ -34,7 +34,7 @@ class Ours:
 
     def measure(self, case: Case, precision: str) -> dict[str, Any]:
         """One line of the table."""
-        rime, build = self._rime(case, precision)
+        rime, build = self.rime(case, precision)
         sky = sources(case)
         timing = measure(lambda: rime.chi2(sky), self._repeat)
         line = {**asdict(case), "precision": precision, "form": rime.form, "n_row": case.n_row}
@@ -59,7 +59,7 @@ class Ours:
         timing = measure(lambda: plain.chi2(sky), self._repeat, longest=2.0)
         line = {"rate": few.n_source_visibility / timing.median, "n_time": few.n_time, "n": timing.n}
         if few.n_time == case.n_time:
-            expected = self._rime(case, precision)[0].chi2(sky)
+            expected = self.rime(case, precision)[0].chi2(sky)
             line["difference"] = float(np.abs(found / expected - 1.0).max())
         return line
 
@@ -72,8 +72,8 @@ class Ours:
         n_byte = field(case).n_byte * (1 if precision == "single" else 2)
         limit = f"{n_byte // 4} B"
         sky = sources(case)
-        resident = measure(lambda: self._rime(case, precision)[0].chi2(sky), self._repeat)
-        rime, _ = self._rime(case, precision, memory_limit=limit)
+        resident = measure(lambda: self.rime(case, precision)[0].chi2(sky), self._repeat)
+        rime, _ = self.rime(case, precision, memory_limit=limit)
         timing = measure(lambda: rime.chi2(sky), self._repeat)
         slower = max(resident.median, n_byte / host_to_device)
         line = {
@@ -88,7 +88,7 @@ class Ours:
         line |= {"transfer_ms": 1e3 * n_byte / host_to_device, "share_of_slower": slower / timing.median}
         return {**line, "rate": case.n_source_visibility / timing.median}
 
-    def _rime(self, case: Case, precision: str, **more: Any) -> tuple[Rime, float]:
+    def rime(self, case: Case, precision: str, **more: Any) -> tuple[Rime, float]:
         """A `Rime` and the seconds it took to make; those of another geometry go first."""
         whole = field(case)
         if self._field is not whole:

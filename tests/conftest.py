@@ -41,7 +41,8 @@ def hasten_simulator() -> None:
     sys.setswitchinterval(2e-5)
 
 
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+if SIMULATED:
     hasten_simulator()
 
 
@@ -49,11 +50,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-cuda", action="store_true", help="a test skipped for want of a GPU fails")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what looks at the CUDA simulator where there is none."""
+    if item.get_closest_marker("simulator") and not SIMULATED:
+        pytest.skip("looks at the CUDA simulator itself")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Turn the skip of a CUDA test into a failure where a GPU was promised."""
     report = yield
-    if report.skipped and item.get_closest_marker("cuda") and item.config.getoption("--require-cuda"):
+    needs_device = item.get_closest_marker("cuda") and not item.get_closest_marker("simulator")
+    if report.skipped and needs_device and item.config.getoption("--require-cuda"):
         report.outcome = "failed"
         report.longrepr = f"skipped although --require-cuda was given: {report.longrepr}"
     return report

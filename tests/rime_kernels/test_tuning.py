@@ -340,7 +340,7 @@ def test_no_shape_changes_the_answer(cuda_backend, problem, sky, kernel, shape, 
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not SIMULATED, reason="looks at the simulator's shared arrays")
+@pytest.mark.simulator
 @pytest.mark.parametrize("polarised", [True, False])
 @pytest.mark.parametrize("n_gaussian", [0, 2])
 @pytest.mark.parametrize("precision", ["single", "double"])

@@ -1,0 +1,102 @@
+"""What the gradient of chi-squared costs: calls of `Rime.chi2_and_gradient` against calls of `Rime.chi2`.
+
+    python benchmarks/gradient.py [--device cpu|cuda] [--quick] [--output FILE]
+
+Both in one run and in turns, for they share the machine; the goal is at most 3 times, with 64 antennas, 100
+times, 64 channels and 100 sources. Derivatives are those with respect to all parameters of all sources. The
+last column is the same ratio of multiply-adds by hand: of a source and visibility chi2 takes 12 (4 with I
+alone), 8 more of a Gaussian, and its adjoint as many again for the sum itself, and `gather` of them.
+Results are written as they come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import report
+from cases import FULL, QUICK, Case, sources
+from ours import Ours
+from timing import seconds_of
+
+RESULTS = Path(__file__).parent / "results" / "gradient"
+NAMES = (
+    "64 antennas, 50 + 50",
+    "64 antennas, 100 points",
+    "64 antennas, 100 points, row form",
+    "64 antennas, 100 points, Stokes I",
+)
+MOST = 3.0
+"""Times one chi2 that chi2 and gradient should take."""
+
+
+def cases(quick: bool) -> list[Case]:
+    """One entry of each batch, and four of the first: as many as NUTS has chains."""
+    if quick:
+        return [QUICK[0]]
+    found = [case for name in NAMES for case in FULL if case.name == name]
+    return [found[0], replace(found[0], name=f"{found[0].name}, batch 4", n_batch=4), *found[1:]]
+
+
+def measured(ours: Ours, case: Case, precision: str, repeat: int) -> dict[str, Any]:
+    """One line of the table."""
+    rime, sky = ours.rime(case, precision)[0], sources(case)
+    calls = (lambda: rime.chi2(sky)), (lambda: rime.chi2_and_gradient(sky))
+    first = [seconds_of(call) for call in calls]
+    for call in calls:
+        call()
+    turns = [[seconds_of(call) for call in calls] for _ in range(repeat)]
+    chi2, gradient = (statistics.median(times) for times in zip(*turns, strict=True))
+    line = {**asdict(case), "precision": precision, "form": rime.form, "n": repeat, "first_s": first}
+    line |= {"chi2_ms": 1e3 * chi2, "gradient_ms": 1e3 * gradient, "ratio": gradient / chi2}
+    return line | {"reached": gradient <= MOST * chi2, "ratio_of_multiply_adds": ratio_of_multiply_adds(case)}
+
+
+def ratio_of_multiply_adds(case: Case) -> float:
+    """The adjoint has the sum, and for each source and visibility: the product of its antenna terms (4), the
+    derivatives of the Stokes parameters (2 each), the residual times the brightness (2 each; of I alone, once
+    per source), its turn (2) times u, v, w (3); of a Gaussian its coordinates and envelope again (8), Re(z)
+    (2), and times both coordinates (2) and u, v, w (6)."""
+    n_stokes = 4 if case.polarised else 1
+    point = 4 + 2 * n_stokes if case.polarised else 4
+    gather = 4 + 2 * n_stokes + (2 * n_stokes if case.polarised else 0) + 5
+    forward = case.n_point * point + case.n_gaussian * (4 + 2 * n_stokes + 8)
+    back = case.n_point * gather + case.n_gaussian * (gather + 18)
+    return (forward + back) / forward
+
+
+def text(line: dict[str, Any]) -> str:
+    start = f"{line['name']:36}{line['form']:9}{line['precision']:7}"
+    numbers = f"{line['chi2_ms']:10.3f}{line['gradient_ms']:10.3f}{line['ratio']:8.2f}"
+    return f"{start}{numbers}{line['ratio_of_multiply_adds']:8.2f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="a small case: does it work, not how fast is it")
+    parser.add_argument("--repeat", type=int, default=20, help="calls that medians are taken of (default 20)")
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args()
+    about = report.machine(args.device)
+    output = args.output or RESULTS / f"{report.machine_slug(about)}.json"
+    ours = Ours(args.device, args.repeat)
+    lines: list[dict[str, Any]] = []
+    found = {"device": args.device, "quick": args.quick, "machine": about, "cases": lines}
+    print(f"{'case':36}{'form':9}{'prec':7}{'chi2 ms':>10}{'gradient':>10}{'ratio':>8}{'by hand':>8}")
+    for case in cases(args.quick):
+        for precision in ("single", "double"):
+            lines.append(measured(ours, case, precision, args.repeat))
+            print(text(lines[-1]), flush=True)
+            report.write(output, found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
