@@ -6,7 +6,8 @@ With P = -d2 ln p / d theta2 at the maximum theta_0 and C its inverse,
     ln Z     ~ ln p(theta_0) + (d/2) ln(2 pi) + (1/2) ln det C
 
 for the d parameters that lie within their prior. A parameter at an end of it, from where the density falls
-with the slope g and the curvature h that the others leave it, has exp(-g x - h x^2 / 2) at the distance x.
+with the slope g and the curvature h that the others leave it, has exp(-g x - h x^2 / 2) at the distance x, up
+to the other end.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _STEP = {"double": 0.02, "single": 0.3}
 """Of differences, in standard deviations of a parameter whose others are held."""
 _SMALL = 0.05
 """Part of the largest below which a parameter is not named in a combination."""
+_FLAT = 0.025
+"""Fall of ln p across the prior below which a parameter at an end is not known: 0.68 of it holds 68 %."""
+_STRAIGHT = 1e-8
+"""What a curvature changes of ln p below which it is none: roundings of the closed form are as large."""
 
 
 def step_lengths(
@@ -103,7 +108,7 @@ class Laplace:
     null : float64 (n_null, n_param)
         Changes of theta that the data say nothing about within the prior.
     width : float64 (n_param,)
-        Of the priors.
+        Of the priors; for a parameter at an end, the distance to the other.
     """
 
     theta: Array
@@ -124,9 +129,29 @@ class Laplace:
         width: Array,
         precision: str,
     ) -> Laplace:
-        """From gradient and curvature at the maximum; `width` is that of each prior."""
-        # At an end with no slope, as where axes of a Gaussian vanish: half a bell, if it is one.
-        side = np.where((gradient == 0.0) & ~(np.diag(matrix) > 0.0), 0, side)
+        """From gradient and curvature at the maximum; `width` is that of each prior.
+
+        A parameter at an end from where the density hardly falls to the other is as one within its prior
+        that the data say nothing about.
+        """
+        found = cls._with_ends(theta, gradient, matrix, side, width, precision)
+        flat = [i for i in np.flatnonzero(side) if not found._fall(i) > _FLAT]
+        if not flat:
+            return found
+        side = side.copy()
+        side[flat] = 0
+        return cls._with_ends(theta, gradient, matrix, side, width, precision)
+
+    @classmethod
+    def _with_ends(
+        cls,
+        theta: Array,
+        gradient: Array,
+        matrix: Array,
+        side: NDArray[np.int64],
+        width: Array,
+        precision: str,
+    ) -> Laplace:
         free = np.flatnonzero(side == 0)
         null, inner = _inverse(matrix[np.ix_(free, free)], width[free], _NOISE[precision])
         covariance = np.zeros(matrix.shape)
@@ -146,7 +171,7 @@ class Laplace:
         """One sigma; for a parameter at an end, the distance from it that holds 68.3 %."""
         found = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
         for i in np.flatnonzero(self.side):
-            found[i] = _distance(np.array(ONE_SIGMA), self.slope[i], self._left_to(i))
+            found[i] = self._distance(np.array(ONE_SIGMA), i)
         return found
 
     def log_evidence(self, log_posterior: float) -> float | None:
@@ -156,16 +181,19 @@ class Laplace:
         free = self.side == 0
         log_det = np.linalg.slogdet(self.covariance[np.ix_(free, free)])[1]
         value = log_posterior + 0.5 * free.sum() * np.log(2.0 * np.pi) + 0.5 * log_det
-        return float(
-            value + sum(_log_integral(self.slope[i], self._left_to(i)) for i in np.flatnonzero(~free))
-        )
+        for i in np.flatnonzero(~free):
+            value += _log_integral(self.slope[i], self._left_to(i), self.width[i])
+        return float(value)
 
     def draws(self, rng: np.random.Generator, n: int) -> Array:
-        """theta of the approximation, float64 (n, n_param), without regard to the prior's other ends."""
+        """theta of the approximation, float64 (n, n_param).
+
+        Parameters at an end of their prior stay within it, the others are not held back.
+        """
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
         found = np.repeat(self.theta[None], n, axis=0)
         for i in ends:
-            found[:, i] -= self.side[i] * _distance(rng.random(n), self.slope[i], self._left_to(i))
+            found[:, i] -= self.side[i] * self._distance(rng.random(n), i)
         values, vectors = np.linalg.eigh(np.nan_to_num(self.covariance[np.ix_(free, free)]))
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         pulled = self._pull(found[:, ends] - self.theta[ends])
@@ -179,7 +207,7 @@ class Laplace:
         return np.asarray(away @ coupling @ np.nan_to_num(self.covariance[np.ix_(free, free)]))
 
     def log_density(self, theta: Array) -> Array:
-        """ln of the approximation at theta (n, n_param), less that at the maximum."""
+        """ln of the approximation at theta (n, n_param) within the prior, less that at the maximum."""
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
         away = theta - self.theta
         inner = away[:, free] + self._pull(away[:, ends])
@@ -198,6 +226,14 @@ class Laplace:
         free = self.side == 0
         coupling, inner = self.precision_matrix[i, free], np.nan_to_num(self.covariance[np.ix_(free, free)])
         return float(max(self.precision_matrix[i, i] - coupling @ inner @ coupling, 0.0))
+
+    def _fall(self, i: Any) -> float:
+        """Of ln p from the end that a parameter is at to the other."""
+        return float(self.width[i] * (self.slope[i] + 0.5 * self._left_to(i) * self.width[i]))
+
+    def _distance(self, part: Array, i: Any) -> Array:
+        """Quantiles of the distance of a parameter from the end that it is at."""
+        return _distance(part, self.slope[i], self._left_to(i), self.width[i])
 
 
 def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:
@@ -218,19 +254,30 @@ def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:
     return null, inverse
 
 
-def _distance(part: Array, slope: float, bend: float) -> Array:
-    """Quantile of the density exp(-g x - h x^2 / 2) of x >= 0."""
-    if bend <= 1e-12 * slope**2:
-        return np.asarray(-np.log1p(-part) / slope)
-    a, root = slope / np.sqrt(bend), np.sqrt(bend)
-    return np.asarray((-special.ndtri_exp(special.log_ndtr(-a) + np.log1p(-part)) - a) / root)
+def _distance(part: Array, slope: float, bend: float, width: float) -> Array:
+    """Quantile of the density exp(-g x - h x^2 / 2) of 0 <= x <= width."""
+    if _is_straight(slope, bend, width):
+        return np.asarray(-np.log1p(part * np.expm1(-slope * width)) / slope)
+    root = np.sqrt(bend)
+    near, far = slope / root, slope / root + root * width
+    with np.errstate(divide="ignore"):
+        shares = np.log1p(-part), np.log(part)
+    beyond = np.logaddexp(shares[0] + special.log_ndtr(-near), shares[1] + special.log_ndtr(-far))
+    return np.clip((-special.ndtri_exp(beyond) - near) / root, 0.0, width)
 
 
-def _log_integral(slope: float, bend: float) -> float:
-    """ln of the integral of exp(-g x - h x^2 / 2) over x >= 0."""
-    if bend <= 1e-12 * slope**2:
-        return float(-np.log(slope))
-    return float(0.5 * np.log(0.5 * np.pi / bend) + np.log(special.erfcx(slope / np.sqrt(2.0 * bend))))
+def _log_integral(slope: float, bend: float, width: float) -> float:
+    """ln of the integral of exp(-g x - h x^2 / 2) over 0 <= x <= width."""
+    if _is_straight(slope, bend, width):
+        return float(np.log(-np.expm1(-slope * width) / slope))
+    near, far = slope / np.sqrt(2.0 * bend), (slope + bend * width) / np.sqrt(2.0 * bend)
+    rest = np.exp(-width * (slope + 0.5 * bend * width)) * special.erfcx(far)
+    return float(0.5 * np.log(0.5 * np.pi / bend) + np.log(special.erfcx(near) - rest))
+
+
+def _is_straight(slope: float, bend: float, width: float) -> bool:
+    """Whether the density is exp(-g x) as far as it reaches."""
+    return slope > 0.0 and bend * min(width, 1.0 / slope) ** 2 < _STRAIGHT
 
 
 def _in_words(direction: Array, width: Array, names: Sequence[str]) -> str:

@@ -322,8 +322,11 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
         if left < ENOUGH[precision]:
             theta, value, gradient = _last_step(ascent, theta, move, value, gradient)
         break
-    laplace = Laplace.about(theta, gradient, matrix, side, ascent.width, precision)
-    return Rest(value, laplace, left)
+    # A prior with one end alone goes on as far as anybody looks.
+    across = np.minimum(ascent.high - ascent.low, 1e6 * ascent.width)
+    width = np.where(side == 0, ascent.width, across)
+    theta = ascent.likelihood.model.wrap(theta)
+    return Rest(value, Laplace.about(theta, gradient, matrix, side, width, precision), left)
 
 
 def _climbed(ascent: Ascent, theta: Array, matrix: Array) -> Array:

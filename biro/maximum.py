@@ -113,8 +113,11 @@ class Maximum:
 
     @property
     def reduced_chi2(self) -> NDArray[np.float64]:
-        """chi2 / 2N of each partition, for the weights as stated: 1 where they are right and the model is."""
-        return self.chi2 / (2.0 * self.n_vis)
+        """chi2 / 2N of each partition, for the weights as stated: 1 where they are right and the model is.
+
+        NaN for a partition without visibilities.
+        """
+        return self.chi2 / np.where(self.n_vis > 0, 2.0 * self.n_vis, np.nan)
 
     @property
     def unidentified(self) -> list[str]:
@@ -140,10 +143,9 @@ class Maximum:
         return float(self.laplace.theta[self.names.index(name)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and text; parameters by name."""
+        """Plain numbers and text, None for what is not known; parameters by name."""
         each = zip(self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True)
         parts = zip(self.labels, self.chi2, self.n_vis, self.reduced_chi2, self.noise_factor, strict=True)
-        keys = ("label", "chi2", "n_vis", "reduced_chi2", "noise_factor")
         return {
             "parameters": {
                 c.name: {"unit": c.unit, "value": float(x), "error": _finite(e), "at": _ENDS[int(side)]}
@@ -155,7 +157,14 @@ class Maximum:
             "log_prior": self.log_prior,
             "log_evidence": self.log_evidence,
             "partitions": [
-                dict(zip(keys, (label, *(v.item() for v in values)), strict=True)) for label, *values in parts
+                {
+                    "label": label,
+                    "chi2": float(chi2),
+                    "n_vis": int(n_vis),
+                    "reduced_chi2": _finite(reduced),
+                    "noise_factor": float(factor),
+                }
+                for label, chi2, n_vis, reduced, factor in parts
             ],
             "unidentified": self.unidentified,
             "converged": self.converged,
@@ -194,7 +203,8 @@ class Maximum:
         for label, chi2, n_vis, factor in zip(
             self.labels, self.reduced_chi2, self.n_vis, self.noise_factor, strict=True
         ):
-            lines.append(f"{label}: chi2/2N {chi2:.4g} of {n_vis} visibilities, noise factor {factor:.4g}")
+            found = f"chi2/2N {chi2:.4g} of {n_vis} visibilities, noise factor {factor:.4g}"
+            lines.append(f"{label}: {found if n_vis else 'no visibilities'}")
         lines += [f"NOT KNOWN from these data: {words}" for words in self.unidentified]
         if not self.converged:
             lines.append(f"NOT CONVERGED: another step would still add {self.left:.2g} to the log-posterior")

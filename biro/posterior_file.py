@@ -24,6 +24,7 @@ from biro.hdf5_file import read_hdf5
 from biro.models.strict import shown
 from biro.posterior import Column, Posterior, Provenance
 from biro.run import write_atomic
+from biro.samplers import PACKAGE_OF
 
 FORMAT = "biro-posterior-1"
 _SCALARS = ("n_walker", "log_evidence", "log_evidence_err")
@@ -130,7 +131,7 @@ def _write_arviz(file: h5py.File, posterior: Posterior) -> None:
         return values.reshape(shape[1], shape[0]).T
 
     provenance = posterior.provenance
-    library = provenance.sampler.split("-")[0]
+    library = PACKAGE_OF.get(provenance.sampler, provenance.sampler)
     about = {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "inference_library": library,

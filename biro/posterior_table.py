@@ -89,7 +89,6 @@ class PosteriorTable:
             origin += f" ({self.n_walker} {whose}: ESS = N/tau)"
         lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self._evidence()]
         if "r_hat" in self.diagnostics:
-            # The last three are of the process that drew last; there is none where all had been drawn.
             words = {
                 "r_hat": "R-hat {:.4f}",
                 "n_divergent": "{:.0f} divergences",

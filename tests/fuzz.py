@@ -38,7 +38,7 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     from biro.posterior import Column, Posterior, Provenance
     from biro.run import read_record
     from biro.samplers.chain import ChainFile
-    from biro.samplers.draws import DrawsFile
+    from biro.samplers.draws import STATS, DrawsFile
     from biro.samplers.signed import read_signed, write_signed
     from biro.telescopes import read_antennas
 
@@ -179,7 +179,8 @@ def chain_seed() -> bytes:
 def draws_seed() -> bytes:
     """Draws of two chains."""
     arrays = {"z": np.zeros((2, 3, 2)), "middle": np.zeros(2), "factor": np.eye(2), "last": np.zeros((2, 2))}
-    return _bytes(lambda buffer: np.savez(buffer, **arrays, n_tuned=3, run_id="run"))
+    arrays |= {"stats": np.zeros((2, 3), STATS), "scale": np.ones(2)}
+    return _bytes(lambda buffer: np.savez(buffer, **arrays, n_tuned=3, n_gradient=9, run_id="run"))
 
 
 def record_seed() -> bytes:

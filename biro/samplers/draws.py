@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,36 +23,59 @@ Array = NDArray[np.float64]
 FILE = "draws.npz"
 SAVE_EVERY = 5.0
 """Seconds between writes of the draws; what a kill can cost."""
+RECORDER = "recorder"
+"""The variable by which nutpie's traces and recorders find each other."""
+STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "depth", "step_size")])
+"""What nutpie says of each draw."""
 _ENOUGH_FOR_SCALE = 200
 """Draws that tell the scale of a coordinate to 5 %."""
 
 
 class Progress(NamedTuple):
-    """How far a run has come.
+    """How far a run has come, in all of its processes.
 
     Attributes
     ----------
     z : float64 (n_chain, n, n_dim)
         Draws that count, as many of each chain.
+    stats : STATS (n_chain, n)
+        Of these draws.
     last : float64 (n_chain or 0, n_dim)
         Where the chains are.
+    scale : float64 (n_dim,)
+        Of each coordinate, as far as the draws tell.
     n_tuned : int
         Draws for tuning that each chain has made.
+    n_gradient : int
+        Gradients asked for.
     """
 
     z: Array
+    stats: NDArray[np.void]
     last: Array
+    scale: Array
     n_tuned: int
+    n_gradient: int
 
     @classmethod
     def none(cls, n_chain: int, n_dim: int) -> Progress:
-        return cls(np.empty((n_chain, 0, n_dim)), np.empty((0, n_dim)), 0)
+        return cls(
+            np.empty((n_chain, 0, n_dim)),
+            np.empty((n_chain, 0), STATS),
+            np.empty((0, n_dim)),
+            np.ones(n_dim),
+            n_tuned=0,
+            n_gradient=0,
+        )
 
-    @property
-    def scale(self) -> Array:
-        """Of each coordinate, as far as the draws tell."""
-        draws = self.z.reshape(-1, self.z.shape[2])
-        return draws.std(axis=0) if len(draws) >= _ENOUGH_FOR_SCALE else np.ones(draws.shape[1])
+
+class _Chain:
+    """One chain of this process: its place among those of the run, its draws, what is said of them."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.z: list[Array] = []
+        self.stats = np.empty(0, STATS)
 
 
 class Draws:
@@ -65,43 +90,79 @@ class Draws:
     """
 
     def __init__(self, n_tune: int, before: Progress) -> None:
-        self._n_tune, self._before, self._scale = n_tune, before, before.scale
-        self._new: list[list[Array]] = []
-        self._frozen = False
+        self._n_tune, self._before = n_tune, before
+        self._new: list[_Chain] = []
+        self._counter = itertools.count()
+        # By thread: nutpie's are not Python's, which forgets their `threading.local` after each call.
+        self._places: dict[int, int] = {}
+        self._n_gradient, self._frozen = 0, False
 
     def freeze(self) -> None:
         """Take no more draws: those of chains that are not answered any more are none."""
         self._frozen = True
 
+    def begin(self) -> Array | None:
+        """Where a chain of an earlier process goes on, each thread another; None where there is none."""
+        if not len(self._before.last):
+            return None
+        thread = threading.get_ident()
+        if thread not in self._places:
+            self._places[thread] = next(self._counter)
+        return np.asarray(self._before.last[self._places[thread]])
+
     def recorder(self) -> Callable[[Array], dict[str, Array]]:
-        """A function for nutpie to call with each draw of a chain, those for tuning first."""
-        chain: list[Array] = []
+        """A function for nutpie to call with each draw of a chain, those for tuning first, in its thread."""
+        chain = _Chain()
         self._new.append(chain)
+        number = np.array(float(self._new.index(chain)))
 
         def record(scaled: Array) -> dict[str, Array]:
             if not self._frozen:
-                chain.append(self._scale * scaled)
-            return {}
+                chain.place = self._places.get(threading.get_ident(), 0)
+                chain.z.append(self._before.scale * scaled)
+            return {RECORDER: number}
 
         return record
+
+    def look(self, trace: Any, n_gradient: int) -> None:
+        """Take what a trace of nutpie's says of the draws so far, and the gradients of this process."""
+        self._n_gradient = n_gradient
+        for drawn, said in zip(*trace.get_arrow_trace(), strict=True):
+            if not said.num_rows:
+                continue
+            stats = np.empty(said.num_rows, STATS)
+            for name in STATS.names or ():
+                stats[name] = said.column(name).to_numpy()
+            self._new[int(drawn.column(RECORDER).to_numpy()[0])].stats = stats
 
     @property
     def n_step(self) -> int:
         """Draws of this process, tuning included."""
-        return sum(map(len, self._new))
+        return sum(len(chain.z) for chain in self._new)
 
     def so_far(self) -> Progress:
-        """With the draws of this process: as many of each chain as of the shortest."""
+        """With the draws of this process at the last `look`: as many of each chain as of the shortest."""
         before = self._before
-        begun = [chain for chain in self._new if chain]  # more recorders are made than chains
-        if len(begun) < len(before.z):
+        n_chain, _, n_dim = before.z.shape
+        begun = [chain for chain in self._new if chain.z]  # more recorders are made than chains
+        n = min((min(len(chain.z), len(chain.stats)) for chain in begun), default=0)
+        if len(begun) < n_chain or not n:
             return before
-        chains = sorted(begun, key=lambda chain: chain[0].tolist())
-        n = min(map(len, chains))
-        new = np.array([chain[self._n_tune : max(n, self._n_tune)] for chain in chains])
-        z = np.concatenate([before.z, new.reshape(len(chains), -1, before.z.shape[2])], axis=1)
-        last = np.array([chain[n - 1] for chain in chains])
-        return Progress(z, last, before.n_tuned + min(n, self._n_tune))
+        chains = sorted(begun, key=lambda chain: (chain.place, chain.z[0].tolist()))
+        first = min(self._n_tune, n)
+        new = np.array([chain.z[first:n] for chain in chains]).reshape(n_chain, n - first, n_dim)
+        z = np.concatenate([before.z, new], axis=1)
+        # Where too few count yet, those for tuning, from the middle of them on.
+        recent = z if z[..., 0].size >= _ENOUGH_FOR_SCALE else np.array([c.z[n // 2 : n] for c in chains])
+        recent = recent.reshape(-1, n_dim)
+        return Progress(
+            z,
+            np.concatenate([before.stats, [chain.stats[first:n] for chain in chains]], axis=1),
+            last=np.array([chain.z[n - 1] for chain in chains]),
+            scale=recent.std(axis=0) if len(recent) >= _ENOUGH_FOR_SCALE else before.scale,
+            n_tuned=before.n_tuned + first,
+            n_gradient=before.n_gradient + self._n_gradient,
+        )
 
 
 class DrawsFile:
@@ -132,23 +193,31 @@ class DrawsFile:
             with np.load(self._path, allow_pickle=False) as found:
                 if sum(item.file_size for item in found.zip.infolist()) > self._path.stat().st_size:
                     raise ValueError("it is compressed, or says that it holds more than it has")
-                z, middle, factor = found["z"], found["middle"], found["factor"]
-                last, n_tuned, run_id = found["last"], int(found["n_tuned"]), str(found["run_id"])
+                z, stats, last, scale = (found[name] for name in ("z", "stats", "last", "scale"))
+                before = Progress(z, stats, last, scale, int(found["n_tuned"]), int(found["n_gradient"]))
+                middle, factor, run_id = found["middle"], found["factor"], str(found["run_id"])
+                if before.stats.dtype != STATS:
+                    raise ValueError("it was written by another version")
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise RunError(f"{self._path} cannot be read ({reason}); remove it to begin again") from None
-        shapes = middle.shape, factor.shape, z.shape[::2], last.shape[1:]
-        if run_id != self._run_id or shapes != ((n_dim,), (n_dim, n_dim), (n_chain, n_dim), (n_dim,)):
+        fits = (middle.shape, factor.shape, before.scale.shape) == ((n_dim,), (n_dim, n_dim), (n_dim,))
+        fits &= before.z.shape[::2] == (n_chain, n_dim) and before.stats.shape == before.z.shape[:2]
+        fits &= before.last.shape in ((0, n_dim), (n_chain, n_dim))
+        if run_id != self._run_id or not fits:
             raise RunError(f"{self._path} holds another run's draws; remove it to begin again")
-        return middle, factor, Progress(z, last, n_tuned)
+        return middle, factor, before
 
-    def save(self, middle: Array, factor: Array, draws: Draws, *, now: bool) -> None:
-        """Write them, if they have not been for a while. A full disk is reported once and tried again."""
-        if not now and time.monotonic() - self._saved < SAVE_EVERY:
-            return
+    @property
+    def is_due(self) -> bool:
+        """Whether they have not been written for a while."""
+        return time.monotonic() - self._saved >= SAVE_EVERY
+
+    def save(self, middle: Array, factor: Array, draws: Draws) -> None:
+        """Write them. A full disk is reported once and tried again."""
         self._saved, data = time.monotonic(), io.BytesIO()
-        z, last, n_tuned = draws.so_far()
-        np.savez(data, z=z, last=last, n_tuned=n_tuned, middle=middle, factor=factor, run_id=self._run_id)
+        found: dict[str, Any] = draws.so_far()._asdict()
+        np.savez(data, **found, middle=middle, factor=factor, run_id=self._run_id)
         try:
             write_atomic(self._path, data.getvalue())
         except OSError as error:

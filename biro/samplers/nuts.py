@@ -19,7 +19,7 @@ from biro.laplace import Laplace
 from biro.maximum import maximise
 from biro.posterior import Posterior, Provenance
 from biro.run import StopFlag
-from biro.samplers.draws import Draws, DrawsFile, Progress
+from biro.samplers.draws import RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.gate import Gate
 from biro.samplers.options import NutsOptions
 from biro.samplers.target import Target
@@ -92,8 +92,7 @@ def _each(matrix: Array, rows: Array) -> Array:
 
 def _within(laplace: Laplace) -> Array:
     """The maximum, parameters at an end of their prior moved in by one sigma."""
-    inwards = np.where(laplace.side == 0, 0.0, -laplace.side * np.nan_to_num(laplace.error))
-    return np.asarray(laplace.theta + np.where(np.abs(inwards) < laplace.width, inwards, 0.0))
+    return np.asarray(laplace.theta - laplace.side * np.nan_to_num(laplace.error))
 
 
 def _factor(change: Any, middle: Array, laplace: Laplace) -> Array:
@@ -155,10 +154,11 @@ class NutsRun:
             density = Whitened(self._target.likelihood, middle, factor)
             tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
             log.info("going on from draw %d%s of each chain", before.z.shape[1], tuned)
-        z = before.z
-        if z.shape[1] < n_draw:
-            z = self._sample(density, before, stop, progress=progress)
-        return density, z[:, :n_draw]
+        done = before
+        if before.z.shape[1] < n_draw:
+            done = self._sample(density, before, stop, progress=progress)
+        self._note(done, n_draw)
+        return density, done.z[:, :n_draw]
 
     def _maximum(self, stop: StopFlag, *, progress: bool) -> Laplace:
         with tqdm(unit=" batches", disable=not progress, desc="looking for the maximum") as bar:
@@ -171,7 +171,7 @@ class NutsRun:
 
             return maximise(self._target.likelihood, seed=self._seed, watch=watch).laplace
 
-    def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Array:
+    def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Progress:
         options, n_before = self._options, before.z.shape[1]
         n_tune = max(options.n_tune - before.n_tuned, min(options.n_tune, _TUNE_AGAIN))
         draws = Draws(n_tune, before)
@@ -193,10 +193,10 @@ class NutsRun:
         total = options.n_chain * (n_tune + options.n_draw - n_before)
         with tqdm(total=total, unit=" draws", disable=not progress, desc="NUTS") as bar:
             trace = self._wait(sampler, gate, density, draws, stop, bar)
-        if self._file is not None:
-            self._file.save(density.middle, density.factor, draws, now=True)
-        self._note(trace, gate)
-        return draws.so_far().z
+        draws.look(trace, gate.n_row)
+        self._save(density, draws)
+        self._facts = {"rows_per_call": gate.n_row / max(1, gate.n_call)}
+        return draws.so_far()
 
     def _wait(
         self, sampler: Any, gate: Gate, density: Whitened, draws: Draws, stop: StopFlag, bar: Any
@@ -209,15 +209,17 @@ class NutsRun:
                 with contextlib.suppress(TimeoutError):
                     trace = sampler.wait(timeout=_LOOK)
                 bar.update(draws.n_step - bar.n)
-                if self._file is not None:
-                    self._file.save(density.middle, density.factor, draws, now=False)
+                if trace is None and self._file is not None and self._file.is_due:
+                    draws.look(sampler.inspect(), gate.n_row)
+                    self._save(density, draws)
         except RuntimeError as error:
             given_up = LikelihoodError(f"NUTS ended: {str(error).splitlines()[0]}")
         if trace is None or gate.error is not None:
             failed = gate.error or given_up
             draws.freeze()
-            if self._file is not None:
-                self._file.save(density.middle, density.factor, draws, now=True)
+            if given_up is None:
+                draws.look(trace or sampler.inspect(), gate.n_row)
+            self._save(density, draws)
             if trace is None and given_up is None:
                 _end(sampler, gate)
             if failed is not None:
@@ -226,10 +228,15 @@ class NutsRun:
             stop.raise_interrupted(f"{n} draw(s) of each chain saved, the same command goes on from there")
         return trace
 
+    def _save(self, density: Whitened, draws: Draws) -> None:
+        if self._file is not None:
+            self._file.save(density.middle, density.factor, draws)
+
     def _model(self, gate: Gate, draws: Draws, before: Progress) -> Any:
         """What nutpie samples: each chain asks the gate, and hands over its draws.
 
-        A run that goes on does so in units of the spread of its draws, so that little is left to tune.
+        A run that goes on does so in units of the spread of its draws, so that little is left to tune, and
+        with each chain from its own last draw.
         """
         n_dim, scale = self._target.n_param, before.scale
 
@@ -244,29 +251,24 @@ class NutsRun:
 
         def start(seed: Any) -> Array:
             rng = np.random.default_rng(np.abs(np.frombuffer(bytes(str(seed), "ascii"), np.uint8)))
-            if len(before.last):
-                return np.array(before.last[rng.integers(len(before.last))] / scale)
-            return 0.5 * rng.normal(size=n_dim)
+            last = draws.begin()
+            return 0.5 * rng.normal(size=n_dim) if last is None else np.asarray(last / scale)
 
         return self._nutpie.compiled_pyfunc.from_pyfunc(
-            n_dim, lambda: log_density, lambda *_: draws.recorder(), [], [], [],
+            n_dim, lambda: log_density, lambda *_: draws.recorder(), ["float64"], [()], [RECORDER],
             make_initial_point_fn=start,
         )  # fmt: skip
 
-    def _note(self, trace: Any, gate: Gate) -> None:
-        """What nutpie says about how it went, tuning apart."""
-        chains = trace.get_arrow_trace()[1]
-        names = "tuning", "energy", "diverging", "step_size", "depth"
-        tables = [{name: chain.column(name).to_numpy() for name in names} for chain in chains]
-        tables = [{name: table[name][~table["tuning"]] for name in names[1:]} for table in tables]
-        energies = [table["energy"] for table in tables]
-        self._facts = {
-            "n_divergent": float(sum(table["diverging"].sum() for table in tables)),
-            "bfmi": float(min(np.mean(np.diff(energy) ** 2) / np.var(energy) for energy in energies)),
-            "step_size": float(np.mean([table["step_size"][-1] for table in tables])),
-            "depth": float(np.mean([table["depth"].mean() for table in tables])),
-            "n_gradient": float(gate.n_row),
-            "rows_per_call": gate.n_row / max(1, gate.n_call),
+    def _note(self, done: Progress, n_draw: int) -> None:
+        """How the draws went, those of all processes."""
+        stats = done.stats[:, :n_draw]
+        energy = stats["energy"]
+        self._facts |= {
+            "n_divergent": float(stats["diverging"].sum()),
+            "bfmi": float(np.min(np.mean(np.diff(energy) ** 2, axis=1) / np.var(energy, axis=1, ddof=1))),
+            "step_size": float(stats["step_size"][:, -1].mean()),
+            "depth": float(stats["depth"].mean()),
+            "n_gradient": float(done.n_gradient),
         }
 
     def posterior(self, density: Whitened, z: Array, provenance: Provenance) -> Posterior:

@@ -28,7 +28,7 @@ from biro.posterior import Column, Posterior, Provenance
 from biro.run import RunDirectory, read_record
 from biro.samplers.chain import FILE as CHAIN
 from biro.samplers.chain import ChainFile
-from biro.samplers.draws import DrawsFile
+from biro.samplers.draws import STATS, DrawsFile
 
 Cards = list[tuple[str, object]]
 SKY: Cards = [
@@ -366,6 +366,7 @@ def test_run_directories_with_links_and_pipes(tmp_path: Path, name: str) -> None
 
 def draws(path: Path, **arrays: Any) -> bytes:
     plain = {"z": np.zeros((2, 3, 2)), "middle": np.zeros(2), "factor": np.eye(2), "last": np.zeros((2, 2))}
+    plain |= {"stats": np.zeros((2, 3), STATS), "scale": np.ones(2), "n_gradient": np.array(9)}
     buffer = io.BytesIO()
     save = np.savez_compressed if arrays.pop("compressed", False) else np.savez
     save(buffer, **{**plain, "n_tuned": 3, "run_id": "run", **arrays}, allow_pickle=True)  # type: ignore[arg-type]
@@ -375,7 +376,7 @@ def draws(path: Path, **arrays: Any) -> bytes:
 def npz(head: bytes) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
-        for name in ("z", "middle", "factor", "last", "n_tuned", "run_id"):
+        for name in ("z", "stats", "middle", "factor", "last", "scale", "n_tuned", "n_gradient", "run_id"):
             file.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head)
     return buffer.getvalue()
 
@@ -393,6 +394,8 @@ def test_draws_that_mean_harm(tmp_path: Path) -> None:
         "no zip": b"PK\x03\x04" + bytes(100),
         "an array": b"\x93NUMPY\x01\x00v\x00" + (shape % b"3,").ljust(118) + bytes(24),
         "texts": draws(tmp_path, n_tuned="x"),
+        "statistics of text": draws(tmp_path, stats=np.full((2, 3), "x")),
+        "statistics of others": draws(tmp_path, stats=np.zeros((2, 10), STATS)),
         "another run": draws(tmp_path, run_id="other"),
         "nothing": b"",
     }

@@ -231,6 +231,117 @@ def test_draws_about_an_end_follow_the_posterior() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("best", "low", "high"),
+    [
+        (-4.0, 0.0, 4.0),
+        (-4.0, 0.0, 0.2),
+        (-60.0, 0.0, 0.1),
+        (-1.0, 0.0, 8.0),
+        (10.0, 0.0, 3.0),
+        (-9.0, 0.0, 1e3),
+    ],
+)
+def test_an_end_of_a_prior_that_data_hardly_narrow(best: float, low: float, high: float) -> None:
+    """A flux known to 4 whose prior is as wide, or much narrower: error, evidence, draws by quadrature."""
+    likelihood = SmoothGaussian([Flat(low, high, "flux")], [best], [[16.0]])
+    found = biro.maximise(likelihood, seed=1)
+    end = low if best < low else high
+    assert found["flux"] == end
+
+    def mass(first: float, last: float) -> float:
+        top = likelihood.log_likelihood(found.best_fit[None])[0]
+        density = lambda x: math.exp(likelihood.log_likelihood(np.array([[x]]))[0] - top)  # noqa: E731
+        return float(integrate.quad(density, first, last, epsabs=0, epsrel=1e-11, limit=200)[0])
+
+    near, far = (low, min(high, low + 60.0)) if end == low else (low, high)
+    whole = mass(near, far)
+    # The curvature is a difference of gradients: 1e-9 of it.
+    expected = found.log_likelihood + math.log(whole / (high - low))
+    assert found.log_evidence == pytest.approx(expected, abs=1e-7)
+    within = mass(low, low + found.error[0]) if end == low else mass(high - found.error[0], high)
+    assert within == pytest.approx(0.682689492 * whole, rel=1e-6)
+    draws = found.laplace.draws(np.random.default_rng(1), 2000)
+    assert ((draws >= low) & (draws <= high)).all()
+    grid = np.linspace(near, far, 2001)
+    values = np.exp(likelihood.log_likelihood(grid[:, None]) - likelihood.log_likelihood(grid[:, None]).max())
+    cumulative = integrate.cumulative_simpson(values, x=grid, initial=0.0)
+    cdf = lambda x: np.interp(x, grid, cumulative / cumulative[-1])  # noqa: E731
+    assert stats.kstest(draws[:, 0], cdf).pvalue > 1e-3
+    # The approximation is exact here, so that all draws have one weight.
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=200)
+    assert posterior.diagnostics["overlap"] == pytest.approx(1.0, abs=1e-9)
+    assert posterior.log_evidence == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_narrow_prior_of_one_of_two_that_depend_on_each_other() -> None:
+    """As above, y no further than 0.8: the density there is still a third of what it is at the end."""
+    matrix, slope, width = np.array([[4.0, 1.5], [1.5, 1.0]]), 0.7, 0.8
+    gradient, widths = np.array([0.0, -slope]), np.array([1e3, width])
+    laplace = Laplace.about(np.zeros(2), gradient, matrix, np.array([0, -1]), widths, "double")
+    draws = laplace.draws(np.random.default_rng(0), 200_000)
+    assert 0.0 <= draws[:, 1].min() < draws[:, 1].max() <= width
+
+    def density(x: float, y: float) -> float:
+        return float(np.exp(-slope * y - 0.5 * np.array([x, y]) @ matrix @ [x, y]))
+
+    mass, mean_x, mean_y = (
+        integrate.dblquad(lambda x, y, i=i: [1.0, x, y][i] * density(x, y), 0, width, -12, 12)[0]
+        for i in range(3)
+    )
+    # Standard errors 1 / sqrt(200000) of some 0.5 and 0.3: four of them.
+    assert draws.mean(axis=0) == pytest.approx([mean_x / mass, mean_y / mass], abs=0.005)
+    assert laplace.log_evidence(0.0) == pytest.approx(math.log(mass), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("slope", "bend"), [(3.0, 1e-9), (1e-3, 30.0), (40.0, 1e-6), (1e-4, 0.5), (1e6, 1.0)]
+)
+def test_small_slopes_and_curvatures_at_an_end(slope: float, bend: float) -> None:
+    """Where one of both does not matter: mass and quantiles by quadrature."""
+    width = 1.0
+    laplace = Laplace.about(
+        np.zeros(1), np.array([-slope]), np.array([[bend]]), np.array([-1]), np.array([width]), "double"
+    )
+
+    def mass(last: float) -> float:
+        far = min(last, 50.0 / slope, 10.0 / math.sqrt(bend))
+        density = lambda x: math.exp(-slope * x - 0.5 * bend * x * x)  # noqa: E731
+        return float(integrate.quad(density, 0.0, far, epsabs=0, epsrel=1e-12, limit=500)[0])
+
+    assert laplace.log_evidence(0.0) == pytest.approx(math.log(mass(width)), abs=1e-8)
+    assert mass(laplace.error[0]) == pytest.approx(0.682689492137086 * mass(width), rel=1e-7)
+
+
+def test_an_end_of_a_prior_without_another(tmp_path: Path) -> None:
+    """A half-normal prior that is narrower than the data tell: nothing is cut off."""
+    obs = simulated((-0.003, 0, 0), noise=0.1, seed=1)
+    prior = '{ prior = "half-normal", sd = 0.002, unit = "Jy" }'
+    text = point("s", '"0 arcsec"', '"0 arcsec"', prior) + FIXED_NOISE
+    likelihood = biro.Likelihood(obs, sky(text, tmp_path))
+    found = biro.maximise(likelihood, seed=1)
+    assert found["s.I"] == 0.0
+    columns, data = design(obs, PLACES[:1])
+    precision = columns[:, 0] @ columns[:, 0] + 0.002**-2
+    cut = stats.truncnorm(-(columns[:, 0] @ data) / math.sqrt(precision), np.inf, scale=precision**-0.5)
+    cut = stats.truncnorm(*cut.args, loc=columns[:, 0] @ data / precision, scale=precision**-0.5)
+    assert found.error[0] == pytest.approx(cut.ppf(0.682689492), rel=1e-5)
+    assert found.log_evidence == pytest.approx(found.log_posterior - cut.logpdf(0.0), abs=1e-5)
+
+
+@pytest.mark.parametrize("best", [-0.3, 0.005, 0.3])
+def test_a_flux_that_data_do_not_know_at_all(best: float) -> None:
+    """Known to 40 by the data, to 0.01 beforehand: wherever the maximum lies, it is not known."""
+    likelihood = SmoothGaussian(
+        [Flat(0.0, 0.01, "flux"), Flat(-5.0, 5.0, "b")], [best, 1.0], [[1600.0, 2.0], [2.0, 0.01]]
+    )
+    found = biro.maximise(likelihood, seed=1)
+    assert found.unidentified == ["flux"]
+    assert np.isnan(found.error[0])
+    assert found.error[1] == pytest.approx(math.sqrt(0.01 - 4.0 / 1600.0), rel=1e-3)  # the flux held
+    assert found.log_evidence is None
+
+
 # --- What the data do not know
 
 
@@ -279,6 +390,23 @@ pa = {uniform(0, 180, "deg")}
     assert found["g.emaj"] == pytest.approx(4.0, rel=1e-3)
     assert found["g.ratio"] == pytest.approx(1.0, abs=1e-3)
     assert found.unidentified == ["g.pa"]
+
+
+def test_an_angle_at_the_ends_of_its_range_is_within_it(tmp_path: Path) -> None:
+    """Data that are the same on both sides of north: rounding decides on which of them the angle ends."""
+    u, v = np.random.default_rng(4).normal(scale=400.0 / 0.02, size=(2, 200))
+    u, v = np.concatenate([u, -u]), np.concatenate([v, v])
+    vis = np.exp(-((np.pi * ARCSEC) ** 2) / (4 * np.log(2)) * ((5.0 * v) ** 2 + (2.5 * u) ** 2))
+    obs, uvw = simulated(noise=0.0, n_row=400), 0.02 * np.column_stack([u, v, np.zeros(400)])
+    vis = np.repeat(vis[:, None, None], 2, axis=2).astype(np.complex64)
+    text = point("g", '"0 arcsec"', '"0 arcsec"', '"1 Jy"').replace("point", "gaussian")
+    text += f'emaj = "5 arcsec"\nemin = "2.5 arcsec"\npa = {uniform(0, 180, "deg")}\n'
+    obs = replace(obs, partitions=(replace(obs.partitions[0], uvw=uvw, vis=vis),))
+    likelihood = biro.Likelihood(obs, sky(text + FIXED_NOISE, tmp_path))
+    for starts in (10.0, 150.0, 175.0, -1e-14):
+        angle = biro.maximise(likelihood, seed=1, starts=[[starts]])["g.pa"]
+        assert 0.0 <= angle < 180.0
+        assert math.sin(math.radians(angle)) == pytest.approx(0.0, abs=1e-9)
 
 
 # --- Errors of positions
@@ -411,6 +539,25 @@ def test_it_prints_and_saves(tmp_path: Path) -> None:
     assert record["parameters"]["s.I"]["unit"] == "Jy"
     assert record["converged"] is True
     assert np.array(record["covariance"]).shape == (3, 3)
+
+
+def test_a_partition_without_visibilities_has_no_chi2(tmp_path: Path) -> None:
+    """Its 0 / 0 is null in the file, which is JSON to those who do not know NaN."""
+    both = joined(observation(1, field="A"), observation(2, field="B"))
+    empty = replace(both.partitions[1], weight=np.zeros_like(both.partitions[1].weight))
+    obs = replace(both, partitions=(both.partitions[0], empty))
+    found = biro.maximise(biro.Likelihood(obs, sky(ONE_SOURCE + FIXED_NOISE, tmp_path)), seed=1)
+    assert found.n_vis[1] == 0
+    assert np.isnan(found.reduced_chi2).tolist() == [False, True]
+    found.save(tmp_path / "maximum.json")
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    record = json.loads((tmp_path / "maximum.json").read_text(), parse_constant=refuse)
+    assert [part["reduced_chi2"] for part in record["partitions"]] == [found.reduced_chi2[0], None]
+    assert record["partitions"][1]["n_vis"] == 0
+    assert f"{found.labels[1]}: no visibilities" in str(found)
 
 
 def test_single_precision_finds_the_same(tmp_path: Path) -> None:

@@ -104,6 +104,19 @@ def test_arviz_and_xarray_open_it(tmp_path, engine, weighted):
     assert {"lp", "log_likelihood_total"} <= set(data["sample_stats"].data_vars)
 
 
+@pytest.mark.parametrize(
+    ("sampler", "library"), [("nuts", "nutpie"), ("dynesty-dynamic", "dynesty"), ("emcee", "emcee")]
+)
+def test_the_file_names_the_library_and_its_version(tmp_path, sampler, library):
+    import arviz
+
+    about = Provenance(sampler, 1, {}, "d" * 64, "m" * 64, "# toml", {library: "1.2.3"})
+    posterior(provenance=about).save(tmp_path / "p.nc")
+    attributes = arviz.from_netcdf(str(tmp_path / "p.nc"))["posterior"].attrs
+    assert attributes["inference_library"] == library
+    assert attributes["inference_library_version"] == "1.2.3"
+
+
 def test_what_is_no_posterior_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         Posterior.load(tmp_path / "none.nc")

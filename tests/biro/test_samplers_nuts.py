@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from gaussian_likelihood import Flat, SmoothGaussian
+from scipy import integrate, stats
 from test_likelihood import FIXED_NOISE, sky
 from test_maximum import PLACES, design, normal, point, simulated, uniform
 
@@ -133,6 +136,177 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(more.samples) == 4400
 
 
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What nutpie itself says of each process, whether it came to its end or was aborted."""
+    found: list[Any] = []
+    package = nuts._nutpie()
+    inner = package.sample
+
+    def sample(*args: Any, **kwargs: Any) -> Any:
+        sampler = inner(*args, **kwargs)
+        wait, abort = sampler.wait, sampler.abort
+
+        def kept(call: Any) -> Any:
+            def caught(*args: Any, **kwargs: Any) -> Any:
+                tables = call(*args, **kwargs).get_arrow_trace()  # which gives them once
+                found.append(tables[1])
+                return SimpleNamespace(get_arrow_trace=lambda: tables)
+
+            return caught
+
+        sampler.wait, sampler.abort = kept(wait), kept(abort)
+        return sampler
+
+    monkeypatch.setattr(package, "sample", sample)
+    return found
+
+
+class Walled(SmoothGaussian):
+    """Two dimensions, normal, and nothing beyond 1.5 standard deviations of the first: divergences there."""
+
+    def __init__(self) -> None:
+        super().__init__([Flat(-50, 50, "a"), Flat(-50, 50, "b")], [0.0, 0.0], np.eye(2))
+        self.n_asked, self.stop_at = 0, np.inf
+
+    def log_posterior_and_gradient(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.n_asked += len(theta)
+        if self.n_asked >= self.stop_at:
+            self.stop_at = np.inf
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        value, slope = super().log_posterior_and_gradient(theta)
+        beyond = theta[:, 0] > 1.5
+        return np.where(beyond, -np.inf, value), np.where(beyond[:, None], np.nan, slope)
+
+
+def test_what_is_said_of_a_run_is_of_all_its_processes(tmp_path: Path, traces: list[Any]) -> None:
+    """Divergences and energies as nutpie's own traces have them; gradients as the likelihood counts them."""
+    options: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 50, "n_draw": 400}
+    alone = Walled()
+    biro.maximise(alone, seed=3)
+    likelihood = Walled()
+    likelihood.stop_at = 6000
+    with pytest.raises(RunInterrupted):
+        biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
+    first = draws.DrawsFile(tmp_path / "run" / draws.FILE, run_id(tmp_path / "run")).read(4, 2)
+    assert first is not None
+    n_before = first[2].z.shape[1]
+    assert 50 < n_before < 350
+    # A call of four rows was under way when the signal came; until all chains have ended, more are made.
+    n_gradient, n_asked = first[2].n_gradient, likelihood.n_asked
+    assert 6000 - 4 <= n_gradient + alone.n_asked <= n_asked
+    posterior = biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
+    assert len(traces) == 2
+    columns = {name: [[said.column(name).to_numpy() for said in process] for process in traces]
+               for name in ("tuning", "diverging")}  # fmt: skip
+    drawn = [
+        [diverging[~tuning] for diverging, tuning in zip(*pair, strict=True)]
+        for pair in zip(columns["diverging"], columns["tuning"], strict=True)
+    ]
+    expected = sum(each[:n_before].sum() for each in drawn[0]) + sum(each.sum() for each in drawn[1])
+    of_the_last = sum(each.sum() for each in drawn[1])
+    facts = posterior.diagnostics
+    assert facts["n_divergent"] == expected > of_the_last > 0
+    assert facts["n_gradient"] == n_gradient + likelihood.n_asked - n_asked
+    with np.load(tmp_path / "run" / draws.FILE) as found:
+        z, said, middle, factor = (found[name] for name in ("z", "stats", "middle", "factor"))
+    import arviz
+
+    assert facts["bfmi"] == pytest.approx(float(arviz.bfmi(said["energy"]).min()), rel=1e-12)
+    # Each energy is that of its draw: what is left without the potential is kinetic, chi-squared(2) / 2.
+    density = nuts.Whitened(likelihood, middle, factor)
+    kinetic = said["energy"] + density.value_and_gradient(z.reshape(-1, 2))[:, 0].reshape(z.shape[:2])
+    assert kinetic.min() > -1e-9
+    assert stats.kstest(kinetic[:, ::4].ravel(), stats.gamma(1.0).cdf).pvalue > 1e-4
+    # All there is was drawn: the same is said without another process.
+    (tmp_path / "run" / "posterior.nc").unlink()
+    again = biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
+    for name in ("n_divergent", "bfmi", "depth", "n_gradient"):
+        assert again.diagnostics[name] == facts[name]
+
+
+def run_id(path: Path) -> str:
+    return str(json.loads((path / "run.json").read_text())["run_id"])
+
+
+class TwoModes(SmoothGaussian):
+    """Normal distributions about -200 and 200: no step goes so far, not even the first of tuning."""
+
+    def __init__(self) -> None:
+        super().__init__([Flat(-1000, 1000, "a")], [0.0], np.eye(1))
+
+    def log_posterior_and_gradient(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        inside = np.isfinite(self.log_prior(theta))
+        away = theta - np.where(theta < 0.0, -200.0, 200.0)
+        value = np.where(inside, -0.5 * away[:, 0] ** 2, -np.inf)
+        return value, np.where(inside[:, None], -away, np.nan)
+
+
+def test_each_chain_goes_on_from_its_own_last_draw(tmp_path: Path) -> None:
+    """Every other chain is moved to the other mode, and stays there."""
+    likelihood, options = TwoModes(), {**QUICK, "run_dir": tmp_path / "run"}
+    biro.sample(likelihood, "nuts", n_draw=50, **options)
+    path = tmp_path / "run" / draws.FILE
+    with np.load(path) as found:
+        arrays = dict(found)
+    density = nuts.Whitened(likelihood, arrays["middle"], arrays["factor"])
+    change = likelihood.model.unconstrained
+
+    def mirrored(z: np.ndarray) -> np.ndarray:
+        y = change.of_theta(-density.theta(z))
+        return np.asarray((y - arrays["middle"]) @ np.linalg.inv(arrays["factor"]).T)
+
+    for k in (1, 2):
+        arrays["z"][k], arrays["last"][k] = mirrored(arrays["z"][k]), mirrored(arrays["last"][k : k + 1])[0]
+    for n_draw in (80, 110, 140):
+        np.savez(path, **arrays)  # with the scale of one mode
+        posterior = biro.sample(likelihood, "nuts", n_draw=n_draw, **options)
+        signs = np.sign(posterior.samples[:, 0]).reshape(-1, 4)  # step after step
+        assert (signs == signs[0]).all()
+        assert signs[0].tolist() in ([1, -1, -1, 1], [-1, 1, 1, -1])
+
+
+class Spike(SmoothGaussian):
+    """ln p = d - sqrt(d^2 + x^2): of curvature 1 / d in the middle, and falling like exp(-|x|)."""
+
+    d = 0.01
+
+    def __init__(self) -> None:
+        super().__init__([Flat(-500, 500, "x")], [0.0], np.eye(1))
+        self.n_call_left = 10**9
+
+    def log_posterior_and_gradient(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.n_call_left -= 1
+        if self.n_call_left == 0:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        root = np.sqrt(self.d**2 + theta**2)
+        value = self.d - root[:, 0] + self.log_prior(theta)
+        return value, np.where(np.isfinite(value)[:, None], -theta / root, np.nan)
+
+
+def test_a_run_stopped_while_it_tunes_goes_on_in_units_of_the_spread(tmp_path: Path) -> None:
+    """Which is 14 times what the curvature at the maximum says."""
+    likelihood = Spike()
+    likelihood.n_call_left = 3000  # a draw takes some ten
+    options = {**QUICK, "n_tune": 3000, "n_draw": 300, "run_dir": tmp_path / "run"}
+    with pytest.raises(RunInterrupted, match=r"0 draw\(s\) of each chain saved"):
+        biro.sample(likelihood, "nuts", **options)
+    path = tmp_path / "run"
+    found = draws.DrawsFile(path / draws.FILE, run_id(path)).read(4, 1)
+    assert found is not None
+    _, factor, before = found
+    assert 100 < before.n_tuned < 3000
+    density = lambda x: np.exp(-np.hypot(x, Spike.d))  # noqa: E731
+    moments = [integrate.quad(lambda x, k=k: x**k * density(x), -60, 60, points=[0.0])[0] for k in (0, 2)]
+    spread = np.sqrt(moments[1] / moments[0])
+    # theta = -500 + 1000 / (1 + exp(-y)) has the slope 250 in the middle; of some 50 draws: 10 to 20 %.
+    assert 250.0 * factor[0, 0] * before.scale[0] == pytest.approx(spread, rel=0.4)
+    assert 250.0 * factor[0, 0] < 0.1 * spread
+    likelihood.n_call_left = 10**9
+    posterior = biro.sample(likelihood, "nuts", **options)
+    assert posterior.samples.std() == pytest.approx(spread, rel=0.4)
+
+
 def test_all_was_drawn_but_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     likelihood, _, _ = fluxes(tmp_path)
     options = {**QUICK, "n_draw": 100, "run_dir": tmp_path / "run"}
@@ -145,7 +319,8 @@ def test_all_was_drawn_but_not_written(tmp_path: Path, monkeypatch: pytest.Monke
         first = biro.sample(likelihood, "nuts", **options)
     again = biro.sample(likelihood, "nuts", **options)
     assert np.array_equal(again.samples, first.samples)
-    assert "R-hat" in str(again.summary())
+    assert str(again.summary()) == str(first.summary())
+    assert "divergences, energy (BFMI)" in str(again.summary())
 
 
 @pytest.mark.parametrize("look", [0.2, 600.0])
@@ -179,7 +354,7 @@ def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"cannot be read .* remove it to begin again"):
         draws.DrawsFile(path, "this").read(4, 3)
     begun = draws.Draws(0, draws.Progress.none(4, 3))
-    draws.DrawsFile(path, "other").save(np.zeros(3), np.eye(3), begun, now=True)
+    draws.DrawsFile(path, "other").save(np.zeros(3), np.eye(3), begun)
     assert draws.DrawsFile(path, "other").read(4, 3) is not None
     with pytest.raises(RunError, match="another run's draws"):
         draws.DrawsFile(path, "this").read(4, 3)

@@ -268,6 +268,17 @@ def test_an_angle_within_its_period_stays_to_the_bit(mixed: BoundModel) -> None:
     assert wrapped[1, 2] == pytest.approx(theta[1, 2] - 180.0, rel=1e-13)
 
 
+def test_an_angle_a_rounding_below_its_range_is_its_start(mixed: BoundModel) -> None:
+    """180 - 1e-14 rounds to 180, the same angle, which the range does not contain."""
+    low = float(mixed.parameters[2].prior.support[0])
+    theta = draws(mixed, 3)
+    theta[:, 2] = [np.nextafter(low, -np.inf), low - 180.0, low + 180.0]
+    wrapped = mixed.wrap(theta)[:, 2]
+    assert (wrapped >= low).all()
+    assert (wrapped < low + 180.0).all()
+    np.testing.assert_allclose(wrapped[1:], low, atol=1e-12)
+
+
 def test_a_few_moving_sources_among_fixed_ones(frame: MakeFrame) -> None:
     """Fixed positions are settled beforehand, the others put in their places."""
     ra, dec = 1.0 + 0.001 * np.arange(6), 0.5 - 0.002 * np.arange(6)
