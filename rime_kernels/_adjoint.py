@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Adjoint(NamedTuple):
-    """Derivatives of chi2 = sum w |V - D|^2 with respect to brightnesses and to the arrays of `Inputs`.
+    """Derivatives of chi2 = sum w |V - D|^2 with respect to the arrays of `Inputs`.
 
     With R_S = sum over correlations c of conj(M_cS) w (V_c - D_c), the weighted residual in Stokes
     parameters (M: `Rows.stokes_to_corr`), P = E_p E_q K_pq envelope_pq and z = conj(P) sum_S B_S R_S:
@@ -18,14 +18,16 @@ class Adjoint(NamedTuple):
         d chi2 / d turns        = sum 4 pi Im(z)
         d chi2 / d ln(envelope) = sum 2 Re(z)                 as with respect to ln(E_p) and ln(E_q)
 
-    Axes are those of `Inputs`: a sky without sources has one of no flux, one without pointing errors or
-    templates axes of 1 that nobody reads.
+    B = S0 E^2 spectrum, with E of the beam that all antennas share, has these at each channel. Axes are
+    those of `Inputs`: a sky without sources may have one of no flux, one without pointing errors or
+    templates has axes of 1 that nobody reads.
     """
 
     chi2: NDArray[np.float64]  # (n_batch,)
-    # (n_batch, n_time or 1, n_chan, n_source, n_stokes): of B at each channel, the beam that all antennas
-    # share included in it; n_time as `Sources.stokes` has it, n_stokes 4, or 1 where nothing is polarised
-    brightness: NDArray[np.float64]
+    # By way of B; n_time as `Sources.stokes` has it, n_stokes 4, or 1 where nothing is polarised.
+    stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, n_stokes): of S0
+    spectral_terms: NDArray[np.float64]  # (n_batch, n_source, n_stokes, n_term)
+    argument: NDArray[np.float64]  # (n_batch, n_source): sum of nu times that of x = scale nu r, E = E(x)
     direction: NDArray[np.float64]  # (n_batch, n_source, 3): of l, m, n - 1 in the phases
     projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3): `Inputs.projection`
     # By way of the antennas' voltages, where there are pointing errors; 0 otherwise.

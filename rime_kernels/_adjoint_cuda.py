@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels import _rime_cuda, _scalars_cuda, device
 from rime_kernels._adjoint import Adjoint
-from rime_kernels._adjoint_totals_cuda import collect, grouped, summed
+from rime_kernels._adjoint_totals_cuda import add_up, collect, grouped
 from rime_kernels._inputs import Parameters, Variant
 from rime_kernels._launch_cuda import Arrays, Slab
 from rime_kernels._measure_cuda import n_kinds
@@ -29,17 +29,21 @@ class AdjointSums:
     gather : TileGather or RowGather
         The kernel that makes records.
     variant : Variant
+    shared_beam : int
+        Code of the beam that all antennas share.
     given : Parameters
         Of a call; sizes alone matter.
     n_template : int
     """
 
-    def __init__(self, gather: Any, variant: Variant, given: Parameters, n_template: int) -> None:
-        self._gather, self._variant, self._n_template = gather, variant, n_template
+    def __init__(
+        self, gather: Any, variant: Variant, shared_beam: int, given: Parameters, n_template: int
+    ) -> None:
+        self._gather, self._variant, self._shared_beam = gather, variant, shared_beam
+        self._n_template, self._n_term = n_template, given.spectral_terms.shape[3]
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
-        self._n_time = given.stokes.shape[1]
-        self._n_kind, self._has_turnover = n_kinds(n_template, variant.log, True), variant.log
-        self._n_antenna = given.pointing.shape[2]
+        self._n_time, self._n_antenna = given.stokes.shape[1], given.pointing.shape[2]
+        self._n_kind = n_kinds(n_template, variant.log, True)
         n_total = gather.n_column * self._n_source * gather.moments.n_value
         self._groups = grouped(gather.unit_time, self._n_time, n_total)
 
@@ -61,23 +65,24 @@ class AdjointSums:
     def max_batch(self) -> int:
         return int(self._gather.max_batch)
 
-    def launch(self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Any) -> None:
-        """Work a piece out, and add what it gives to the totals; pieces come in the order of their units."""
+    def launch(
+        self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Any, main: Any
+    ) -> None:
+        """Work a piece out, and add what it gives to the totals; pieces come in the order of their units.
+
+        `main` is the stream that waits for all others, or the only one.
+        """
         gather, n_batch = self._gather, arrays.inputs.direction.shape[0]
         first, stop = gather.units(piece)
         n_value = n_batch * (stop - first) * gather.n_column * gather.n_copy * self._n_source
         n_value *= gather.moments.n_value
         records = workspace.array("records", (n_value,), self._variant.real)
-        gather.launch(workspace, piece, arrays, records, stream)
-        collect(self._groups, first, stop, gather.n_copy, records, self._totals(workspace, n_batch))
+        gather.launch(workspace, piece, arrays, records, stream, main)
+        collect(self._groups, first, stop, gather.n_copy, records, self._totals(workspace, n_batch), main)
 
     def nothing(self) -> Adjoint:
         """The derivatives of an empty batch."""
-        shapes = (
-            (self._n_time, self._gather.n_chan, self._n_source, self._variant.n_stokes), (self._n_source, 3),
-            (self._n_gaussian, 2, 3), (), (1, 1, 2), (self._n_source, 2), (self._n_row, 4),
-        )  # fmt: skip
-        return Adjoint(np.empty(0), *(np.empty((0, *shape)) for shape in shapes))
+        return self.adjoint(np.empty(0), 0)
 
     def sums(self, workspace: device.Workspace, n_batch: int) -> Any:
         """Room for the partial sums of chi2, and of what templates gather, and turnovers."""
@@ -89,61 +94,74 @@ class AdjointSums:
         shape = n_batch, self._groups.n_group, self._gather.n_column, n_item
         return workspace.array("totals", shape, np.float64)
 
-    def result(self, workspace: device.Workspace, n_batch: int) -> Adjoint:
-        """The derivatives, once all pieces have been launched."""
-        moments, run, n_source = self._gather.moments, self._gather.run, self._n_source
-        totals = self._totals(workspace, n_batch)
-        n_group, n_column = totals.shape[1:3]
-        n_stokes = self._variant.n_stokes
-        # All is launched before anything is waited for.
-        rows, each = self._sums_of_rows(workspace, n_batch), (moments.n_value, moments.n_bright)
-        groups = summed(workspace, "groups", totals, (n_batch, n_group))
-        columns = summed(workspace, "columns", groups, (n_batch, n_column))
-        shape = n_batch * self._n_time, (n_group if self._n_time == 1 else 1)
-        of_time = summed(workspace, "brightness", totals, shape, *each)
-        sums = rows.copy_to_host().reshape(n_batch, -1)
-        of_time = of_time.copy_to_host().reshape(n_batch, self._n_time, n_column, n_source, -1)
-        of_time = of_time.reshape(*of_time.shape[:4], run, n_stokes).swapaxes(3, 4)
-        bright = of_time.reshape(n_batch, self._n_time, n_column * run, n_source, n_stokes)
-        whole = columns.copy_to_host().reshape(n_batch, n_source, moments.n_value)
+    def _shapes(self, n_batch: int) -> list[tuple[int, ...]]:
+        """What is fetched: sums of rows and of sources, B's sources and times, and what antennas gathered."""
+        moments, of_time = (
+            self._gather.moments,
+            (n_batch, self._n_time, self._n_source, self._variant.n_stokes),
+        )
+        shapes = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
+        shapes += [of_time, (*of_time, self._n_term), of_time]
+        if moments.has_beam:
+            shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
+        return shapes
+
+    def answer(self, workspace: device.Workspace, given: Parameters, chan_freq: Any, main: Any) -> Any:
+        """All that is fetched, float64 on the device, once all pieces have been launched."""
+        gather, variant, n_batch = self._gather, self._variant, given.lm.shape[0]
+        whole, rows, of_source, *of_bright = workspace.parts("answer", self._shapes(n_batch), np.float64)
+        sums, totals, moments = (
+            self.sums(workspace, n_batch),
+            self._totals(workspace, n_batch),
+            gather.moments,
+        )
+        n_thread, (n_group, n_column) = device.threads_per_block(), totals.shape[1:3]
+        _rime_cuda.make_batch_sums(n_thread)[sums.shape[0], n_thread, main](sums, rows.reshape(rows.size))
+        shape = n_batch, n_column, self._n_source * moments.n_value
+        groups = workspace.array("groups", shape, np.float64)
+        add_up(totals, (n_batch, n_group), groups, main)
+        add_up(groups, (n_batch, n_column), of_source, main)
+        of_channel = n_batch, self._n_time, n_column, self._n_source, gather.run, variant.n_stokes
+        bright = workspace.array("by channel", of_channel, np.float64)
+        groups_of_time = n_group if self._n_time == 1 else 1
+        add_up(
+            totals, (n_batch * self._n_time, groups_of_time), bright, main, moments.n_value, moments.n_bright
+        )
+        _rime_cuda.make_pull_brightness(variant, self._shared_beam, self._n_term)[
+            n_batch * self._n_time * self._n_source, n_thread, main
+        ](
+            bright, chan_freq, given.lm, given.stokes, given.ref_freq, given.log_spectrum,
+            given.spectral_terms, given.beam_scale, *of_bright[:3],
+        )  # fmt: skip
+        if moments.has_beam:
+            gather.sum_pointing(workspace, n_batch, of_bright[3], main)
+        return whole
+
+    def adjoint(self, fetched: NDArray[np.float64], n_batch: int) -> Adjoint:
+        """The derivatives from what was fetched."""
+        shapes = self._shapes(n_batch)
+        parts = np.split(fetched, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+        rows, of_source, stokes, terms, argument, *by_antenna = (
+            part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)
+        )
+        moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
         projection = np.zeros((n_batch, self._n_gaussian, 2, 3))
         if moments.has_gaussian:
-            found = whole[:, n_source - self._n_gaussian :, moments.projection :]
+            found = of_source[:, self._n_source - self._n_gaussian :, moments.projection :]
             projection = 2.0 * _OF_PROJECTION * found.reshape(projection.shape)
-        scale, voltage_lm, pointing = self._of_beam(workspace, n_batch, whole)
-        bright, direction = bright[:, :, : self._gather.n_chan], whole[..., moments.direction :][..., :3]
+        scale, voltage_lm = np.zeros(n_batch), np.zeros((n_batch, self._n_source, 2))
+        pointing = np.zeros((n_batch, 1, 1, 2))
+        if moments.has_beam:
+            l, m, of_scale = np.moveaxis(2.0 * of_source[..., moments.voltage : moments.voltage + 3], 2, 0)
+            scale, voltage_lm = of_scale.sum(axis=1), np.stack([l, m], axis=-1)
+            pointing = -2.0 * self._gather.pointing(by_antenna[0], self._n_antenna)
+        template = np.zeros((n_batch, 4 * n_row))
+        template[:, : self._n_kind - 1] = 2.0 * rows[:, 1:]
+        direction = of_source[..., moments.direction : moments.direction + 3]
         return Adjoint(
-            sums[:, 0], 2.0 * bright, 4.0 * math.pi * direction, projection, scale, pointing, voltage_lm,
-            2.0 * self._of_templates(sums),
+            rows[:, 0], stokes, terms.sum(axis=1), argument.sum(axis=(1, 3)), 4.0 * math.pi * direction,
+            projection, scale, pointing, voltage_lm, template.reshape(n_batch, n_row, 4),
         )  # fmt: skip
-
-    def _sums_of_rows(self, workspace: device.Workspace, n_batch: int) -> Any:
-        """chi2, what templates gather, and turnovers, (n_batch * n_kind,) on the device."""
-        sums, n_thread = self.sums(workspace, n_batch), device.threads_per_block()
-        out = workspace.array("sums of all", (sums.shape[0],), np.float64)
-        _rime_cuda.make_batch_sums(n_thread)[sums.shape[0], n_thread](sums, out)
-        return out
-
-    @property
-    def _n_row(self) -> int:
-        """Rows of `Adjoint.template`."""
-        return max(1, self._n_template + self._has_turnover)
-
-    def _of_templates(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        found = np.zeros((sums.shape[0], 4 * self._n_row))
-        found[:, : sums.shape[1] - 1] = sums[:, 1:]
-        return found.reshape(-1, self._n_row, 4)
-
-    def _of_beam(
-        self, workspace: device.Workspace, n_batch: int, whole: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """By way of the antennas' voltages: with respect to the scale, to l and m, and to pointing errors."""
-        first = self._gather.moments.voltage
-        if not self._gather.moments.has_beam:
-            shape = n_batch, self._n_source, 2
-            return np.zeros(n_batch), np.zeros(shape), np.zeros((n_batch, 1, 1, 2))
-        found = self._gather.pointing(workspace, n_batch, self._n_antenna)
-        return 2.0 * np.sum(whole[..., first + 2], axis=1), 2.0 * whole[..., first : first + 2], -2.0 * found
 
 
 def joined(each: Sequence[Adjoint]) -> Adjoint:

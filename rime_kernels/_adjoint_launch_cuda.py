@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rime_kernels import _adjoint_parts_cuda as parts
 from rime_kernels import device
 from rime_kernels._adjoint_parts_cuda import moments_of
-from rime_kernels._adjoint_totals_cuda import collect, grouped, summed
+from rime_kernels._adjoint_totals_cuda import add_up, collect, grouped
 from rime_kernels._candidates import MAX_SHARED, kernel_bytes
 from rime_kernels._launch_cuda import MAX_ITEM, Arrays, Layout, Runs, Slab, Tiles
 from rime_kernels._row_parts_cuda import RowKernel
@@ -85,9 +85,12 @@ class TileGather:
         return 8 * (stop - first) * self.n_column * self._n_by_antenna * self.moments.has_beam
 
     def launch(
-        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any
+        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any, main: Any
     ) -> None:
-        """Sum a slab's visibilities over the sources, and gather what each source did to chi2."""
+        """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
+
+        `main` is the stream that waits for all others, or the only one.
+        """
         (first, stop), n_batch = self.units(slab), arrays.inputs.direction.shape[0]
         n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna
         by_antenna = workspace.array("by antenna", (n_value if self.moments.has_beam else 1,), np.float64)
@@ -95,21 +98,28 @@ class TileGather:
         n_item = self._key.shape.n_item
         self._tiles.launch_kernel(self._key, slab, arrays, n_item, self.n_copy, last, stream)
         if self.moments.has_beam:
-            collect(self._groups, first, stop, 1, by_antenna, self._totals(workspace, n_batch))
+            collect(self._groups, first, stop, 1, by_antenna, self._totals(workspace, n_batch), main)
 
     def _totals(self, workspace: device.Workspace, n_batch: int) -> Any:
         shape = n_batch, self._groups.n_group, self.n_column, self._n_by_antenna
         return workspace.array("totals by antenna", shape, np.float64)
 
-    def pointing(self, workspace: device.Workspace, n_batch: int, n_antenna: int) -> NDArray[np.float64]:
+    def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
+        """What antennas gathered, as it is fetched."""
+        return n_batch * self._n_pointing_time, self._n_by_antenna
+
+    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: Any, main: Any) -> None:
+        """Put what antennas gathered together."""
+        totals = self._totals(workspace, n_batch)
+        n_row = totals.shape[1] * totals.shape[2] // self._n_pointing_time
+        add_up(totals, (out.shape[0], n_row), out, main)
+
+    def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
         """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
-        totals, n_time = self._totals(workspace, n_batch), self._n_pointing_time
-        n_row = totals.shape[1] * totals.shape[2] // n_time
-        flat = summed(workspace, "pointing", totals, (n_batch * n_time, n_row)).copy_to_host()
-        found = np.zeros((n_batch * n_time, n_antenna, 2))
+        found = np.zeros((len(fetched), n_antenna, 2))
         for k, antenna in enumerate(self._antenna):
-            found[:, antenna] += flat[:, 2 * k : 2 * k + 2]
-        return found.reshape(n_batch, n_time, n_antenna, 2)
+            found[:, antenna] += fetched[:, 2 * k : 2 * k + 2]
+        return found.reshape(-1, self._n_pointing_time, n_antenna, 2)
 
 
 class RowGather:
@@ -147,9 +157,12 @@ class RowGather:
         return 32 * self._runs.n_unit * self.n_column * self.moments.has_beam
 
     def launch(
-        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any
+        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any, main: Any
     ) -> None:
-        """Sum a slab's visibilities over the sources, and gather what each source did to chi2."""
+        """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
+
+        `main` is the stream that waits for all others, or the only one.
+        """
         by_row = self._by_row(workspace, arrays.inputs.direction.shape[0])
         last = self._unit_start, records, by_row
         self._runs.launch_kernel(self._key, slab, arrays, last, stream)
@@ -158,20 +171,23 @@ class RowGather:
         size = 4 * n_batch * self._runs.n_unit * self.n_column if self.moments.has_beam else 1
         return workspace.array("by row", (size,), np.float64)
 
-    def pointing(self, workspace: device.Workspace, n_batch: int, n_antenna: int) -> NDArray[np.float64]:
-        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
-        n_time = self._n_pointing_time
+    def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
+        """What antennas gathered, as it is fetched."""
+        return n_batch, self._n_pointing_time, n_antenna, 2
+
+    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: Any, main: Any) -> None:
+        """Put what antennas gathered together."""
         if self._table is None:
-            starts, rows = self._runs.rows_of_antennas(n_time, n_antenna)
+            starts, rows = self._runs.rows_of_antennas(self._n_pointing_time, out.shape[2])
             self._table = device.upload(starts), device.upload(rows)
-        shape = n_batch, n_time, n_antenna, 2
-        out = workspace.array("pointing", shape, np.float64)
         n_thread = device.threads_per_block()
-        parts.make_antenna_sums()[-(-out.size // n_thread), n_thread](
+        parts.make_antenna_sums()[-(-out.size // n_thread), n_thread, main](
             self._runs.n_unit, self.n_column, *self._table, self._by_row(workspace, n_batch), out
         )
-        found: NDArray[np.float64] = out.copy_to_host()
-        return found
+
+    def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
+        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
+        return fetched
 
 
 Gather = TileGather | RowGather

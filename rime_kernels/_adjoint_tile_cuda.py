@@ -41,13 +41,11 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Any:
     variant, shape = kernel.variant, kernel.shape
     single, n_stokes, side = variant.single, variant.n_stokes, shape.side
     real = float32 if single else float64
-    n_baseline, n_antenna = side * side, 2 * side
-    moments = moments_of(variant, kernel.has_gaussian)
-    n_value, of_direction, of_projection = moments.room(gaussian), n_stokes, moments.projection
-    has_beam = variant.beam != _NO_BEAM
-    exp2 = _scalars_cuda.exp2_function(single)
+    n_antenna, n_value = 2 * side, moments_of(variant, kernel.has_gaussian).room(gaussian)
+    of_direction, has_beam = n_stokes, variant.beam != _NO_BEAM
     n_step = 2 if n_stokes == 4 else 1
     sum_lanes, gather_voltages = make_lane_sums(n_value, kernel.n_lane), make_gather_voltages(kernel)
+    all_rows = _make_rows(kernel, gaussian, wide)
 
     @device.inline
     def gather(
@@ -72,62 +70,16 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Any:
                     if wide:
                         z = low[q + uint32(j)]
                         terms[4 * side + j], terms[5 * side + j] = z.real, z.imag
+            stokes_i, stokes_q, stokes_u, stokes_v = bright[b].real, real(0), real(0), real(0)
             if n_stokes == 4:
-                z = bright[b]
-                stokes_i, stokes_q = z.real, z.imag
-                z = bright[b + uint32(1)]
+                stokes_q, z = bright[b].imag, bright[b + uint32(1)]
                 stokes_u, stokes_v = z.real, z.imag
-            else:
-                stokes_i = bright[b].real
-            for i in range(side):
-                z = term[p + uint32(i)]
-                p_re, p_im = z.real, z.imag
-                if gaussian:
-                    z = high[p + uint32(i)]
-                    p_along, p_across = z.real, z.imag
-                    if wide:
-                        z = low[p + uint32(i)]
-                        p_along_low, p_across_low = z.real, z.imag
-                for j in range(side):
-                    n = i * side + j
-                    re = p_re * terms[j] + p_im * terms[side + j]
-                    im = p_im * terms[j] - p_re * terms[side + j]
-                    if gaussian:
-                        along, across = p_along - terms[2 * side + j], p_across - terms[3 * side + j]
-                        if wide:
-                            along += p_along_low - terms[4 * side + j]
-                            across += p_across_low - terms[5 * side + j]
-                        e = exp2(along * along + across * across)
-                        re *= e
-                        im *= e
-                    for k in range(n_stokes):
-                        value[k] += re * rest[n + k * n_baseline]
-                        value[k] += im * rest[n + (k + n_stokes) * n_baseline]
-                    # I alone is multiplied at the end.
-                    rest_re, rest_im = rest[n], rest[n + n_stokes * n_baseline]
-                    if n_stokes == 4:
-                        rest_re = stokes_i * rest_re
-                        rest_re += stokes_q * rest[n + n_baseline]
-                        rest_re += stokes_u * rest[n + 2 * n_baseline]
-                        rest_re += stokes_v * rest[n + 3 * n_baseline]
-                        rest_im = stokes_i * rest_im
-                        rest_im += stokes_q * rest[n + 5 * n_baseline]
-                        rest_im += stokes_u * rest[n + 6 * n_baseline]
-                        rest_im += stokes_v * rest[n + 7 * n_baseline]
-                    turned = re * rest_im - im * rest_re
-                    for k in range(3):
-                        value[of_direction + k] += turned * uvw[n + k * n_baseline]
-                    if gaussian or has_beam:
-                        grown = re * rest_re + im * rest_im
-                        if gaussian:
-                            along *= grown
-                            across *= grown
-                            for k in range(3):
-                                value[of_projection + k] += along * uvw[n + k * n_baseline]
-                                value[of_projection + 3 + k] += across * uvw[n + k * n_baseline]
-                        if has_beam:
-                            of_antenna[i] += grown
-                            of_antenna[side + j] += grown
+            all_rows(
+                (
+                    term, high, low, p, rest, uvw, terms, value, of_antenna,
+                    stokes_i, stokes_q, stokes_u, stokes_v,
+                )
+            )  # fmt: skip
             if n_stokes == 1:
                 for k in range(of_direction, n_value):
                     value[k] *= stokes_i
@@ -141,6 +93,103 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Any:
             first, source = uint32(first + uint32(step)), uint32(source + uint32(1))
 
     return gather
+
+
+def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> Any:
+    """Function that gathers from all rows of a tile.
+
+    In double precision a loop over the rows of Gaussians is too long for the compiler to unroll, and what is
+    indexed in it leaves the registers; a function that calls another for each row takes long to compile.
+    """
+    side, row = kernel.shape.side, _make_row(kernel, gaussian, wide)
+    if kernel.variant.single or not gaussian or device.simulated():
+
+        @device.inline
+        def all_rows(given: Any) -> None:
+            for i in range(side):
+                row(i, given)
+
+        return all_rows
+
+    def from_row(i: int) -> Any:
+        if i == side:
+            return device.inline(lambda given: None)
+        behind = from_row(i + 1)
+
+        @device.inline
+        def rows(given: Any) -> None:
+            row(i, given)
+            behind(given)
+
+        return rows
+
+    return from_row(0)
+
+
+def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Any:
+    """Function that gathers from row `i` of a tile."""
+    variant, side = kernel.variant, kernel.shape.side
+    single, n_stokes, has_beam = variant.single, variant.n_stokes, variant.beam != _NO_BEAM
+    n_baseline = side * side
+    moments = moments_of(variant, kernel.has_gaussian)
+    of_direction, of_projection = n_stokes, moments.projection
+    exp2 = _scalars_cuda.exp2_function(single)
+
+    @device.inline
+    def row(i: Any, given: Any) -> None:
+        term, high, low, p, rest, uvw, terms, value, of_antenna, stokes_i, stokes_q, stokes_u, stokes_v = (
+            given
+        )
+        z = term[p + uint32(i)]
+        p_re, p_im = z.real, z.imag
+        if gaussian:
+            z = high[p + uint32(i)]
+            p_along, p_across = z.real, z.imag
+            if wide:
+                z = low[p + uint32(i)]
+                p_along_low, p_across_low = z.real, z.imag
+        for j in range(side):
+            n = i * side + j
+            re = p_re * terms[j] + p_im * terms[side + j]
+            im = p_im * terms[j] - p_re * terms[side + j]
+            if gaussian:
+                along, across = p_along - terms[2 * side + j], p_across - terms[3 * side + j]
+                if wide:
+                    along += p_along_low - terms[4 * side + j]
+                    across += p_across_low - terms[5 * side + j]
+                e = exp2(along * along + across * across)
+                re *= e
+                im *= e
+            for k in range(n_stokes):
+                value[k] += re * rest[n + k * n_baseline]
+                value[k] += im * rest[n + (k + n_stokes) * n_baseline]
+            # I alone is multiplied at the end.
+            rest_re, rest_im = rest[n], rest[n + n_stokes * n_baseline]
+            if n_stokes == 4:
+                rest_re = stokes_i * rest_re
+                rest_re += stokes_q * rest[n + n_baseline]
+                rest_re += stokes_u * rest[n + 2 * n_baseline]
+                rest_re += stokes_v * rest[n + 3 * n_baseline]
+                rest_im = stokes_i * rest_im
+                rest_im += stokes_q * rest[n + 5 * n_baseline]
+                rest_im += stokes_u * rest[n + 6 * n_baseline]
+                rest_im += stokes_v * rest[n + 7 * n_baseline]
+            turned = re * rest_im - im * rest_re
+            for k in range(3):
+                value[of_direction + k] += turned * uvw[n + k * n_baseline]
+            if gaussian or has_beam:
+                grown = re * rest_re + im * rest_im
+                if gaussian:
+                    along *= grown
+                    across *= grown
+                    for k in range(3):
+                        value[of_projection + k] += along * uvw[n + k * n_baseline]
+                        value[of_projection + 3 + k] += across * uvw[n + k * n_baseline]
+                if has_beam:
+                    of_antenna[i] += grown
+                    of_antenna[side + j] += grown
+
+    return row
 
 
 @functools.cache

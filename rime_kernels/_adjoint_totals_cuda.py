@@ -45,29 +45,28 @@ def grouped(time: NDArray[np.int32], n_time: int, n_total: int) -> Groups:
     return Groups(found, device.upload(found))
 
 
-def collect(groups: Groups, first: int, stop: int, n_copy: int, records: Any, totals: Any) -> None:
+def collect(
+    groups: Groups, first: int, stop: int, n_copy: int, records: Any, totals: Any, main: Any = 0
+) -> None:
     """Add the records of these units to the totals (n_batch, n_group, n_column, n_item) of their groups.
 
     `records` (n_batch, units, n_column, n_copy, n_item), flat. On the stream that waits for all others, and
-    they for it: units come in their order.
+    they for it, or the only one: units come in their order.
     """
     low, n_group = groups.meeting(first, stop)
     n_thread = device.threads_per_block()
     n_item = totals.size // groups.n_group * n_group
-    parts.make_collect()[-(-n_item // n_thread), n_thread](
+    parts.make_collect()[-(-n_item // n_thread), n_thread, main](
         first, stop - first, low, n_group, n_copy, groups.on_device, records, totals
     )
 
 
-def summed(
-    workspace: device.Workspace, name: str, values: Any, shape: tuple[int, int], each: int = 1, kept: int = 1
-) -> Any:
-    """The sums over the second axis of values of this shape and one axis more, on the device.
+def add_up(values: Any, shape: tuple[int, int], out: Any, main: Any, each: int = 1, kept: int = 1) -> None:
+    """The sums over the second axis of values of this shape and one axis more, into `out`, on the device.
 
     Of each so many values the first `kept` are summed.
     """
     values = values.reshape(*shape, values.size // (shape[0] * shape[1]))
-    out = workspace.array(f"sums of {name}", (shape[0], values.shape[2] // each * kept), np.float64)
     n_thread = device.threads_per_block()
-    parts.make_row_totals()[-(-out.size // n_thread), n_thread](values, each, kept, out)
-    return out
+    into = out.reshape(shape[0], values.shape[2] // each * kept)
+    parts.make_row_totals()[-(-into.size // n_thread), n_thread, main](values, each, kept, into)

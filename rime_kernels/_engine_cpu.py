@@ -50,7 +50,7 @@ class Engine:
         self._frame, self._memory_limit, self._template_lm = frame, memory_limit, fixed.template_lm
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
-        self._n_antenna = fixed.antenna_uvw.shape[1]
+        self._n_antenna, self._chan_freq = fixed.antenna_uvw.shape[1], fixed.chan_freq
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[int, NDArray[np.int64]] = {}
@@ -102,7 +102,8 @@ class Engine:
         found = []
         for start in range(0, max(1, n_batch), step):
             part = given.batch(start, start + step) if step < n_batch else given
-            found.append(self._adjoint_of_part(part, shared_beam, variant, tasks, lanes))
+            of_part = sources.entries(start, start + step) if step < n_batch else sources
+            found.append(self._adjoint_of_part(part, of_part, shared_beam, variant, tasks, lanes))
         return found[0] if len(found) == 1 else Adjoint(*map(np.concatenate, zip(*found, strict=True)))
 
     def plan(self, sources: Sources) -> str:
@@ -164,8 +165,9 @@ class Engine:
         return spectra
 
     def _adjoint_of_part(
-        self, inputs: Inputs, shared_beam: int, variant: Variant, tasks: NDArray[np.int64], lanes: Lanes
-    ) -> Adjoint:
+        self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant,
+        tasks: NDArray[np.int64], lanes: Lanes,
+    ) -> Adjoint:  # fmt: skip
         spectra = self._spectra(inputs, shared_beam, variant)
         parts = make_parts(tasks, lanes, inputs, variant.n_stokes)
         none = (len(spectra), 0, 0, 0)
@@ -174,7 +176,7 @@ class Engine:
             tasks, lanes, inputs, spectra, self._correlations[variant.n_stokes],
             self._transposed[variant.n_stokes], np.empty(none, variant.real), np.empty(none), parts,
         )  # fmt: skip
-        return adjoint_of(parts, tasks, lanes, inputs, self._shape[1])
+        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq)
 
 
 def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:

@@ -28,6 +28,7 @@ from rime_kernels._inputs import (
     parameters,
 )
 from rime_kernels._launch_cuda import Arrays, Columns, Layout, Runs, Slab, Tiles
+from rime_kernels._recordings_cuda import InOne, Recordings
 from rime_kernels._shapes import row_shape, tile_shape
 from rime_kernels._tiles import tile_table
 from rime_kernels.arrays import Sources
@@ -44,8 +45,8 @@ log = logging.getLogger(__name__)
 _LEAST_FILL = 0.15
 # The share of the memory that data may take; brightness, sums and visibilities share the rest.
 _DATA_SHARE = 0.75
-# Kinds of call (sizes of batch) that are remembered as recordings.
-_MAX_RECORDING = 64
+# Kinds of call whose sums of derivatives are remembered.
+_MAX_ADJOINT = 64
 
 T = TypeVar("T")
 Chi2 = Callable[[], NDArray[np.float64]]
@@ -76,10 +77,8 @@ class Engine:
         self._feed = Feed(self._workspace, tangent=frame == "tangent")
         self._adjoints: dict[Any, AdjointSums] = {}
         self._streams = device.streams(2)
-        self._recordings: dict[Any, device.Recording | None] = {}
-        self._generation = 0  # of the workspace whose addresses the recordings hold
+        self._recordings = Recordings(self._workspace)
         self._begun: Chi2 | None = None
-        self._may_record = True
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
@@ -119,44 +118,86 @@ class Engine:
         return self._begun
 
     def _start(self, sources: Sources, turnover: NDArray[np.float64] | None) -> Chi2:
-        given, codes = parameters(sources, self._fixed.template_lm, turnover), _beam_codes(sources)
-        if self._generation != self._workspace.generation:
-            self._recordings = dict.fromkeys(self._recordings)
-            self._generation = self._workspace.generation
-        shapes = tuple([value.shape for value in given])
-        kind = sources.polarised, sources.template_shift is None, turnover is None
-        key = codes, kind, sources.n_gaussian, shapes
+        given = parameters(sources, self._fixed.template_lm, turnover)
+        key = self._key("chi2", sources, given, turnover)
         recording = self._recordings.get(key)
         if recording is not None:
             return recording.play(given)
         if not sources.n_batch:
             return lambda: np.empty(0)
         call = self._until_it_fits(lambda: self._call(sources, turnover))
-        data = self._until_it_fits(lambda: self._data_of(call.layout))
-        if key in self._recordings and self._may_record and len(self._pieces(call, data)) == 1:
-            recording = self._record(call, data)
-            if recording is not None:
-                self._recordings[key] = recording
-                return recording.play(given)
-        while len(self._recordings) >= _MAX_RECORDING:
-            self._recordings.pop(next(iter(self._recordings)))
-        self._recordings.setdefault(key, None)
-        del data  # it may have to make room
+        recording = self._recorded(key, call, self._chi2_in_one)
+        if recording is not None:
+            return recording.play(given)
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
 
     def chi2_and_adjoint(
         self, sources: Sources, turnover: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None
     ) -> Adjoint:
-        """chi2 and its derivatives with respect to what the kernels read; with `vis` in place of the data."""
+        """chi2 and its derivatives with respect to what the kernels read; with `vis` in place of the data.
+
+        Recorded and played as chi2 is, but not with other data.
+        """
         if self._begun is not None:
             self._begun()
         if vis is not None:
-            return self._with_data(vis, lambda: self.chi2_and_adjoint(sources, turnover))
+            return self._with_data(vis, lambda: self._new_adjoint(sources, turnover, None))
+        given = parameters(sources, self._fixed.template_lm, turnover)
+        key = self._key("adjoint", sources, given, turnover)
+        recording = self._recordings.get(key)
+        if recording is None:
+            return self._new_adjoint(sources, turnover, key)
+        found: Adjoint = recording.play(given)()
+        return found
+
+    def _new_adjoint(self, sources: Sources, turnover: NDArray[np.float64] | None, key: Any) -> Adjoint:
+        """The same for calls of which there is no recording; one is made under `key`, or none for None."""
         call = self._until_it_fits(lambda: self._call(sources, turnover))
         if not call.n_batch:
             return self._adjoint_sums(call).nothing()
+        recording = None if key is None else self._recorded(key, call, self._adjoint_in_one)
+        if recording is not None:
+            found: Adjoint = recording.play(call.given)()
+            return found
         return self._until_it_fits(lambda: self._adjoint(call))
+
+    def _key(
+        self, what: str, sources: Sources, given: Parameters, turnover: NDArray[np.float64] | None
+    ) -> tuple[Any, ...]:
+        """What calls that are recorded as one have in common."""
+        kind = what, sources.polarised, sources.template_shift is None, turnover is None
+        return _beam_codes(sources), kind, sources.n_gaussian, tuple([value.shape for value in given])
+
+    def _recorded(
+        self, key: Any, call: Call, in_one: Callable[[Call], InOne | None]
+    ) -> device.Recording | None:
+        """A recording of such calls, where it is time to make one and `in_one` can do them."""
+        work = self._until_it_fits(lambda: in_one(call))
+        return self._recordings.make(key, call.given, work) if work else None
+
+    def _chi2_in_one(self, call: Call) -> InOne | None:
+        """chi2 in one launch; None where it takes several."""
+        data = self._data_of(call.layout)
+        if len(self._pieces(call, data)) > 1 or self._batch_step(call, data) < call.n_batch:
+            return None
+
+        def launch(arrays: list[Any], stream: Any) -> Any:
+            return self._launch_chi2(call, Parameters(*arrays), data, [stream], stream)
+
+        return InOne(launch, lambda chi2: chi2)
+
+    def _adjoint_in_one(self, call: Call) -> InOne | None:
+        """The same of chi2 and its derivatives."""
+        data, sums = self._data_of(call.layout), self._adjoint_sums(call)
+        pieces = self._pieces(call, data, sums.record_bytes)
+        if len(pieces) > 1 or self._adjoint_step(call, pieces) < call.n_batch:
+            return None
+
+        def launch(arrays: list[Any], stream: Any) -> Any:
+            return self._launch_adjoint(call, Parameters(*arrays), data, pieces, [stream], stream)
+
+        return InOne(launch, lambda answer: sums.adjoint(answer, call.n_batch))
 
     def _with_data(self, vis: NDArray[Any], work: Callable[[], T]) -> T:
         """Do it with other data (n_row, n_chan, n_corr) on the device; the next call brings its own back."""
@@ -288,25 +329,6 @@ class Engine:
             result[first : first + step] = out.copy_to_host()
         return result
 
-    def _record(self, call: Call, data: Data) -> device.Recording | None:
-        """The same for a call of one launch, to be played; None where it cannot be."""
-        if self._batch_step(call, data) < call.n_batch:
-            return None
-
-        def launch(arrays: list[Any], stream: Any) -> Any:
-            return self._launch_chi2(call, Parameters(*arrays), data, [stream], stream)
-
-        try:
-            recording = device.record(self._workspace, call.given, launch)
-        except device.DeviceMemoryError:
-            return None
-        self._may_record = recording is not None  # where it did not work once, it is not tried again
-        if self._generation != self._workspace.generation:
-            # Arrays grew on the way: the other recordings hold those of before.
-            self._recordings = dict.fromkeys(self._recordings)
-            self._generation = self._workspace.generation
-        return recording
-
     def _launch_chi2(
         self, call: Call, given: Parameters, data: Data, streams: list[Any], main: Any = 0
     ) -> Any:
@@ -323,32 +345,47 @@ class Engine:
         return out
 
     def _adjoint(self, call: Call) -> Adjoint:
-        data = self._data_of(call.layout)
-        sums = self._adjoint_sums(call)
+        data, sums = self._data_of(call.layout), self._adjoint_sums(call)
         pieces = self._pieces(call, data, sums.record_bytes)
-        step = self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
+        step = self._adjoint_step(call, pieces)
         parts = []
         for first in range(0, call.n_batch, step):
             part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
             given = Parameters(*self._workspace.fill("parameters", part.given))
-            room = sums.sums(self._workspace, part.n_batch)
-            for piece, arrays, stream in self._feed.arrays(part, given, data, pieces, self._streams, 0):
-                sums.launch(self._workspace, piece, arrays._replace(sum_out=room), stream)
-            parts.append(sums.result(self._workspace, part.n_batch))
+            answer = self._launch_adjoint(part, given, data, pieces, self._streams)
+            parts.append(sums.adjoint(answer.copy_to_host(), part.n_batch))
         return joined(parts)
+
+    def _adjoint_step(self, call: Call, pieces: list[tuple[int, Slab]]) -> int:
+        """Entries of the batch whose derivatives are worked out together."""
+        sums = self._adjoint_sums(call)
+        return self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
+
+    def _launch_adjoint(
+        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]], streams: list[Any],
+        main: Any = 0,
+    ) -> Any:  # fmt: skip
+        """Launch all that chi2 and its derivatives take; flat, on the device."""
+        sums = self._adjoint_sums(call)
+        room = sums.sums(self._workspace, call.n_batch)
+        for piece, arrays, stream in self._feed.arrays(call, given, data, pieces, streams, main):
+            sums.launch(self._workspace, piece, arrays._replace(sum_out=room), stream, main)
+        return sums.answer(self._workspace, given, call.layout.chan_freq, main)
 
     def _adjoint_sums(self, call: Call) -> AdjointSums:
         given = call.given
         key = (
             call.layout,
             call.n_gaussian > 0,
-            *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape)),
+            call.shared_beam,
+            *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape, given.spectral_terms)),
         )
         if key not in self._adjoints:
-            if len(self._adjoints) >= _MAX_RECORDING:
+            if len(self._adjoints) >= _MAX_ADJOINT:
                 self._adjoints.clear()
             gather = gather_of(call.layout, call.n_gaussian > 0, call.per_time, given.pointing.shape[1])
-            self._adjoints[key] = AdjointSums(gather, call.variant, given, len(self._fixed.template))
+            n_template = len(self._fixed.template)
+            self._adjoints[key] = AdjointSums(gather, call.variant, call.shared_beam, given, n_template)
         return self._adjoints[key]
 
     def _predict(self, call: Call) -> NDArray[Any]:

@@ -20,6 +20,8 @@ from rime_kernels._lanes import Lanes
 from rime_kernels._outputs_cpu import Back, Correlations
 from rime_kernels._rime_cpu import run_task
 from rime_kernels._simd import n_lanes, pointer, size, zeros
+from rime_kernels.arrays import Sources
+from rime_kernels.spectra import pull_brightness
 
 _DIGEST = source_digest(
     "phase", "envelope", "beam", "brightness", "_simd", "_vector_math", "_brightness_cpu", "_sums_cpu",
@@ -168,13 +170,17 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
 # ---- from the places of tasks to times and channels
 
 
-def adjoint_of(parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_chan: int) -> Adjoint:
+def adjoint_of(
+    parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, sources: Sources,
+    chan_freq: NDArray[np.float64],
+) -> Adjoint:  # fmt: skip
     """The sums of all tasks, in the order of the tasks, with their constants."""
+    bright = 2.0 * _brightness(parts, tasks, lanes, inputs.stokes.shape[1], chan_freq.size)
     template = parts.template.sum(axis=1) * [2.0, *[4.0 * np.pi] * 3]
     projection = -4.0 * phase.SPEED_OF_LIGHT * parts.projection.sum(axis=1)
     return Adjoint(
         parts.chi2.sum(axis=1),
-        2.0 * _brightness(parts, tasks, lanes, inputs.stokes.shape[1], n_chan),
+        *pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq),
         4.0 * np.pi * parts.direction.sum(axis=1),
         projection.reshape(*projection.shape[:2], 2, 3),
         parts.beam_scale.sum(axis=(1, 2)),

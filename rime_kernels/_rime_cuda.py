@@ -21,6 +21,7 @@ _variable, _factor, _brightness = (
     brightness.spectral_factor,
     brightness.brightness,
 )
+_factor_slope, _voltage_slope = brightness.spectral_slope, beam.voltage_slope
 
 
 @functools.cache
@@ -97,6 +98,71 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Any
             previous = value
 
     return fill_brightness
+
+
+@functools.cache
+def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
+    """Kernel in which a block goes back through the brightness of one entry, time and source.
+
+    As `spectra.pull_brightness`, from `gradient` float64 (n_batch, n_time or 1, n_column, n_source, run,
+    n_stokes), columns of runs of channels, half the derivatives with respect to B: `of_stokes` (n_batch,
+    n_time or 1, n_source, n_stokes), and still for each time and Stokes parameter `of_terms` (.., n_term)
+    and `of_argument`. Each thread takes every n_thread-th channel, then a tree joins them.
+    """
+    n_stokes, n_thread = variant.n_stokes, device.threads_per_block()
+    n_kind, has_beam = n_term + 2, beam_code != beam.NO_BEAM
+
+    @cuda.jit
+    def pull(
+        gradient: Any, chan_freq: Any, lm: Any, stokes: Any, ref_freq: Any, log_spectrum: Any,
+        spectral_terms: Any, beam_scale: Any, of_stokes: Any, of_terms: Any, of_argument: Any,
+    ) -> None:  # fmt: skip
+        shared = cuda.shared.array(n_thread, float64)
+        sums = cuda.local.array(n_kind, float64)
+        n_time, n_source, n_chan = stokes.shape[1], stokes.shape[2], chan_freq.size
+        run = gradient.shape[4]
+        thread, s = cuda.threadIdx.x, cuda.blockIdx.x % n_source
+        t, b = cuda.blockIdx.x // n_source % n_time, cuda.blockIdx.x // (n_source * n_time)
+        is_log, l, m = log_spectrum[s] != 0.0, lm[b, s, 0], lm[b, s, 1]
+        for k in range(n_stokes):
+            for j in range(n_kind):
+                sums[j] = 0.0
+            for c in range(thread, n_chan, n_thread):
+                nu, of_bright = chan_freq[c], 2.0 * gradient[b, t, c // run, s, c % run, k]
+                x, voltage, slope = _variable(nu / ref_freq[s], is_log), 1.0, 0.0
+                if has_beam:
+                    argument = _argument(beam_scale[b], nu, l, m)
+                    voltage, slope = _voltage(beam_code, argument), _voltage_slope(beam_code, argument)
+                polynomial = 0.0
+                for j in range(n_term - 1, -1, -1):
+                    polynomial = polynomial * x + spectral_terms[b, s, k, j]
+                factor, of_factor = _factor(polynomial, x, is_log), of_bright * stokes[b, t, s, k]
+                sums[n_term] += of_bright * factor * voltage * voltage
+                if of_factor != 0.0:  # no flux: whatever the spectrum
+                    sums[n_term + 1] += 2.0 * voltage * slope * of_factor * factor * nu
+                    of_term = of_factor * voltage * voltage * _factor_slope(factor, x, is_log)
+                    for j in range(n_term):
+                        sums[j] += of_term
+                        of_term *= x
+            for j in range(n_kind):
+                shared[thread] = sums[j]
+                cuda.syncthreads()
+                half = n_thread // 2
+                while half > 0:
+                    if thread < half:
+                        shared[thread] += shared[thread + half]
+                    cuda.syncthreads()
+                    half //= 2
+                if thread == 0:
+                    if j < n_term:
+                        of_terms[b, t, s, k, j] = shared[0]
+                    elif j == n_term:
+                        of_stokes[b, t, s, k] = shared[0]
+                    else:
+                        of_argument[b, t, s, k] = shared[0]
+                cuda.syncthreads()
+
+    return pull
 
 
 @functools.cache

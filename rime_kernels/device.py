@@ -238,29 +238,11 @@ class Workspace:
         DeviceMemoryError
             There is no room for it.
         """
-        return self._views_of(name, (shape,), dtype)[1]
+        return self.parts(name, (shape,), dtype)[1]
 
-    def fill(self, name: str, parts: Sequence[NDArray[Any]]) -> list[Any]:
-        """Copies of host arrays (none empty), as float64, one behind the other in one array: one transfer.
-
-        Raises
-        ------
-        DeviceMemoryError
-            There is no room for them.
-        """
-        whole, *views = self._views_of(name, tuple(part.shape for part in parts), np.float64)
-        whole.copy_to_device(np.concatenate([part.ravel() for part in parts], dtype=np.float64))
-        return views
-
-    def clear(self) -> None:
-        """Give every array back."""
-        self.generation += 1
-        self._kept.clear()
-        self._views.clear()
-
-    def _views_of(self, name: str, shapes: tuple[tuple[int, ...], ...], dtype: type) -> list[Any]:
-        """One flat array, and its pieces of these shapes."""
-        key = name, shapes, dtype
+    def parts(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: type) -> list[Any]:
+        """One flat array, and its pieces of these shapes, one behind the other; as `array`."""
+        key = name, tuple(shapes), dtype
         if key not in self._views:
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
@@ -270,6 +252,24 @@ class Workspace:
             pieces = zip([0, *ends[:-1]], ends, shapes, strict=True)
             self._views[key] = [whole, *(whole[first:end].reshape(shape) for first, end, shape in pieces)]
         return self._views[key]
+
+    def fill(self, name: str, parts: Sequence[NDArray[Any]]) -> list[Any]:
+        """Copies of host arrays (none empty), as float64, one behind the other in one array: one transfer.
+
+        Raises
+        ------
+        DeviceMemoryError
+            There is no room for them.
+        """
+        whole, *views = self.parts(name, [part.shape for part in parts], np.float64)
+        whole.copy_to_device(np.concatenate([part.ravel() for part in parts], dtype=np.float64))
+        return views
+
+    def clear(self) -> None:
+        """Give every array back."""
+        self.generation += 1
+        self._kept.clear()
+        self._views.clear()
 
     def _reserve(self, name: str, size: int, dtype: type) -> None:
         kept = self._kept.get(name)
@@ -293,8 +293,10 @@ class Recording:
     stream : stream
     given : list of float64
         Pinned host arrays that the graph uploads.
-    answer : float64 (n_batch,)
+    answer : float64, flat
         Pinned host array that it downloads to.
+    read : function
+        What a call gives, from a copy of the answer.
     keep : object
         What must live as long as the graph.
     """
@@ -305,25 +307,27 @@ class Recording:
         stream: Any,
         given: list[NDArray[np.float64]],
         answer: NDArray[np.float64],
+        read: Callable[[NDArray[np.float64]], Any],
         keep: Any,
     ) -> None:
         self._graph, self._stream, self._given, self._answer, self._keep = graph, stream, given, answer, keep
+        self._read = read
         self._handle = int(stream.handle)
         self._launch = _driver().cuGraphLaunch
         weakref.finalize(self, _driver().cuGraphExecDestroy, graph)
 
-    def play(self, values: Sequence[NDArray[Any]]) -> Callable[[], NDArray[np.float64]]:
-        """Start it with these values; the function returned waits for the answer."""
+    def play(self, values: Sequence[NDArray[Any]]) -> Callable[[], Any]:
+        """Start it with these values; the function returned waits for the answer, and reads it."""
         _meet_device()
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         _checked(self._launch(self._graph, self._handle))
         return self._finish
 
-    def _finish(self) -> NDArray[np.float64]:
+    def _finish(self) -> Any:
         _meet_device()
         self._stream.synchronize()
-        return self._answer.copy()
+        return self._read(self._answer.copy())
 
 
 _thread = threading.local()
@@ -337,9 +341,12 @@ def _meet_device() -> None:
 
 
 def record(
-    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any]
-) -> Recording | None:
+    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any],
+    read: Callable[[NDArray[np.float64]], Any],
+) -> Recording | None:  # fmt: skip
     """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
+
+    `read` makes of the answer, flat, what the call gives.
 
     All that it launches must have been compiled. None where it cannot be recorded.
     """
@@ -348,7 +355,7 @@ def record(
     if _driver() is None:
         return None
     try:
-        return _record(workspace, values, launch)
+        return _record(workspace, values, launch, read)
     except DeviceMemoryError:
         raise
     except Exception as error:  # the driver has many reasons, and the call works without
@@ -357,8 +364,9 @@ def record(
 
 
 def _record(
-    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any]
-) -> Recording:
+    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any],
+    read: Callable[[NDArray[np.float64]], Any],
+) -> Recording:  # fmt: skip
     cuda, driver = _cuda(), _driver()
     stream = cuda.stream()
     ends = np.cumsum([value.size for value in values]).tolist()
@@ -380,7 +388,7 @@ def _record(
         executable = _checked(driver.cuGraphInstantiate(graph, 0))
     finally:
         driver.cuGraphDestroy(graph)
-    return Recording(executable, stream, given, answer, (workspace, host, on_device, arrays))
+    return Recording(executable, stream, given, answer, read, (workspace, host, on_device, arrays))
 
 
 def _driver() -> Any:

@@ -104,7 +104,7 @@ class Products:
         with self._lock:
             found = self._engine.chi2_and_adjoint(sources, None, model - scale * residual)
         fixed = self._fixed
-        gradient = gradient_of(found, sources, self.rows.chan_freq, fixed.frame, fixed.template_lm)
+        gradient = gradient_of(found, sources, fixed.frame, fixed.template_lm)
         return gradient.times(0.5 / scale)
 
     def information(self, sources: Sources, change: Gradient) -> NDArray[np.float64]:

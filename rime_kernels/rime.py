@@ -276,8 +276,7 @@ class Rime(Products):
             chi2.append(
                 np.where(part.impossible(), np.nan, adjoint.chi2 if turn is None else turn * adjoint.chi2)
             )
-            freq, centres = self.rows.chan_freq, self._template_lm
-            gradient = gradient_of(adjoint, part, freq, self._frame, centres)
+            gradient = gradient_of(adjoint, part, self._frame, self._template_lm)
             if turn is not None:  # y = w |D - V|^2 / t: of sum t ln(1 + y), with sum y/(1 + y)
                 gradient = replace(gradient, turnover=adjoint.chi2 - 0.5 * adjoint.template[:, -1, 0])
             gradients.append(gradient)

@@ -20,7 +20,8 @@ from rime_kernels._tangent_cpu import Changes, Sky, Where, make_columns
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.envelope import GaussianFrame, projections
 from rime_kernels.errors import InputError
-from rime_kernels.gradient import Gradient, shared_voltage, spectra_of
+from rime_kernels.gradient import Gradient
+from rime_kernels.spectra import shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
 _TWO_PI = 2.0 * np.pi

@@ -39,31 +39,33 @@ def some(sources: Sources, entries: Any) -> Sources:
 class StandIn:
     """A recording without a device: one set of buffers, and the arrays of the moment it was made."""
 
-    def __init__(self, workspace: Any, values: list[np.ndarray], launch: Callable[..., Any]) -> None:
+    def __init__(
+        self, workspace: Any, values: list[np.ndarray], launch: Callable[..., Any], read: Callable[..., Any]
+    ) -> None:
         self._given = [np.ones(value.shape) for value in values]
-        self._launch, self._workspace, self._used = launch, workspace, {}
+        self._launch, self._read, self._workspace, self._used = launch, read, workspace, {}
         self._call()
-        recorded = type(workspace).array
+        recorded = type(workspace).parts
 
-        def array(inner: Any, name: str, shape: tuple[int, ...], dtype: type) -> Any:
-            found = recorded(inner, name, shape, dtype)
+        def parts(inner: Any, name: str, shapes: list[tuple[int, ...]], dtype: type) -> Any:
+            found = recorded(inner, name, shapes, dtype)
             self._used[name] = inner._kept[name]
             return found
 
         with pytest.MonkeyPatch.context() as context:
-            context.setattr(type(workspace), "array", array)
+            context.setattr(type(workspace), "parts", parts)
             self._answer = np.empty(self._call().size)
 
     def _call(self) -> Any:
         return self._launch([device.upload(value) for value in self._given], 0)
 
-    def play(self, values: list[np.ndarray]) -> Callable[[], np.ndarray]:
+    def play(self, values: list[np.ndarray]) -> Callable[[], Any]:
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         for name, array in self._used.items():
             assert self._workspace._kept.get(name) is array, f"{name} was given back"
         self._answer[...] = self._call().copy_to_host()
-        return self._answer.copy
+        return lambda: self._read(self._answer.copy())
 
 
 @pytest.fixture
@@ -90,6 +92,30 @@ def test_played_again_and_again(recorded, problem, sky, form) -> None:
         for each, expected in zip(sources, first, strict=True):
             np.testing.assert_array_equal(kernel.chi2(each), expected)
     assert len(recorded) == 1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("form", "kind"), [("factored", "none"), ("factored", "cos3"), ("row", "cos3")])
+def test_gradients_are_played_beside_chi2(recorded, problem, sky, beam_of, form, kind) -> None:
+    """To the bit as at first; pointing errors have sums by antenna. Other data, between, are not played."""
+    kernel = with_data(small(problem), form=form)
+    rows = kernel.rows
+    beam = None if kind == "none" else beam_of(rows, kind, n_batch=2)
+    sources = [sky(rows, n_batch=2, seed=seed, beam=beam) for seed in range(3)]
+    first = [with_data(rows, form=form).chi2_and_gradient(each) for each in sources]
+    for turn in range(3):
+        for each, (chi2, gradient) in zip(sources, first, strict=True):
+            found, slope = kernel.chi2_and_gradient(each)
+            np.testing.assert_array_equal(found, chi2)
+            for name, values in vars(gradient).items():
+                np.testing.assert_array_equal(getattr(slope, name), values, err_msg=name)
+            np.testing.assert_array_equal(kernel.chi2(each), chi2)
+        assert len(recorded) == (4 if turn == 2 else 2)
+        if turn == 1:
+            half = kernel.adjoint(sources[0], kernel.residual(sources[0]))
+            expected = first[0][1].lm
+            # Data that are sent anew have rounding of their own.
+            np.testing.assert_allclose(2.0 * half.lm, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
 
 
 @pytest.mark.cuda

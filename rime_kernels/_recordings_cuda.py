@@ -1,0 +1,59 @@
+"""Calls that are recorded the second time, and played from then on: one step instead of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+
+# Kinds of call (sizes of batch) that are remembered.
+_MAX_RECORDING = 64
+
+
+class InOne(NamedTuple):
+    """Work of one launch, for `device.record`: what it launches, and what it makes of the answer."""
+
+    launch: Callable[[list[Any], Any], Any]
+    read: Callable[[NDArray[np.float64]], Any]
+
+
+class Recordings:
+    """Recordings by what their calls have in common, as long as the workspace has the arrays they hold."""
+
+    def __init__(self, workspace: device.Workspace) -> None:
+        self._workspace, self._generation = workspace, workspace.generation
+        self._made: dict[Any, device.Recording | None] = {}
+        self._may_record = True
+
+    def get(self, key: Any) -> device.Recording | None:
+        """The recording of such calls; None where none has been made."""
+        self._forget_the_stale()
+        return self._made.get(key)
+
+    def make(self, key: Any, values: Sequence[NDArray[Any]], work: InOne) -> device.Recording | None:
+        """A recording of a call with these values; None of the first such call, or where none can be made."""
+        recording = None
+        if key in self._made and self._may_record:
+            try:
+                recording = device.record(self._workspace, values, work.launch, work.read)
+            except device.DeviceMemoryError:
+                return None
+            self._may_record = recording is not None  # where it did not work once, it is not tried again
+            self._forget_the_stale()  # arrays may have grown on the way
+        while len(self._made) >= _MAX_RECORDING and key not in self._made:
+            self._made.pop(next(iter(self._made)))
+        self._made[key] = recording
+        return recording
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._made.clear()
+
+    def _forget_the_stale(self) -> None:
+        if self._generation != self._workspace.generation:
+            self._made = dict.fromkeys(self._made)
+            self._generation = self._workspace.generation
