@@ -343,6 +343,7 @@ def _leave(sampler: Any, gate: Gate) -> None:
 def _nutpie() -> Any:
     try:
         import nutpie.compiled_pyfunc
-    except ImportError:
-        raise InputError("NUTS needs the package nutpie: pip install 'biro-rime[nuts]'") from None
+    except ImportError as error:
+        words = f"NUTS needs the package nutpie ({error}): pip install 'biro-rime[nuts]'"
+        raise InputError(words) from None
     return nutpie
