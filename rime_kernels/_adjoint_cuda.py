@@ -128,7 +128,7 @@ class AdjointSums:
             totals, (n_batch * self._n_time, groups_of_time), bright, main, moments.n_value, moments.n_bright
         )
         _rime_cuda.make_pull_brightness(variant, self._shared_beam, self._n_term)[
-            n_batch * self._n_time * self._n_source, n_thread, main
+            n_batch * self._n_time * self._n_source, _rime_cuda.pull_threads(), main
         ](
             bright, chan_freq, given.lm, given.stokes, given.ref_freq, given.log_spectrum,
             given.spectral_terms, given.beam_scale, *of_bright[:3],

@@ -100,6 +100,11 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Any
     return fill_brightness
 
 
+def pull_threads() -> int:
+    """Threads of a block of `make_pull_brightness`: one warp on a device."""
+    return device.threads_per_block() // 4
+
+
 @functools.cache
 def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
     """Kernel in which a block goes back through the brightness of one entry, time and source.
@@ -109,7 +114,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
     n_time or 1, n_source, n_stokes), and still for each time and Stokes parameter `of_terms` (.., n_term)
     and `of_argument`. Each thread takes every n_thread-th channel, then a tree joins them.
     """
-    n_stokes, n_thread = variant.n_stokes, device.threads_per_block()
+    n_stokes, n_thread = variant.n_stokes, pull_threads()
     n_kind, has_beam = n_term + 2, beam_code != beam.NO_BEAM
 
     @cuda.jit
