@@ -134,24 +134,6 @@ class Laplace:
         A parameter at an end from where the density hardly falls to the other is as one within its prior
         that the data say nothing about.
         """
-        found = cls._with_ends(theta, gradient, matrix, side, width, precision)
-        flat = [i for i in np.flatnonzero(side) if not found._fall(i) > _FLAT]
-        if not flat:
-            return found
-        side = side.copy()
-        side[flat] = 0
-        return cls._with_ends(theta, gradient, matrix, side, width, precision)
-
-    @classmethod
-    def _with_ends(
-        cls,
-        theta: Array,
-        gradient: Array,
-        matrix: Array,
-        side: NDArray[np.int64],
-        width: Array,
-        precision: str,
-    ) -> Laplace:
         free = np.flatnonzero(side == 0)
         null, inner = _inverse(matrix[np.ix_(free, free)], width[free], _NOISE[precision])
         covariance = np.zeros(matrix.shape)
@@ -159,7 +141,13 @@ class Laplace:
         lifted = np.zeros((len(null), theta.size))
         lifted[:, free] = null
         slope = np.where(side != 0, np.abs(gradient), 0.0)
-        return cls(theta, matrix, covariance, side, slope, lifted, width)
+        found = cls(theta, matrix, covariance, side, slope, lifted, width)
+        flat = [i for i in np.flatnonzero(side) if not found._fall(i) > _FLAT]
+        if not flat:
+            return found
+        side = side.copy()
+        side[flat] = 0
+        return cls.about(theta, gradient, matrix, side, width, precision)
 
     @property
     def is_singular(self) -> bool:

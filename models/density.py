@@ -55,7 +55,7 @@ class JointPrior:
             return theta
         wrapped = theta.copy()
         moved = self.start + np.mod(given - self.start, self.period)
-        # np.mod of a tiny negative number is the period itself
+        # np.mod of a tiny negative number is the period itself.
         moved = np.where(moved >= self.end, self.start, moved)
         wrapped[..., self.periodic] = np.where(inside, given, moved)
         return wrapped

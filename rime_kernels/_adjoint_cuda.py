@@ -95,12 +95,10 @@ class AdjointSums:
         return workspace.array("totals", shape, np.float64)
 
     def _shapes(self, n_batch: int) -> list[tuple[int, ...]]:
-        """What is fetched: sums of rows and of sources, B's sources and times, and what antennas gathered."""
-        moments, of_time = (
-            self._gather.moments,
-            (n_batch, self._n_time, self._n_source, self._variant.n_stokes),
-        )
-        shapes = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
+        """What is fetched: sums of rows; of sources; S0, spectra and shared beam; what antennas gathered."""
+        moments = self._gather.moments
+        of_time = n_batch, self._n_time, self._n_source, self._variant.n_stokes
+        shapes: list[tuple[int, ...]] = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
         shapes += [of_time, (*of_time, self._n_term), of_time]
         if moments.has_beam:
             shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
@@ -110,11 +108,8 @@ class AdjointSums:
         """All that is fetched, float64 on the device, once all pieces have been launched."""
         gather, variant, n_batch = self._gather, self._variant, given.lm.shape[0]
         whole, rows, of_source, *of_bright = workspace.parts("answer", self._shapes(n_batch), np.float64)
-        sums, totals, moments = (
-            self.sums(workspace, n_batch),
-            self._totals(workspace, n_batch),
-            gather.moments,
-        )
+        sums, totals = self.sums(workspace, n_batch), self._totals(workspace, n_batch)
+        moments = gather.moments
         n_thread, (n_group, n_column) = device.threads_per_block(), totals.shape[1:3]
         _rime_cuda.make_batch_sums(n_thread)[sums.shape[0], n_thread, main](sums, rows.reshape(rows.size))
         shape = n_batch, n_column, self._n_source * moments.n_value
@@ -152,8 +147,8 @@ class AdjointSums:
         scale, voltage_lm = np.zeros(n_batch), np.zeros((n_batch, self._n_source, 2))
         pointing = np.zeros((n_batch, 1, 1, 2))
         if moments.has_beam:
-            l, m, of_scale = np.moveaxis(2.0 * of_source[..., moments.voltage : moments.voltage + 3], 2, 0)
-            scale, voltage_lm = of_scale.sum(axis=1), np.stack([l, m], axis=-1)
+            of_voltage = 2.0 * of_source[..., moments.voltage : moments.voltage + 3]
+            scale, voltage_lm = of_voltage[..., 2].sum(axis=1), of_voltage[..., :2]
             pointing = -2.0 * self._gather.pointing(by_antenna[0], self._n_antenna)
         template = np.zeros((n_batch, 4 * n_row))
         template[:, : self._n_kind - 1] = 2.0 * rows[:, 1:]

@@ -31,7 +31,6 @@ class TileGather:
     ----------
     moments : Moments
         The record that a source has of each unit, column and copy.
-    n_chan : int
     n_column, n_copy : int
         Items of a unit (channels), and blocks that each have some tiles of an item.
     run : int
@@ -61,11 +60,7 @@ class TileGather:
         )  # fmt: skip
         self._key = _fitted(self._key, n_slot)
         self.moments = moments_of(tiles.variant, has_gaussian)
-        self.n_chan, self.n_column, self.n_copy = (
-            tiles.n_chan,
-            tiles.n_chan,
-            tiles.tiles.n_split * self._n_part,
-        )
+        self.n_column, self.n_copy = tiles.n_chan, tiles.tiles.n_split * self._n_part
         self.n_sum = tiles.tiles.n_layer * self.n_column * self.n_copy
         self.unit_time, self.max_batch = tiles.tiles.layer_time, max(1, MAX_ITEM // self.n_sum)
         self._members = [device.upload(x) for x in _members(tiles.tiles.group, self._n_part, n_slot)]
@@ -136,7 +131,6 @@ class RowGather:
             runs.variant, True, runs.matrix, has_gaussian, runs.n_template, shape, True, min(32, shape.n_row)
         )
         self.run, self.n_column, self.n_sum = shape.run, runs.n_run, runs.n_sum
-        self.n_chan = runs.n_real_chan
         self.moments, self.max_batch = moments_of(runs.variant, has_gaussian, shape.run), runs.max_batch
         first = runs.time[:: shape.n_row]
         last = runs.time[np.minimum(np.arange(first.size) * shape.n_row + shape.n_row, runs.n_unit) - 1]
