@@ -27,6 +27,31 @@ def meet() -> Any:
 
 
 @functools.cache
+def make_block_sum(n_thread: int) -> Any:
+    """Function that sums one value of each of `n_thread` threads, a power of two: all threads of a block.
+
+    A tree joins them in `shown`, shared memory for one value of each; every thread gets the sum.
+    """
+    wait = meet()
+
+    @device.inline
+    def block_sum(thread: Any, value: Any, shown: Any) -> Any:
+        shown[thread] = value
+        wait()
+        half = n_thread // 2
+        while half > 0:
+            if thread < half:
+                shown[thread] += shown[thread + half]
+            wait()
+            half //= 2
+        total = shown[0]
+        wait()  # whoever sums next writes there
+        return total
+
+    return block_sum
+
+
+@functools.cache
 def _exchange() -> Any:
     """Function that gives the value of the thread whose number differs in the bit `mask`, below 32."""
     if device.simulated():

@@ -10,6 +10,7 @@ from numba import float64
 
 from rime_kernels import beam, brightness, device, envelope, phase
 from rime_kernels._inputs import Variant
+from rime_kernels._lanes_cuda import make_block_sum
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
@@ -116,6 +117,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
     """
     n_stokes, n_thread = variant.n_stokes, pull_threads()
     n_kind, has_beam = n_term + 2, beam_code != beam.NO_BEAM
+    block_sum = make_block_sum(n_thread)
 
     @cuda.jit
     def pull(
@@ -150,22 +152,14 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
                         sums[j] += of_term
                         of_term *= x
             for j in range(n_kind):
-                shared[thread] = sums[j]
-                cuda.syncthreads()
-                half = n_thread // 2
-                while half > 0:
-                    if thread < half:
-                        shared[thread] += shared[thread + half]
-                    cuda.syncthreads()
-                    half //= 2
+                total = block_sum(thread, sums[j], shared)
                 if thread == 0:
                     if j < n_term:
-                        of_terms[b, t, s, k, j] = shared[0]
+                        of_terms[b, t, s, k, j] = total
                     elif j == n_term:
-                        of_stokes[b, t, s, k] = shared[0]
+                        of_stokes[b, t, s, k] = total
                     else:
-                        of_argument[b, t, s, k] = shared[0]
-                cuda.syncthreads()
+                        of_argument[b, t, s, k] = total
 
     return pull
 
@@ -173,6 +167,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
 @functools.cache
 def make_batch_sums(n_thread: int) -> Any:
     """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
+    block_sum = make_block_sum(n_thread)
 
     @cuda.jit
     def sum_batch(values: Any, out: Any) -> None:
@@ -181,15 +176,8 @@ def make_batch_sums(n_thread: int) -> Any:
         total = 0.0
         for i in range(thread, values.shape[1], n_thread):
             total += values[b, i]
-        shared[thread] = total
-        cuda.syncthreads()
-        half = n_thread // 2
-        while half > 0:
-            if thread < half:
-                shared[thread] += shared[thread + half]
-            cuda.syncthreads()
-            half //= 2
+        total = block_sum(thread, total, shared)
         if thread == 0:
-            out[b] = shared[0]
+            out[b] = total
 
     return sum_batch

@@ -16,7 +16,7 @@ from numba import float32, float64, int32, int64, uint32, uint64
 from rime_kernels import _scalars_cuda, beam, device, phase
 from rime_kernels._adjoint_parts_cuda import make_back, make_gather_templates, moments_of
 from rime_kernels._adjoint_row_cuda import make_gather
-from rime_kernels._lanes_cuda import make_lane_sums
+from rime_kernels._lanes_cuda import make_block_sum, make_lane_sums
 from rime_kernels._measure_cuda import make_measure, n_kinds
 from rime_kernels._row_parts_cuda import RowKernel, make_term
 from rime_kernels._tile_parts_cuda import make_correlation
@@ -96,6 +96,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
     n_gathered = n_thread // n_lane * (n_bright + n_geometry) if has_adjoint else 1
     n_used_bright, n_back = record.n_bright, 2 * n_stokes if has_adjoint else 1
     sum_brights, sum_geometry = make_lane_sums(n_bright, n_lane), make_lane_sums(n_geometry, n_lane)
+    block_sum = make_block_sum(n_thread)
     n_voltage = 4 if has_adjoint and code != _NO_BEAM else 1
 
     # fmt: off
@@ -220,17 +221,10 @@ def make_row_sums(kernel: RowKernel) -> Any:
         if is_chi2:
             of_kind[0] = total
             for k in range(n_kind):
-                partial[thread] = of_kind[k]
-                cuda.syncthreads()
-                width = n_thread // 2
-                while width > 0:
-                    if thread < width:
-                        partial[thread] += partial[thread + width]
-                    cuda.syncthreads()
-                    width //= 2
+                of_block = block_sum(thread, of_kind[k], partial)
                 if thread == 0:
                     into = int64(first_row) // n_thread * n_run + cuda.blockIdx.x
-                    sum_out[int64(b) * n_kind + k, into] = partial[0]
+                    sum_out[int64(b) * n_kind + k, into] = of_block
 
         if has_adjoint:
             first_block = first_row // n_thread
