@@ -80,6 +80,19 @@ _INVERSE: dict[_Map, Callable[[Array, Array, Array], Array]] = {
 }
 
 
+def _moved_in(kind: _Map, x: Array, spread: Array, first: Array, second: Array) -> Array:
+    """x no nearer to an end than `spread`, or the middle between two ends, or one scale from a single end."""
+    if kind is line:
+        return x
+    if kind is above:
+        return np.maximum(x, first + np.minimum(spread, second))
+    if kind is below:
+        return np.minimum(x, first - np.minimum(spread, second))
+    low, high = (first, first + second) if kind is between else (first, first * np.exp(second))
+    room = np.minimum(spread, 0.5 * (high - low))
+    return np.clip(x, low + room, high - room)
+
+
 class Unconstrained:
     """The change of parameters theta <-> y, its Jacobian and derivatives.
 
@@ -138,13 +151,26 @@ class Unconstrained:
         """Derivatives with respect to y, from those with respect to theta (..., n_param)."""
         return self._ordered_back(y, slopes * np.exp(self._mapped(y).log_slope))
 
-    def of_theta(self, theta: Array) -> Array:
-        """y of theta (..., n_param); what is at an end, or out of order, is moved in by a trifle."""
+    def of_theta(self, theta: Array, spread: Array | None = None) -> Array:
+        """y of theta (..., n_param); what is at an end, or out of order, is moved in by a trifle.
+
+        With a `spread` of each parameter by so much, where there is room: at an end itself dy/dtheta is
+        infinite, and says nothing of the y to which a parameter of that spread belongs.
+        """
         z = np.empty(theta.shape)
         for kind, columns, numbers in self._groups:
-            z[..., columns] = _INVERSE[kind](theta[..., columns], *numbers)
+            x = theta[..., columns]
+            if spread is not None:
+                x = _moved_in(kind, x, spread[..., columns], *numbers)
+            z[..., columns] = _INVERSE[kind](x, *numbers)
+        least: Array = np.full(theta.shape, _APART)
+        if spread is not None and self._chains:
+            of_z = np.empty(theta.shape)
+            for kind, columns, numbers in self._groups:
+                of_z[..., columns] = np.exp(kind(z[..., columns], *numbers).log_slope)
+            least = np.clip(spread / of_z, _APART, 1.0)
         for chain in self._chains:
-            apart = np.maximum(-np.diff(z[..., chain], axis=-1), _APART)
+            apart = np.maximum(-np.diff(z[..., chain], axis=-1), least[..., chain[:-1]])
             z[..., chain[:-1]] = apart + np.log(-np.expm1(-apart))
         return z
 

@@ -45,8 +45,8 @@ class OutsideError(Exception):
 class Whitened:
     """The posterior in coordinates in which it is about a standard normal distribution.
 
-    theta = change(middle + factor z), with y unconstrained (`models.unconstrained`), the middle at the
-    maximum and factor factor^T the covariance there, as its curvature says. What the curvature says nothing
+    theta = change(middle + factor z), with y unconstrained (`models.unconstrained`), the middle at (or near,
+    `about`) the maximum and factor factor^T the covariance there, as its curvature says. What the curvature says nothing
     about keeps its scale in y.
 
     Parameters
@@ -63,9 +63,9 @@ class Whitened:
 
     @classmethod
     def about(cls, likelihood: Any, laplace: Laplace) -> Whitened:
-        """About a maximum; parameters at an end of their prior begin one sigma within."""
+        """About a maximum, but one sigma from the ends of priors, where the curvature of y is that of theta."""
         change = likelihood.model.unconstrained
-        middle = change.of_theta(_within(laplace))
+        middle = change.of_theta(laplace.theta, np.nan_to_num(laplace.error, nan=np.inf))
         return cls(likelihood, middle, _factor(change, middle, laplace))
 
     def theta(self, z: Array) -> Array:
@@ -88,11 +88,6 @@ class Whitened:
 def _each(matrix: Array, rows: Array) -> Array:
     """The matrix times each row by itself: the roundings of a product of matrices depend on their sizes."""
     return np.array([matrix @ row for row in rows]).reshape(rows.shape)
-
-
-def _within(laplace: Laplace) -> Array:
-    """The maximum, parameters at an end of their prior moved in by one sigma."""
-    return np.asarray(laplace.theta - laplace.side * np.nan_to_num(laplace.error))
 
 
 def _factor(change: Any, middle: Array, laplace: Laplace) -> Array:

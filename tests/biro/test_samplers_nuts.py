@@ -96,6 +96,21 @@ def test_an_end_of_a_prior_and_a_noise_factor(tmp_path: Path) -> None:
     assert posterior.samples[:, 0].min() >= 0.0
 
 
+@pytest.mark.parametrize("at", [0.0, 1e-4, 0.999], ids=["at the end", "beside it", "at the other"])
+@pytest.mark.parametrize("sigma", [0.05, 0.5, 3.0])
+def test_a_maximum_at_an_end_where_the_density_is_flat(at: float, sigma: float) -> None:
+    """There y of the maximum is far out, and its curvature says nothing of the y that belong to the spread."""
+    covariance = np.array([[sigma**2, 0.6 * sigma * 1e-3], [0.6 * sigma * 1e-3, 1e-6]])
+    likelihood = SmoothGaussian([Flat(0, 0.999, "ratio"), Flat(-2, 2, "east")], [at, 0.3], covariance)
+    posterior = biro.sample(likelihood, "nuts", n_draw=1000, **QUICK)
+    assert posterior.diagnostics["n_divergent"] < 20  # of 4000
+    assert posterior.diagnostics["r_hat"] < 1.02
+    cut = stats.truncnorm(-at / sigma, (0.999 - at) / sigma, at, sigma)  # `east` is nowhere near an end
+    for p in (0.1, 0.5, 0.9):  # as above
+        found = cut.cdf(np.quantile(posterior.samples[:, 0], p))
+        assert abs(found - p) < 4 * np.sqrt(p * (1 - p) / posterior.effective[0])
+
+
 def test_the_same_seed_gives_the_same_draws(tmp_path: Path) -> None:
     likelihood, _, _ = fluxes(tmp_path)
     one, two = (biro.sample(likelihood, "nuts", n_draw=100, **QUICK) for _ in range(2))

@@ -154,3 +154,26 @@ def test_starts_at_an_end_are_moved_in(frame: MakeFrame) -> None:
     assert np.isfinite(y).all()
     np.testing.assert_allclose(change.theta(y), theta, rtol=0, atol=1e-11)
     assert np.isfinite(model.log_prior(change.theta(y))).all()
+
+
+def test_what_is_nearer_to_an_end_than_its_spread_is_moved_in(frame: MakeFrame) -> None:
+    model = of_fluxes(
+        frame,
+        Uniform(1, 5, "Jy"),
+        LogUniform(0.1, 1000, "Jy"),
+        Normal(1, 2, "Jy"),
+        HalfNormal(2, "Jy"),
+        *2 * [Uniform(0, 1, "Jy")],
+        constraints=[Order(["s4.I", "s5.I"])],
+    )
+    change = model.unconstrained
+    theta = np.array([1.0, 0.1, -3.0, 0.0, 0.4, 0.4])
+    moved = change.theta(change.of_theta(theta, np.array([0.5, 2.0, 7.0, 0.3, 0.02, 0.02])))
+    # By the spread; nothing without an end; one of a pair by the spread, to first order in the spread.
+    np.testing.assert_allclose(moved[:4], [1.5, 2.1, -3.0, 0.3], rtol=1e-12)
+    np.testing.assert_allclose(moved[4:], [0.42, 0.4], rtol=2e-3)
+    theta = np.array([5.0, 1000.0, -3.0, 0.0, 1.0, 0.0])
+    nothing_known = change.theta(change.of_theta(theta, np.full(6, np.inf)))
+    np.testing.assert_allclose(nothing_known[:3], [3.0, 500.05, -3.0], rtol=1e-12)  # middles
+    inside = np.array([3.0, 20.0, 0.0, 2.0, 0.8, 0.3])
+    np.testing.assert_array_equal(change.of_theta(inside, np.full(6, 0.1)), change.of_theta(inside))
