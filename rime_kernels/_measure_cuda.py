@@ -10,6 +10,9 @@ from numba import float32, float64
 
 from rime_kernels import device
 
+_LARGE = 64.0
+"""Weighted squares beyond it, of data that the model does not describe, are worked out in float64."""
+
 
 def n_kinds(n_template: int, log: bool, has_adjoint: bool) -> int:
     """Sums that an ending makes: chi2; before an adjoint four for each template, and one for turnovers."""
@@ -24,6 +27,7 @@ class Measure(NamedTuple):
     logarithm in them would not be unrolled.
     """
 
+    away: Any  # model less data, re and im; its weighted square c; where large, 0 and c in float64
     turnover: Any  # 1/turnover, from `Inputs.template` of an entry
     nothing: Any  # what the sum, or p, begins with
     more: Any  # what one more c adds to it; and what its weight is multiplied by in the gradient
@@ -34,7 +38,18 @@ class Measure(NamedTuple):
 def make_measure(log: bool, single: bool, n_template: int, has_adjoint: bool) -> Measure:
     """The functions; before an adjoint `more` adds the sum of y/(1 + y) to the last sum of an ending."""
     real = float32 if single else float64
-    last = 1 + 4 * n_template
+    last, large = 1 + 4 * n_template, real(_LARGE)
+
+    @device.inline
+    def away(x: Any, y: Any, re: Any, im: Any, weight: Any) -> Any:
+        exact, x_away, y_away = 0.0, x - re, y - im
+        square = weight * (x_away * x_away + y_away * y_away)
+        if single and not log and square > large:
+            # Its rounding would be seen in chi2; among small ones roundings are lost.
+            of_x, of_y = float64(x) - float64(re), float64(y) - float64(im)
+            exact = float64(weight) * (of_x * of_x + of_y * of_y)
+            square = real(0)
+        return x_away, y_away, square, exact
 
     @device.inline
     def square_itself(so_far: Any, square: Any, tail: Any, of_kind: Any) -> Any:
@@ -50,12 +65,14 @@ def make_measure(log: bool, single: bool, n_template: int, has_adjoint: bool) ->
 
     if log:
         return Measure(
+            away,
             device.inline(lambda factors: factors[n_template, 0]),
             device.inline(lambda: 0.0),
             factor_of_product,
             device.inline(lambda so_far: math.log1p(so_far)),
         )
     return Measure(
+        away,
         device.inline(lambda factors: 0.0),
         device.inline(lambda: real(0)),
         square_itself,

@@ -91,7 +91,7 @@ def make_row_sums(kernel: RowKernel) -> Any:
     gather_templates = make_gather_templates(single, n_template, shifted)
     gather = make_gather(kernel)
     n_kind, n_value = n_kinds(n_template, variant.log, has_adjoint), record.n_value
-    one_over, nothing, more, total_of = make_measure(variant.log, single, n_template, has_adjoint)
+    away, one_over, nothing, more, total_of = make_measure(variant.log, single, n_template, has_adjoint)
     n_bright, n_geometry = (record.bright_room, record.geometry_room) if has_adjoint else (1, 1)
     n_gathered = n_thread // n_lane * (n_bright + n_geometry) if has_adjoint else 1
     n_used_bright, n_back = record.n_bright, 2 * n_stokes if has_adjoint else 1
@@ -186,13 +186,15 @@ def make_row_sums(kernel: RowKernel) -> Any:
                     if is_chi2:
                         at_datum = first + j * n_thread
                         datum, each = vis[at_datum], weight[at_datum]
-                        x, y = x - datum.real, y - datum.imag
+                        of_re, of_im = datum.real, datum.imag
                         for t in range(n_template):
-                            datum = template[at_datum + t * stride]
-                            x += factor_re[t] * datum.real - factor_im[t] * datum.imag
-                            y += factor_re[t] * datum.imag + factor_im[t] * datum.real
-                        part, factor = more(square, each * (x * x + y * y), tail, of_kind)
+                            z = template[at_datum + t * stride]
+                            of_re -= factor_re[t] * z.real - factor_im[t] * z.imag
+                            of_im -= factor_re[t] * z.imag + factor_im[t] * z.real
+                        x, y, part, exact = away(x, y, of_re, of_im, each)
+                        part, factor = more(square, part, tail, of_kind)
                         square += part
+                        total += exact
                         if has_adjoint:
                             factor *= each
                             x, y = factor * x, factor * y

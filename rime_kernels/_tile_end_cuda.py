@@ -51,7 +51,8 @@ def make_chi2(kernel: TileKernel) -> Any:
     cos_sin = _scalars_cuda.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
     correlation = make_correlation(kernel.matrix, single)
     gather_templates = make_gather_templates(single, n_template, shifted)
-    one_over, nothing, more, total_of = make_measure(kernel.variant.log, single, n_template, has_adjoint)
+    log = kernel.variant.log
+    away, one_over, nothing, more, total_of = make_measure(log, single, n_template, has_adjoint)
 
     @device.inline
     def ends(i: Any, j: Any, p: Any, q: Any, last: Any) -> Any:
@@ -103,9 +104,10 @@ def make_chi2(kernel: TileKernel) -> Any:
                     d = j * n_corr + k
                     sign = math.copysign(real(1), weights[d])
                     x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
-                    x, y = x - re[d], y - im[d]
-                    part, factor = more(square, abs(weights[d]) * (x * x + y * y), tail, of_template)
+                    x, y, part, exact = away(x, y, re[d], im[d], abs(weights[d]))
+                    part, factor = more(square, part, tail, of_template)
                     square += part
+                    total += exact
                     if has_adjoint:
                         factor *= abs(weights[d])
                         re[d], im[d] = factor * x, factor * y

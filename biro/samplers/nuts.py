@@ -45,9 +45,9 @@ class OutsideError(Exception):
 class Whitened:
     """The posterior in coordinates in which it is about a standard normal distribution.
 
-    theta = change(middle + factor z), with y unconstrained (`models.unconstrained`), the middle at (or near,
-    `about`) the maximum and factor factor^T the covariance there, as its curvature says. What the curvature says nothing
-    about keeps its scale in y.
+    theta = change(middle + factor z), with y unconstrained (`models.unconstrained`), the middle at the
+    maximum or near it (`about`), and factor factor^T the covariance there, as its curvature says. What the
+    curvature says nothing about keeps its scale in y.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Whitened:
 
     @classmethod
     def about(cls, likelihood: Any, laplace: Laplace) -> Whitened:
-        """About a maximum, but one sigma from the ends of priors, where the curvature of y is that of theta."""
+        """About a maximum, but one sigma from the ends of priors: at an end y is infinite."""
         change = likelihood.model.unconstrained
         middle = change.of_theta(laplace.theta, np.nan_to_num(laplace.error, nan=np.inf))
         return cls(likelihood, middle, _factor(change, middle, laplace))

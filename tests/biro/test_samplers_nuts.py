@@ -99,7 +99,7 @@ def test_an_end_of_a_prior_and_a_noise_factor(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [0.0, 1e-4, 0.999], ids=["at the end", "beside it", "at the other"])
 @pytest.mark.parametrize("sigma", [0.05, 0.5, 3.0])
 def test_a_maximum_at_an_end_where_the_density_is_flat(at: float, sigma: float) -> None:
-    """There y of the maximum is far out, and its curvature says nothing of the y that belong to the spread."""
+    """There y of the maximum is far out, and its curvature says nothing of the spread of y."""
     covariance = np.array([[sigma**2, 0.6 * sigma * 1e-3], [0.6 * sigma * 1e-3, 1e-6]])
     likelihood = SmoothGaussian([Flat(0, 0.999, "ratio"), Flat(-2, 2, "east")], [at, 0.3], covariance)
     posterior = biro.sample(likelihood, "nuts", n_draw=1000, **QUICK)

@@ -129,6 +129,36 @@ def test_what_is_resolved_is_exactly_nothing(cuda_backend, form, precision) -> N
         assert np.isfinite(rime.chi2(sources)).all()
 
 
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_large_chi2_has_the_digits_of_float64(request, backend, problem, form) -> None:
+    """Model, data and weights are short binary fractions: what float32 holds, and chi2, are exact.
+
+    Squares from 0.01 to 1e11: rounded to float32 the largest would be off by thousands.
+    """
+    if backend == "cuda":
+        request.getfixturevalue("cuda_backend")
+    rows, rng = problem(n_antenna=3, n_time=2, n_chan=2), np.random.default_rng(7)
+    shape = rows.n_row, rows.n_chan, rows.n_corr
+
+    def eighths(most: float) -> np.ndarray:
+        return np.rint(np.exp2(rng.uniform(0, most, shape)) * rng.choice([-1, 1], shape)) / 8
+
+    vis = eighths(20) + 1j * eighths(20)
+    weight, template = rng.integers(0, 32, shape) / 16, eighths(6) + 1j * eighths(6)
+    sources = Sources(
+        [[(0.0, 0.0)]], [[[[0.75, 0.0, 0.0, 0.0]]]], [1e9], np.zeros((1, 1, 4, 0)), [True],
+        np.zeros((1, 0, 3)), template_scale=[[2.0]],
+    )  # fmt: skip
+    away = np.array([0.75, 0.0, 0.0, 0.75]) + 2.0 * template - vis
+    expected = np.sum(weight * (away.real**2 + away.imag**2))
+    options = {"backend": backend, "form": form, "precision": "single", "extent": 0.04}
+    rime = Rime(rows, vis=vis, weight=weight, template=template[None], **options)
+    for _ in range(3):  # made, recorded, played
+        found = rime.chi2(sources), rime.chi2_and_gradient(sources)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-13)  # sums of a hundred in float64
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("pointing", [None, True, False])
