@@ -321,6 +321,7 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
             continue
         if left < ENOUGH[precision]:
             theta, value, gradient = _last_step(ascent, theta, move, value, gradient)
+            side = _sides(ascent, theta, gradient)  # it may have ended at an end
         break
     # A prior with one end alone goes on as far as anybody looks.
     across = np.minimum(ascent.high - ascent.low, 1e6 * ascent.width)
@@ -373,9 +374,13 @@ def _at_ends(ascent: Ascent, theta: Array) -> tuple[Array, float, Array, NDArray
         (there,), (slope,) = ascent.value_and_gradient(moved[None])
         if there >= value - EDGE:
             theta, value, gradient = moved, there, slope
+    return theta, float(value), gradient, _sides(ascent, theta, gradient)
+
+
+def _sides(ascent: Ascent, theta: Array, gradient: Array) -> NDArray[np.int64]:
+    """-1 and 1 for parameters at an end of their prior to which the density rises, else 0."""
     side = np.where((theta <= ascent.low) & (gradient <= 0.0), -1, 0)
-    side = np.where((theta >= ascent.high) & (gradient >= 0.0), 1, side)
-    return theta, float(value), gradient, side
+    return np.where((theta >= ascent.high) & (gradient >= 0.0), 1, side)
 
 
 def _newton_step(matrix: Array, gradient: Array, side: NDArray[np.int64], width: Array) -> Array:

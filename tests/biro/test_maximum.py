@@ -17,7 +17,7 @@ from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 import biro
 from biro.errors import InputError, LikelihoodError, ModelError
 from biro.laplace import Laplace
-from biro.maximising import with_best_noise
+from biro.maximising import Ascent, settle, with_best_noise
 
 Array = NDArray[np.float64]
 ARCSEC = np.pi / 648000
@@ -206,6 +206,19 @@ def test_a_flux_at_zero_in_noise_that_is_fitted(tmp_path: Path) -> None:
     assert found["noise.factor"] == pytest.approx(math.sqrt(data @ data / (data.size + 1)), rel=1e-6)
     assert found.laplace.side.tolist() == [-1, 0]
     assert found.converged
+
+
+@pytest.mark.parametrize("start", [0.03, 0.05])
+def test_a_last_step_to_an_end_ends_there(start: float) -> None:
+    """What is left to gain is less than matters in single precision, and the step to it leads to the end."""
+    likelihood = SmoothGaussian([Flat(0, 1, "ratio")], [-0.02], [[0.25]])
+    likelihood.precision = "single"
+    laplace = settle(Ascent(likelihood), np.array([start])).laplace
+    assert laplace.theta[0] == 0.0
+    assert laplace.side[0] == -1
+    cut = stats.truncnorm(0.04, 2.04, -0.02, 0.5)
+    # The quantile of the bell that the prior leaves; its curvature is known from differences.
+    assert laplace.error[0] == pytest.approx(cut.ppf(0.682689492137086), rel=1e-6)
 
 
 def test_draws_about_an_end_follow_the_posterior() -> None:
