@@ -5,9 +5,9 @@ With P = -d2 ln p / d theta2 at the maximum theta_0 and C its inverse,
     p(theta) ~ p(theta_0) exp(-(theta - theta_0)^T P (theta - theta_0) / 2)
     ln Z     ~ ln p(theta_0) + (d/2) ln(2 pi) + (1/2) ln det C
 
-for the d parameters that lie within their prior. A parameter at an end of it, from where the density falls
-with the slope g and the curvature h that the others leave it, has exp(-g x - h x^2 / 2) at the distance x, up
-to the other end.
+for the d parameters that lie within their prior, plus ln of the part of each one's bell that lies there, the
+others free. A parameter at an end of it, from where the density falls with the slope g and the curvature h
+that the others leave it, has exp(-g x - h x^2 / 2) at the distance x, up to the other end.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class Laplace:
     null : float64 (n_null, n_param)
         Changes of theta that the data say nothing about within the prior.
     width : float64 (n_param,)
-        Of the priors; for a parameter at an end, the distance to the other.
+        Of the priors.
+    room : float64 (2, n_param)
+        From theta to the low and the high end of its prior.
     """
 
     theta: Array
@@ -118,6 +120,7 @@ class Laplace:
     slope: Array
     null: Array
     width: Array
+    room: Array
 
     @classmethod
     def about(
@@ -127,9 +130,10 @@ class Laplace:
         matrix: Array,
         side: NDArray[np.int64],
         width: Array,
+        room: Array,
         precision: str,
     ) -> Laplace:
-        """From gradient and curvature at the maximum; `width` is that of each prior.
+        """From gradient and curvature at the maximum.
 
         A parameter at an end from where the density hardly falls to the other is as one within its prior
         that the data say nothing about.
@@ -141,13 +145,13 @@ class Laplace:
         lifted = np.zeros((len(null), theta.size))
         lifted[:, free] = null
         slope = np.where(side != 0, np.abs(gradient), 0.0)
-        found = cls(theta, matrix, covariance, side, slope, lifted, width)
+        found = cls(theta, matrix, covariance, side, slope, lifted, width, room)
         flat = [i for i in np.flatnonzero(side) if not found._fall(i) > _FLAT]
         if not flat:
             return found
         side = side.copy()
         side[flat] = 0
-        return cls.about(theta, gradient, matrix, side, width, precision)
+        return cls.about(theta, gradient, matrix, side, width, room, precision)
 
     @property
     def is_singular(self) -> bool:
@@ -170,8 +174,9 @@ class Laplace:
         log_det = np.linalg.slogdet(self.covariance[np.ix_(free, free)])[1]
         value = log_posterior + 0.5 * free.sum() * np.log(2.0 * np.pi) + 0.5 * log_det
         for i in np.flatnonzero(~free):
-            value += _log_integral(self.slope[i], self._left_to(i), self.width[i])
-        return float(value)
+            value += _log_integral(self.slope[i], self._left_to(i), self._across(i))
+        cut_off = special.ndtr(-self.room[:, free] / np.sqrt(np.diag(self.covariance)[free])).sum(axis=0)
+        return float(value + np.log1p(-cut_off).sum())
 
     def draws(self, rng: np.random.Generator, n: int) -> Array:
         """theta of the approximation, float64 (n, n_param).
@@ -217,11 +222,15 @@ class Laplace:
 
     def _fall(self, i: Any) -> float:
         """Of ln p from the end that a parameter is at to the other."""
-        return float(self.width[i] * (self.slope[i] + 0.5 * self._left_to(i) * self.width[i]))
+        return float(self._across(i) * (self.slope[i] + 0.5 * self._left_to(i) * self._across(i)))
+
+    def _across(self, i: Any) -> float:
+        """From the end that a parameter is at to the other."""
+        return float(self.room[0 if self.side[i] > 0 else 1, i])
 
     def _distance(self, part: Array, i: Any) -> Array:
         """Quantiles of the distance of a parameter from the end that it is at."""
-        return _distance(part, self.slope[i], self._left_to(i), self.width[i])
+        return _distance(part, self.slope[i], self._left_to(i), self._across(i))
 
 
 def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:

@@ -324,10 +324,9 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
             side = _sides(ascent, theta, gradient)  # it may have ended at an end
         break
     # A prior with one end alone goes on as far as anybody looks.
-    across = np.minimum(ascent.high - ascent.low, 1e6 * ascent.width)
-    width = np.where(side == 0, ascent.width, across)
+    room = np.minimum([theta - ascent.low, ascent.high - theta], 1e6 * ascent.width)
     theta = ascent.likelihood.model.wrap(theta)
-    return Rest(value, Laplace.about(theta, gradient, matrix, side, width, precision), left)
+    return Rest(value, Laplace.about(theta, gradient, matrix, side, ascent.width, room, precision), left)
 
 
 def _climbed(ascent: Ascent, theta: Array, matrix: Array) -> Array:

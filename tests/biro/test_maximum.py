@@ -221,11 +221,23 @@ def test_a_last_step_to_an_end_ends_there(start: float) -> None:
     assert laplace.error[0] == pytest.approx(cut.ppf(0.682689492137086), rel=1e-6)
 
 
+@pytest.mark.parametrize(("mean", "sigma"), [(0.5, 0.05), (0.5, 0.4), (0.9, 0.3), (0.1, 0.5), (1e-4, 0.2)])
+def test_a_bell_that_the_prior_cuts_off(mean: float, sigma: float) -> None:
+    """Beside a parameter that depends on it and lies well within: the evidence has its closed form."""
+    covariance = np.array([[sigma**2, 0.5 * sigma * 1e-3], [0.5 * sigma * 1e-3, 1e-6]])
+    found = biro.maximise(SmoothGaussian([Flat(0, 1, "ratio"), Flat(-2, 2, "east")], [mean, 0.3], covariance))
+    part = stats.norm.cdf((1.0 - mean) / sigma) - stats.norm.cdf(-mean / sigma)
+    expected = math.log(2 * math.pi) + 0.5 * np.linalg.slogdet(covariance)[1] + math.log(part / 4.0)
+    # The curvature is a difference of gradients: 1e-9 of it; beside an end the search may stop at it.
+    assert found.log_evidence == pytest.approx(expected, abs=1e-6)
+
+
 def test_draws_about_an_end_follow_the_posterior() -> None:
     """One parameter at its end, one inside, correlated: moments by quadrature."""
     matrix, slope = np.array([[4.0, 1.5], [1.5, 1.0]]), 0.7
     gradient = np.array([0.0, -slope])
-    laplace = Laplace.about(np.zeros(2), gradient, matrix, np.array([0, -1]), np.full(2, 1e3), "double")
+    width, side = np.full(2, 1e3), np.array([0, -1])
+    laplace = Laplace.about(np.zeros(2), gradient, matrix, side, width, np.full((2, 2), 1e3), "double")
     draws = laplace.draws(np.random.default_rng(0), 200_000)
     assert draws[:, 1].min() >= 0.0
 
@@ -290,8 +302,9 @@ def test_an_end_of_a_prior_that_data_hardly_narrow(best: float, low: float, high
 def test_a_narrow_prior_of_one_of_two_that_depend_on_each_other() -> None:
     """As above, y no further than 0.8: the density there is still a third of what it is at the end."""
     matrix, slope, width = np.array([[4.0, 1.5], [1.5, 1.0]]), 0.7, 0.8
-    gradient, widths = np.array([0.0, -slope]), np.array([1e3, width])
-    laplace = Laplace.about(np.zeros(2), gradient, matrix, np.array([0, -1]), widths, "double")
+    gradient, side = np.array([0.0, -slope]), np.array([0, -1])
+    widths, room = np.array([1e3, width]), np.array([[1e3, 0.0], [1e3, width]])
+    laplace = Laplace.about(np.zeros(2), gradient, matrix, side, widths, room, "double")
     draws = laplace.draws(np.random.default_rng(0), 200_000)
     assert 0.0 <= draws[:, 1].min() < draws[:, 1].max() <= width
 
@@ -312,10 +325,9 @@ def test_a_narrow_prior_of_one_of_two_that_depend_on_each_other() -> None:
 )
 def test_small_slopes_and_curvatures_at_an_end(slope: float, bend: float) -> None:
     """Where one of both does not matter: mass and quantiles by quadrature."""
-    width = 1.0
-    laplace = Laplace.about(
-        np.zeros(1), np.array([-slope]), np.array([[bend]]), np.array([-1]), np.array([width]), "double"
-    )
+    width, side, room = 1.0, np.array([-1]), np.array([[0.0], [1.0]])
+    gradient, matrix = np.array([-slope]), np.array([[bend]])
+    laplace = Laplace.about(np.zeros(1), gradient, matrix, side, np.array([width]), room, "double")
 
     def mass(last: float) -> float:
         far = min(last, 50.0 / slope, 10.0 / math.sqrt(bend))
