@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,44 @@ from rime_kernels._tile_parts_cuda import TileKernel, TileShape
 # Threads of a block, which share out the tiles of a split, the registers of each in single precision, and the
 # sources whose terms are made together: on an H200 256 threads, 12 or 16 sources are as fast, within 4 %.
 _THREADS, _REGISTERS, _CHUNK = 128, 168, 8
-# Threads whose sums are joined at once, at least: each such group has room of its own in shared memory.
-_FEWEST_LANES = 8
+# Threads whose sums are joined at once: each such group has room of its own in shared memory.
+_LANES = 32, 16, 8
+_TERM = 0.2
+"""What the terms of an antenna cost, in threads: they are made anew for each part of the tiles."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the tiles of an item are shared out: blocks, and threads of a block.
+
+    Each of `n_part` blocks takes as many tiles of `n_item` items, a thread for each. Those of an item are
+    `n_lanes` threads, a multiple of the `n_lane` whose sums are joined at once.
+    """
+
+    n_part: int
+    n_item: int
+    n_lanes: int
+    n_lane: int
+
+    @classmethod
+    def of(cls, n_tile: int, n_slot: int) -> Cut:
+        """The one that leaves the fewest threads idle."""
+        most, cuts = _most_threads(), []
+        fewest = -(-n_tile // most)
+        for n_part in range(fewest, min(n_tile, fewest + 4) + 1):
+            for n_lane in _LANES if not device.simulated() else _LANES[1:]:
+                n_lanes = -(-n_tile // (n_part * n_lane)) * n_lane
+                cuts += [cls(n_part, k, n_lanes, n_lane) for k in range(1, most // n_lanes + 1)]
+        return min(cuts, key=lambda cut: (cut._cost(n_slot), cut.n_part, -cut.n_lane, -cut.n_item))
+
+    @property
+    def n_thread(self) -> int:
+        """Threads of a block, whole warps."""
+        warp = _LANES[-1] if device.simulated() else 32
+        return -(-self.n_item * self.n_lanes // warp) * warp
+
+    def _cost(self, n_slot: int) -> float:
+        return self.n_part * (self.n_thread / self.n_item + _TERM * n_slot)
 
 
 class TileGather:
@@ -46,27 +83,21 @@ class TileGather:
     run = 1
 
     def __init__(self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int) -> None:
-        self._tiles, n_tile, n_slot = tiles, tiles.tiles.n_tile, tiles.tiles.n_slot
-        n_thread = _most_threads()
-        self._n_part = -(-n_tile // n_thread)
-        per_part = -(-n_tile // self._n_part)
-        n_lane = min(32, max(_FEWEST_LANES, 1 << (per_part - 1).bit_length()))
-        self._n_lanes = -(-per_part // n_lane) * n_lane
-        n_item = max(1, n_thread // self._n_lanes)
+        self._tiles, n_slot = tiles, tiles.tiles.n_slot
+        self._cut = Cut.of(tiles.tiles.n_tile, n_slot)
         self._key = TileKernel(
             tiles.variant, True, tiles.matrix, has_gaussian, tiles.n_template,
-            TileShape(tiles.shape.side, n_item * self._n_lanes, _CHUNK, n_item * n_slot, n_item),
-            True, n_lane,
+            TileShape(tiles.shape.side, 1, _CHUNK, 1, 1), True, self._cut.n_lane,
         )  # fmt: skip
-        self._key = _fitted(self._key, n_slot)
+        self._key = _fitted(self._key, self._cut, n_slot)
         self.moments = moments_of(tiles.variant, has_gaussian)
-        self.n_column, self.n_copy = tiles.n_chan, tiles.tiles.n_split * self._n_part
+        self.n_column, self.n_copy = tiles.n_chan, tiles.tiles.n_split * self._cut.n_part
         self.n_sum = tiles.tiles.n_layer * self.n_column * self.n_copy
         self.unit_time, self.max_batch = tiles.tiles.layer_time, max(1, MAX_ITEM // self.n_sum)
-        self._members = [device.upload(x) for x in _members(tiles.tiles.group, self._n_part, n_slot)]
+        self._members = [device.upload(x) for x in _members(tiles.tiles.group, self._cut.n_part, n_slot)]
         # Sums by antenna: l and m of each slot of each copy.
         self._n_by_antenna, self._n_pointing_time = 2 * n_slot * self.n_copy, n_pointing_time
-        self._antenna = np.repeat(tiles.tiles.antenna, self._n_part, axis=0).ravel()
+        self._antenna = np.repeat(tiles.tiles.antenna, self._cut.n_part, axis=0).ravel()
         n_total = self.n_column * self._n_by_antenna
         self._groups = grouped(self.unit_time, n_pointing_time, n_total)
 
@@ -89,7 +120,7 @@ class TileGather:
         (first, stop), n_batch = self.units(slab), arrays.inputs.direction.shape[0]
         n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna
         by_antenna = workspace.array("by antenna", (n_value if self.moments.has_beam else 1,), np.float64)
-        last = self._n_part, self._n_lanes, *self._members, records, by_antenna
+        last = self._cut.n_part, self._cut.n_lanes, *self._members, records, by_antenna
         n_item = self._key.shape.n_item
         self._tiles.launch_kernel(self._key, slab, arrays, n_item, self.n_copy, last, stream)
         if self.moments.has_beam:
@@ -198,17 +229,18 @@ def _most_threads() -> int:
     return 16 if device.simulated() else _THREADS
 
 
-def _fitted(key: TileKernel, n_slot: int) -> TileKernel:
+def _fitted(key: TileKernel, cut: Cut, n_slot: int) -> TileKernel:
     """The kernel with as many items and sources at a time as there is shared memory for."""
     registers = _REGISTERS if key.variant.single and not device.simulated() else 0
-    shape = dataclasses.replace(key.shape, max_register=registers)
-    while _shared_bytes(key, shape) > MAX_SHARED and (shape.chunk > 1 or shape.n_item > 1):
-        if shape.chunk > 4 or shape.n_item == 1:
-            shape = dataclasses.replace(shape, chunk=shape.chunk // 2)
+    chunk = key.shape.chunk
+    while True:
+        shape = TileShape(key.shape.side, cut.n_thread, chunk, cut.n_item * n_slot, cut.n_item, registers)
+        if _shared_bytes(key, shape) <= MAX_SHARED or (chunk == 1 and cut.n_item == 1):
+            return dataclasses.replace(key, shape=shape)
+        if chunk > 4 or cut.n_item == 1:
+            chunk //= 2
         else:
-            n_item = shape.n_item // 2
-            shape = dataclasses.replace(shape, n_item=n_item, n_slot=n_item * n_slot)
-    return dataclasses.replace(key, shape=shape)
+            cut = dataclasses.replace(cut, n_item=cut.n_item // 2)
 
 
 def _shared_bytes(key: TileKernel, shape: TileShape) -> int:

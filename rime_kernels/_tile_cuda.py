@@ -91,6 +91,15 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     add_wide = make_accumulate(kernel, True, True) if single else add_narrow
     votes = has_gaussian and single
 
+    @device.inline
+    def differences(of: Any, p: Any, q: Any, last_slot: Any, into: Any, first: int) -> None:
+        """One coordinate of the tile's baselines; short loops, which are unrolled."""
+        for i in range(side):
+            x = min(uint32(p + uint32(i)), last_slot)
+            for j in range(side):
+                y = min(uint32(q + uint32(j)), last_slot)
+                into[first + i * side + j] = real(of[x] - of[y])
+
     # fmt: off
     @device.kernel(shape.max_register)
     def sum_tiles(
@@ -320,19 +329,9 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                         (re, im, weights, factor_re, factor_im, back),
                     )  # fmt: skip
                     if has_adjoint:
-                        # An axis after another: short loops, which are unrolled.
-                        for k in range(3):
-                            for i in range(side):
-                                x = min(uint32(first_p + uint32(i)), last_slot)
-                                for j in range(side):
-                                    y = min(uint32(first_q + uint32(j)), last_slot)
-                                    n = k * n_baseline + i * side + j
-                                    if k == 0:
-                                        uvw[n] = real(u[x] - u[y])
-                                    elif k == 1:
-                                        uvw[n] = real(v[x] - v[y])
-                                    else:
-                                        uvw[n] = real(w[x] - w[y])
+                        differences(u, first_p, first_q, last_slot, uvw, 0)
+                        differences(v, first_p, first_q, last_slot, uvw, n_baseline)
+                        differences(w, first_p, first_q, last_slot, uvw, 2 * n_baseline)
                 elif has_adjoint:
                     for n in range(n_uvw):
                         uvw[n] = real(0)
