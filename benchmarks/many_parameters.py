@@ -170,10 +170,13 @@ def effective_so_far(run_dir: Path, seconds: float) -> dict[str, float]:
 
     Steps of all walkers over the autocorrelation time, which a chain of a few such times underestimates.
     """
-    run_id = json.loads((run_dir / "run.json").read_text())["run_id"]
+    try:
+        run_id = json.loads((run_dir / "run.json").read_text())["run_id"]
+    except FileNotFoundError:
+        return {}
     backend = ChainFile(run_dir / chain.FILE, run_id).restore()
-    if backend is None:
-        return {"n_step": 0, "n_effective": 0, "per_second": 0.0}
+    if backend is None or backend.iteration < 100:
+        return {} if backend is None else {"n_step": backend.iteration}
     tau = float(np.max(backend.get_autocorr_time(tol=0)))
     effective = backend.iteration * backend.shape[0] / tau
     found = {"n_step": backend.iteration, "n_walker": backend.shape[0], "autocorrelation_time": tau}

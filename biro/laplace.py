@@ -5,15 +5,16 @@ With P = -d2 ln p / d theta2 at the maximum theta_0 and C its inverse,
     p(theta) ~ p(theta_0) exp(-(theta - theta_0)^T P (theta - theta_0) / 2)
     ln Z     ~ ln p(theta_0) + (d/2) ln(2 pi) + (1/2) ln det C
 
-for the d parameters that lie within their prior, plus ln of the part of each one's bell that lies there, the
-others free. A parameter at an end of it, from where the density falls with the slope g and the curvature h
-that the others leave it, has exp(-g x - h x^2 / 2) at the distance x, up to the other end.
+for the d parameters that lie within their prior, plus ln of the part of their bell that lies there (Genz
+1992, as SciPy has it). A parameter at an end of it, from where the density falls with the slope g and the
+curvature h that the others leave it, has exp(-g x - h x^2 / 2) at the distance x, up to the other end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ _SMALL = 0.05
 """Part of the largest below which a parameter is not named in a combination."""
 _FLAT = 0.025
 """Fall of ln p across the prior below which a parameter at an end is not known: 0.68 of it holds 68 %."""
+_CUT, _MOST_CUT = 1e-6, 50
+"""Part of a bell beyond its prior that is looked at together with those of others, of so many parameters."""
 _STRAIGHT = 1e-8
 """What a curvature changes of ln p below which it is none: roundings of the closed form are as large."""
 
@@ -168,6 +171,11 @@ class Laplace:
 
     def log_evidence(self, log_posterior: float) -> float | None:
         """ln Z; None where P is singular."""
+        whole = self.log_mass(log_posterior)
+        return None if whole is None else whole + self._log_inside
+
+    def log_mass(self, log_posterior: float) -> float | None:
+        """ln of the integral of what `draws` draws from: of whole bells, also beyond the priors."""
         if self.is_singular:
             return None
         free = self.side == 0
@@ -175,8 +183,32 @@ class Laplace:
         value = log_posterior + 0.5 * free.sum() * np.log(2.0 * np.pi) + 0.5 * log_det
         for i in np.flatnonzero(~free):
             value += _log_integral(self.slope[i], self._left_to(i), self._across(i))
-        cut_off = special.ndtr(-self.room[:, free] / np.sqrt(np.diag(self.covariance)[free])).sum(axis=0)
-        return float(value + np.log1p(-cut_off).sum())
+        return float(value)
+
+    @cached_property
+    def _log_inside(self) -> float:
+        """ln of the part of the bell, of parameters within their priors, that lies there."""
+        free = np.flatnonzero(self.side == 0)
+        sigma = np.sqrt(np.diag(self.covariance)[free])
+        low, high = self.room[:, free] / sigma
+        cut_off = special.ndtr(-low) + special.ndtr(-high)
+        several = np.argsort(-cut_off)[:_MOST_CUT]
+        several = several[cut_off[several] > _CUT]
+        if several.size < 2:
+            return float(np.log1p(-cut_off).sum())
+        from scipy import stats
+
+        correlation = self.covariance[np.ix_(free, free)] / np.outer(sigma, sigma)
+        part = stats.multivariate_normal.cdf(
+            high[several],
+            cov=correlation[np.ix_(several, several)],
+            allow_singular=True,
+            maxpts=20_000 * several.size,
+            releps=1e-4,
+            lower_limit=-low[several],
+            rng=np.random.default_rng(0),
+        )
+        return float(np.log(max(part, 1e-300)) + np.log1p(-np.delete(cut_off, several)).sum())
 
     def draws(self, rng: np.random.Generator, n: int) -> Array:
         """theta of the approximation, float64 (n, n_param).

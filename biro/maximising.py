@@ -325,6 +325,7 @@ def settle(ascent: Ascent, theta: Array) -> Rest:
         break
     # A prior with one end alone goes on as far as anybody looks.
     room = np.minimum([theta - ascent.low, ascent.high - theta], 1e6 * ascent.width)
+    room = np.where(np.isfinite(ascent.period), 0.5 * ascent.period, room)
     theta = ascent.likelihood.model.wrap(theta)
     return Rest(value, Laplace.about(theta, gradient, matrix, side, ascent.width, room, precision), left)
 

@@ -81,16 +81,17 @@ _INVERSE: dict[_Map, Callable[[Array, Array, Array], Array]] = {
 
 
 def _moved_in(kind: _Map, x: Array, spread: Array, first: Array, second: Array) -> Array:
-    """x no nearer to an end than `spread`, or the middle between two ends, or one scale from a single end."""
+    """x no nearer to an end than `spread`, but not beyond the middle, or one scale from a single end."""
     if kind is line:
         return x
     if kind is above:
         return np.maximum(x, first + np.minimum(spread, second))
     if kind is below:
         return np.minimum(x, first - np.minimum(spread, second))
-    low, high = (first, first + second) if kind is between else (first, first * np.exp(second))
-    room = np.minimum(spread, 0.5 * (high - low))
-    return np.clip(x, low + room, high - room)
+    of_log = kind is log_between
+    low, high = first, first * np.exp(second) if of_log else first + second
+    middle = first * np.exp(0.5 * second) if of_log else first + 0.5 * second
+    return np.clip(x, np.minimum(low + spread, middle), np.maximum(high - spread, middle))
 
 
 class Unconstrained:

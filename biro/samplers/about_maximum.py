@@ -76,7 +76,8 @@ def about_maximum(
     weight = np.exp(log_weight - log_weight.max())
     mean = weight.sum() / n_drawn
     spread = np.sqrt(max(float((weight**2).sum() / n_drawn - mean**2), 0.0) / n_drawn) / mean
-    evidence = found.log_evidence
+    mass, evidence = found.laplace.log_mass(found.log_posterior), found.log_evidence
+    assert mass is not None
     assert evidence is not None
     n_sample = 1 + len(theta)
     return Posterior(
@@ -86,7 +87,7 @@ def about_maximum(
         log_prior=np.concatenate([[found.log_prior], log_prior]),
         provenance=provenance,
         effective=np.full(target.n_param, float(n_sample)),
-        log_evidence=float(evidence + log_weight.max() + np.log(mean)),
+        log_evidence=float(mass + log_weight.max() + np.log(mean)),
         log_evidence_err=float(spread),
         diagnostics={
             "overlap": float(weight.sum() ** 2 / (weight**2).sum() / n_drawn),

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 _BATCH = 256
+_AT_END = 0.25
+_SHARES: Array = np.append(0.5 ** np.arange(8), 0.0)
 _LOOK = 0.2
 """Seconds between looks at whether somebody wants to stop."""
 _TUNE_AGAIN = 50
@@ -63,9 +65,9 @@ class Whitened:
 
     @classmethod
     def about(cls, likelihood: Any, laplace: Laplace) -> Whitened:
-        """About a maximum, but one sigma from the ends of priors: at an end y is infinite."""
+        """About a maximum; parameters at an end of their prior, where y is infinite, one sigma within."""
         change = likelihood.model.unconstrained
-        middle = change.of_theta(laplace.theta, np.nan_to_num(laplace.error, nan=np.inf))
+        middle = change.of_theta(_within(likelihood, laplace))
         return cls(likelihood, middle, _factor(change, middle, laplace))
 
     def theta(self, z: Array) -> Array:
@@ -88,6 +90,32 @@ class Whitened:
 def _each(matrix: Array, rows: Array) -> Array:
     """The matrix times each row by itself: the roundings of a product of matrices depend on their sizes."""
     return np.array([matrix @ row for row in rows]).reshape(rows.shape)
+
+
+def _within(likelihood: Any, laplace: Laplace) -> Array:
+    """The maximum, with parameters at an end moved in by one sigma, and the others as they follow these.
+
+    At an end: within a quarter of a sigma, where y of the maximum says little of the y of its surroundings.
+    By less, where the density falls by more than it may.
+    """
+    change, sigma = likelihood.model.unconstrained, np.nan_to_num(laplace.error, posinf=0.0)
+    start = laplace.theta
+    near = np.abs(change.theta(change.of_theta(start, _AT_END * sigma)) - start) > 1e-3 * _AT_END * sigma
+    if not near.any():
+        return start
+    shift = change.theta(change.of_theta(start, np.where(near, sigma, 0.0))) - start
+    # The rest goes to where the density is highest then.
+    rest, precision = np.flatnonzero(~near & (laplace.side == 0)), np.nan_to_num(laplace.precision_matrix)
+    unit = 1.0 / np.sqrt(np.maximum(np.diag(precision), 1.0 / laplace.width**2))
+    scaled = precision * np.outer(unit, unit)
+    pull = scaled[np.ix_(rest, near)] @ (shift[near] / unit[near])
+    follow = np.linalg.pinv(scaled[np.ix_(rest, rest)], rcond=1e-6, hermitian=True) @ pull
+    low, high = likelihood.model.box
+    shift[rest] = np.clip(start[rest] - unit[rest] * follow, low[rest], high[rest]) - start[rest]
+    tried = likelihood.model.wrap(start + _SHARES[:, None] * shift)
+    value = np.nan_to_num(likelihood.log_posterior_and_gradient(tried)[0], nan=-np.inf)
+    enough = value >= value[-1] - 2.0 * (1.0 + near.sum())
+    return np.asarray(tried[int(np.argmax(enough))])
 
 
 def _factor(change: Any, middle: Array, laplace: Laplace) -> Array:

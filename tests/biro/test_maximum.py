@@ -225,11 +225,35 @@ def test_a_last_step_to_an_end_ends_there(start: float) -> None:
 def test_a_bell_that_the_prior_cuts_off(mean: float, sigma: float) -> None:
     """Beside a parameter that depends on it and lies well within: the evidence has its closed form."""
     covariance = np.array([[sigma**2, 0.5 * sigma * 1e-3], [0.5 * sigma * 1e-3, 1e-6]])
-    found = biro.maximise(SmoothGaussian([Flat(0, 1, "ratio"), Flat(-2, 2, "east")], [mean, 0.3], covariance))
+    likelihood = SmoothGaussian([Flat(0, 1, "ratio"), Flat(-2, 2, "east")], [mean, 0.3], covariance)
+    found = biro.maximise(likelihood)
     part = stats.norm.cdf((1.0 - mean) / sigma) - stats.norm.cdf(-mean / sigma)
     expected = math.log(2 * math.pi) + 0.5 * np.linalg.slogdet(covariance)[1] + math.log(part / 4.0)
     # The curvature is a difference of gradients: 1e-9 of it; beside an end the search may stop at it.
     assert found.log_evidence == pytest.approx(expected, abs=1e-6)
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=2000)
+    # Draws beyond the prior have no weight: what is within is a share of all that were drawn.
+    assert posterior.log_evidence == pytest.approx(expected, abs=4 * posterior.log_evidence_err + 1e-6)
+    assert posterior.log_evidence_err < 0.03
+
+
+@pytest.mark.parametrize(
+    ("n", "rho", "mean"), [(2, 0.9, 1e-4), (2, -0.9, 0.01), (5, 0.9, 0.01), (5, 0.5, 0.02)]
+)
+def test_bells_that_priors_cut_off_together(n: int, rho: float, mean: float) -> None:
+    """With equal correlations, x = sqrt(rho) z + sqrt(1 - rho) e: one integral; of two, by quadrature."""
+    sigma = 0.05
+    covariance = sigma**2 * (rho * np.ones((n, n)) + (1.0 - rho) * np.eye(n))
+    found = biro.maximise(SmoothGaussian([Flat(0, 1, f"p{i}") for i in range(n)], [mean] * n, covariance))
+    if rho > 0.0:
+        low = lambda z: (-mean / sigma - math.sqrt(rho) * z) / math.sqrt(1.0 - rho)  # noqa: E731
+        part = integrate.quad(lambda z: stats.norm.pdf(z) * stats.norm.sf(low(z)) ** n, -9, 9)[0]
+    else:
+        inner = lambda x: stats.norm.sf((-mean / sigma - rho * x) / math.sqrt(1.0 - rho**2))  # noqa: E731
+        part = integrate.quad(lambda x: stats.norm.pdf(x) * inner(x), -mean / sigma, 9)[0]
+    expected = 0.5 * n * math.log(2 * math.pi) + 0.5 * np.linalg.slogdet(covariance)[1] + math.log(part)
+    # Genz' method is asked for 1e-4.
+    assert found.log_evidence == pytest.approx(expected, abs=1e-3)
 
 
 def test_draws_about_an_end_follow_the_posterior() -> None:

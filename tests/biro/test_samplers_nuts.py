@@ -111,6 +111,22 @@ def test_a_maximum_at_an_end_where_the_density_is_flat(at: float, sigma: float) 
         assert abs(found - p) < 4 * np.sqrt(p * (1 - p) / posterior.effective[0])
 
 
+@pytest.mark.parametrize("a", [0.0, 0.001, 0.1])
+@pytest.mark.parametrize("unknown", [0.6, 1e4], ids=["a - b to 0.6", "a - b unknown"])
+def test_those_that_depend_on_what_is_moved_in_follow_it(a: float, unknown: float) -> None:
+    """a + b is known to 0.001: one alone would leave the ridge at once."""
+    both, apart = np.array([1.0, 1.0]), np.array([1.0, -1.0])
+    precision = np.outer(both, both) / 1e-6 + np.outer(apart, apart) / unknown**2
+    priors = [Flat(0, 1, "a"), Flat(0, 10, "b")]
+    likelihood = SmoothGaussian(priors, [a, 1.0 - a], np.linalg.inv(precision))
+    maximum = biro.maximise(likelihood, seed=1)
+    density = nuts.Whitened.about(likelihood, maximum.laplace)
+    lost = maximum.log_posterior - float(likelihood.log_posterior(density.theta(np.zeros((1, 2))))[0])
+    assert 0.0 <= lost < 4.0  # two parameters, each within some sigma
+    if a == 0.0 and unknown < 1.0:
+        assert density.theta(np.zeros((1, 2)))[0, 0] > 0.05  # moved in, and by a part of its sigma, 0.3
+
+
 def test_the_same_seed_gives_the_same_draws(tmp_path: Path) -> None:
     likelihood, _, _ = fluxes(tmp_path)
     one, two = (biro.sample(likelihood, "nuts", n_draw=100, **QUICK) for _ in range(2))

@@ -143,6 +143,16 @@ def test_tiles_that_share_a_block_or_need_several(problem, sky, reference, n_ant
     assert_right(reference, rows, sources, answer(with_data(rows, form="factored"), sources))
 
 
+def test_threads_beyond_those_of_the_tiles(problem, sky, beam_of, reference, monkeypatch) -> None:
+    """Blocks are whole warps: some threads have no tile, and no item either."""
+    from rime_kernels._adjoint_launch_cuda import Cut
+
+    rows = problem(n_antenna=5, n_time=2, n_chan=1)
+    sources = sky(rows, beam=beam_of(rows, "cos3", pointing=True))
+    monkeypatch.setattr(Cut, "n_thread", property(lambda cut: 32 + -(-cut.n_item * cut.n_lanes // 32) * 32))
+    assert_right(reference, rows, sources, answer(with_data(rows, form="factored"), sources))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_more_sources_than_a_chunk(problem, sky, reference, form) -> None:
     rows = problem(n_antenna=3, n_time=1, n_chan=1)
