@@ -175,8 +175,8 @@ def effective_so_far(run_dir: Path, seconds: float) -> dict[str, float]:
     except FileNotFoundError:
         return {}
     backend = ChainFile(run_dir / chain.FILE, run_id).restore()
-    if backend is None or backend.iteration < 100:
-        return {} if backend is None else {"n_step": backend.iteration}
+    if backend is None or backend.iteration < 100:  # too few to say
+        return {}
     tau = float(np.max(backend.get_autocorr_time(tol=0)))
     effective = backend.iteration * backend.shape[0] / tau
     found = {"n_step": backend.iteration, "n_walker": backend.shape[0], "autocorrelation_time": tau}
