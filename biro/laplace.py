@@ -231,6 +231,17 @@ class Laplace:
         coupling = self.precision_matrix[np.ix_(ends, free)]
         return np.asarray(away @ coupling @ np.nan_to_num(self.covariance[np.ix_(free, free)]))
 
+    def following(self, moved: NDArray[np.bool_], shift: Array) -> Array:
+        """The shift (n_param,) in which the others go with those `moved`, to where the density is highest."""
+        free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
+        found = shift.copy()
+        found[free] = -self._pull(shift[ends])
+        inner, rest, covariance = free[moved[free]], free[~moved[free]], np.nan_to_num(self.covariance)
+        back = np.linalg.solve(covariance[np.ix_(inner, inner)], shift[inner] - found[inner])
+        found[rest] += covariance[np.ix_(rest, inner)] @ back
+        found[inner] = shift[inner]
+        return found
+
     def log_density(self, theta: Array) -> Array:
         """ln of the approximation at theta (n, n_param) within the prior, less that at the maximum."""
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)

@@ -85,11 +85,7 @@ class TileGather:
     def __init__(self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int) -> None:
         self._tiles, n_slot = tiles, tiles.tiles.n_slot
         self._cut = Cut.of(tiles.tiles.n_tile, n_slot)
-        self._key = TileKernel(
-            tiles.variant, True, tiles.matrix, has_gaussian, tiles.n_template,
-            TileShape(tiles.shape.side, 1, _CHUNK, 1, 1), True, self._cut.n_lane,
-        )  # fmt: skip
-        self._key = _fitted(self._key, self._cut, n_slot)
+        self._key = _kernel(tiles, has_gaussian, self._cut)
         self.moments = moments_of(tiles.variant, has_gaussian)
         self.n_column, self.n_copy = tiles.n_chan, tiles.tiles.n_split * self._cut.n_part
         self.n_sum = tiles.tiles.n_layer * self.n_column * self.n_copy
@@ -229,23 +225,26 @@ def _most_threads() -> int:
     return 16 if device.simulated() else _THREADS
 
 
-def _fitted(key: TileKernel, cut: Cut, n_slot: int) -> TileKernel:
+def _kernel(tiles: Tiles, has_gaussian: bool, cut: Cut) -> TileKernel:
     """The kernel with as many items and sources at a time as there is shared memory for."""
-    registers = _REGISTERS if key.variant.single and not device.simulated() else 0
-    chunk = key.shape.chunk
+    registers, chunk = _REGISTERS if tiles.variant.single and not device.simulated() else 0, _CHUNK
     while True:
-        shape = TileShape(key.shape.side, cut.n_thread, chunk, cut.n_item * n_slot, cut.n_item, registers)
-        if _shared_bytes(key, shape) <= MAX_SHARED or (chunk == 1 and cut.n_item == 1):
-            return dataclasses.replace(key, shape=shape)
+        n_slot = cut.n_item * tiles.tiles.n_slot
+        shape = TileShape(tiles.shape.side, cut.n_thread, chunk, n_slot, cut.n_item, registers)
+        kernel = TileKernel(
+            tiles.variant, True, tiles.matrix, has_gaussian, tiles.n_template, shape, True, cut.n_lane
+        )
+        if _shared_bytes(kernel) <= MAX_SHARED or (chunk == 1 and cut.n_item == 1):
+            return kernel
         if chunk > 4 or cut.n_item == 1:
             chunk //= 2
         else:
             cut = dataclasses.replace(cut, n_item=cut.n_item // 2)
 
 
-def _shared_bytes(key: TileKernel, shape: TileShape) -> int:
+def _shared_bytes(key: TileKernel) -> int:
     """Bytes of the shared arrays of the kernel."""
-    real = np.dtype(key.variant.real).itemsize
+    real, shape = np.dtype(key.variant.real).itemsize, key.shape
     moments = moments_of(key.variant, key.has_gaussian)
     gathered = shape.chunk * (shape.n_thread // key.n_lane) * moments.most_room
     by_antenna = 2 * shape.side * shape.n_thread * real + 16 * shape.n_slot if moments.has_beam else 0

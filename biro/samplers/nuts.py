@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 _BATCH = 256
 _AT_END = 0.25
+"""Sigmas from an end within which a parameter is at it."""
 _SHARES: Array = np.append(0.5 ** np.arange(8), 0.0)
+"""Of the way in from an end, that are tried one after the other."""
 _LOOK = 0.2
 """Seconds between looks at whether somebody wants to stop."""
 _TUNE_AGAIN = 50
@@ -101,17 +103,11 @@ def _within(likelihood: Any, laplace: Laplace) -> Array:
     change, sigma = likelihood.model.unconstrained, np.nan_to_num(laplace.error, posinf=0.0)
     start = laplace.theta
     near = np.abs(change.theta(change.of_theta(start, _AT_END * sigma)) - start) > 1e-3 * _AT_END * sigma
+    near &= sigma > 0.0
     if not near.any():
         return start
     shift = change.theta(change.of_theta(start, np.where(near, sigma, 0.0))) - start
-    # The rest goes to where the density is highest then.
-    rest, precision = np.flatnonzero(~near & (laplace.side == 0)), np.nan_to_num(laplace.precision_matrix)
-    unit = 1.0 / np.sqrt(np.maximum(np.diag(precision), 1.0 / laplace.width**2))
-    scaled = precision * np.outer(unit, unit)
-    pull = scaled[np.ix_(rest, near)] @ (shift[near] / unit[near])
-    follow = np.linalg.pinv(scaled[np.ix_(rest, rest)], rcond=1e-6, hermitian=True) @ pull
-    low, high = likelihood.model.box
-    shift[rest] = np.clip(start[rest] - unit[rest] * follow, low[rest], high[rest]) - start[rest]
+    shift = np.clip(start + laplace.following(near, shift), *likelihood.model.box) - start
     tried = likelihood.model.wrap(start + _SHARES[:, None] * shift)
     value = np.nan_to_num(likelihood.log_posterior_and_gradient(tried)[0], nan=-np.inf)
     enough = value >= value[-1] - 2.0 * (1.0 + near.sum())

@@ -100,8 +100,8 @@ def test_gradients_are_played_beside_chi2(recorded, problem, sky, beam_of, form,
     """To the bit as at first; pointing errors have sums by antenna. Other data, between, are not played."""
     kernel = with_data(small(problem), form=form)
     rows = kernel.rows
-    beam = None if kind == "none" else beam_of(rows, kind, n_batch=1)
-    sources = [sky(rows, n_batch=1, seed=seed, beam=beam) for seed in range(2)]
+    beam = None if kind == "none" else beam_of(rows, kind, n_batch=2)
+    sources = [sky(rows, n_batch=2, seed=seed, beam=beam) for seed in range(3)]
     first = [with_data(rows, form=form).chi2_and_gradient(each) for each in sources]
     for turn in range(3):
         for each, (chi2, gradient) in zip(sources, first, strict=True):
