@@ -130,7 +130,7 @@ def at_most(seconds: float | None) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)  # again: Python loses one during some callbacks
     try:
         yield
     finally:

@@ -87,10 +87,12 @@ class BatchingPool:
         self.close()
 
     def close(self) -> None:
-        """End the threads; the pool can be used again afterwards."""
+        """End the threads, whatever they are at; the pool can be used again afterwards."""
         for worker in self._workers:
             worker.stop()
-        self._workers.clear()
+        for worker in self._workers:
+            worker.join()
+        self._inbox, self._workers = SimpleQueue(), []
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """`[function(item) for item in items]`, with the `ask` calls inside answered in batches.
@@ -108,13 +110,14 @@ class BatchingPool:
         return results
 
     def _wave(self, function: Callable[[Any], Any], tasks: list[Any]) -> list[Any]:
-        while len(self._workers) < len(tasks):
-            self._workers.append(_Worker(len(self._workers), self._inbox))
-        for worker, task in zip(self._workers, tasks, strict=False):
-            worker.start_task(function, task)
         running, waiting = set(range(len(tasks))), dict[int, NDArray[np.float64]]()
         results, errors = [None] * len(tasks), dict[int, BaseException]()
         try:
+            while len(self._workers) < len(tasks):
+                self._workers.append(_Worker(len(self._workers), self._inbox))
+                self._workers[-1].start()
+            for worker, task in zip(self._workers, tasks, strict=False):
+                worker.start_task(function, task)
             while running:
                 kind, index, value = self._inbox.get()
                 if kind == "ask":
@@ -129,10 +132,12 @@ class BatchingPool:
                     if errors:
                         break
                     self._answer(waiting)
-        finally:
-            self._cancel(running, waiting)
-        if errors:
-            raise errors[min(errors)]
+            if errors:
+                raise errors[min(errors)]
+        except BaseException:
+            # A signal's exception comes between any two lines: who waits for an answer is not known.
+            self.close()
+            raise
         return results
 
     def _answer(self, waiting: dict[int, NDArray[np.float64]]) -> None:
@@ -144,17 +149,6 @@ class BatchingPool:
             del waiting[index]
             self._workers[index].reply(value)
 
-    def _cancel(self, running: set[int], waiting: dict[int, NDArray[np.float64]]) -> None:
-        """Unwind every task that still runs; returns when the last one has ended."""
-        for index in waiting:
-            self._workers[index].reply(_Cancelled())
-        while running:
-            kind, index, _ = self._inbox.get()
-            if kind == "ask":
-                self._workers[index].reply(_Cancelled())
-            else:
-                running.discard(index)
-
 
 class _Worker:
     """One thread with a letter box; talks to the pool through the pool's inbox."""
@@ -163,7 +157,10 @@ class _Worker:
         self._index = index
         self._outbox = inbox
         self._letters: SimpleQueue[Any] = SimpleQueue()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"biro-batch-{index}", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def start_task(self, function: Callable[[Any], Any], task: Any) -> None:
@@ -173,22 +170,33 @@ class _Worker:
         self._letters.put(value)
 
     def stop(self) -> None:
+        """Unwind the task where it asks, now or next, and end the thread."""
+        self._stopped = True
         self._letters.put(None)
-        self._thread.join()
+
+    def join(self) -> None:
+        if self._thread.is_alive():  # not, if a signal's exception came before it had begun
+            self._thread.join()
 
     def _run(self) -> None:
         _task.exchange = self._exchange
-        while (letter := self._letters.get()) is not None:
+        while True:
+            letter = self._letters.get()
+            if self._stopped:
+                return
             function, task = letter
             try:
                 message = ("done", self._index, function(task))
             except BaseException as error:  # a task that ends in silence would block the pool for ever
                 message = ("failed", self._index, error)
             self._outbox.put(message)
+            if self._stopped:  # its letter may have been read in the task
+                return
 
     def _exchange(self, row: NDArray[np.float64]) -> Any:
-        self._outbox.put(("ask", self._index, row))
-        value = self._letters.get()
-        if isinstance(value, _Cancelled):
-            raise value
+        if not self._stopped:
+            self._outbox.put(("ask", self._index, row))
+            value = self._letters.get()
+        if self._stopped:
+            raise _Cancelled
         return value

@@ -150,7 +150,7 @@ def kills(sampler: str, folder: str, n_kill: str, pause: str, most_calls: str) -
 
 
 def signals(folder: str, *samplers: str) -> dict[str, Any]:
-    """Of each sampler, a run that gets SIGTERM in mid-run, and one that gets Ctrl-C twice."""
+    """Of each sampler, a run that gets SIGTERM in mid-run, one that gets Ctrl-C twice, and more at random."""
     for sampler in samplers:
         warm_up(sampler)
     found = {}
@@ -159,7 +159,39 @@ def signals(folder: str, *samplers: str) -> dict[str, Any]:
             place = Path(folder, f"{sampler} {how}")
             place.mkdir()
             found[place.name] = _signalled(sampler, str(place), number, how)
+        found[f"{sampler} at random"] = _interrupted(
+            sampler, folder, 12 if sampler in ("dynesty", "nuts") else 4
+        )
     return found
+
+
+def _interrupted(sampler: str, folder: str, n_run: int) -> dict[str, Any]:
+    """Exit codes of runs that get Ctrl-C twice at random moments, and the longest time that one took."""
+    rng = np.random.default_rng()
+    codes, longest = [], 0.0
+    for i in range(n_run):
+        place = Path(folder, f"{sampler} {i}")
+        place.mkdir()
+        process = os.fork()
+        if not process:
+            os.dup2(os.open(f"{place}/said", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+            try:
+                _guarded(sampler, str(place), f"{place}/journal", stuck=False, pause=0.001)
+            except SystemExit as end:
+                os._exit(int(end.code or 0))  # Python takes longer to end than such a run
+        wait_for(f"{place}/journal", int(rng.integers(1, 60 if sampler != "none" else 5)))
+        for longest_wait in (0.002, 0.01):
+            time.sleep(rng.uniform(0.0, longest_wait))
+            os.kill(process, signal.SIGINT)
+        sent = time.monotonic()
+        while not (ended := os.waitpid(process, os.WNOHANG))[0] and time.monotonic() < sent + 30.0:
+            time.sleep(0.01)
+        if not ended[0]:
+            os.kill(process, signal.SIGKILL)
+            ended = os.waitpid(process, 0)
+        codes.append(os.waitstatus_to_exitcode(ended[1]))
+        longest = max(longest, time.monotonic() - sent)
+    return {"codes": codes, "longest": longest}
 
 
 def _signalled(sampler: str, folder: str, number: int, twice: str) -> dict[str, Any]:
@@ -189,10 +221,10 @@ def _signalled(sampler: str, folder: str, number: int, twice: str) -> dict[str, 
     }
 
 
-def _guarded(sampler: str, folder: str, journal: str, stuck: bool) -> None:
+def _guarded(sampler: str, folder: str, journal: str, *, stuck: bool, pause: float = 0.01) -> None:
     """As `biro fit` runs a sampler; a likelihood that is stuck takes ten seconds for its 60th call."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    likelihood = Counted(os.open(journal, os.O_WRONLY | os.O_CREAT), 0.01)
+    likelihood = Counted(os.open(journal, os.O_WRONLY | os.O_CREAT), pause)
     if stuck:
         inner = likelihood.log_likelihood
 

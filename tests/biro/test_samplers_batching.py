@@ -1,5 +1,7 @@
 """The batching pool: same answers whatever the threads do, few calls, no deadlock."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -113,3 +115,59 @@ def test_no_threads_are_left_behind():
     before = threading.active_count()
     recorded(16, range(16))
     assert threading.active_count() == before
+
+
+OFTEN_INTERRUPTED = """
+import faulthandler, random, signal, threading, time
+import numpy as np
+from biro.samplers.batching import BatchingPool, ask
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def interrupt(number, frame):
+    global quiet_until
+    if time.monotonic() > quiet_until:
+        quiet_until = time.monotonic() + 1.0
+        raise Interrupt
+
+
+def task(i):
+    while True:
+        ask(np.zeros(1))
+
+
+def evaluate(rows):
+    time.sleep(1e-3)
+    return rows[:, 0]
+
+
+faulthandler.dump_traceback_later(60, exit=True)
+signal.signal(signal.SIGALRM, interrupt)
+before = threading.active_count()
+n_end = 0
+for moment in np.random.default_rng(1).uniform(1e-3, 0.03, 200):
+    try:
+        quiet_until = 0.0
+        # Once more if need be: Python loses one that comes while it calls back for a weak reference.
+        signal.setitimer(signal.ITIMER_REAL, moment, 0.1)
+        with BatchingPool(evaluate, 16) as pool:
+            pool.map(task, range(16))
+    except Interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        n_end += 1
+time.sleep(0.5)
+assert pool.map(lambda i: i, range(4)) == [0, 1, 2, 3]
+pool.close()
+print(n_end, threading.active_count() - before)
+"""
+
+
+def test_a_signal_at_any_moment_ends_the_pool_and_its_threads():
+    """Between two lines, too, where it is not written down yet who waits for what: 200 random moments."""
+    words = [sys.executable, "-c", OFTEN_INTERRUPTED]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["200", "0"]
