@@ -60,9 +60,8 @@ def written(path: Path, about: Line, lines: Iterable[Line], show: Callable[[Line
     path.parent.mkdir(parents=True, exist_ok=True)
     started, n = time.monotonic(), 0
     with path.open("w", encoding="utf-8") as file:
-        for line in itertools.chain(
-            [{"machine": machine("cpu"), "dynesty": version("dynesty"), **about}], lines
-        ):
+        head = {"machine": machine(about.get("device", "cpu")), "dynesty": version("dynesty"), **about}
+        for line in itertools.chain([head], lines):
             file.write(json.dumps(line) + "\n")
             file.flush()
             if "machine" not in line:
