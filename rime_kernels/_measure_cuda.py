@@ -11,7 +11,7 @@ from numba import float32, float64
 from rime_kernels import device
 
 _LARGE = 64.0
-"""Weighted squares beyond it, of data that the model does not describe, are worked out in float64."""
+"""Samples whose weighted squares come to more, which no model describes, are worked out in float64."""
 
 
 def n_kinds(n_template: int, log: bool, has_adjoint: bool) -> int:
@@ -27,11 +27,14 @@ class Measure(NamedTuple):
     logarithm in them would not be unrolled.
     """
 
-    away: Any  # model less data, re and im; its weighted square c; where large, 0 and c in float64
+    square: Any  # c of model, data and weight
+    exact: Any  # the same in float64
     turnover: Any  # 1/turnover, from `Inputs.template` of an entry
     nothing: Any  # what the sum, or p, begins with
-    more: Any  # what one more c adds to it; and what its weight is multiplied by in the gradient
+    more: Any  # what one more c adds to it
+    factor: Any  # what c multiplies its weight by in the gradient
     total: Any  # what is to be added to chi2
+    is_large: Any  # whether the sum has lost digits that would be seen in chi2: `exact` is to be added
 
 
 @functools.cache
@@ -41,40 +44,39 @@ def make_measure(log: bool, single: bool, n_template: int, has_adjoint: bool) ->
     last, large = 1 + 4 * n_template, real(_LARGE)
 
     @device.inline
-    def away(x: Any, y: Any, re: Any, im: Any, weight: Any) -> Any:
-        exact, x_away, y_away = 0.0, x - re, y - im
-        square = weight * (x_away * x_away + y_away * y_away)
-        if single and not log and square > large:
-            # Its rounding would be seen in chi2; among small ones roundings are lost.
-            of_x, of_y = float64(x) - float64(re), float64(y) - float64(im)
-            exact = float64(weight) * (of_x * of_x + of_y * of_y)
-            square = real(0)
-        return x_away, y_away, square, exact
+    def square_of(x: Any, y: Any, re: Any, im: Any, weight: Any) -> Any:
+        return weight * ((x - re) * (x - re) + (y - im) * (y - im))
 
     @device.inline
-    def square_itself(so_far: Any, square: Any, tail: Any, of_kind: Any) -> Any:
-        return square, real(1)
+    def exact(x: Any, y: Any, re: Any, im: Any, weight: Any) -> Any:
+        x_away, y_away = float64(x) - float64(re), float64(y) - float64(im)
+        return float64(weight) * (x_away * x_away + y_away * y_away)
 
     @device.inline
-    def factor_of_product(so_far: Any, square: Any, tail: Any, of_kind: Any) -> Any:
+    def more_of_product(so_far: Any, square: Any, tail: Any, of_kind: Any) -> Any:
         y = float64(square) * tail
-        factor = real(1) / (real(1) + real(y))
         if has_adjoint:
-            of_kind[last] += y * float64(factor)
-        return y + so_far * y, factor
+            of_kind[last] += y * float64(real(1) / (real(1) + real(y)))
+        return y + so_far * y
 
     if log:
         return Measure(
-            away,
+            square_of,
+            exact,
             device.inline(lambda factors: factors[n_template, 0]),
             device.inline(lambda: 0.0),
-            factor_of_product,
+            more_of_product,
+            device.inline(lambda square, tail: real(1) / (real(1) + real(float64(square) * tail))),
             device.inline(lambda so_far: math.log1p(so_far)),
+            device.inline(lambda so_far: False),
         )
     return Measure(
-        away,
+        square_of,
+        exact,
         device.inline(lambda factors: 0.0),
         device.inline(lambda: real(0)),
-        square_itself,
+        device.inline(lambda so_far, square, tail, of_kind: square),
+        device.inline(lambda square, tail: real(1)),
         device.inline(lambda so_far: so_far),
+        device.inline(lambda so_far: single and so_far > large),
     )

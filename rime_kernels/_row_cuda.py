@@ -91,7 +91,8 @@ def make_row_sums(kernel: RowKernel) -> Any:
     gather_templates = make_gather_templates(single, n_template, shifted)
     gather = make_gather(kernel)
     n_kind, n_value = n_kinds(n_template, variant.log, has_adjoint), record.n_value
-    away, one_over, nothing, more, total_of = make_measure(variant.log, single, n_template, has_adjoint)
+    measure = make_measure(variant.log, single, n_template, has_adjoint)
+    square_of, exact, one_over, nothing, more, factor_of, total_of, is_large = measure
     n_bright, n_geometry = (record.bright_room, record.geometry_room) if has_adjoint else (1, 1)
     n_gathered = n_thread // n_lane * (n_bright + n_geometry) if has_adjoint else 1
     n_used_bright, n_back = record.n_bright, 2 * n_stokes if has_adjoint else 1
@@ -121,6 +122,9 @@ def make_row_sums(kernel: RowKernel) -> Any:
         exponent = cuda.local.array(run, real)
         factor_re = cuda.local.array(n_factor, real)
         factor_im = cuda.local.array(n_factor, real)
+        of_re, of_im = cuda.local.array(n_corr, real), cuda.local.array(n_corr, real)
+        model_re, model_im = cuda.local.array(n_corr, real), cuda.local.array(n_corr, real)
+        weights = cuda.local.array(n_corr, real)
 
         thread, b = int32(cuda.threadIdx.x), cuda.blockIdx.y
         n_source, n_chan = int32(direction.shape[1]), int32(chan_freq.size)
@@ -185,28 +189,32 @@ def make_row_sums(kernel: RowKernel) -> Any:
                     x, y = correlation(j, n_stokes, run, 0, real(1), sums)
                     if is_chi2:
                         at_datum = first + j * n_thread
-                        datum, each = vis[at_datum], weight[at_datum]
-                        of_re, of_im = datum.real, datum.imag
+                        datum, weights[j] = vis[at_datum], weight[at_datum]
+                        of_re[j], of_im[j] = datum.real, datum.imag
                         for t in range(n_template):
                             z = template[at_datum + t * stride]
-                            of_re -= factor_re[t] * z.real - factor_im[t] * z.imag
-                            of_im -= factor_re[t] * z.imag + factor_im[t] * z.real
-                        x, y, part, exact = away(x, y, of_re, of_im, each)
-                        part, factor = more(square, part, tail, of_kind)
-                        square += part
-                        total += exact
-                        if has_adjoint:
-                            factor *= each
-                            x, y = factor * x, factor * y
-                            add_back(j, x, y, real(1), back, 0, 1)
-                            nu = chan_freq[start + k]
-                            gather_templates(
-                                uint64(at_datum), x, y, each, template, stride, factors[b], u * nu, v * nu,
-                                w * nu, of_kind,
-                            )  # fmt: skip
+                            of_re[j] -= factor_re[t] * z.real - factor_im[t] * z.imag
+                            of_im[j] -= factor_re[t] * z.imag + factor_im[t] * z.real
+                        square += more(square, square_of(x, y, of_re[j], of_im[j], weights[j]), tail, of_kind)
+                        model_re[j], model_im[j] = x, y
                     else:
                         vis_out[b, local, start + k, j] = complex(x, y)
-                total += total_of(square)
+                if is_large(square):
+                    for j in range(n_corr):
+                        total += exact(model_re[j], model_im[j], of_re[j], of_im[j], weights[j])
+                else:
+                    total += total_of(square)
+                if has_adjoint:
+                    for j in range(n_corr):
+                        x, y = model_re[j], model_im[j]
+                        each = weights[j] * factor_of(square_of(x, y, of_re[j], of_im[j], weights[j]), tail)
+                        x, y = each * (x - of_re[j]), each * (y - of_im[j])
+                        add_back(j, x, y, real(1), back, 0, 1)
+                        nu = chan_freq[start + k]
+                        gather_templates(
+                            uint64(first + j * n_thread), x, y, weights[j], template, stride, factors[b],
+                            u * nu, v * nu, w * nu, of_kind,
+                        )  # fmt: skip
                 for j in range(2 * n_stokes):
                     for i in range(last):
                         sums[j * run + i] = sums[j * run + i + 1]

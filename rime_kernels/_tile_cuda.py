@@ -81,7 +81,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
     n_uvw, n_terms, n_of_antenna = 3 * n_baseline if has_adjoint else 1, 6 * side, 2 * side
     has_voltage = has_adjoint and code != _NO_BEAM
     n_shown, n_by_slot = (2 * side * n_thread, 2 * max_slot) if has_voltage else (1, 1)
-    n_datum, n_factor, n_back = rooms(kernel)
+    n_datum, n_factor, n_back, n_model = rooms(kernel)
     join = make_join(kernel)
     gather_points, gather_narrow = make_gather(kernel, False), make_gather(kernel, True)
     gather_wide = make_gather(kernel, True, True) if single else gather_narrow
@@ -134,6 +134,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
         re, im = cuda.local.array(n_datum, real), cuda.local.array(n_datum, real)
         weights, back = cuda.local.array(n_datum, real), cuda.local.array(n_back, real)
         factor_re, factor_im = cuda.local.array(n_factor, real), cuda.local.array(n_factor, real)
+        model_re, model_im = cuda.local.array(n_model, real), cuda.local.array(n_model, real)
         value, of_antenna = cuda.local.array(room, real), cuda.local.array(n_of_antenna, real)
 
         thread = int32(cuda.threadIdx.x)
@@ -326,7 +327,7 @@ def make_tile_sums(kernel: TileKernel) -> Any:
                     total += tile_chi2(
                         at_datum, n_tile, vis, weight, template, stride, factors[b], sums,
                         first_p, first_q, last_slot, u, v, w, of_kind,
-                        (re, im, weights, factor_re, factor_im, back),
+                        (re, im, weights, factor_re, factor_im, back, model_re, model_im),
                     )  # fmt: skip
                     if has_adjoint:
                         differences(u, first_p, first_q, last_slot, uvw, 0)

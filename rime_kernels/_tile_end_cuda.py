@@ -16,11 +16,12 @@ from rime_kernels._tile_parts_cuda import TileKernel, make_correlation
 _turns = phase.turns
 
 
-def rooms(kernel: TileKernel) -> tuple[int, int, int]:
-    """Sizes of the arrays that chi2 works in: one row's data, factors of its templates, its residuals."""
+def rooms(kernel: TileKernel) -> tuple[int, int, int, int]:
+    """Sizes of arrays that chi2 works in: a row's data, factors of templates and residuals, a sample's model."""
     width = _width(kernel)
     n_back = 2 * kernel.variant.n_stokes * width if kernel.has_adjoint else 1
-    return width * len(kernel.matrix) // 4, max(1, kernel.n_template * width), n_back
+    n_corr = len(kernel.matrix) // 4
+    return width * n_corr, max(1, kernel.n_template * width), n_back, n_corr
 
 
 def _width(kernel: TileKernel) -> int:
@@ -52,7 +53,8 @@ def make_chi2(kernel: TileKernel) -> Any:
     correlation = make_correlation(kernel.matrix, single)
     gather_templates = make_gather_templates(single, n_template, shifted)
     log = kernel.variant.log
-    away, one_over, nothing, more, total_of = make_measure(log, single, n_template, has_adjoint)
+    measure = make_measure(log, single, n_template, has_adjoint)
+    square_of, exact, one_over, nothing, more, factor_of, total_of, is_large = measure
 
     @device.inline
     def ends(i: Any, j: Any, p: Any, q: Any, last: Any) -> Any:
@@ -66,7 +68,7 @@ def make_chi2(kernel: TileKernel) -> Any:
         first: Any, n_tile: Any, vis: Any, weight: Any, template: Any, stride: Any, factors: Any, sums: Any,
         p: Any, q: Any, last: Any, u: Any, v: Any, w: Any, of_template: Any, room: Any,
     ) -> Any:  # fmt: skip
-        re, im, weights, factor_re, factor_im, back = room
+        re, im, weights, factor_re, factor_im, back, model_re, model_im = room
         total, tail = 0.0, one_over(factors)
         at = uint64(first)
         for i in range(n_baseline // width):
@@ -102,17 +104,24 @@ def make_chi2(kernel: TileKernel) -> Any:
                 square = nothing()
                 for k in range(n_corr):
                     d = j * n_corr + k
-                    sign = math.copysign(real(1), weights[d])
+                    sign, each = math.copysign(real(1), weights[d]), abs(weights[d])
                     x, y = correlation(k, n_stokes, n_baseline, j, sign, sums)
-                    x, y, part, exact = away(x, y, re[d], im[d], abs(weights[d]))
-                    part, factor = more(square, part, tail, of_template)
-                    square += part
-                    total += exact
-                    if has_adjoint:
-                        factor *= abs(weights[d])
-                        re[d], im[d] = factor * x, factor * y
+                    square += more(square, square_of(x, y, re[d], im[d], each), tail, of_template)
+                    model_re[k], model_im[k] = x, y
+                if is_large(square):
+                    for k in range(n_corr):
+                        d = j * n_corr + k
+                        total += exact(model_re[k], model_im[k], re[d], im[d], abs(weights[d]))
+                else:
+                    total += total_of(square)
+                if has_adjoint:
+                    for k in range(n_corr):
+                        d = j * n_corr + k
+                        sign, each = math.copysign(real(1), weights[d]), abs(weights[d])
+                        x, y = model_re[k], model_im[k]
+                        each = each * factor_of(square_of(x, y, re[d], im[d], each), tail)
+                        re[d], im[d] = each * (x - re[d]), each * (y - im[d])
                         add_back(k, re[d], im[d], sign, back, j, width)
-                total += total_of(square)
             for j in range(2 * n_stokes):
                 for k in range(n_baseline - width):
                     sums[j * n_baseline + k] = sums[j * n_baseline + k + width]
