@@ -17,7 +17,7 @@ _turns = phase.turns
 
 
 def rooms(kernel: TileKernel) -> tuple[int, int, int, int]:
-    """Sizes of arrays that chi2 works in: a row's data, factors of templates and residuals, a sample's model."""
+    """Sizes of arrays of chi2: a row's data, factors of its templates, its residuals; a sample's model."""
     width = _width(kernel)
     n_back = 2 * kernel.variant.n_stokes * width if kernel.has_adjoint else 1
     n_corr = len(kernel.matrix) // 4

@@ -110,6 +110,8 @@ class BatchingPool:
         return results
 
     def _wave(self, function: Callable[[Any], Any], tasks: list[Any]) -> list[Any]:
+        if any(worker.stopped for worker in self._workers):  # `close` was interrupted
+            self.close()
         running, waiting = set(range(len(tasks))), dict[int, NDArray[np.float64]]()
         results, errors = [None] * len(tasks), dict[int, BaseException]()
         try:
@@ -157,7 +159,7 @@ class _Worker:
         self._index = index
         self._outbox = inbox
         self._letters: SimpleQueue[Any] = SimpleQueue()
-        self._stopped = False
+        self.stopped = False
         self._thread = threading.Thread(target=self._run, name=f"biro-batch-{index}", daemon=True)
 
     def start(self) -> None:
@@ -171,7 +173,7 @@ class _Worker:
 
     def stop(self) -> None:
         """Unwind the task where it asks, now or next, and end the thread."""
-        self._stopped = True
+        self.stopped = True
         self._letters.put(None)
 
     def join(self) -> None:
@@ -182,7 +184,7 @@ class _Worker:
         _task.exchange = self._exchange
         while True:
             letter = self._letters.get()
-            if self._stopped:
+            if self.stopped:
                 return
             function, task = letter
             try:
@@ -190,13 +192,13 @@ class _Worker:
             except BaseException as error:  # a task that ends in silence would block the pool for ever
                 message = ("failed", self._index, error)
             self._outbox.put(message)
-            if self._stopped:  # its letter may have been read in the task
+            if self.stopped:  # its letter may have been read in the task
                 return
 
     def _exchange(self, row: NDArray[np.float64]) -> Any:
-        if not self._stopped:
+        if not self.stopped:
             self._outbox.put(("ask", self._index, row))
             value = self._letters.get()
-        if self._stopped:
+        if self.stopped:
             raise _Cancelled
         return value

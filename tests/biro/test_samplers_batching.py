@@ -117,6 +117,27 @@ def test_no_threads_are_left_behind():
     assert threading.active_count() == before
 
 
+def test_a_pool_whose_end_was_interrupted_goes_on(monkeypatch):
+    """An error, and a signal's exception while the pool waits for its threads to end."""
+    evaluate_badly = True
+
+    def evaluate(rows):
+        if evaluate_badly:
+            raise ValueError("evaluate")
+        return rows[:, 0]
+
+    def interrupted(worker):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with BatchingPool(evaluate, 4) as pool:
+        monkeypatch.setattr("biro.samplers.batching._Worker.join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.map(lambda i: ask(np.array([float(i)])), range(4))
+        evaluate_badly = False
+        assert pool.map(lambda i: ask(np.array([float(i)])), range(4)) == [0.0, 1.0, 2.0, 3.0]
+
+
 OFTEN_INTERRUPTED = """
 import faulthandler, random, signal, threading, time
 import numpy as np
