@@ -77,6 +77,7 @@ class BatchingPool:
         self._evaluate = evaluate
         self._inbox: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
         self._workers: list[_Worker] = []
+        self._is_whole = True  # all workers, if any, wait for tasks
 
     def __enter__(self) -> BatchingPool:
         return self
@@ -88,11 +89,18 @@ class BatchingPool:
 
     def close(self) -> None:
         """End the threads, whatever they are at; the pool can be used again afterwards."""
+        try:
+            self._end()
+        except BaseException:  # of a signal; the others are to end, too
+            self._end()
+            raise
+
+    def _end(self) -> None:
         for worker in self._workers:
             worker.stop()
         for worker in self._workers:
             worker.join()
-        self._inbox, self._workers = SimpleQueue(), []
+        self._inbox, self._workers, self._is_whole = SimpleQueue(), [], True
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """`[function(item) for item in items]`, with the `ask` calls inside answered in batches.
@@ -101,7 +109,7 @@ class BatchingPool:
         ------
         Exception
             What `evaluate` raised, or what the first failing task (lowest index) raised;
-            all threads have ended their task before it is passed on.
+            all threads have ended their task before it is passed on, unless two signals came.
         """
         tasks = list(items)
         results: list[Any] = []
@@ -110,8 +118,9 @@ class BatchingPool:
         return results
 
     def _wave(self, function: Callable[[Any], Any], tasks: list[Any]) -> list[Any]:
-        if any(worker.stopped for worker in self._workers):  # `close` was interrupted
+        if not self._is_whole:  # even `close` was interrupted
             self.close()
+        self._is_whole = False
         running, waiting = set(range(len(tasks))), dict[int, NDArray[np.float64]]()
         results, errors = [None] * len(tasks), dict[int, BaseException]()
         try:
@@ -140,6 +149,7 @@ class BatchingPool:
             # A signal's exception comes between any two lines: who waits for an answer is not known.
             self.close()
             raise
+        self._is_whole = True
         return results
 
     def _answer(self, waiting: dict[int, NDArray[np.float64]]) -> None:
@@ -159,7 +169,7 @@ class _Worker:
         self._index = index
         self._outbox = inbox
         self._letters: SimpleQueue[Any] = SimpleQueue()
-        self.stopped = False
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"biro-batch-{index}", daemon=True)
 
     def start(self) -> None:
@@ -173,7 +183,7 @@ class _Worker:
 
     def stop(self) -> None:
         """Unwind the task where it asks, now or next, and end the thread."""
-        self.stopped = True
+        self._stopped = True
         self._letters.put(None)
 
     def join(self) -> None:
@@ -184,7 +194,7 @@ class _Worker:
         _task.exchange = self._exchange
         while True:
             letter = self._letters.get()
-            if self.stopped:
+            if self._stopped:
                 return
             function, task = letter
             try:
@@ -192,13 +202,13 @@ class _Worker:
             except BaseException as error:  # a task that ends in silence would block the pool for ever
                 message = ("failed", self._index, error)
             self._outbox.put(message)
-            if self.stopped:  # its letter may have been read in the task
+            if self._stopped:  # its letter may have been read in the task
                 return
 
     def _exchange(self, row: NDArray[np.float64]) -> Any:
-        if not self.stopped:
+        if not self._stopped:
             self._outbox.put(("ask", self._index, row))
             value = self._letters.get()
-        if self.stopped:
+        if self._stopped:
             raise _Cancelled
         return value

@@ -57,6 +57,6 @@ def test_a_second_ctrl_c_leaves_at_once(found: dict[str, Any], sampler: str) -> 
 def test_two_ctrl_c_at_random_moments_end_every_run(found: dict[str, Any], sampler: str) -> None:
     """Wherever they come. What waits for something that the second one has cut short would wait for ever."""
     run = found[f"{sampler} at random"]
-    # By the signal itself, if it comes while Python ends: a shell makes 130 of that, too.
+    # By the signal itself, if it comes with the last line or as Python ends: a shell makes 130 of that, too.
     assert set(run["codes"]) <= {130, -signal.SIGINT}
     assert run["longest"] < 25.0, "a run that is stuck is killed after 30 s"
