@@ -73,11 +73,11 @@ def _clock_of_chi2() -> Iterator[list[float]]:
 
     inner, found = likelihood.chi2_together, []
 
-    def chi2_together(rimes: Any, sources: Any) -> Any:
+    def chi2_together(rimes: Any, sources: Any, *rest: Any) -> Any:
         ready = list(sources)
         start = time.perf_counter()
         try:
-            return inner(rimes, ready)
+            return inner(rimes, ready, *rest)
         finally:
             found.append(time.perf_counter() - start)
 

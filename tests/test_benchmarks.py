@@ -108,6 +108,17 @@ def test_all_programs_compute_the_same(benchmarks: Benchmarks, tmp_path: Path, n
     np.testing.assert_allclose(found, expected[0], atol=1e-11 * np.abs(expected[0]).max())
 
 
+def test_steps_of_emcee_and_the_share_of_chi2(
+    benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, case = benchmarks.whole, next(case for case in benchmarks.cases.QUICK if case.n_point == 10)
+    monkeypatch.setattr(whole, "_SECONDS", 0.0)
+    line = whole.sampled(replace(case, n_gaussian=0), "double", "cpu", n_walker=32)
+    assert (line["n"], line["n_walker"], line["n_param"]) == (3, 32, 10)
+    # chi2 and the rest both take some of the time.
+    assert 0.0 < line["share_outside"] < 1.0
+
+
 def test_every_goal_has_its_case(benchmarks: Benchmarks) -> None:
     cases, goals = benchmarks.cases, benchmarks.goals
     for goal in goals.GOALS:
