@@ -144,7 +144,7 @@ def make_collect() -> Any:
     without units here are not looked at; a unit that is the first of its group sets the totals.
     """
 
-    @cuda.jit
+    @device.kernel(0)
     def collect(
         first_unit: int, n_unit: int, first_group: int, n_group: int, n_copy: int, starts: Any, records: Any,
         totals: Any,
@@ -173,7 +173,7 @@ def make_row_totals() -> Any:
     Of each `each` items the first `kept` are summed; the others are left out.
     """
 
-    @cuda.jit
+    @device.kernel(0)
     def sum_rows(values: Any, each: int, kept: int, out: Any) -> None:
         i = cuda.grid(1)
         if i >= out.size:
@@ -196,7 +196,7 @@ def make_antenna_sums() -> Any:
     more where the antenna is the second, those of each from `starts` on.
     """
 
-    @cuda.jit
+    @device.kernel(0)
     def sum_rows(n_row: int, n_run: int, starts: Any, rows: Any, by_row: Any, out: Any) -> None:
         i = cuda.grid(1)
         if i >= out.size:

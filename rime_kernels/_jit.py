@@ -10,6 +10,8 @@ from typing import Any
 
 from numba import njit, vectorize
 
+from rime_kernels._identity import identity, short
+
 # OpenMP threads that wait for the next loop must sleep, not spin: where other programs use the cores too, a
 # loop of 1 ms takes 50 ms otherwise (measured). Read when the OpenMP library is loaded, at the first loop.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -46,7 +48,12 @@ def elementwise(function: Any) -> Any:
 
 
 def loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a parallel CPU loop; cached on disk where some folder can be written."""
+    """Compile a parallel CPU loop; cached on disk where some folder can be written.
+
+    Numba has one index on disk for all loops of a name, in which processes that write at once can put the
+    machine code of one in place of another's. So each loop has a name, and an index, of its own.
+    """
+    function.__qualname__ += "_" + short(identity(function))
     options: dict[str, Any] = {"parallel": True, "error_model": "numpy", "fastmath": FASTMATH}
     try:
         return njit(cache=True, **options)(function)

@@ -32,7 +32,7 @@ def make_geometry(tangent: bool) -> Any:
     As `phase.directions` and `envelope.projections` have them. n_point sources come before the Gaussians.
     """
 
-    @cuda.jit
+    @device.kernel(0)
     def fill_geometry(n_point: int, lm: Any, shape: Any, direction: Any, projection: Any) -> None:
         i = cuda.grid(1)
         n_source = lm.shape[1]
@@ -66,7 +66,7 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Any
     """
     real, n_stokes = variant.real, variant.n_stokes
 
-    @cuda.jit
+    @device.kernel(0)
     def fill_brightness(
         n_chan: int, first_time: int, n_time: int, chan_freq: Any, lm: Any, stokes: Any, ref_freq: Any,
         log_spectrum: Any, spectral_terms: Any, beam_scale: Any, out: Any,
@@ -119,7 +119,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
     n_kind, has_beam = n_term + 2, beam_code != beam.NO_BEAM
     block_sum = make_block_sum(n_thread)
 
-    @cuda.jit
+    @device.kernel(0)
     def pull(
         gradient: Any, chan_freq: Any, lm: Any, stokes: Any, ref_freq: Any, log_spectrum: Any,
         spectral_terms: Any, beam_scale: Any, of_stokes: Any, of_terms: Any, of_argument: Any,
@@ -169,7 +169,7 @@ def make_batch_sums(n_thread: int) -> Any:
     """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
     block_sum = make_block_sum(n_thread)
 
-    @cuda.jit
+    @device.kernel(0)
     def sum_batch(values: Any, out: Any) -> None:
         shared = cuda.shared.array(n_thread, float64)
         b, thread = cuda.blockIdx.x, cuda.threadIdx.x

@@ -288,7 +288,7 @@ def make_arrange(n_thread: int) -> Any:
     rows; 0 where the last block has no row.
     """
 
-    @cuda.jit
+    @device.kernel(0)
     def arrange(n_chan: int, n_corr: int, values: Any, out: Any) -> None:
         i = cuda.grid(1)
         if i >= out.size:

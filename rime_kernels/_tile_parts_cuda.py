@@ -166,7 +166,7 @@ def make_arrange() -> Any:
     neighbouring tiles; 0 where no row is, times `turned` where antenna2 is on the first side.
     """
 
-    @cuda.jit
+    @device.kernel(0)
     def arrange(
         first_layer: int, first_place: int, n_chan: int, n_corr: int, turned: float, place: Any, values: Any,
         out: Any,

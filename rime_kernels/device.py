@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels import _check
+from rime_kernels import _check, _kept_cuda
 from rime_kernels.errors import BackendError
 
 log = logging.getLogger(__name__)
@@ -38,10 +38,16 @@ def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     return njit(inline="always", error_model="numpy")(function)
 
 
-def kernel(max_register: int) -> Any:
-    """Decorator of a kernel whose threads have at most so many registers; 0 leaves it to the compiler."""
-    options = {} if simulated() or not max_register else {"max_registers": max_register}
-    return _cuda().jit(**options)
+def kernel(max_register: int) -> Callable[[Callable[..., None]], Any]:
+    """Decorator of a kernel whose threads have at most so many registers; 0 leaves it to the compiler.
+
+    Its machine code is kept on disk where some folder can be written.
+    """
+    if simulated():
+        return _cuda().jit
+    jit = _cuda().jit(**({"max_registers": max_register} if max_register else {}))
+    version = " ".join(importlib.metadata.version(name) for name in ("numba-cuda", "numba"))
+    return lambda function: _kept_cuda.keep(jit(function), version)
 
 
 class DeviceMemoryError(BackendError):
