@@ -17,7 +17,7 @@ class UnknownError(Exception):
 
 
 def identity(value: Any) -> Any:
-    """Tuples and strings that tell a value from others, the same in every process.
+    """Tuples, numbers and strings that tell a value from others, the same in every process.
 
     Those of a function, compiled or not, say where it stands and what it closes over.
 
@@ -32,7 +32,9 @@ def identity(value: Any) -> Any:
         # A digest is there to make stale machine code known, not to tell functions apart.
         held = [cell.cell_contents for name, cell in cells if name != "digest"]
         held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        return function.__module__, function.__qualname__, *map(identity, held)
+        # Two functions of one name may stand in two branches.
+        place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
+        return *place, function.__code__.co_code, *map(identity, held)
     if value is None or isinstance(value, (bool, int, float, complex, str, np.generic, np.dtype, types.Type)):
         return repr(value)
     if isinstance(value, tuple):

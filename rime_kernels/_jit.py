@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 from numba import njit, vectorize
 
 from rime_kernels._identity import identity, short
+
+log = logging.getLogger(__name__)
 
 # OpenMP threads that wait for the next loop must sleep, not spin: where other programs use the cores too, a
 # loop of 1 ms takes 50 ms otherwise (measured). Read when the OpenMP library is loaded, at the first loop.
@@ -56,6 +60,25 @@ def loop(function: Callable[..., Any]) -> Callable[..., Any]:
     function.__qualname__ += "_" + short(identity(function))
     options: dict[str, Any] = {"parallel": True, "error_model": "numpy", "fastmath": FASTMATH}
     try:
-        return njit(cache=True, **options)(function)
+        compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written
         return njit(**options)(function)
+    forgive(compiled._cache)
+    return compiled
+
+
+def forgive(cache: Any) -> None:
+    """Make a function's cache on disk one that costs time where the disk fails, and nothing else.
+
+    Numba hands a full disk, or a file that was cut off, to whoever calls the function.
+    """
+    for name in ("load_overload", "save_overload"):
+        setattr(cache, name, functools.partial(_forgiving, getattr(cache, name)))
+
+
+def _forgiving(step: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return step(*given)
+    except Exception as error:  # of the disk, or of whatever a damaged file holds
+        log.info("machine code on disk: %s", error)
+        return None

@@ -41,6 +41,7 @@ def keep(kernel: Any, version: str) -> Any:
         cache._index_key = functools.partial(_name, cache._impl.filename_base, known)
         file.load = functools.partial(_load, file._load_data)
         file.save = functools.partial(_save, file._save_data)
+        _jit.forgive(cache)
     except (_identity.UnknownError, RuntimeError, AttributeError) as error:  # the last: another numba-cuda
         log.info("kernel %s is not kept on disk: %s", kernel.py_func.__qualname__, error)
         kernel._cache = before
@@ -55,7 +56,7 @@ def _name(base: str, known: Any, signature: Any, codegen: Any) -> str:
 def _load(read: Callable[[str], Any], name: str) -> Any:
     try:
         source, kept = read(name)
-    except OSError:  # there is none yet
+    except FileNotFoundError:
         return None
     return kept if source == _source_digest() else None
 

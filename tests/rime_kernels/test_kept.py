@@ -74,6 +74,23 @@ def test_defaults_tell_functions_apart_and_digests_do_not() -> None:
     assert identity(with_digest(1)) == identity(with_digest(2))
 
 
+def test_functions_of_one_name_in_two_branches_differ() -> None:
+    def branch(double: bool) -> Callable[[int], int]:
+        if double:
+
+            def function(x: int) -> int:
+                return 2 * x
+        else:
+
+            def function(x: int) -> int:
+                return x
+
+        return function
+
+    assert branch(True).__qualname__ == branch(False).__qualname__
+    assert identity(branch(True)) != identity(branch(False))
+
+
 def test_what_has_no_name_is_said() -> None:
     with pytest.raises(_identity.UnknownError, match=r"Object object .* is not known"):
         identity(make_outer(make(1, Object())))
@@ -101,29 +118,58 @@ def test_identities_are_those_of_other_processes() -> None:
     assert names("(False, True)", "2") == first
 
 
-def test_each_loop_has_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes that save at once cannot put one loop in place of another: they share no file."""
+def make_loop(factor: int) -> Any:
+    @_jit.loop
+    def times(n: int) -> int:
+        total = 0
+        for _ in prange(n):
+            total += factor
+        return total
+
+    return times
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where machine code is kept in one test."""
     from numba import config
 
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    return tmp_path
 
-    def make_loop(factor: int) -> Callable[[int], int]:
-        @_jit.loop
-        def times(n: int) -> int:
-            total = 0
-            for _ in prange(n):
-                total += factor
-            return total
 
-        return times
-
+def test_each_loop_has_its_own_files(folder: Path) -> None:
+    """Two processes that save at once cannot put one loop in place of another: they share no file."""
     assert [make_loop(k)(7) for k in (2, 3)] == [14, 21]
-    indices = sorted(path.name for path in tmp_path.rglob("*.nbi"))
+    indices = sorted(path.name for path in folder.rglob("*.nbi"))
     assert len(indices) == 2
     again = make_loop(3)
     assert again(7) == 21
-    assert sum(again.stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
-    assert sorted(path.name for path in tmp_path.rglob("*.nbi")) == indices
+    assert sum(again.stats.cache_hits.values()) == 1
+    assert sorted(path.name for path in folder.rglob("*.nbi")) == indices
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_damaged_file_costs_time_only(folder: Path, suffix: str) -> None:
+    make_loop(4)(1)
+    for path in folder.rglob(f"*.{suffix}"):
+        path.write_bytes(path.read_bytes()[:50])
+    assert make_loop(4)(7) == 28
+
+
+def test_a_full_disk_costs_time_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from numba.core.caching import IndexDataCacheFile
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
+    with caplog.at_level("INFO"):
+        assert make_loop(5)(7) == 35
+    assert "No space left on device" in caplog.text
+    assert make_loop(5)(7) == 35  # the index names a file that is not there
 
 
 # ---- kernels: what Numba's cache is made to do, with a disk that is a dict
@@ -147,13 +193,18 @@ class FakeKernel:
             return self._disk[name]
 
         file = SimpleNamespace(_load_data=read, _save_data=self._disk.__setitem__)
-        self._cache = SimpleNamespace(_cache_file=file, _impl=SimpleNamespace(filename_base="base"))
+        cache = SimpleNamespace(_cache_file=file, _impl=SimpleNamespace(filename_base="base"))
+        cache.save_overload = lambda sig, kept, code: cache._cache_file.save(
+            cache._index_key(sig, code), kept
+        )
+        cache.load_overload = lambda sig, code: cache._cache_file.load(cache._index_key(sig, code))
+        self._cache = cache
 
     def save(self, signature: Any, kept: str, codegen: Any) -> None:
-        self._cache._cache_file.save(self._cache._index_key(signature, codegen), kept)
+        self._cache.save_overload(signature, kept, codegen)
 
     def load(self, signature: Any, codegen: Any) -> Any:
-        return self._cache._cache_file.load(self._cache._index_key(signature, codegen))
+        return self._cache.load_overload(signature, codegen)
 
 
 H200, OLDER = (SimpleNamespace(magic_tuple=lambda cc=cc: ((13, 0), cc)) for cc in ((9, 0), (8, 0)))
@@ -201,6 +252,25 @@ def test_a_kernel_that_cannot_be_kept_works_without(error: Exception) -> None:
     kernel.enable_caching = refuse  # type: ignore[method-assign]
     assert _kept_cuda.keep(kernel, "1") is kernel
     assert kernel._cache is before
+
+
+def test_a_kernel_is_used_though_the_disk_fails() -> None:
+    class Full(dict[str, Any]):
+        def __setitem__(self, name: str, kept: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+    disk = Full()
+    kept(make(1), disk).save((float32,), "code", H200)
+    assert not disk
+    damaged = {next(iter(kept_names())): "not a pair"}
+    assert kept(make(1), damaged).load((float32,), H200) is None
+
+
+def kept_names() -> dict[str, Any]:
+    """What one kernel leaves on disk."""
+    disk: dict[str, Any] = {}
+    kept(make(1), disk).save((float32,), "code", H200)
+    return disk
 
 
 def test_a_kernel_of_unknown_constants_is_not_kept() -> None:
