@@ -11,11 +11,9 @@ from numba import prange
 
 from rime_kernels import beam, brightness, phase
 from rime_kernels._inputs import Inputs
-from rime_kernels._jit import inner_function, loop, scalar, source_digest
+from rime_kernels._jit import inner_function, loop, scalar
 from rime_kernels._simd import constant, convert, load, n_lanes, pointer, size, spread, store, zeros
 from rime_kernels._vector_math import exp
-
-_DIGEST = source_digest("phase", "beam", "brightness", "_simd", "_vector_math", "_jit")
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _voltage, _argument, NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
@@ -114,12 +112,11 @@ def make_spectra(single: bool) -> Callable[..., None]:
 
     Each is S(nu)/S0 times the power E^2 of the beam that all antennas share.
     """
-    digest, real = _DIGEST, np.float32 if single else np.float64
+    real = np.float32 if single else np.float64
     n = n_lanes(real)
 
     @loop
     def spectra(beam_code: int, inputs: Inputs, scale: Any, out: Any) -> None:
-        _ = digest
         n_block = out.shape[1]
         # Numbers of one type, or Numba would compile the function twice.
         none, one, n_part = np.int64(0), np.int64(1), np.int64(_BATCH_PARTS)

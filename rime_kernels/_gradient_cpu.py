@@ -15,18 +15,13 @@ from rime_kernels._adjoint import Adjoint
 from rime_kernels._adjoint_cpu import CHUNK, PIECE, Sums, Work
 from rime_kernels._brightness_cpu import NO_BEAM, room
 from rime_kernels._inputs import Inputs
-from rime_kernels._jit import inner_function, loop, source_digest
+from rime_kernels._jit import inner_function, loop
 from rime_kernels._lanes import Lanes
 from rime_kernels._outputs_cpu import Back, Correlations
 from rime_kernels._rime_cpu import run_task
 from rime_kernels._simd import n_lanes, pointer, size, zeros
 from rime_kernels.arrays import Sources
 from rime_kernels.spectra import pull_brightness
-
-_DIGEST = source_digest(
-    "phase", "envelope", "beam", "brightness", "_simd", "_vector_math", "_brightness_cpu", "_sums_cpu",
-    "_outputs_cpu", "_rime_cpu", "_adjoint_cpu", "_jit",
-)  # fmt: skip
 
 
 class Parts(NamedTuple):
@@ -144,7 +139,7 @@ def _gradient_task(
 @functools.cache
 def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., None]:
     """The loop over (batch, task) that fills `Parts`; `n_lane` of the coordinates, 1 or n."""
-    digest, real = _DIGEST, np.float32 if single else np.float64
+    real = np.float32 if single else np.float64
     n = n_lanes(real)
     n_all = n_stokes * n
 
@@ -154,7 +149,6 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
         spectra: Any, correlations: Correlations, transposed: Correlations, vis_out: Any, real_out: Any,
         parts: Parts,
     ) -> None:  # fmt: skip
-        _ = digest
         n_batch, n_task = parts.chi2.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)

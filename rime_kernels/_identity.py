@@ -19,7 +19,8 @@ class UnknownError(Exception):
 def identity(value: Any) -> Any:
     """Tuples, numbers and strings that tell a value from others, the same in every process.
 
-    Those of a function, compiled or not, say where it stands and what it closes over.
+    Those of a function, compiled or not, say where it stands and what it closes over; constants in its text,
+    and globals, are for a digest of the text to tell.
 
     Raises
     ------
@@ -28,15 +29,15 @@ def identity(value: Any) -> Any:
     """
     function = inspect.unwrap(value) if callable(value) else value
     if isinstance(function, FunctionType):
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        # A digest is there to make stale machine code known, not to tell functions apart.
-        held = [cell.cell_contents for name, cell in cells if name != "digest"]
+        held = [cell.cell_contents for cell in function.__closure__ or ()]
         held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         # Two functions of one name may stand in two branches.
         place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
         return *place, function.__code__.co_code, *map(identity, held)
-    if value is None or isinstance(value, (bool, int, float, complex, str, np.generic, np.dtype, types.Type)):
-        return repr(value)
+    if isinstance(value, np.generic):
+        return value.dtype.str, value.tobytes()
+    if value is None or isinstance(value, (bool, int, float, complex, str, np.dtype, types.Type)):
+        return type(value).__qualname__, repr(value)
     if isinstance(value, tuple):
         return type(value).__qualname__, *map(identity, value)
     if isinstance(value, type):
@@ -50,5 +51,5 @@ def identity(value: Any) -> Any:
 
 
 def short(identified: Any) -> str:
-    """Sixteen letters instead of what `identity` has found."""
+    """Sixteen hexadecimal digits for what `identity` has found."""
     return hashlib.sha256(repr(identified).encode()).hexdigest()[:16]

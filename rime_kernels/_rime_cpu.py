@@ -12,16 +12,11 @@ from numba import prange
 from rime_kernels._adjoint_cpu import back_of, begin, pull_slot, pull_voltages
 from rime_kernels._brightness_cpu import NO_BEAM, fill_brightness, fill_voltages, room
 from rime_kernels._inputs import Inputs
-from rime_kernels._jit import inner_function, loop, source_digest
+from rime_kernels._jit import inner_function, loop
 from rime_kernels._lanes import Lanes
 from rime_kernels._outputs_cpu import Correlations, Ending, expect, fill_factors, finish
 from rime_kernels._simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels._sums_cpu import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
-
-_DIGEST = source_digest(
-    "phase", "envelope", "beam", "brightness", "_simd", "_vector_math", "_brightness_cpu", "_sums_cpu",
-    "_outputs_cpu", "_adjoint_cpu", "_jit",
-)  # fmt: skip
 
 # Sources whose antenna terms are made and summed together: those of two antennas and the brightness lie in
 # the first cache of a core (measured: 100 at once are half as slow again, 32 or 64 a tenth slower).
@@ -227,7 +222,7 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     (n_batch, n_row, n_chan, n_corr) takes weighted squares, `partial` float64 (n_batch, n_task) the
     parts of chi2.
     """
-    digest, real = _DIGEST, np.float32 if single else np.float64
+    real = np.float32 if single else np.float64
     n = n_lanes(real)
     n_all = n_stokes * n
 
@@ -236,7 +231,6 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs,
         spectra: Any, correlations: Correlations, vis_out: Any, real_out: Any, partial: Any,
     ) -> None:  # fmt: skip
-        _ = digest
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # to wake the other threads takes longer
             b = np.int64(0)  # of one type with that below, or Numba would compile the task twice

@@ -11,13 +11,12 @@ import numpy as np
 from numba import prange
 
 from rime_kernels import beam, phase
-from rime_kernels._jit import inner_function, loop, source_digest, vector_function
+from rime_kernels._jit import inner_function, loop, vector_function
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _voltage, _voltage_slope, _argument_slopes = beam.voltage, beam.voltage_slope, beam.argument_slopes
 _NO_BEAM, _C, _TWO_PI = beam.NO_BEAM, phase.SPEED_OF_LIGHT, 2.0 * math.pi
 _cos_sin = phase.make_cos_sin(False)
-_DIGEST = source_digest("phase", "beam", "_jit", "_tangent_cpu")
 
 # Rows times channels that a thread takes at a time: what it knows of all sources stays in its cache.
 _SAMPLES = 128
@@ -306,11 +305,9 @@ def make_columns() -> Callable[..., None]:
 
     `code` is that of the beam in the antennas' voltages, `matrix` complex128 (n_corr, n_stokes).
     """
-    digest = _DIGEST
 
     @loop
     def columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Any, out: Any) -> None:
-        _ = digest
         n_source, n_chan, n_stokes = sky.direction.shape[0], where.chan_freq.size, matrix.shape[1]
         n_sample = out.shape[1]
         for i_block in prange(-(-n_sample // _SAMPLES)):

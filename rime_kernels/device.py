@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels import _check, _kept_cuda
+from rime_kernels import _check, _kept
 from rime_kernels.errors import BackendError
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,15 @@ def kernel(max_register: int) -> Callable[[Callable[..., None]], Any]:
     if simulated():
         return _cuda().jit
     jit = _cuda().jit(**({"max_registers": max_register} if max_register else {}))
-    version = " ".join(importlib.metadata.version(name) for name in ("numba-cuda", "numba"))
-    return lambda function: _kept_cuda.keep(jit(function), version)
+
+    def compiled(function: Callable[..., None]) -> Any:
+        found = jit(function)
+        decides = importlib.metadata.version("numba-cuda"), repr(sorted(found.targetoptions.items()))
+        # Numba would hand it to the device at the first launch: too late to compile it instead.
+        _kept.keep(found, *decides, ready=lambda kernel: kernel.bind())
+        return found
+
+    return compiled
 
 
 class DeviceMemoryError(BackendError):

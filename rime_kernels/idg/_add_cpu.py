@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from rime_kernels._jit import inner_function, loop, source_digest
+from rime_kernels._jit import inner_function, loop
 from rime_kernels._simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.idg.plan import Plan
 
-_DIGEST = source_digest("_simd", "_jit")
 # Strips of the grid: a thread adds to every so many-th row.
 _STRIPS = 64
 
@@ -48,12 +47,11 @@ def _add_strip(strip: Any, first: Any, subgrids: Any, plan: Any, grid: Any, like
 @functools.cache
 def make_add(single: bool) -> Callable[..., None]:
     """Add a batch of subgrids to the grid. A thread owns rows of the grid, so that sums have one order."""
-    digest, real = _DIGEST, np.float32 if single else np.float64
+    real = np.float32 if single else np.float64
     half_lanes = n_lanes(real) // 2
 
     @loop
     def add(first: int, subgrids: Any, plan: Plan, grid: Any) -> None:
-        _ = digest
         for strip in prange(_STRIPS):
             _add_strip(strip, first, subgrids, plan, grid, zeros(real, half_lanes))
 

@@ -16,14 +16,13 @@ from numba import get_num_threads, prange
 from numpy.typing import NDArray
 from scipy import fft
 
-from rime_kernels._jit import loop, source_digest
+from rime_kernels._jit import loop
 from rime_kernels.idg import scalars
 from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.grid import ImageGrid, offsets
 from rime_kernels.idg.taper import profile
 from rime_kernels.phase import make_cos_sin
 
-_DIGEST = source_digest("phase", "idg/scalars", "_jit")
 _curvature, _cos_sin = scalars.curvature, make_cos_sin(False)
 
 
@@ -41,7 +40,7 @@ class Image:
     def curvatures(self, dl: NDArray[np.float64], dm: NDArray[np.float64]) -> NDArray[np.float64]:
         """`scalars.curvature` of a lattice, (n_m, n_l)."""
         out = np.empty((dm.size, dl.size))
-        _fill_curvatures(dl, dm, *self._frame, out, _DIGEST)
+        _fill_curvatures(dl, dm, *self._frame, out)
         return out
 
     def new_grid(self, n_plane: int) -> NDArray[np.complexfloating]:
@@ -90,9 +89,7 @@ def _transform(values: NDArray[Any], axis: int, *, inverse: bool) -> None:
 
 
 @loop
-def _fill_curvatures(
-    dl: Any, dm: Any, l0: float, m0: float, n0: float, corner2: float, out: Any, digest: int
-) -> None:
+def _fill_curvatures(dl: Any, dm: Any, l0: float, m0: float, n0: float, corner2: float, out: Any) -> None:
     for y in prange(dm.size):
         for x in range(dl.size):
             out[y, x] = _curvature(dl[x], dm[y], l0, m0, n0, corner2)
@@ -101,14 +98,12 @@ def _fill_curvatures(
 @functools.cache
 def _make_fill() -> Callable[..., None]:
     """Pixels times their w phases and over their tapers into the padded image; 0 elsewhere."""
-    digest = _DIGEST
 
     @loop
     def fill(
         planes: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
         out: Any,
     ) -> None:  # fmt: skip
-        _ = digest
         n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], out.shape[1]
         half = n_pixel // 2
         for row in prange(n_grid):
@@ -133,14 +128,12 @@ def _make_fill() -> Callable[..., None]:
 @functools.cache
 def _make_collect() -> Callable[..., None]:
     """The adjoint of `_make_fill`: real parts are added to the planes."""
-    digest = _DIGEST
 
     @loop
     def collect(
         grid: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
         planes: Any,
     ) -> None:  # fmt: skip
-        _ = digest
         n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], grid.shape[1]
         half = n_pixel // 2
         for y in prange(n_pixel):

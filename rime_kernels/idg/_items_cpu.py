@@ -11,7 +11,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels._brightness_cpu import room
-from rime_kernels._jit import inner_function, loop, source_digest
+from rime_kernels._jit import inner_function, loop
 from rime_kernels._simd import ahead, n_lanes, pointer, size, zeros
 from rime_kernels.idg._apply_cpu import Terms, apply, apply_adjoint
 from rime_kernels.idg._dft_cpu import transform
@@ -19,10 +19,6 @@ from rime_kernels.idg._sums_cpu import Coordinates, add_channels, fill_phasors, 
 from rime_kernels.idg.plan import Plan, SortedRows
 from rime_kernels.phase import make_cos_sin
 
-_DIGEST = source_digest(
-    "phase", "_simd", "_vector_math", "_brightness_cpu", "_jit", "idg/_shuffles", "idg/_sums_cpu",
-    "idg/_apply_cpu", "idg/_dft_cpu",
-)  # fmt: skip
 _cos_sin = make_cos_sin(False)
 
 
@@ -278,7 +274,7 @@ def _degrid_task(
 @functools.cache
 def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
     """The loop over tasks, parts of the items of a layer, from the grid to visibilities."""
-    digest, real = _DIGEST, np.float32 if single else np.float64
+    real = np.float32 if single else np.float64
     lanes = n_lanes(real)
     half_lanes, all_lanes = lanes // 2, n_sum * lanes
 
@@ -287,7 +283,6 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
         tasks: Any, grid: Any, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels, pixels:
         Pixels, recipe: Recipe, vis: Any,
     ) -> None:  # fmt: skip
-        _ = digest
         for i in prange(tasks.size - 1):
             _degrid_task(
                 tasks[i], tasks[i + 1], grid, plan, layer_w, rows, channels, pixels, recipe, vis,
@@ -357,7 +352,7 @@ def _grid_task(
 @functools.cache
 def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
     """The loop over tasks from visibilities to the subgrids of a batch, (n_item, n_plane, S, 2 S)."""
-    digest, real = _DIGEST, np.float32 if single else np.float64
+    real = np.float32 if single else np.float64
     lanes = n_lanes(real)
     half_lanes, all_lanes = lanes // 2, n_sum * lanes
 
@@ -366,7 +361,6 @@ def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
         tasks: Any, vis: Any, weight: Any, has_weight: bool, plan: Plan, layer_w: float, rows: SortedRows,
         channels: Channels, pixels: Pixels, recipe: Recipe, out: Any,
     ) -> None:  # fmt: skip
-        _ = digest
         for i in prange(tasks.size - 1):
             _grid_task(
                 tasks[i], tasks[i + 1], tasks[0], vis, weight, has_weight, plan, layer_w, rows, channels,

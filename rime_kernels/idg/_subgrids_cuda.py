@@ -10,8 +10,8 @@ from numba import complex64, complex128, float32, float64, int32, int64, uint32,
 from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels._jit import serial_loop
 from rime_kernels.idg import scalars
-from rime_kernels.idg._compiled import cached
 from rime_kernels.idg._parts_cuda import turn_function
 from rime_kernels.idg._tasks_cuda import X, Y
 from rime_kernels.idg.plan import Plan
@@ -65,7 +65,7 @@ def make_tiles(plan: Plan, size: int, n_grid: int) -> Tiles:
     )  # fmt: skip
 
 
-@cached
+@serial_loop
 def _cover(x: Any, y: Any, size: int, n_grid: int, side: int, found: Any) -> int:
     """Pairs of tile and item, if there is room for any; their number."""
     n, n_axis = 0, -(-n_grid // side)
@@ -82,7 +82,7 @@ def _cover(x: Any, y: Any, size: int, n_grid: int, side: int, found: Any) -> int
     return n
 
 
-@cached
+@serial_loop
 def _tiles_from(first: int, size: int, n_grid: int, side: int, found: Any) -> int:
     """Tiles along an axis of the cells first ... first + size - 1, which may go round; their number."""
     n = 0

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels._jit import serial_loop
 from rime_kernels.arrays import Rows
-from rime_kernels.idg._compiled import cached
 from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.phase import SPEED_OF_LIGHT
 
@@ -198,13 +198,13 @@ def _room(n_item: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     return np.empty((n_item, 7), np.int32), np.empty(n_item)
 
 
-@cached
+@serial_loop
 def _layer_of(w: float, limits: Any) -> int:
     found = int(np.rint((w - limits.w_first) / limits.w_step)) if limits.n_layer > 1 else 0
     return min(max(found, 0), limits.n_layer - 1)
 
 
-@cached
+@serial_loop
 def _fits(box: Any, limits: Any) -> bool:
     """Whether one subgrid holds a box (least and largest u, v in cells, w in wavelengths)."""
     for axis in range(2):
@@ -216,7 +216,7 @@ def _fits(box: Any, limits: Any) -> bool:
     return box[5] - layer <= limits.w_reach and layer - box[4] <= limits.w_reach
 
 
-@cached
+@serial_loop
 def _grow(box: Any, uvw: Any, row: int, low: float, high: float, field: float) -> Any:
     """The box with a row at scales low ... high."""
     u, v, w = uvw[row, 0] * field, uvw[row, 1] * field, uvw[row, 2]
@@ -227,7 +227,7 @@ def _grow(box: Any, uvw: Any, row: int, low: float, high: float, field: float) -
     )  # fmt: skip
 
 
-@cached
+@serial_loop
 def _group_end(first: int, scale: Any, spread: float) -> Any:
     """Channels first .. stop - 1 whose scales differ by at most `spread`, and their extremes."""
     low = high = scale[first]
@@ -240,7 +240,7 @@ def _group_end(first: int, scale: Any, spread: float) -> Any:
     return stop, low, high
 
 
-@cached
+@serial_loop
 def _write(
     items: Any, w: Any, n: int, first_row: int, n_row: int, chan: int, n_chan: int, box: Any, limits: Any
 ) -> None:
@@ -250,7 +250,7 @@ def _write(
     items[n, 6] = _layer_of(w[n], limits)
 
 
-@cached
+@serial_loop
 def _cover_run(
     start: int, stop: int, uvw: Any, scale: Any, limits: Any, spread: float, max_rows: int, items: Any,
     w: Any, n: int,
@@ -275,7 +275,7 @@ def _cover_run(
     return n, n_group
 
 
-@cached
+@serial_loop
 def _cover(
     pairs: Any, uvw: Any, scale: Any, limits: Any, shares: Any, max_rows: int, items: Any, w: Any
 ) -> Any:

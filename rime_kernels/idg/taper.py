@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels._jit import serial_loop
 from rime_kernels.idg import scalars
-from rime_kernels.idg._compiled import cached
 
 _N_X = 24  # places between the middle and the edge of the image, closer towards the edge
 _N_ROUND = 12  # of weighting anew
@@ -166,7 +166,7 @@ def w_phase(x: NDArray[np.float64], half: float) -> NDArray[np.float64]:
     return np.asarray(found[-1] - np.array(found[:-1])) * math.sqrt(1.0 - corner2) / half**2
 
 
-@cached
+@serial_loop
 def _triangles(columns: Any, out: Any) -> None:
     """Triangular factors R of matrices given by their columns, (n_matrix, n, m), which are overwritten.
 
