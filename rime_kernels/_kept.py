@@ -43,15 +43,15 @@ def keep(compiled: Any, *decides: str, ready: Callable[[Any], None] | None = Non
     attribute = "_cache" if hasattr(compiled, "_cache") else "cache"
     before = getattr(compiled, attribute, None)
     try:
-        known = identity(compiled), numba.__version__, decides
+        known = identity(compiled.py_func), numba.__version__, decides
         compiled.enable_caching()
         cache = getattr(compiled, attribute)
         file = cache._cache_file
         cache._index_key = functools.partial(_name, cache._impl.filename_base, known)
         file.load = functools.partial(_load, file._load_data)
         file.save = functools.partial(_save, file._save_data, file._dump)
-        cache.load_overload = functools.partial(_found, repr(compiled), cache.load_overload, ready)
-        cache.save_overload = functools.partial(_left, repr(compiled), cache.save_overload)
+        cache.load_overload = functools.partial(_found, compiled.py_func, cache.load_overload, ready)
+        cache.save_overload = functools.partial(_left, compiled.py_func, cache.save_overload)
     except Exception as error:  # whatever another Numba says
         log.info("machine code of %r is not kept on disk: %s", compiled, error)
         if before is not None:
@@ -84,16 +84,16 @@ def _found(function: str, load: Callable[..., Any], ready: Callable[[Any], None]
             ready(found)
         return found
     except Exception as error:  # of the disk, or of whatever a damaged file holds
-        log.info("machine code of %s on disk cannot be used: %s", function, error)
+        log.info("machine code of %r on disk cannot be used: %s", function, error)
         return None
 
 
-def _left(function: str, save: Callable[..., Any], *given: Any) -> None:
+def _left(function: Any, save: Callable[..., Any], *given: Any) -> None:
     """Leave machine code on disk, where that works."""
     try:
         save(*given)
     except Exception as error:  # a full disk, for one
-        log.info("machine code of %s cannot be kept on disk: %s", function, error)
+        log.info("machine code of %r cannot be kept on disk: %s", function, error)
         _warn_once(str(error))
 
 

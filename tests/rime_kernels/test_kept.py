@@ -147,6 +147,11 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def written(folder: Path) -> list[tuple[Path, int, int]]:
+    """The files, and which writing of each: whoever compiles writes another file in its place."""
+    return [(path, path.stat().st_ino, path.stat().st_mtime_ns) for path in files(folder)]
+
+
 def test_each_thing_compiled_has_its_own_file(folder: Path) -> None:
     """Two processes that save at once cannot put one in place of another: they share no file."""
     assert [make_loop(k)(7) for k in (2, 3)] == [14, 21]
@@ -157,6 +162,17 @@ def test_each_thing_compiled_has_its_own_file(folder: Path) -> None:
     assert again(7) == 21
     assert hits(again) == 1
     assert len(files(folder)) == 3
+
+
+def test_functions_of_arrays_are_kept_too(folder: Path) -> None:
+    def double(x: float) -> float:
+        return 2.0 * x
+
+    assert list(_jit.elementwise(njit(double))(np.ones(3))) == [2.0, 2.0, 2.0]
+    before = written(folder)
+    assert len(before) == 1
+    assert list(_jit.elementwise(njit(double))(np.ones(3))) == [2.0, 2.0, 2.0]
+    assert written(folder) == before
 
 
 @pytest.mark.parametrize("size", [0, 50, -1])
@@ -235,10 +251,7 @@ class FakeKernel:
     """A dispatcher as far as `keep` knows one; `disk` is shared with those of other processes."""
 
     def __init__(self, function: Callable[..., Any], disk: dict[str, Any]) -> None:
-        self.__wrapped__, self._disk, self._cache = function, disk, SimpleNamespace()
-
-    def __call__(self) -> None:
-        """Dispatchers can be called."""
+        self.py_func, self._disk, self._cache = function, disk, SimpleNamespace()
 
     def enable_caching(self) -> None:
         def read(name: str) -> Any:
@@ -357,7 +370,10 @@ def use(folder: Path, backend: str) -> dict[str, Any]:
 
 def test_a_second_process_compiles_no_loop(tmp_path: Path) -> None:
     """The same bits from machine code found on disk."""
-    first, second = use(tmp_path, "cpu"), use(tmp_path, "cpu")
+    first = use(tmp_path, "cpu")
+    before = written(tmp_path)
+    second = use(tmp_path, "cpu")
+    assert written(tmp_path) == before
     assert first["found"] == 0
     assert second["compiled"] == 0
     assert second["found"] == first["compiled"] >= 3
@@ -369,7 +385,10 @@ def test_a_second_process_compiles_no_kernel(tmp_path: Path, cuda_backend: str) 
     """As for loops."""
     if device.simulated():
         pytest.skip("the simulator compiles nothing")
-    first, second = use(tmp_path, "cuda"), use(tmp_path, "cuda")
+    first = use(tmp_path, "cuda")
+    before = written(tmp_path)
+    second = use(tmp_path, "cuda")
+    assert written(tmp_path) == before
     assert first["found"] == 0
     assert second["compiled"] == 0
     assert second["found"] > 3
