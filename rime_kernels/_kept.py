@@ -76,7 +76,7 @@ def _save(write: Callable[[str, Any], None], dump: Callable[[Any], bytes], name:
         write(name, (_SOURCE, zlib.compress(dump(kept), _LEVEL)))
 
 
-def _found(function: str, load: Callable[..., Any], ready: Callable[[Any], None] | None, *given: Any) -> Any:
+def _found(function: Any, load: Callable[..., Any], ready: Callable[[Any], None] | None, *given: Any) -> Any:
     """What is on disk; None if there is nothing, or nothing that can be used."""
     try:
         found = load(*given)
