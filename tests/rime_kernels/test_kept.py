@@ -374,9 +374,10 @@ def check_a_second_process(folder: Path, backend: str) -> None:
     before = written(folder)
     second = use(folder, backend)
     assert written(folder) == before
-    assert first["found"] == 0
+    assert first["compiled"] >= 3
     assert second["compiled"] == 0
-    assert second["found"] == first["compiled"] >= 3
+    # Two kernels of one text, constants and types are one on disk: the second is found in the first process.
+    assert second["found"] == first["compiled"] + first["found"]
     assert second["bits"] == first["bits"]
 
 
