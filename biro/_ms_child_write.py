@@ -12,7 +12,7 @@ from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
 from biro._ms_child_read import column_type, open_table, read_cells, undefined_rows, visibility_columns
-from biro._ms_kept import INFO, Kept
+from biro._ms_kept import INFO, Kept, put_back
 from biro._ms_wire import RefusalError
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class Writer:
     def prepare(self, path: str, column: str, source: str | None, mode: str) -> None:
         """Open for writing, and refuse what cannot be; nothing is changed yet."""
         self.path, self.column, self.source, self.mode = path, column, source, mode
+        self.link.step("waiting for the end of another biro that writes to it")
+        put_back(Path(path), wait=True)
         self.main = self._open()
         self.created = column not in self.main.colnames()
         notes = self._check_columns()

@@ -15,6 +15,7 @@ import os
 import shutil
 import struct
 from pathlib import Path
+from typing import IO
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +56,12 @@ class Kept:
         self._lock.close()
 
 
-def put_back(path: Path) -> list[str]:
+def put_back(path: Path, *, wait: bool = False) -> list[str]:
     """Put back what a process that is gone has left broken; the names of these files.
 
-    Nothing is done while that process lives, nor to files that are whole.
+    Nothing is done to files that are whole. While that process lives nothing is done at all, or this waits
+    for its end: whoever opens a set for writing must, or casacore would take a header that is just empty for
+    what the set has, and write that.
 
     Raises
     ------
@@ -66,21 +69,32 @@ def put_back(path: Path) -> list[str]:
         Something is broken, but this user may not mend it.
     """
     folder = path / FOLDER
-    try:
-        lock = open(folder / "lock", "rb")  # noqa: SIM115
-    except OSError:
-        return []
-    with lock:
+    while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock = open(folder / "lock", "rb")  # noqa: SIM115
+        except OSError:
             return []
-        broken = [name for name in _names(folder) if not _is_whole(path / name, folder / name)]
-        for name in broken:
-            os.replace(folder / name, path / name)
-            log.warning("%s: %s was left broken by a run that was interrupted; put back", path, name)
-        shutil.rmtree(folder, ignore_errors=True)
-        return broken
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                return []
+            if not _is_there(lock, folder / "lock"):  # whoever held it has dropped the folder
+                continue
+            broken = [name for name in _names(folder) if not _is_whole(path / name, folder / name)]
+            for name in broken:
+                os.replace(folder / name, path / name)
+                log.warning("%s: %s was left broken by a run that was interrupted; put back", path, name)
+            shutil.rmtree(folder, ignore_errors=True)
+            return broken
+
+
+def _is_there(opened: IO[bytes], path: Path) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _names(folder: Path) -> list[str]:

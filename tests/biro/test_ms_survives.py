@@ -185,6 +185,33 @@ def test_kill_9_at_random_moments_of_a_write(ms: Path) -> None:
     assert not (ms / FOLDER).exists()
 
 
+DYING = """
+import os, sys, time
+from biro._ms_kept import INFO, Kept
+path = sys.argv[1]
+kept = Kept(path)
+kept.keep(INFO)
+os.truncate(os.path.join(path, INFO), 0)
+print("broken", flush=True)
+time.sleep(2.0)
+os._exit(1)
+"""
+
+
+def test_a_write_begins_after_the_end_of_one_that_was_killed(ms: Path) -> None:
+    """The child of a killed run lives a little longer, and casacore just empties table.info there."""
+    observation, stored = read_ms(ms, column="DATA"), files(ms)
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys" + DYING, str(ms)], stdout=subprocess.PIPE
+    ) as dying:
+        assert dying.stdout is not None
+        assert dying.stdout.readline() == b"broken\n"
+        write_column(ms, "NEW", observation, [observation.partitions[0].vis])
+        assert dying.wait() == 1
+    assert files(ms) == stored
+    assert not (ms / FOLDER).exists()
+
+
 @pytest.mark.parametrize(("file", "size"), [("table.f9", 0), ("table.f9", 300), ("table.info", 0)])
 def test_a_header_that_a_killed_run_left_empty_is_put_back(ms: Path, file: str, size: int) -> None:
     """casacore empties them before it fills them: the moment between is too short to be met by chance."""
