@@ -201,9 +201,8 @@ os._exit(1)
 def test_a_write_begins_after_the_end_of_one_that_was_killed(ms: Path) -> None:
     """The child of a killed run lives a little longer, and casacore just empties table.info there."""
     observation, stored = read_ms(ms, column="DATA"), files(ms)
-    with subprocess.Popen(
-        [sys.executable, "-c", "import sys" + DYING, str(ms)], stdout=subprocess.PIPE
-    ) as dying:
+    words = [sys.executable, "-c", DYING, str(ms)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as dying:
         assert dying.stdout is not None
         assert dying.stdout.readline() == b"broken\n"
         write_column(ms, "NEW", observation, [observation.partitions[0].vis])
