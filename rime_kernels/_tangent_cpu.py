@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -299,38 +297,31 @@ def _push(
             _write(matrix, room.sums, out[i_change])
 
 
-@functools.cache
-def make_columns() -> Callable[..., None]:
-    """The loop that fills `out`, complex128 (n_change, n_row * n_chan, n_corr).
+@loop
+def fill_columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Any, out: Any) -> None:
+    """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
 
     `code` is that of the beam in the antennas' voltages, `matrix` complex128 (n_corr, n_stokes).
     """
-
-    @loop
-    def columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Any, out: Any) -> None:
-        n_source, n_chan, n_stokes = sky.direction.shape[0], where.chan_freq.size, matrix.shape[1]
-        n_sample = out.shape[1]
-        for i_block in prange(-(-n_sample // _SAMPLES)):
-            first = i_block * _SAMPLES
-            n = min(_SAMPLES, n_sample - first)
-            row, chan = np.empty(n, np.int64), np.empty(n, np.int64)
-            nu, wavelengths, turning = np.empty(n), np.empty((3, n)), np.empty((3, n))
-            for i in range(n):
-                row[i], chan[i] = (first + i) // n_chan, (first + i) % n_chan
-                nu[i] = where.chan_freq[chan[i]]
-                for k in range(3):
-                    wavelengths[k, i] = where.uvw[row[i], k] * (nu[i] / _C)
-                    turning[k, i] = where.phase_uvw[row[i], k] * (nu[i] / _C)
-            n_beam = n_source if code != _NO_BEAM else 0
-            seen = _Seen(
-                np.empty((n_source, n)), np.empty((n_source, n)), np.empty((n_source, n_stokes, n)),
-                np.ones((n_source, n)), np.empty((2, n_beam, n)), np.empty((2, 3, n_beam, n)),
-                np.empty((sky.projection.shape[0], 2, n)),
-            )  # fmt: skip
-            room = _Room(
-                np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n))
-            )
-            block = _Block(row, chan, nu, wavelengths, turning)
-            _push(code, where, block, sky, changes, matrix, seen, room, out[:, first : first + n])
-
-    return columns
+    n_source, n_chan, n_stokes = sky.direction.shape[0], where.chan_freq.size, matrix.shape[1]
+    n_sample = out.shape[1]
+    for i_block in prange(-(-n_sample // _SAMPLES)):
+        first = i_block * _SAMPLES
+        n = min(_SAMPLES, n_sample - first)
+        row, chan = np.empty(n, np.int64), np.empty(n, np.int64)
+        nu, wavelengths, turning = np.empty(n), np.empty((3, n)), np.empty((3, n))
+        for i in range(n):
+            row[i], chan[i] = (first + i) // n_chan, (first + i) % n_chan
+            nu[i] = where.chan_freq[chan[i]]
+            for k in range(3):
+                wavelengths[k, i] = where.uvw[row[i], k] * (nu[i] / _C)
+                turning[k, i] = where.phase_uvw[row[i], k] * (nu[i] / _C)
+        n_beam = n_source if code != _NO_BEAM else 0
+        seen = _Seen(
+            np.empty((n_source, n)), np.empty((n_source, n)), np.empty((n_source, n_stokes, n)),
+            np.ones((n_source, n)), np.empty((2, n_beam, n)), np.empty((2, 3, n_beam, n)),
+            np.empty((sky.projection.shape[0], 2, n)),
+        )  # fmt: skip
+        room = _Room(np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n)))
+        block = _Block(row, chan, nu, wavelengths, turning)
+        _push(code, where, block, sky, changes, matrix, seen, room, out[:, first : first + n])

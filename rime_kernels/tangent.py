@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rime_kernels import beam, phase
 from rime_kernels._inputs import beam_codes
-from rime_kernels._tangent_cpu import Changes, Sky, Where, make_columns
+from rime_kernels._tangent_cpu import Changes, Sky, Where, fill_columns
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.envelope import GaussianFrame, projections
 from rime_kernels.errors import InputError
@@ -143,7 +143,7 @@ class Columns:
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
-            make_columns()(self._code, where, self._sky, self._changes, self._matrix, flat)
+            fill_columns(self._code, where, self._sky, self._changes, self._matrix, flat)
         self._add_templates(rows, uvw, out)
         return out
 

@@ -7,8 +7,6 @@ beyond `reach` have no visibilities: neither is transformed.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,7 +49,7 @@ class Image:
         self, planes: NDArray[np.floating], w: float, reach: int, out: NDArray[np.complexfloating]
     ) -> None:
         """sum over pixels of planes exp(2 pi i (w c + (X x + Y y)/G)) / (T T): (n_plane, N, N) to `out`."""
-        _make_fill()(planes, self._offsets, *self._frame, w, self._correction, out)
+        _fill(planes, self._offsets, *self._frame, w, self._correction, out)
         for plane in out:
             for rows in self._image_rows():
                 _transform(plane[rows], 1, inverse=True)
@@ -67,7 +65,7 @@ class Image:
                 _transform(plane[:, columns], 0, inverse=False)
             for rows in self._image_rows():
                 _transform(plane[rows], 1, inverse=False)
-        _make_collect()(grid, self._offsets, *self._frame, w, self._correction, planes)
+        _collect(grid, self._offsets, *self._frame, w, self._correction, planes)
 
     def _image_rows(self) -> tuple[slice, slice]:
         half = self.n_pixel // 2
@@ -95,60 +93,50 @@ def _fill_curvatures(dl: Any, dm: Any, l0: float, m0: float, n0: float, corner2:
             out[y, x] = _curvature(dl[x], dm[y], l0, m0, n0, corner2)
 
 
-@functools.cache
-def _make_fill() -> Callable[..., None]:
+@loop
+def _fill(
+    planes: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
+    out: Any,
+) -> None:  # fmt: skip
     """Pixels times their w phases and over their tapers into the padded image; 0 elsewhere."""
-
-    @loop
-    def fill(
-        planes: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
-        out: Any,
-    ) -> None:  # fmt: skip
-        n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], out.shape[1]
-        half = n_pixel // 2
-        for row in prange(n_grid):
-            y = row + half if row < half else row - n_grid + half
-            for p in range(n_plane):
-                out[p, row] = 0
-            if 0 <= y < n_pixel:
-                wave = np.empty(n_pixel, np.complex128)
-                for x in range(n_pixel):  # by itself, so that it is compiled to vectors
-                    cos, sin = _cos_sin(w * _curvature(-offset[x], offset[y], l0, m0, n0, corner2))
-                    factor = correction[x] * correction[y]
-                    wave[x] = complex(factor * cos, factor * sin)
-                for p in range(n_plane):
-                    for x in range(half):
-                        out[p, row, n_grid - half + x] = planes[p, y, x] * wave[x]
-                    for x in range(half, n_pixel):
-                        out[p, row, x - half] = planes[p, y, x] * wave[x]
-
-    return fill
-
-
-@functools.cache
-def _make_collect() -> Callable[..., None]:
-    """The adjoint of `_make_fill`: real parts are added to the planes."""
-
-    @loop
-    def collect(
-        grid: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
-        planes: Any,
-    ) -> None:  # fmt: skip
-        n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], grid.shape[1]
-        half = n_pixel // 2
-        for y in prange(n_pixel):
-            row = (y - half) % n_grid
+    n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], out.shape[1]
+    half = n_pixel // 2
+    for row in prange(n_grid):
+        y = row + half if row < half else row - n_grid + half
+        for p in range(n_plane):
+            out[p, row] = 0
+        if 0 <= y < n_pixel:
             wave = np.empty(n_pixel, np.complex128)
-            for x in range(n_pixel):
+            for x in range(n_pixel):  # by itself, so that it is compiled to vectors
                 cos, sin = _cos_sin(w * _curvature(-offset[x], offset[y], l0, m0, n0, corner2))
                 factor = correction[x] * correction[y]
                 wave[x] = complex(factor * cos, factor * sin)
             for p in range(n_plane):
                 for x in range(half):
-                    value = grid[p, row, n_grid - half + x]
-                    planes[p, y, x] += value.real * wave[x].real + value.imag * wave[x].imag
+                    out[p, row, n_grid - half + x] = planes[p, y, x] * wave[x]
                 for x in range(half, n_pixel):
-                    value = grid[p, row, x - half]
-                    planes[p, y, x] += value.real * wave[x].real + value.imag * wave[x].imag
+                    out[p, row, x - half] = planes[p, y, x] * wave[x]
 
-    return collect
+
+@loop
+def _collect(
+    grid: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
+    planes: Any,
+) -> None:  # fmt: skip
+    """The adjoint of `_fill`: real parts are added to the planes."""
+    n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], grid.shape[1]
+    half = n_pixel // 2
+    for y in prange(n_pixel):
+        row = (y - half) % n_grid
+        wave = np.empty(n_pixel, np.complex128)
+        for x in range(n_pixel):
+            cos, sin = _cos_sin(w * _curvature(-offset[x], offset[y], l0, m0, n0, corner2))
+            factor = correction[x] * correction[y]
+            wave[x] = complex(factor * cos, factor * sin)
+        for p in range(n_plane):
+            for x in range(half):
+                value = grid[p, row, n_grid - half + x]
+                planes[p, y, x] += value.real * wave[x].real + value.imag * wave[x].imag
+            for x in range(half, n_pixel):
+                value = grid[p, row, x - half]
+                planes[p, y, x] += value.real * wave[x].real + value.imag * wave[x].imag

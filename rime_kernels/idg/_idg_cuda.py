@@ -82,16 +82,18 @@ class Engine:
         vis = np.empty((self._n_row, self._n_chan, n_corr), self._complex)
         numbers, batches = vis.reshape(self._n_row, -1).view(self._real), self._batches(screens)
         buffers = self._make_buffers(batches, n_corr)
-        scatter, waiting = stream_cuda.make_scatter(), list[tuple[int, Batch, int]]()
+        waiting = list[tuple[int, Batch, int]]()
 
         def deliver() -> None:
             i, batch, n = waiting.pop(0)
             buffers.wait_until_fetched(i)
-            scatter(buffers.host(i, n), *self._places, batch.first, batch.stop, 2 * n_corr, numbers)
+            stream_cuda.scatter(
+                buffers.host(i, n), *self._places, batch.first, batch.stop, 2 * n_corr, numbers
+            )
 
         for i, (call, batch) in enumerate(self._split(self.send(image), screens, batches)):
             if i == stream_cuda.N_BUFFER - 1:  # the device has something to do meanwhile
-                stream_cuda.make_touch()(numbers.reshape(-1))
+                stream_cuda.touch(numbers.reshape(-1))
             if len(waiting) == stream_cuda.N_BUFFER:
                 deliver()
             n, sums = self._n_vis(batch), self._pixel_sums(call, batch)
@@ -125,14 +127,14 @@ class Engine:
         numbers = vis.reshape(self._n_row, -1).view(vis.real.dtype)
         weights = np.zeros((1, 1)) if weight is None else weight.reshape(self._n_row, -1)
         batches, n_each = self._batches(screens), 2 * vis.shape[2]
-        buffers, gather = self._make_buffers(batches, vis.shape[2]), stream_cuda.make_gather()
+        buffers = self._make_buffers(batches, vis.shape[2])
         number = itertools.count()
 
         def fill(call: _Call, batch: Batch, sums: Any) -> None:
             i, n = next(number), self._n_vis(batch)
             if i >= stream_cuda.N_BUFFER:
                 buffers.wait_until_used(i)
-            gather(
+            stream_cuda.gather(
                 numbers, weights, weight is not None, *self._places, batch.first, batch.stop, n_each,
                 buffers.host(i, n),
             )  # fmt: skip

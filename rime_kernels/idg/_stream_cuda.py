@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,7 +42,7 @@ class Images:
             buffer = self._buffer(there.dtype, i)
             if i > 1:
                 self._free[i % 2].synchronize()
-            make_copy()(flat[first:stop], buffer)
+            copy(flat[first:stop], buffer)
             into[first:stop].copy_to_device(buffer[: stop - first], stream=self._stream)
             self._free[i % 2].record(self._stream)
         self._stream.synchronize()
@@ -64,7 +62,7 @@ class Images:
             if i:
                 self._free[(i - 1) % 2].synchronize()
                 before, end = pieces[i - 1]
-                make_copy()(self._buffer(there.dtype, i - 1)[: end - before], flat[before:end])
+                copy(self._buffer(there.dtype, i - 1)[: end - before], flat[before:end])
 
     def _pieces(self, dtype: Any, size: int) -> list[tuple[int, int]]:
         step = _PIECE // dtype.itemsize
@@ -137,76 +135,56 @@ class Buffers:
         self._moved[i % N_BUFFER].synchronize()
 
 
-@functools.cache
-def make_copy() -> Callable[..., None]:
+@loop
+def copy(source: Any, into: Any) -> None:
     """Copy the numbers of one flat array to the beginning of another, converting them."""
-
-    @loop
-    def copy(source: Any, into: Any) -> None:
-        for i in prange(source.size):
-            into[i] = source[i]
-
-    return copy
+    for i in prange(source.size):
+        into[i] = source[i]
 
 
-@functools.cache
-def make_touch() -> Callable[..., None]:
+@loop
+def touch(values: Any) -> None:
     """Write to each page of a flat array: all threads in order get memory faster than in no order."""
-
-    @loop
-    def touch(values: Any) -> None:
-        step = max(1, _PAGE // values.itemsize)
-        for i in prange(-(-values.size // step)):
-            values[i * step] = 0
-
-    return touch
+    step = max(1, _PAGE // values.itemsize)
+    for i in prange(-(-values.size // step)):
+        values[i * step] = 0
 
 
-@functools.cache
-def make_scatter() -> Callable[..., None]:
+@loop
+def scatter(
+    found: Any, items: Any, start: Any, order: Any, first: int, stop: int, n_each: int, vis: Any
+) -> None:
     """Copy the visibilities of items first ... stop - 1, one item behind the other, to their rows.
 
     `found` and `vis` (n_row, numbers of a row) hold real and imaginary parts, `n_each` of a channel. `items`
     is the table of items, `start` where the visibilities of each begin, `order` the rows' numbers.
     """
-
-    @loop
-    def scatter(
-        found: Any, items: Any, start: Any, order: Any, first: int, stop: int, n_each: int, vis: Any
-    ) -> None:
-        for item in prange(first, stop):
-            at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
-            chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
-            for k in range(items[item, N_ROW]):
-                here, there = found[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
-                for j in range(n):
-                    there[j] = here[j]
-
-    return scatter
+    for item in prange(first, stop):
+        at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
+        chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
+        for k in range(items[item, N_ROW]):
+            here, there = found[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
+            for j in range(n):
+                there[j] = here[j]
 
 
-@functools.cache
-def make_gather() -> Callable[..., None]:
+@loop
+def gather(
+    vis: Any, weight: Any, has_weight: bool, items: Any, start: Any, order: Any, first: int, stop: int,
+    n_each: int, out: Any,
+) -> None:  # fmt: skip
     """The other way round, times weights (n_row, half as many) where `has_weight`."""
-
-    @loop
-    def gather(
-        vis: Any, weight: Any, has_weight: bool, items: Any, start: Any, order: Any, first: int, stop: int,
-        n_each: int, out: Any,
-    ) -> None:  # fmt: skip
-        for item in prange(first, stop):
-            at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
-            chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
-            for k in range(items[item, N_ROW]):
-                here, there = out[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
-                if has_weight:
-                    w = weight[order[row + k], chan * (n_each // 2) :]
-                    for j in range(n // 2):
-                        # What has no weight may be NaN.
-                        here[2 * j] = w[j] * there[2 * j] if w[j] > 0.0 else 0.0
-                        here[2 * j + 1] = w[j] * there[2 * j + 1] if w[j] > 0.0 else 0.0
-                else:
-                    for j in range(n):
-                        here[j] = there[j]
-
-    return gather
+    for item in prange(first, stop):
+        at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
+        chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
+        for k in range(items[item, N_ROW]):
+            here, there = out[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
+            if has_weight:
+                w = weight[order[row + k], chan * (n_each // 2) :]
+                for j in range(n // 2):
+                    # What has no weight may be NaN.
+                    here[2 * j] = w[j] * there[2 * j] if w[j] > 0.0 else 0.0
+                    here[2 * j + 1] = w[j] * there[2 * j + 1] if w[j] > 0.0 else 0.0
+            else:
+                for j in range(n):
+                    here[j] = there[j]
