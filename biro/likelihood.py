@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
@@ -90,6 +91,11 @@ class Likelihood:
         memory_limit: int | str | None = None,
         image_accuracy: float = 1e-5,
     ) -> None:
+        for given, reader in ((observation, "read_ms"), (sky, "read_model")):
+            if isinstance(given, str | PathLike):
+                raise InputError(
+                    f"a likelihood takes what biro.{reader} gives, found the path {str(given)!r}"
+                )
         limits = _shares(memory_limit, [part.vis.size for part in observation.partitions])
         self.observation = observation
         self.model: BoundModel = sky.bind(observation.frames)
@@ -128,6 +134,12 @@ class Likelihood:
         self._noise = NoiseLaw(self.model, observation.partitions)
         self.n_call = 0
         self.nan_count = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Likelihood of {self.observation.source}: {self.n_vis.sum()} visibilities, "
+            f"{self.n_param} parameters; {self.backend}, {self.precision} precision>"
+        )
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -209,6 +209,10 @@ class Observation:
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return _remade(self, counts=dict(self.counts))
 
+    def __repr__(self) -> str:
+        labels, n = ", ".join(self.labels), sum(part.n_usable for part in self.partitions)
+        return f"<Observation {self.source}: {n} usable visibilities in {labels}; summary() tells more>"
+
     @property
     def n_antenna(self) -> int:
         return len(self.antenna_names)

@@ -30,6 +30,8 @@ class Column:
         The prior, in words.
     period : float or None
         In the parameter's unit; statistics of a parameter that wraps are circular.
+    low, high : float or None
+        Ends of the prior; None where it has none, or where the two are one point.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Column:
     latex: str = ""
     prior: str = ""
     period: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def label(self) -> str:
@@ -133,6 +137,10 @@ class Posterior:
             value = getattr(self, name)
             if value is not None and value.shape != (n_param,):
                 raise InputError(f"{name} must have shape ({n_param},), got {value.shape}")
+
+    def __repr__(self) -> str:
+        n, who = len(self.samples), self.provenance.sampler
+        return f"<Posterior: {n} samples of {self.n_param} parameters, sampler {who}; summary() is its table>"
 
     @property
     def names(self) -> tuple[str, ...]:

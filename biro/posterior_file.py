@@ -90,7 +90,9 @@ def _checked(record: Any) -> dict[str, Any]:
     _check_kinds("record", record, {**kinds, **numbers})
     texts = dict.fromkeys(("name", "unit", "latex", "prior"), str)
     for column in record["columns"]:
-        _check_kinds("column", column, {**texts, "period": (int, float, type(None))})
+        ends = dict.fromkeys(("low", "high"))  # which files of earlier versions lack
+        numbers = dict.fromkeys(("period", *ends), (int, float, type(None)))
+        _check_kinds("column", {**ends, **column}, {**texts, **numbers})
     digests = dict.fromkeys(("sampler", "data_digest", "model_digest", "model_toml"), str)
     _check_kinds(
         "provenance", record["provenance"], {**digests, "seed": int, "options": dict, "versions": dict}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 
 if TYPE_CHECKING:
-    from biro.posterior import Posterior
+    from biro.posterior import Column, Posterior
 
 LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 """95 %, 68.27 % (one sigma of a Gaussian) and the median."""
@@ -30,7 +30,8 @@ class Row:
     """One parameter: median and interval bounds, in `unit`.
 
     Bounds of a parameter that wraps are continued through the wrap (178 to 184 degrees), so that
-    low <= median <= high always.
+    low <= median <= high always. `at_end` is "lower" or "upper" where that end of its prior cuts a
+    posterior off.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Row:
     best_fit: float
     ess: float
     tau: float | None
+    at_end: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,12 @@ class PosteriorTable:
         return "\n".join([align(self.cells()), *self.notes()])
 
     def notes(self) -> list[str]:
-        """Lines below the table: where it came from, best likelihood, evidence."""
+        """Lines below the table: where it came from, best likelihood, evidence, what its prior cuts off."""
+        ends = ((row.name, row.at_end) for row in self.rows if row.at_end)
+        words = "CUT OFF: {} piles up at the {} end of its prior; is that where it ends, and in this unit?"
+        return [*self._origin(), *(words.format(name, end) for name, end in ends)]
+
+    def _origin(self) -> list[str]:
         if self.sampler == "none":
             return [*_about_maximum(self), *self._evidence()]
         origin = f"{self.sampler}: {self.n_sample} samples"
@@ -118,7 +125,8 @@ def summarise(posterior: Posterior) -> PosteriorTable:
         tau = None if posterior.tau is None else float(posterior.tau[i])
         ess = float(posterior.effective[i])
         bounds = (low_68, high_68, low_95, high_95)
-        rows.append(Row(column.name, column.unit, median, *bounds, float(best[i]), ess, tau))
+        end = _cut_off(posterior.samples[:, i], posterior.weight, column)
+        rows.append(Row(column.name, column.unit, median, *bounds, float(best[i]), ess, tau, end))
     return PosteriorTable(
         rows=tuple(rows),
         sampler=posterior.provenance.sampler,
@@ -129,6 +137,22 @@ def summarise(posterior: Posterior) -> PosteriorTable:
         log_evidence_err=posterior.log_evidence_err,
         diagnostics=dict(posterior.diagnostics),
     )
+
+
+def _cut_off(values: NDArray[np.float64], weight: NDArray[np.float64], column: Column) -> str:
+    """Whether a posterior is highest at the "lower" or "upper" end of its prior; "" where at neither.
+
+    There a tenth or more lies within a quarter of a standard deviation of the end: of half a normal
+    distribution 12 %, of an exponential one 22 %. A posterior that is as flat as its prior has 7 %, and with
+    0.29 of the prior's width is wider than any that counts.
+    """
+    sd = math.sqrt(np.sum(weight * (values - np.sum(weight * values)) ** 2))
+    if column.low is not None and column.high is not None and sd > 0.25 * (column.high - column.low):
+        return ""
+    for end, word in ((column.low, "lower"), (column.high, "upper")):
+        if end is not None and np.sum(weight[np.abs(values - end) <= 0.25 * sd]) >= 0.1:
+            return word
+    return ""
 
 
 def _about_maximum(table: PosteriorTable) -> list[str]:

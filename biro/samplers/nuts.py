@@ -243,8 +243,10 @@ class NutsRun:
                 _end(sampler, gate)
             if failed is not None:
                 raise failed
-            n = draws.so_far().z.shape[1]
-            stop.raise_interrupted(f"{n} draw(s) of each chain saved, the same command goes on from there")
+            so_far = draws.so_far()
+            n, tuned = so_far.z.shape[1], so_far.n_tuned
+            what = f"{n} draw(s) of each chain" if n else f"{tuned} step(s) of tuning of each chain"
+            stop.raise_interrupted(f"{what} saved, the same command goes on from there")
         return trace
 
     def _save(self, density: Whitened, draws: Draws) -> None:

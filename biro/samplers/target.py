@@ -47,6 +47,11 @@ class Target:
             ends = likelihood.prior_transform(np.array([np.zeros(self.n_param), np.ones(self.n_param)]))
             span = ends[1] - ends[0]
             self.wraps: NDArray[np.bool_] = np.abs(span - period) <= 1e-9 * period
+        known = np.isfinite(ends) & ~self.wraps
+        self._ends = [
+            [float(x) if k else None for x, k in zip(*of, strict=True)]
+            for of in zip(ends, known, strict=True)
+        ]
         self.lower = np.where(self.wraps, ends[0], 0.0)
         self.period = np.where(self.wraps, period, 1.0)
 
@@ -54,8 +59,8 @@ class Target:
     def columns(self) -> tuple[Column, ...]:
         """Names, units and priors of the parameters, for the posterior."""
         return tuple(
-            Column(p.name, p.unit or "", p.latex or "", str(p.prior), p.period)
-            for p in self.likelihood.parameters
+            Column(p.name, p.unit or "", p.latex or "", str(p.prior), p.period, low, high)
+            for p, low, high in zip(self.likelihood.parameters, *self._ends, strict=True)
         )
 
     def log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,22 @@ def test_no_result_depends_on_the_memory_limit(tmp_path) -> None:
 def test_a_memory_limit_that_cannot_be_meant_is_refused(tmp_path, limit) -> None:
     with pytest.raises(InputError, match="memory_limit must be bytes, or text such as"):
         biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path), memory_limit=limit)
+
+
+def test_a_path_is_refused_with_what_reads_it(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"takes what biro\.read_model gives, found the path 'sky\.toml'"):
+        biro.Likelihood(observation(), "sky.toml")
+    with pytest.raises(InputError, match=r"takes what biro\.read_ms gives, found the path 'obs\.ms'"):
+        biro.Likelihood(Path("obs.ms"), sky(ONE_SOURCE, tmp_path))
+
+
+def test_likelihood_and_data_are_shown_in_a_line(tmp_path) -> None:
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path), backend="cpu")
+    n_vis, n_param = likelihood.n_vis.sum(), likelihood.n_param
+    assert f"{n_vis} visibilities, {n_param} parameters; cpu, double precision>" in repr(likelihood)
+    for shown in (repr(likelihood), repr(likelihood.observation)):
+        assert "\n" not in shown
+        assert len(shown) < 200
 
 
 def test_the_plan_has_a_line_for_each_partition(tmp_path) -> None:

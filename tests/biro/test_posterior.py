@@ -9,11 +9,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from gaussian_likelihood import Flat, SmoothGaussian
 
 from biro.comparison import compare
 from biro.errors import InputError
 from biro.posterior import Column, Posterior, Provenance
 from biro.posterior_table import digits_after_point, quantiles, r_hat
+from biro.samplers import sample
 
 
 def posterior(seed=1, n=4000, *, weighted=False, **about):
@@ -56,6 +58,68 @@ def test_weighted_quantiles_are_those_of_repeated_samples():
     found = quantiles(values, count / count.sum(), levels)
     # Two definitions of a quantile of 5000 numbers differ by one spacing, about 1e-3.
     assert found == pytest.approx(np.quantile(np.repeat(values, count), levels), abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("density", "at_end"),
+    [
+        (lambda rng, n: np.abs(rng.normal(0, 0.5, n)), "lower"),  # its slope is 0 there: the least of all
+        (lambda rng, n: 10 - rng.exponential(0.3, n), "upper"),
+        (lambda rng, n: rng.uniform(0, 10, n), ""),  # the data say nothing
+        (lambda rng, n: 10 * rng.beta(1.2, 1.2, n), ""),  # nearly nothing
+        (lambda rng, n: 1.0 + rng.normal(0, 0.5, n).clip(-0.99), ""),  # two sigma from the end
+        (lambda rng, n: rng.normal(5, 0.5, n), ""),
+    ],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_posterior_that_its_prior_cuts_off_is_named(density, at_end, weighted):
+    n = 4000  # fractions of 12 and 7 % to 0.5 %; the limit is 10
+    one = posterior(n=n, weighted=weighted)
+    samples = one.samples.copy()
+    samples[:, 0] = density(np.random.default_rng(3), n)
+    columns = (replace(one.columns[0], low=0.0, high=10.0), one.columns[1])
+    table = replace(one, samples=samples, columns=columns).summary()
+    assert (table["a/flux"].at_end, table["pa"].at_end) == (at_end, "")
+    assert ("CUT OFF: a/flux piles up at the " + at_end in str(table)) == bool(at_end)
+    # Without an end there is nothing to be cut off by.
+    assert replace(one, samples=samples).summary()["a/flux"].at_end == ""
+
+
+@pytest.mark.parametrize("sampler", ["none", "emcee", "dynesty", "nuts"])
+def test_samplers_name_what_a_prior_cuts_off(sampler):
+    """As where mJy are written for Jy: the best value is far above the prior."""
+    if sampler == "nuts":
+        pytest.importorskip("nutpie", reason="nutpie is not installed")
+    flux, east = Flat(0.0, 10.0, "a.I", "mJy"), Flat(-2.0, 2.0, "a.east", "arcsec")
+    angle = Flat(0.0, 180.0, "a.pa", "deg", 180.0)
+    likelihood = SmoothGaussian([flux, east, angle], [60.0, 0.3, 0.5], np.diag([25.0, 0.01, 1.0]))
+    options = {"nuts": {"n_draw": 400, "n_tune": 200}, "dynesty": {"n_live": 100}}.get(sampler, {})
+    found = sample(likelihood, sampler, seed=1, progress=False, **options)
+    assert [(c.low, c.high) for c in found.columns] == [(0.0, 10.0), (-2.0, 2.0), (None, None)]
+    # a.pa is at the end of its range, which is no end: it goes on round the circle.
+    assert [row.at_end for row in found.summary().rows] == ["upper", "", ""]
+    assert "CUT OFF: a.I piles up at the upper end of its prior" in str(found.summary())
+
+
+def test_a_file_of_before_ends_were_kept_is_read(tmp_path):
+    one = posterior()
+    one.save(tmp_path / "p.nc")
+    with h5py.File(tmp_path / "p.nc", "r+") as file:
+        found = []
+        file.visit(lambda name: found.append(name) if name.endswith("/record") else None)
+        (name,) = found
+        record = json.loads(file[name][:].tobytes())
+        for column in record["columns"]:
+            del column["low"], column["high"]
+        del file[name]
+        file[name] = np.frombuffer(json.dumps(record).encode(), dtype=np.uint8)
+    assert Posterior.load(tmp_path / "p.nc").columns == one.columns
+
+
+def test_a_posterior_is_shown_in_one_line():
+    assert repr(posterior()) == (
+        "<Posterior: 4000 samples of 2 parameters, sampler emcee; summary() is its table>"
+    )
 
 
 @pytest.mark.parametrize(("spread", "digits"), [(0.0123, 3), (1.2, 1), (12.0, 0), (0.00091, 5), (0.0, 6)])
