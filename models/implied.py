@@ -12,6 +12,7 @@ from biro.models.checks import Greater, Limit
 from biro.models.constraint import Bounds, Order
 from biro.models.errors import ModelError
 from biro.models.layout import SourceLayout
+from biro.models.parameter import under
 from biro.models.slots import Resolved
 from biro.models.units import convert, factor
 
@@ -36,14 +37,15 @@ class Implied:
     def limit(self, slot: int, low: float, high: float, above_low: bool = False) -> None:
         """Demand low <= slot <= high (low < slot with `above_low`)."""
         name = self.name_of.get(slot, "0")
-        within = (
-            "positive"
-            if above_low
-            else f"{low:g} or more"
-            if math.isinf(high)
-            else f"within {low:g} .. {high:g}"
-        )
-        text = f"{name} must be {within}"
+        unit, (least, most) = self._in_unit(slot, low, high)
+        amount = f"{least:.6g} {unit}".rstrip() + " or more"
+        if above_low:
+            amount = "positive"
+        elif math.isinf(low):
+            amount = f"at most {most:.6g} {unit}".rstrip()
+        elif not math.isinf(high):
+            amount = f"within {least:.6g} .. {most:.6g} {unit}".rstrip()
+        text = f"{name} must be {amount}"
         too_low = self.high[slot] <= low if above_low else self.high[slot] < low
         if too_low or self.low[slot] > high:
             raise ModelError(f"{text}, found {self._found(slot)}")
@@ -63,12 +65,16 @@ class Implied:
 
     def _found(self, slot: int) -> str:
         name = self.name_of.get(slot, "0")
-        si = self.resolved.kinds[slot].si
-        unit = "arcsec" if si == "rad" else si  # people think of sizes and offsets in arcsec
-        low, high = (convert(value, si, unit) for value in (self.low[slot], self.high[slot]))
+        unit, (low, high) = self._in_unit(slot, self.low[slot], self.high[slot])
         if low == high:
             return f"{name} = {low:.6g} {unit}".rstrip()
         return f"{name} within {low:.6g} .. {high:.6g} {unit}".rstrip()
+
+    def _in_unit(self, slot: int, *values: float) -> tuple[str, list[float]]:
+        """Values of a slot as people think of them, sizes and offsets in arcsec, and the unit."""
+        si = self.resolved.kinds[slot].si
+        unit = "arcsec" if si == "rad" else si
+        return unit, [convert(value, si, unit) for value in values]
 
     def shapes(self, layout: SourceLayout) -> None:
         """Sizes are not negative and the major axis is the larger one."""
@@ -104,13 +110,14 @@ class Implied:
     def _bounds(self, constraint: Bounds) -> None:
         slot = self.resolved.find(constraint.bounds, "constraint: bounds")
         kind = self.resolved.kinds[slot]
+        of = f"constraint: bounds of {constraint.bounds!r}"
         low, high = (
-            default if fixed is None else fixed.value * factor(fixed.unit, kind)
-            for fixed, default in ((constraint.low, -math.inf), (constraint.high, math.inf))
+            default if fixed is None else fixed.value * under(f"{of}: {key}", factor, fixed.unit, kind)
+            for key, fixed, default in (
+                ("low", constraint.low, -math.inf),
+                ("high", constraint.high, math.inf),
+            )
         )
         if not low < high:
-            raise ModelError(
-                f"constraint: bounds of {constraint.bounds!r} need low < high, "
-                f"found {low:g}, {high:g} {kind.si}"
-            )
+            raise ModelError(f"{of} need low < high, found {low:g}, {high:g} {kind.si}")
         self.limit(slot, low, high)

@@ -223,7 +223,11 @@ def test_sources_stay_above_the_horizon(frame: MakeFrame) -> None:
     [
         ([Order(["a.I", "b.I"]), Order(["b.I", "a.I"])], "no parameters are allowed"),
         ([lambda p: p["a.I"] > 2], "no parameters are allowed"),
-        ([Bounds("a.I", low="2 Jy")], "must be 2 or more"),
+        ([Bounds("a.I", low="2 Jy")], "a.I must be 2 Jy or more, found a.I within 0 .. 1 Jy"),
+        ([Bounds("b.I", high="-2 Jy")], "b.I must be at most -2 Jy"),
+        ([Bounds("b.I", low="2 Jy", high="3000 mJy")], "b.I must be within 2 .. 3 Jy"),
+        ([Bounds("a.east", low="2 arcmin")], "a.east must be 120 arcsec or more"),
+        ([Bounds("a.I", low=2)], "constraint: bounds of 'a.I': low: a number without unit"),
         ([Bounds("a.I", low="2 Jy", high="1 Jy")], "low < high"),
         ([Bounds("a.I", low="2 deg")], "not a flux density"),
         ([Order(["a.I", "b.Q"])], "no quantity is called 'b.Q' (did you mean 'b.I'?)"),

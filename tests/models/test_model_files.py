@@ -295,11 +295,11 @@ def test_errors_name_file_source_key_and_cause(text: str, words: str, tmp_path: 
     ("shape", "words"),
     [
         ('emaj = "1 arcsec"\nemin = "2 arcsec"\npa = "0 deg"', "emaj must not be below emin"),
-        ('emaj = "-1 arcsec"\nratio = 0.5\npa = "0 deg"', "core.emaj must be 0 or more"),
+        ('emaj = "-1 arcsec"\nratio = 0.5\npa = "0 deg"', "core.emaj must be 0 arcsec or more"),
         ('emaj = "1 arcsec"\nratio = 1.5\npa = "0 deg"', "core.ratio must be within 0 .. 1"),
         ('emaj = "1 arcsec"\nemin = "1 arcsec"', "a shape is emaj, emin, pa"),
         ('fwhm = "1 arcsec"\npa = "1 deg"', "a shape is emaj, emin, pa"),
-        ('fwhm = "-1 arcsec"', "core.fwhm must be 0 or more"),
+        ('fwhm = "-1 arcsec"', "core.fwhm must be 0 arcsec or more"),
         (
             'emaj = { prior = "uniform", low = "1 mas", high = "2 mas" }\nemin = "1 arcsec"\npa = "0 deg"',
             "below emin",
