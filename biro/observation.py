@@ -210,8 +210,9 @@ class Observation:
         return _remade(self, counts=dict(self.counts))
 
     def __repr__(self) -> str:
-        labels, n = ", ".join(self.labels), sum(part.n_usable for part in self.partitions)
-        return f"<Observation {self.source}: {n} usable visibilities in {labels}; summary() tells more>"
+        n_part, n_usable = len(self.partitions), sum(part.n_usable for part in self.partitions)
+        parts = f"{n_usable} usable visibilities in {n_part} partition(s)"
+        return f"<Observation {self.source}: {parts}; summary() tells more>"
 
     @property
     def n_antenna(self) -> int:

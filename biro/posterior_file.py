@@ -89,10 +89,10 @@ def _checked(record: Any) -> dict[str, Any]:
     numbers = {name: (int, float, type(None)) for name in ("log_evidence", "log_evidence_err")}
     _check_kinds("record", record, {**kinds, **numbers})
     texts = dict.fromkeys(("name", "unit", "latex", "prior"), str)
+    ends = dict.fromkeys(("low", "high"))  # which files of earlier versions lack
+    kinds_of_column = {**texts, **dict.fromkeys(("period", *ends), (int, float, type(None)))}
     for column in record["columns"]:
-        ends = dict.fromkeys(("low", "high"))  # which files of earlier versions lack
-        numbers = dict.fromkeys(("period", *ends), (int, float, type(None)))
-        _check_kinds("column", {**ends, **column}, {**texts, **numbers})
+        _check_kinds("column", {**ends, **column}, kinds_of_column)
     digests = dict.fromkeys(("sampler", "data_digest", "model_digest", "model_toml"), str)
     _check_kinds(
         "provenance", record["provenance"], {**digests, "seed": int, "options": dict, "versions": dict}

@@ -116,16 +116,16 @@ class PosteriorTable:
 
 def summarise(posterior: Posterior) -> PosteriorTable:
     """Table of a posterior."""
-    best = posterior.best_fit
+    best, weight = posterior.best_fit, posterior.weight
     rows = []
     for i, column in enumerate(posterior.columns):
         low_95, low_68, median, high_68, high_95 = quantiles(
-            posterior.samples[:, i], posterior.weight, LEVELS, column.period
+            posterior.samples[:, i], weight, LEVELS, column.period
         )
         tau = None if posterior.tau is None else float(posterior.tau[i])
         ess = float(posterior.effective[i])
         bounds = (low_68, high_68, low_95, high_95)
-        end = _cut_off(posterior.samples[:, i], posterior.weight, column)
+        end = _cut_off(posterior.samples[:, i], weight, column)
         rows.append(Row(column.name, column.unit, median, *bounds, float(best[i]), ess, tau, end))
     return PosteriorTable(
         rows=tuple(rows),

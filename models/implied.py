@@ -36,21 +36,13 @@ class Implied:
 
     def limit(self, slot: int, low: float, high: float, above_low: bool = False) -> None:
         """Demand low <= slot <= high (low < slot with `above_low`)."""
-        name = self.name_of.get(slot, "0")
-        unit, (least, most) = self._in_unit(slot, low, high)
-        amount = f"{least:.6g} {unit}".rstrip() + " or more"
-        if above_low:
-            amount = "positive"
-        elif math.isinf(low):
-            amount = f"at most {most:.6g} {unit}".rstrip()
-        elif not math.isinf(high):
-            amount = f"within {least:.6g} .. {most:.6g} {unit}".rstrip()
-        text = f"{name} must be {amount}"
+        if not (self.low[slot] < low or (above_low and self.low[slot] == low) or self.high[slot] > high):
+            return
+        text = f"{self.name_of.get(slot, '0')} must be {self._demand(slot, low, high, above_low)}"
         too_low = self.high[slot] <= low if above_low else self.high[slot] < low
         if too_low or self.low[slot] > high:
             raise ModelError(f"{text}, found {self._found(slot)}")
-        if self.low[slot] < low or (above_low and self.low[slot] == low) or self.high[slot] > high:
-            self.limits.append(Limit(self.resolved, slot, low, high, text, above_low))
+        self.limits.append(Limit(self.resolved, slot, low, high, text, above_low))
 
     def greater(self, large: int, small: int, text: str) -> None:
         """Demand that one slot is not below another."""
@@ -62,6 +54,15 @@ class Implied:
         if self.high[large] < self.low[small]:
             raise ModelError(f"{text}, found {self._found(large)} and {self._found(small)}")
         self.orders.append(Greater(self.resolved, large, small, text))
+
+    def _demand(self, slot: int, low: float, high: float, above_low: bool) -> str:
+        if above_low:
+            return "positive"
+        unit, (low, high) = self._in_unit(slot, low, high)
+        if math.isinf(high):
+            return f"{low:.6g} {unit}".rstrip() + " or more"
+        within = f"at most {high:.6g}" if math.isinf(low) else f"within {low:.6g} .. {high:.6g}"
+        return f"{within} {unit}".rstrip()
 
     def _found(self, slot: int) -> str:
         name = self.name_of.get(slot, "0")
