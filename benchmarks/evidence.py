@@ -80,7 +80,7 @@ def model(problem: str) -> str:
 
 @cache
 def likelihood(problem: str) -> Any:
-    from biro.likelihood import Likelihood
+    from biro.likelihood.likelihood import Likelihood
     from biro.models.files.toml import from_toml
 
     return Likelihood(data(problem), from_toml(model(problem)), backend="cpu")
@@ -138,7 +138,7 @@ PROBLEMS: dict[str, Callable[[], float]] = {
 
 def one_run(case: tuple[str, str, int, float]) -> dict[str, Any]:
     """One run of a sampler; a line of the results."""
-    from biro.samplers import sample
+    from biro.samplers.sampling import sample
 
     problem, sampler, seed, known = case
     start = time.perf_counter()

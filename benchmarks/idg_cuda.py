@@ -11,8 +11,9 @@ import roofs_cuda
 from timing import measure, seconds_of
 
 from rime_kernels import device
-from rime_kernels.idg import Idg, _sums_cuda
-from rime_kernels.idg._stream_cuda import make_copy
+from rime_kernels.idg import Idg
+from rime_kernels.idg.cuda import sums
+from rime_kernels.idg.cuda.stream import make_copy
 
 # Kernels whose time counts as the degridder's, and the gridder's.
 _KERNELS = {"degridder": ("make_degrid",), "gridder": ("make_prepare", "make_grid")}
@@ -47,7 +48,7 @@ class _Timed:
 def _timed(names: tuple[str, ...]) -> Iterator[Callable[[], float]]:
     """Time the kernels that these functions make; what is given takes the seconds since it was last asked."""
     log: list[tuple[Any, Any]] = []
-    before = {name: getattr(_sums_cuda, name) for name in names}
+    before = {name: getattr(sums, name) for name in names}
 
     def seconds() -> float:
         device.cuda.synchronize()
@@ -57,11 +58,11 @@ def _timed(names: tuple[str, ...]) -> Iterator[Callable[[], float]]:
 
     try:
         for name, make in before.items():
-            setattr(_sums_cuda, name, lambda *given, make=make: _Timed(make(*given), log))
+            setattr(sums, name, lambda *given, make=make: _Timed(make(*given), log))
         yield seconds
     finally:
         for name, make in before.items():
-            setattr(_sums_cuda, name, make)
+            setattr(sums, name, make)
 
 
 class OnDevice:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from report import machine
 
-from biro.posterior import Posterior
+from biro.posterior.posterior import Posterior
 
 MODEL = """
 [[source]]

@@ -32,7 +32,7 @@ import biro
 from biro.models.files.toml import from_toml
 from biro.samplers import chain
 from biro.samplers.chain import ChainFile
-from biro.simulation import Channels, Track, simulate
+from biro.simulation.simulator import Channels, Track, simulate
 
 RESULTS = Path(__file__).parent / "results" / "many_parameters"
 # Points and Gaussians for each number of parameters.

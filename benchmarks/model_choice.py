@@ -88,7 +88,7 @@ def truth(kind: str, size: float, beam: float, rng: np.random.Generator) -> str:
 def observe(text: str, noise: float, seed: int) -> Any:
     """Eight hours of KAT-7 at 1.8 GHz, 21 baselines at 12 times."""
     from biro.models.files.toml import from_toml
-    from biro.simulation import Channels, Track, simulate
+    from biro.simulation.simulator import Channels, Track, simulate
 
     return simulate(
         "KAT-7",
@@ -112,10 +112,10 @@ def beam_of(observation: Any) -> float:
 
 def one_data_set(case: tuple[str, float, float, int], quick: bool) -> dict[str, Any]:
     """Draw a data set, fit it with all three, and compare; what a line of the results holds."""
-    from biro.comparison import compare
-    from biro.likelihood import Likelihood
+    from biro.likelihood.likelihood import Likelihood
     from biro.models.files.toml import from_toml
-    from biro.samplers import sample
+    from biro.posterior.comparison import compare
+    from biro.samplers.sampling import sample
 
     kind, scale, ratio, repeat = case
     start = time.perf_counter()

@@ -69,8 +69,8 @@ def points(found: Any, n: int) -> np.ndarray:
 
 def measured(case: tuple[str, str, str, tuple[str, ...], str], args: argparse.Namespace) -> dict[str, Any]:
     import biro
+    from biro.likelihood.precision import choose
     from biro.models.files.toml import from_toml
-    from biro.precision import choose
 
     name, words, archive, corr, text = case
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ def likelihood(case: Case, precision: str, backend: str, *, free_places: bool) -
     try:
         import biro
         from biro.models.files.toml import from_toml
-        from biro.observation import Observation
+        from biro.observation.observation import Observation
 
         rows, data = field(case).rows, field(case)
         corr_type = LINEAR if case.polarised else ["I"]
@@ -69,7 +69,7 @@ def whole_call(case: Case, precision: str, backend: str, repeat: int) -> dict[st
 @contextmanager
 def _clock_of_chi2() -> Iterator[list[float]]:
     """Seconds of every `Rime.chi2` meanwhile."""
-    from biro import likelihood
+    from biro.likelihood import likelihood
 
     inner, found = likelihood.chi2_together, []
 

@@ -9,30 +9,26 @@ Names are imported when first used, so that `import biro` is quick and touches n
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from biro._version import __version__
 
-_HOME = {
-    "BiroError": "biro.errors",
-    "ImageModel": "biro.models",
-    "Likelihood": "biro.likelihood",
-    "Observation": "biro.observation",
-    "Posterior": "biro.posterior",
-    "Selection": "biro.selection",
-    "SkyModel": "biro.models",
-    "calibrate": "biro.calibration",
-    "compare": "biro.comparison",
-    "find_sources": "biro.find",
-    "image": "biro.imaging",
-    "maximise": "biro.maximum",
-    "read_image": "biro.image_file",
-    "read_model": "biro.models",
-    "read_ms": "biro.measurement_set",
-    "read_sky": "biro.models",
-    "sample": "biro.samplers",
-    "simulate": "biro.simulation",
-}
+if TYPE_CHECKING:
+    from biro import plots, sbc
+    from biro.errors import BiroError
+    from biro.images.fits import read_image
+    from biro.images.imager import image
+    from biro.likelihood.likelihood import Likelihood
+    from biro.maximum.maximum import maximise
+    from biro.measurement_set import read_ms
+    from biro.models import ImageModel, SkyModel, read_model, read_sky
+    from biro.observation.observation import Observation
+    from biro.observation.selection import Selection
+    from biro.posterior.comparison import compare
+    from biro.posterior.posterior import Posterior
+    from biro.samplers.sampling import sample
+    from biro.simulation import simulate
+    from biro.source_finding.find import find_sources
 
 __all__ = [
     "BiroError",
@@ -43,38 +39,44 @@ __all__ = [
     "Selection",
     "SkyModel",
     "__version__",
-    "calibrate",
     "compare",
     "find_sources",
     "image",
     "maximise",
+    "plots",
     "read_image",
     "read_model",
     "read_ms",
     "read_sky",
     "sample",
+    "sbc",
     "simulate",
 ]
 
-if TYPE_CHECKING:
-    from biro.calibration import calibrate
-    from biro.comparison import compare
-    from biro.errors import BiroError
-    from biro.find import find_sources
-    from biro.image_file import read_image
-    from biro.imaging import image
-    from biro.likelihood import Likelihood
-    from biro.maximum import maximise
-    from biro.measurement_set import read_ms
-    from biro.models import ImageModel, SkyModel, read_model, read_sky
-    from biro.observation import Observation
-    from biro.posterior import Posterior
-    from biro.samplers import sample
-    from biro.selection import Selection
-    from biro.simulation import simulate
+_HOME = {
+    "BiroError": "biro.errors",
+    "ImageModel": "biro.models",
+    "Likelihood": "biro.likelihood.likelihood",
+    "Observation": "biro.observation.observation",
+    "Posterior": "biro.posterior.posterior",
+    "Selection": "biro.observation.selection",
+    "SkyModel": "biro.models",
+    "compare": "biro.posterior.comparison",
+    "find_sources": "biro.source_finding.find",
+    "image": "biro.images.imager",
+    "maximise": "biro.maximum.maximum",
+    "read_image": "biro.images.fits",
+    "read_model": "biro.models",
+    "read_ms": "biro.measurement_set",
+    "read_sky": "biro.models",
+    "sample": "biro.samplers.sampling",
+    "simulate": "biro.simulation",
+}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    if name in ("plots", "sbc"):
+        return import_module(f"biro.{name}")
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
         globals()[name] = value

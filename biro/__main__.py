@@ -1,5 +1,5 @@
 """`python -m biro` is the `biro` command."""
 
-from biro.cli import main
+from biro.cli.app import main
 
 main()

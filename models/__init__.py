@@ -1,17 +1,18 @@
 """What the sky and the instrument are: sources, spectra, beams, noise, and priors on them."""
 
-from biro.models.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
-from biro.models.bound import BoundModel
-from biro.models.constraint import Bounds, Condition, Order
+from biro.models.bound.model import BoundModel
+from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
+from biro.models.components.constraint import Bounds, Condition, Order
+from biro.models.components.frame import Frame
+from biro.models.components.image import ImageModel
+from biro.models.components.image_term import ImageTerm
+from biro.models.components.noise import Noise
+from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.files import read_model, read_sky, write_model
-from biro.models.frame import Frame
-from biro.models.frozen import Frozen
-from biro.models.image import ImageModel
-from biro.models.image_term import ImageTerm
-from biro.models.noise import Noise
-from biro.models.parameter import Fixed, Parameter, Tie
-from biro.models.prior import (
+from biro.models.quantities.frozen_prior import Frozen
+from biro.models.quantities.parameter import Fixed, Parameter, Tie
+from biro.models.quantities.prior import (
     Cosine,
     HalfNormal,
     LogUniform,
@@ -23,7 +24,6 @@ from biro.models.prior import (
     Uniform,
 )
 from biro.models.sky import SkyModel
-from biro.models.source import GaussianSource, PointSource
 
 __all__ = [
     "AiryBeam",

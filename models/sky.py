@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from biro.models.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
-from biro.models.constraint import read_constraints
-from biro.models.direction import Centre, parse_direction
+from biro.models.bound.implied_constraints import Implied
+from biro.models.bound.slots import Slots
+from biro.models.bound.source_layout import SourceLayout
+from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
+from biro.models.components.constraint import read_constraints
+from biro.models.components.direction import Centre, parse_direction
+from biro.models.components.frame import Frame
+from biro.models.components.image_term import ImageTerm
+from biro.models.components.noise import Noise
+from biro.models.components.source import RESERVED, GaussianSource, PointSource, in_si
 from biro.models.errors import ModelError
-from biro.models.frame import Frame
-from biro.models.image_term import ImageTerm
-from biro.models.implied import Implied
-from biro.models.layout import SourceLayout
-from biro.models.noise import Noise
-from biro.models.parameter import Fixed, QuantityLike, quantity, under
-from biro.models.slots import Slots
-from biro.models.source import RESERVED, GaussianSource, PointSource, in_si
-from biro.models.strict import shown, strict
-from biro.models.units import FREQUENCY
+from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, under
+from biro.models.quantities.strict import shown, strict
+from biro.models.quantities.units import FREQUENCY
 
 if TYPE_CHECKING:
-    from biro.models.bound import BoundModel
+    from biro.models.bound.model import BoundModel
 
 MAX_SOURCES = 1_000_000
 
@@ -151,7 +151,7 @@ class SkyModel:
             Numbers that cannot be, sources below the horizon of a tangent plane, unknown antennas,
             brightness lists of another length than the times, constraints that leave nothing.
         """
-        from biro.models.bound import BoundModel
+        from biro.models.bound.model import BoundModel
 
         return BoundModel(self, frames)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rime_kernels.arrays import Beam, Rows, Sources
-    from rime_kernels.brightness import stokes_to_corr
     from rime_kernels.errors import BackendError, BiroError, InputError
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
     from rime_kernels.gradient import Gradient
+    from rime_kernels.physics.brightness import stokes_to_corr
+    from rime_kernels.prediction import Antennas, Options, Spectrum, predict
     from rime_kernels.rime import Rime, chi2_and_gradient_together, chi2_together
-    from rime_kernels.simulator import Antennas, Options, Spectrum, predict
     from rime_kernels.tuning import tune
 
 __all__ = [
@@ -46,12 +46,12 @@ __all__ = [
 
 _HOME = {
     "arrays": ("Beam", "Rows", "Sources"),
-    "brightness": ("stokes_to_corr",),
+    "physics.brightness": ("stokes_to_corr",),
     "errors": ("BackendError", "BiroError", "InputError"),
     "geometry": ("AntennaGeometry", "solve_antennas"),
     "gradient": ("Gradient",),
     "rime": ("Rime", "chi2_and_gradient_together", "chi2_together"),
-    "simulator": ("Antennas", "Options", "Spectrum", "predict"),
+    "prediction": ("Antennas", "Options", "Spectrum", "predict"),
     "tuning": ("tune",),
 }
 

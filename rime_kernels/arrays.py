@@ -9,15 +9,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import _check
+from rime_kernels import check
 from rime_kernels.errors import InputError
 
 BeamKind = Literal["cos3", "gaussian", "airy"]
 
 
-def _coerce(self: object, name: str, dtype: type, shape: _check.Shape, sizes: dict[str, int]) -> None:
+def _coerce(self: object, name: str, dtype: type, shape: check.Shape, sizes: dict[str, int]) -> None:
     """Check one attribute of a frozen object and keep it as a contiguous array of this type."""
-    object.__setattr__(self, name, _check.array(name, getattr(self, name), dtype, shape, sizes))
+    object.__setattr__(self, name, check.array(name, getattr(self, name), dtype, shape, sizes))
 
 
 def _check_index(name: str, index: NDArray[Any], size_name: str, size: int) -> None:
@@ -71,7 +71,7 @@ class Rows:
             if sizes[axis] == 0:
                 raise InputError(f"at least one {axis} is needed, got none")
         for name in ("uvw", "chan_freq", "stokes_to_corr"):
-            _check.finite(name, getattr(self, name))
+            check.finite(name, getattr(self, name))
         if self.chan_freq.min() <= 0.0:
             raise InputError(f"chan_freq must be positive (Hz), got {self.chan_freq.min():g}")
         for name, size in (("antenna1", "n_antenna"), ("antenna2", "n_antenna"), ("time_index", "n_time")):
@@ -101,10 +101,10 @@ class Rows:
         InputError
             As the class; or a time that is not finite.
         """
-        first = _check.array("antenna1", antenna1, np.int32, ("row",))
-        second = _check.array("antenna2", antenna2, np.int32, ("row",))
-        times = _check.array("time", time, np.float64, ("row",))
-        _check.finite("time", times)
+        first = check.array("antenna1", antenna1, np.int32, ("row",))
+        second = check.array("antenna2", antenna2, np.int32, ("row",))
+        times = check.array("time", time, np.float64, ("row",))
+        check.finite("time", times)
         distinct, time_index = np.unique(times, return_inverse=True)
         n_antenna = 1 + max(int(first.max(initial=0)), int(second.max(initial=0)))
         return cls(
@@ -155,7 +155,7 @@ class Beam:
     pointing: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        _check.one_of("the kind of beam", self.kind, get_args(BeamKind))
+        check.one_of("the kind of beam", self.kind, get_args(BeamKind))
         sizes: dict[str, int] = {}
         _coerce(self, "scale", np.float64, ("batch",), sizes)
         if self.pointing is not None:

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels import _check, _kept
+from rime_kernels import check
+from rime_kernels.compile import cache
 from rime_kernels.errors import BackendError
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def kernel(max_register: int) -> Callable[[Callable[..., None]], Any]:
         found = jit(function)
         decides = importlib.metadata.version("numba-cuda"), repr(sorted(found.targetoptions.items()))
         # Numba would hand it to the device at the first launch: too late to compile it instead.
-        _kept.keep(found, *decides, ready=lambda kernel: kernel.bind())
+        cache.keep(found, *decides, ready=lambda kernel: kernel.bind())
         return found
 
     return compiled
@@ -120,7 +121,7 @@ def resolve(backend: Backend) -> tuple[Literal["cpu", "cuda"], str]:
     BackendError
         "cuda" where the package or the device is missing; the message says which.
     """
-    _check.one_of("backend", backend, ("auto", "cpu", "cuda"))
+    check.one_of("backend", backend, ("auto", "cpu", "cuda"))
     if backend == "cpu":
         return "cpu", "cpu: as asked"
     lacking = _what_cuda_lacks()

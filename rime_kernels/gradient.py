@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels import phase
-from rime_kernels._adjoint import Adjoint
+from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
-from rime_kernels.envelope import GaussianFrame, pull_projections
+from rime_kernels.physics import phase
+from rime_kernels.physics.envelope import GaussianFrame, pull_projections
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import _check
-from rime_kernels._inputs import Output
+from rime_kernels import check
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.inputs import Output
 from rime_kernels.tangent import Fixed, information, tangents
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Products:
         assert self._weight is not None
         sizes = {"batch": sources.n_batch, "row": self.rows.n_row}
         sizes |= {"chan": self.rows.n_chan, "corr": self.rows.n_corr}
-        given = _check.array("residual", residual, np.complex128, ("batch", "row", "chan", "corr"), sizes)
+        given = check.array("residual", residual, np.complex128, ("batch", "row", "chan", "corr"), sizes)
         given = np.where(self._weight > 0.0, given, 0.0)
         model = self._visibilities(sources, Output.VIS)
         if not sources.n_batch:

@@ -10,15 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import _check, _given, device
-from rime_kernels._adjoint import Adjoint
-from rime_kernels._inputs import Output, check_axes, constants
+from rime_kernels import check, device
+from rime_kernels import given as _given
+from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.device import Backend
-from rime_kernels.envelope import GaussianFrame
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.inputs import Output, check_axes, constants
+from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.products import Products
 from rime_kernels.tangent import Fixed
 
@@ -117,8 +118,8 @@ class Rime(Products):
         extent: float,
         memory_limit: int | str | None = None,
     ) -> None:
-        _check.one_of("precision", precision, ("single", "double"))
-        _check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
+        check.one_of("precision", precision, ("single", "double"))
+        check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
         self._has_vis, self._has_weight = vis is not None, weight is not None
         templates = _given.templates_of(rows, template, template_lm)
@@ -140,7 +141,7 @@ class Rime(Products):
             single=single,
             factored=self.form == "factored",
             frame=gaussian_frame,
-            memory_limit=None if memory_limit is None else _check.n_byte("memory_limit", memory_limit),
+            memory_limit=None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
         )
 
     def predict(self, sources: Sources) -> NDArray[np.complexfloating]:
@@ -345,9 +346,9 @@ def chi2_and_gradient_together(
 
 def _engine(backend: str) -> Any:
     if backend == "cpu":
-        from rime_kernels import _engine_cpu
+        from rime_kernels.cpu import engine
 
-        return _engine_cpu.Engine
-    from rime_kernels import _engine_cuda
+        return engine.Engine
+    from rime_kernels.cuda import engine as engine_cuda
 
-    return _engine_cuda.Engine
+    return engine_cuda.Engine

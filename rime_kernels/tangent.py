@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels import beam, phase
-from rime_kernels._inputs import beam_codes
-from rime_kernels._tangent_cpu import Changes, Sky, Where, fill_columns
 from rime_kernels.arrays import Rows, Sources
-from rime_kernels.envelope import GaussianFrame, projections
+from rime_kernels.cpu.tangent import Changes, Sky, Where, fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
-from rime_kernels.spectra import shared_voltage, spectra_of
+from rime_kernels.inputs import beam_codes
+from rime_kernels.physics import beam, phase
+from rime_kernels.physics.envelope import GaussianFrame, projections
+from rime_kernels.physics.spectra import shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
 _TWO_PI = 2.0 * np.pi

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from rime_kernels import _check, _tuning_file, device
-from rime_kernels._candidates import Kind, all_kinds, antenna_class, fits, neighbours
-from rime_kernels._kept import source_digest
+from rime_kernels import check, device
+from rime_kernels.compile.cache import source_digest
+from rime_kernels.cuda.shapes import file
+from rime_kernels.cuda.shapes.candidates import Kind, all_kinds, antenna_class, fits, neighbours
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import Precision
 
@@ -101,7 +102,7 @@ def tune(precision: Precision | None = None, *, quick: bool = False, watch: Watc
     from rime_kernels.rime import _LOCK
 
     if precision is not None:
-        _check.one_of("precision", precision, ("single", "double"))
+        check.one_of("precision", precision, ("single", "double"))
     chosen, reason = device.resolve("auto")
     if chosen != "cuda":
         raise BackendError(f"there is nothing to tune: {reason}")
@@ -131,8 +132,8 @@ def table(records: Iterable[Tuned]) -> str:
 
 def saved(records: Iterable[Tuned]) -> Path | None:
     """The file that holds these records; None where they could not be written, or were not to be."""
-    path = _tuning_file.location()
-    kept = _tuning_file.read(path) if path is not None else None
+    path = file.location()
+    kept = file.read(path) if path is not None else None
     return path if kept is not None and all(_as_record(item) in kept for item in records) else None
 
 
@@ -144,7 +145,7 @@ def best_shape(kind: Kind, guess: S, work: float) -> S:
     if kind.kernel in _forced:
         shape: S = _forced[kind.kernel]
         return shape
-    path = _tuning_file.location()
+    path = file.location()
     if path is None or device.simulated():
         return guess
     records = _records(path)
@@ -177,7 +178,7 @@ _tried: set[Kind] = set()
 
 def _search(kind: Kind, patience: float, max_step: int) -> Tuned | None:
     """Walk from the guess to the best neighbour, and on from there; None where nothing runs."""
-    from rime_kernels._shapes import guess
+    from rime_kernels.cuda.shapes.choice import guess
 
     start = time.perf_counter()
     times = {guess(kind): _trial(kind, guess(kind))}
@@ -212,17 +213,17 @@ def _trial(kind: Kind, shape: Any) -> float:
 
 
 def _milliseconds(kind: Kind) -> float:
-    from rime_kernels import _trial_cuda
+    from rime_kernels import trial
 
-    return _trial_cuda.milliseconds(kind)
+    return trial.milliseconds(kind)
 
 
 def _remember(best: Tuned) -> None:
     """In this process, and on disk where that can be."""
-    path = _tuning_file.location()
+    path = file.location()
     if path is not None:
         _records(path)[best.kind] = best
-        _tuning_file.write(path, [_as_record(best)], _KEY)
+        file.write(path, [_as_record(best)], _KEY)
 
 
 def _as_record(best: Tuned) -> dict[str, Any]:
@@ -235,7 +236,7 @@ def _as_record(best: Tuned) -> dict[str, Any]:
 def _records(path: Path) -> dict[Kind, Tuned]:
     """What is on record for this device and these versions; read once, so that a process stays with it."""
     here, found = _here(), {}
-    for record in _tuning_file.read(path) or []:
+    for record in file.read(path) or []:
         if here.items() <= record.items():
             best = _parsed(record)
             if best is not None:
@@ -245,7 +246,7 @@ def _records(path: Path) -> dict[Kind, Tuned]:
 
 def _parsed(record: dict[str, Any]) -> Tuned | None:
     """A record of the file, looked at: None where it cannot be meant."""
-    from rime_kernels._shapes import guess
+    from rime_kernels.cuda.shapes.choice import guess
 
     try:
         kind = Kind(*(record[name] for name in Kind._fields))
@@ -271,7 +272,7 @@ def _here() -> dict[str, str]:
     return {
         "device": device.device_name(),
         "numba_cuda": version,
-        "kernels": source_digest("_*_cuda.py")[:12],
+        "kernels": source_digest("cuda/**/*.py")[:12],
     }
 
 

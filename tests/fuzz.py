@@ -32,15 +32,15 @@ sys.path.pop(0)  # this folder, whose tests/biro is not the package
 with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.lib"]):
     import biro
     from biro.errors import BiroError
-    from biro.image_file import read_image
+    from biro.files.signed import read_signed, write_signed
+    from biro.images.fits import read_image
     from biro.models import read_model
     from biro.models.files import read_bbs, read_sky, read_tigger
-    from biro.posterior import Column, Posterior, Provenance
-    from biro.run import read_record
+    from biro.posterior.posterior import Column, Posterior, Provenance
+    from biro.run.directory import read_record
     from biro.samplers.chain import ChainFile
     from biro.samplers.draws import STATS, DrawsFile
-    from biro.samplers.signed import read_signed, write_signed
-    from biro.telescopes import read_antennas
+    from biro.simulation.telescopes import read_antennas
 
 MEMORY = 6 << 30
 """Bytes of address space; numba and its libraries take two thirds of a gigabyte of them."""

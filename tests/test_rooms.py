@@ -15,7 +15,7 @@ ALLOWED = {
     "rime_kernels": NUMERIC | {"scipy"},  # for its FFTs
     "models": {"rime_kernels", "numpy", "scipy", "pydantic", "astropy"},
 }
-CASACORE = {f"biro/_ms_child{part}.py" for part in ("", "_read", "_write", "_create")}
+CASACORE = {f"biro/measurement_set/child/{name}.py" for name in ("__main__", "read", "write", "create")}
 CUDA = {"rime_kernels/device.py"}
 
 

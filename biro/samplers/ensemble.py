@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from biro.errors import RunError
-from biro.maximum import maximise
-from biro.posterior import Posterior, Provenance
-from biro.run import StopFlag
-from biro.samplers.about_maximum import draws_within
+from biro.maximum.maximum import maximise
+from biro.maximum.target import Target
+from biro.posterior.posterior import Posterior, Provenance
+from biro.run.directory import StopFlag
 from biro.samplers.chain import ChainFile, last_state
+from biro.samplers.normal_approximation import draws_within
 from biro.samplers.options import EnsembleOptions
 from biro.samplers.start import find_mode, scatter
-from biro.samplers.target import Target
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from biro.errors import LikelihoodError, RunError
-from biro.posterior import Posterior, Provenance
-from biro.run import StopFlag
-from biro.samplers.batching import BatchingPool, ask
+from biro.files.signed import read_signed, write_signed
+from biro.maximum.batching import BatchingPool, ask
+from biro.maximum.target import Target
+from biro.posterior.posterior import Posterior, Provenance
+from biro.run.directory import StopFlag
 from biro.samplers.options import NestedOptions
-from biro.samplers.signed import read_signed, write_signed
-from biro.samplers.target import Target
 
 log = logging.getLogger(__name__)
 

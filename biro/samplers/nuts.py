@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from biro.errors import InputError, LikelihoodError
-from biro.laplace import Laplace
-from biro.maximum import maximise
-from biro.posterior import Posterior, Provenance
-from biro.run import StopFlag
+from biro.maximum.laplace import Laplace
+from biro.maximum.maximum import maximise
+from biro.maximum.target import Target
+from biro.posterior.posterior import Posterior, Provenance
+from biro.run.directory import StopFlag
 from biro.samplers.draws import RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.gate import Gate
 from biro.samplers.options import NutsOptions
-from biro.samplers.target import Target
 
 log = logging.getLogger(__name__)
 

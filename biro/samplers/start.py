@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import differential_evolution
 
 from biro.errors import LikelihoodError
-from biro.samplers.target import Target
+from biro.maximum.target import Target
 
 log = logging.getLogger(__name__)
 

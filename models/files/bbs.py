@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from biro.models import units
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal, to_model
 from biro.models.files.text import naming, read_text, write_text
-from biro.models.parameter import under
+from biro.models.quantities import units
+from biro.models.quantities.parameter import under
+from biro.models.quantities.strict import nearest, shown
 from biro.models.sky import SkyModel
-from biro.models.strict import nearest, shown
 
 _log = logging.getLogger("biro.models")
 _ARCSEC = math.pi / 648000

@@ -10,16 +10,16 @@ from functools import partial
 
 import numpy as np
 
-from biro.models.columns import Columns, settle
-from biro.models.direction import lm_to_radec
+from biro.models.bound.columns import Columns, settle
+from biro.models.bound.slots import Resolved, Slots
+from biro.models.bound.source_arrays import Brightness, Shapes, SpectralTerms
+from biro.models.bound.source_layout import SourceLayout
+from biro.models.components.direction import lm_to_radec
+from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
-from biro.models.layout import SourceLayout
-from biro.models.parameter import Fixed
+from biro.models.quantities.parameter import Fixed
+from biro.models.quantities.strict import shown
 from biro.models.sky import SkyModel
-from biro.models.slots import Resolved, Slots
-from biro.models.source import GaussianSource, PointSource
-from biro.models.source_arrays import Brightness, Shapes, SpectralTerms
-from biro.models.strict import shown
 
 _NUMBER = re.compile(r"[+-]?(\d{1,60}\.?\d{0,60}|\.\d{1,60})([eE][+-]?\d{1,4})?\Z")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
 from biro.models.files.text import naming, read_text, write_text
-from biro.models.parameter import under
+from biro.models.quantities.parameter import under
+from biro.models.quantities.strict import shown
 from biro.models.sky import SkyModel
-from biro.models.strict import shown
 
 _DEFAULT = "name ra_h ra_m ra_s dec_d dec_m dec_s i q u v spi rm emaj_s emin_s pa_d freq0 tags..."
 _MARK = "#format:"

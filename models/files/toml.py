@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from biro.models.beam import BEAMS, Pointing
-from biro.models.constraint import Bounds, Condition, Order, read_constraint
-from biro.models.direction import Centre
+from biro.models.components.beam import BEAMS, Pointing
+from biro.models.components.constraint import Bounds, Condition, Order, read_constraint
+from biro.models.components.direction import Centre
+from biro.models.components.image import ImageModel
+from biro.models.components.image_term import ImageTerm
+from biro.models.components.noise import Noise
+from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.files.text import naming, read_text, write_text
-from biro.models.frozen import Frozen
-from biro.models.image import ImageModel
-from biro.models.image_term import ImageTerm
-from biro.models.noise import Noise
-from biro.models.parameter import Fixed, Tie
-from biro.models.prior import Prior
-from biro.models.prior_table import to_table
+from biro.models.quantities.frozen_prior import Frozen
+from biro.models.quantities.parameter import Fixed, Tie
+from biro.models.quantities.prior import Prior
+from biro.models.quantities.prior_table import to_table
+from biro.models.quantities.strict import nearest, shown
 from biro.models.sky import SkyModel
-from biro.models.source import GaussianSource, PointSource
-from biro.models.strict import nearest, shown
 
 _TYPES: dict[str, type[PointSource] | type[GaussianSource]] = {
     "point": PointSource,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows
 from rime_kernels.errors import InputError
-from rime_kernels.phase import SPEED_OF_LIGHT
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import _check, device
+from rime_kernels import check, device
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
@@ -103,7 +103,7 @@ class Idg:
         if not 0.0 <= aterm_support < 60.0:
             raise InputError(f"aterm_support must lie in 0 .. 60 cells, got {aterm_support}")
         if precision is not None:
-            _check.one_of("precision", precision, ("single", "double"))
+            check.one_of("precision", precision, ("single", "double"))
         self.rows, self.grid_of_image = rows, grid
         self.backend, self.reason = device.resolve(backend)
         _refuse_coarse(rows, grid)
@@ -118,7 +118,7 @@ class Idg:
         self._plan = make_plan(self._rows, self._layout.limits)
         self._engine: _Engine = _engine(self.backend)(
             self._rows, self._plan, grid, self._layout, single=self.precision == "single",
-            memory_limit=None if memory_limit is None else _check.n_byte("memory_limit", memory_limit),
+            memory_limit=None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
         )  # fmt: skip
 
     def _choose(
@@ -181,9 +181,9 @@ class Idg:
             an image too large for the memory that cannot be cut.
         """
         n = self.grid_of_image.n_pixel
-        found = _check.array("image", image, np.float64, ("stokes", n, n))
+        found = check.array("image", image, np.float64, ("stokes", n, n))
         _n_stokes("image has n_stokes =", found.shape[0])
-        _check.finite("image", found)
+        check.finite("image", found)
         made = self._screens(screens, found.shape[0])
         try:
             with _LOCK:
@@ -228,13 +228,13 @@ class Idg:
         _n_stokes("n_stokes must be", n_stokes)
         sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
         single = getattr(vis, "dtype", None) == np.complex64
-        found = _check.array(
+        found = check.array(
             "vis", vis, np.complex64 if single else np.complex128, ("row", "chan", "corr"), sizes
         )
         weights = None
         if weight is not None:
             half = getattr(weight, "dtype", None) == np.float32
-            weights = _check.array(
+            weights = check.array(
                 "weight", weight, np.float32 if half else np.float64, ("row", "chan", "corr"), sizes
             )
             if not weights.min() >= 0.0:
@@ -280,12 +280,12 @@ class Idg:
 
 def _engine(backend: str) -> Any:
     if backend == "cpu":
-        from rime_kernels.idg import _idg_cpu
+        from rime_kernels.idg.cpu import engine
 
-        return _idg_cpu.Engine
-    from rime_kernels.idg import _idg_cuda
+        return engine.Engine
+    from rime_kernels.idg.cuda import engine as idg_cuda
 
-    return _idg_cuda.Engine
+    return idg_cuda.Engine
 
 
 def _n_stokes(words: str, n: int) -> None:
@@ -302,7 +302,7 @@ def _size(subgrid: int) -> int:
 def _slots(rows: Rows, slot: ArrayLike | None) -> tuple[NDArray[np.int32], int]:
     if slot is None:
         return np.zeros(rows.n_time, np.int32), 1
-    found = _check.array("aterm_slot", slot, np.int32, ("time",), {"time": rows.n_time})
+    found = check.array("aterm_slot", slot, np.int32, ("time",), {"time": rows.n_time})
     if found.min() < 0:
         raise InputError(f"aterm_slot must be at least 0, got {found.min()}")
     return found, int(found.max()) + 1

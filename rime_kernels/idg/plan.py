@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels._jit import serial_loop
 from rime_kernels.arrays import Rows
+from rime_kernels.compile.jit import serial_loop
 from rime_kernels.idg.grid import ImageGrid
-from rime_kernels.phase import SPEED_OF_LIGHT
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 # Rows that one item may have: enough to make up for its subgrid, few enough that items are alike.
 _MAX_ROWS = 128

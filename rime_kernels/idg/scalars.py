@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from rime_kernels._jit import scalar
+from rime_kernels.compile.jit import scalar
 
 
 @scalar

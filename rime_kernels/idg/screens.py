@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import _check
-from rime_kernels.brightness import stokes_to_corr
+from rime_kernels import check
 from rime_kernels.errors import InputError
+from rime_kernels.physics.brightness import stokes_to_corr
 
 _LINEAR, _CIRCULAR = ("XX", "XY", "YX", "YY"), ("RR", "RL", "LR", "LL")
 
@@ -74,8 +74,8 @@ def make_screens(
         sizes = {"slot": n_slot, "antenna": n_antenna, "S": size}
         kind = 2 if np.ndim(screens) == 6 else 1
         axes: tuple[int | str, ...] = ("slot", "antenna", "S", "S") + ((2, 2) if kind == 2 else ())
-        found = _check.array("screens", screens, np.complex128, axes, sizes)
-        _check.finite("screens", found)
+        found = check.array("screens", screens, np.complex128, axes, sizes)
+        check.finite("screens", found)
         values = found.astype(complex_type).reshape(*shape, size, *((2, 2) if kind == 2 else (1, 1)))
     if kind < 2:
         from_stokes, to_corr = _planes(matrix[:, :n_stokes])

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels._jit import serial_loop
+from rime_kernels.compile.jit import serial_loop
 from rime_kernels.idg import scalars
 
 _N_X = 24  # places between the middle and the edge of the image, closer towards the edge

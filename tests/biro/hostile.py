@@ -12,14 +12,14 @@ from pathlib import Path
 PROGRAM = """
 import json, resource, sys, time, traceback
 from biro.errors import BiroError
-from biro.image_file import read_image
+from biro.images.fits import read_image
 from biro.models.files import read_bbs, read_model, read_sky, read_tigger
-from biro.posterior import Posterior
-from biro.run import read_record
+from biro.posterior.posterior import Posterior
+from biro.run.directory import read_record
 from biro.samplers.chain import ChainFile
 from biro.samplers.draws import DrawsFile
-from biro.samplers.signed import read_signed
-from biro.telescopes import read_antennas
+from biro.files.signed import read_signed
+from biro.simulation.telescopes import read_antennas
 from pathlib import Path
 
 read = {

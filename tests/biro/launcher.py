@@ -25,10 +25,12 @@ import numpy as np
 from gaussian_likelihood import Flat, SmoothGaussian
 from typer import Exit
 
-from biro.cli_options import guard
+from biro.cli.options import guard
 from biro.errors import InputError, RunError
-from biro.posterior import Posterior
-from biro.samplers import about_maximum, chain, draws, nested, nuts, sample
+from biro.posterior.posterior import Posterior
+from biro.samplers import chain, draws, nested, nuts
+from biro.samplers import normal_approximation as about_maximum
+from biro.samplers.sampling import sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "emcee": {"n_tau": 150.0},

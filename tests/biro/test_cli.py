@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from biro import __version__
-from biro.cli import app
-from biro.cli_options import keyword_options, quantity, read_options
+from biro.cli.app import app
+from biro.cli.options import keyword_options, quantity, read_options
 from biro.errors import InputError
-from biro.measurement_set import read_ms
+from biro.measurement_set.read import read_ms
 
 SKY = """
 [[source]]
@@ -133,7 +133,7 @@ def test_help_is_quick_and_lists_exit_codes():
     # The aim is 1 s on an idle machine (measured: 0.2 s); 5 s leaves room for a busy one.
     assert time.perf_counter() - started < 5.0
     assert "130 interrupted" in done.stdout
-    words = "info fit calibrate predict image find simulate compare plot demo tune"
+    words = "info fit sbc predict image find simulate compare plot demo tune"
     for command in words.split():
         assert f"  {command} " in done.stdout
 
@@ -141,7 +141,7 @@ def test_help_is_quick_and_lists_exit_codes():
 def test_help_imports_nothing_heavy():
     program = """
 import sys
-from biro.cli import main
+from biro.cli.app import main
 try:
     main(["fit", "--help"])
 except SystemExit:
@@ -324,7 +324,7 @@ def test_predict_subtracts_a_component_list(folder, copy):
 def test_predict_takes_the_best_fit_of_a_run(run, copy):
     code, _, said = biro("predict", copy, run)
     assert code == 0, said
-    from biro.posterior import Posterior
+    from biro.posterior.posterior import Posterior
 
     posterior = Posterior.load(run / "posterior.nc")
     flux = posterior.best_fit[posterior.names.index("core.I")] * 1e-3

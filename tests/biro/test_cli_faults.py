@@ -17,9 +17,9 @@ from casacore.tables import table
 from rights import DROP_RIGHTS
 from typer.testing import CliRunner
 
-from biro.cli import app
-from biro.measurement_set import read_ms
-from biro.posterior import Column, Posterior, Provenance
+from biro.cli.app import app
+from biro.measurement_set.read import read_ms
+from biro.posterior.posterior import Column, Posterior, Provenance
 
 SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
 CARDS = (
@@ -27,7 +27,7 @@ CARDS = (
     *(b"NAXIS   =           1000000000", b"END"),
 )
 MAIN = """
-from biro.cli import main
+from biro.cli.app import main
 main(sys.argv[1:])
 """
 

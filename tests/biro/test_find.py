@@ -13,11 +13,11 @@ from test_cli import biro as command
 from test_imaging import CENTRE, observe
 
 import biro
-from biro.cli_options import read_options, reading_words
+from biro.cli.options import read_options, reading_words
 from biro.errors import BiroError
 from biro.models import GaussianSource, PointSource, SkyModel, Uniform
-from biro.prediction import predict
-from biro.source_fit import Component, SourceFit
+from biro.simulation.prediction import predict
+from biro.source_finding.source_fit import Component, SourceFit
 
 ARCMIN = np.pi / 180 / 60
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
+from biro.images.templates import Shifts
 from biro.models import ImageModel, ImageTerm, LogUniform, Noise, PointSource, SkyModel, Uniform
-from biro.templates import Shifts
 from rime_kernels.gradient import Gradient
 
 Array = NDArray[np.float64]

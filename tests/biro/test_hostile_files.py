@@ -21,11 +21,11 @@ from hostile import outcomes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biro import hdf5_file
 from biro.errors import BiroError, RunError
-from biro.image_file import read_image
-from biro.posterior import Column, Posterior, Provenance
-from biro.run import RunDirectory, read_record
+from biro.files import hdf5
+from biro.images.fits import read_image
+from biro.posterior.posterior import Column, Posterior, Provenance
+from biro.run.directory import RunDirectory, read_record
 from biro.samplers.chain import FILE as CHAIN
 from biro.samplers.chain import ChainFile
 from biro.samplers.draws import STATS, DrawsFile
@@ -276,7 +276,7 @@ def test_a_file_that_the_hdf5_library_never_ends_with(
     at = data.index(b"GCOL") + 24
     data[at : at + 8] = struct.pack("<Q", 2**64 - 16)
     (tmp_path / "a.nc").write_bytes(data)
-    monkeypatch.setattr(hdf5_file, "TIME_LIMIT", 5.0)
+    monkeypatch.setattr(hdf5, "TIME_LIMIT", 5.0)
     with pytest.raises(BiroError, match=r"damaged \((the HDF5 library found no end within 5 s|.*)\)"):
         Posterior.load(tmp_path / "a.nc")
 

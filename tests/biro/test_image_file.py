@@ -8,8 +8,8 @@ from astropy.io import fits
 from astropy.wcs import WCS
 
 import biro
-from biro import image_file
 from biro.errors import BiroError
+from biro.images import fits as image_file
 
 DEGREE = np.pi / 180
 

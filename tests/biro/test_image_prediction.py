@@ -10,8 +10,8 @@ from astropy.wcs import WCS
 import biro
 from biro.errors import BiroError
 from biro.models import AiryBeam, Cos3Beam, GaussianBeam, ImageModel, Pointing, PointSource, SkyModel
-from biro.observation import Observation
-from biro.prediction import predict
+from biro.observation.observation import Observation
+from biro.simulation.prediction import predict
 
 CENTRE = (1.2, -0.6)
 ACCURACY = 1e-6

@@ -13,8 +13,8 @@ from biro.errors import BiroError, InputError
 from biro.models import Cos3Beam, ImageModel, ImageTerm, ModelError, Noise, PointSource, SkyModel, Uniform
 from biro.models.files import write_bbs
 from biro.models.files.toml import from_toml, to_toml
-from biro.observation import Observation
-from biro.prediction import predict
+from biro.observation.observation import Observation
+from biro.simulation.prediction import predict
 
 CENTRE, CELL, N = (0.5, 0.6), 5e-6, 32
 SPEED_OF_LIGHT = 299792458.0

@@ -14,13 +14,13 @@ from test_cli import biro as command
 
 import biro
 from biro.errors import BiroError
-from biro.image_weights import image_weights
-from biro.imaging import Imager
+from biro.images.imager import Imager
+from biro.images.psf import fit_beam
+from biro.images.weights import image_weights
 from biro.models import PointSource, SkyModel
-from biro.observation import Observation
-from biro.prediction import predict
-from biro.psf import fit_beam
-from biro.stokes import stokes_visibilities
+from biro.observation.observation import Observation
+from biro.observation.stokes import stokes_visibilities
+from biro.simulation.prediction import predict
 
 CENTRE = (1.2, -0.6)
 FREQ = np.array([1.0e8, 1.2e8])

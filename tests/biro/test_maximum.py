@@ -16,8 +16,8 @@ from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
 from biro.errors import InputError, LikelihoodError, ModelError
-from biro.laplace import Laplace
-from biro.maximising import Ascent, settle, with_best_noise
+from biro.maximum.climb import Ascent, settle, with_best_noise
+from biro.maximum.laplace import Laplace
 
 Array = NDArray[np.float64]
 ARCSEC = np.pi / 648000
@@ -741,7 +741,7 @@ def test_a_saddle_is_left() -> None:
 
 def test_a_search_that_is_cut_short_tells_of_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last step leads off the saddle: value and errors are those of the place, not of the saddle."""
-    monkeypatch.setattr("biro.maximising.N_NEWTON", 1)
+    monkeypatch.setattr("biro.maximum.climb.N_NEWTON", 1)
     likelihood = Saddle()
     found = biro.maximise(likelihood, seed=1, starts=[[0.0, 0.0, 2.0]])
     np.testing.assert_allclose(np.abs(found.best_fit), [0.5**0.5, 0.5**0.5, 0.5], rtol=0, atol=2e-3)

@@ -13,8 +13,8 @@ from astropy.coordinates import FK4, SkyCoord
 from casacore.tables import makecoldesc, table
 
 from biro.errors import InputError, MeasurementSetError
-from biro.measurement_set import Selection, create_ms, read_ms
-from biro.observation import Observation
+from biro.measurement_set.read import Selection, create_ms, read_ms
+from biro.observation.observation import Observation
 
 Unpack = Callable[[str], Path]
 DEGREE = np.pi / 180

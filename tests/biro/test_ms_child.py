@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from casacore.tables import makearrcoldesc, maketabdesc, table
 
-from biro import _ms_child_read
-from biro._ms_child_read import Reader, undefined_rows
-from biro._ms_process import MeasurementSetProcess
-from biro._ms_wire import RefusalError
 from biro.errors import MeasurementSetError
+from biro.files.child_messages import RefusalError
+from biro.measurement_set.child import read
+from biro.measurement_set.child.read import Reader, undefined_rows
+from biro.measurement_set.process import MeasurementSetProcess
 
 
 class Silent:
@@ -39,7 +39,7 @@ def cells(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("block", [1, 6, 20, 100])
 def test_cells_without_a_value(cells: Any, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_ms_child_read, "QUERY_ROWS", block)
+    monkeypatch.setattr(read, "QUERY_ROWS", block)
     link = Silent()
     reader = Reader(link)  # type: ignore[arg-type]
     reader.path, reader.files = "", {}

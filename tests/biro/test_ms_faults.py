@@ -21,9 +21,9 @@ import pytest
 from casacore.tables import table
 from rights import DROP_RIGHTS
 
-from biro._ms_process import MeasurementSetProcess
 from biro.errors import InputError, MeasurementSetError
-from biro.measurement_set import create_ms, read_ms, write_column
+from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.read import create_ms, read_ms, write_column
 
 Unpack = Callable[[str], Path]
 
@@ -271,7 +271,7 @@ def test_bad_values_are_counted_by_cause(
 
 
 def test_the_first_cause_counts(ms: Path) -> None:
-    """A visibility with every fault is counted once, under the first of `biro.flagging.CAUSES`."""
+    """A visibility with every fault is counted once, under the first of `biro.observation.flags.CAUSES`."""
     with opened(ms) as main:
         main.putcell("DATA", 0, np.full((4, 4), np.nan + 0j))
         main.putcell("WEIGHT", 0, np.full(4, -np.inf, np.float32))
@@ -374,7 +374,7 @@ def test_no_rows(ms: Path, tmp_path: Path) -> None:
 
 WRITE = """
 from biro.errors import MeasurementSetError
-from biro.measurement_set import read_ms, write_column
+from biro.measurement_set.read import read_ms, write_column
 observation = read_ms(sys.argv[1])
 def models():
     print("a model was computed")

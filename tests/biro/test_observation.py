@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biro import flagging
 from biro.errors import InputError
-from biro.flagging import empty_counts, settle
-from biro.observation import Observation
+from biro.observation import flags
+from biro.observation.flags import empty_counts, settle
+from biro.observation.observation import Observation
 from rime_kernels import stokes_to_corr
 
 LINEAR = ("XX", "XY", "YX", "YY")
@@ -179,7 +179,7 @@ def test_each_visibility_is_counted_once() -> None:
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 22])
 def test_settling_takes_little_memory(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flagging, "BLOCK_VISIBILITIES", 4096 * block)
+    monkeypatch.setattr(flags, "BLOCK_VISIBILITIES", 4096 * block)
     vis = np.ones((256, 2048, 2), np.complex64)
     vis[::2, ::3] = np.nan
     weight = np.ones(vis.shape, np.float32)

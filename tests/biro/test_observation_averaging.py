@@ -10,8 +10,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from biro import averaging, noise
-from biro.averaging import (
+from biro.errors import InputError
+from biro.measurement_set.read import read_ms
+from biro.observation import averaging, noise
+from biro.observation.averaging import (
     EARTH_RATE,
     Averaging,
     average,
@@ -20,11 +22,9 @@ from biro.averaging import (
     smearing_loss,
     time_bins,
 )
-from biro.errors import InputError
-from biro.measurement_set import read_ms
-from biro.noise import measure_noise
-from biro.observation import Observation, Partition
-from biro.summary import angle_text, frequency_text, sexagesimal
+from biro.observation.noise import measure_noise
+from biro.observation.observation import Observation, Partition
+from biro.observation.summary import angle_text, frequency_text, sexagesimal
 
 C = 299792458.0
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from astropy.time import Time
 
-from biro.uvw import _earth_orientation
+from biro.simulation.uvw import _earth_orientation
 
 
 def without_network(words: list[object], home: Path) -> subprocess.CompletedProcess[str]:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
 
-from biro.comparison import compare
 from biro.errors import InputError
-from biro.posterior import Column, Posterior, Provenance
-from biro.posterior_table import digits_after_point, quantiles, r_hat
-from biro.samplers import sample
+from biro.posterior.comparison import compare
+from biro.posterior.posterior import Column, Posterior, Provenance
+from biro.posterior.table import digits_after_point, quantiles, r_hat
+from biro.samplers.sampling import sample
 
 
 def posterior(seed=1, n=4000, *, weighted=False, **about):
@@ -201,7 +201,7 @@ def test_what_is_no_posterior_is_refused(tmp_path):
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     posterior(seed=1).save(tmp_path / "p.nc")
-    monkeypatch.setattr("biro.posterior_file._write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("biro.posterior.file._write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         posterior(seed=2).save(tmp_path / "p.nc")
     assert Posterior.load(tmp_path / "p.nc").provenance.seed == 1

@@ -13,8 +13,9 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import biro
-from biro import cli, precision
-from biro.measurement_set import create_ms
+from biro.cli import app
+from biro.likelihood import precision
+from biro.measurement_set.read import create_ms
 
 TWO_POINTS = """
 [[source]]
@@ -144,13 +145,13 @@ def test_a_run_keeps_what_was_chosen(tmp_path):
     sky(TWO_POINTS, tmp_path)
     words = ["fit", tmp_path / "obs.ms", tmp_path / "sky.toml", "-o", tmp_path / "run", "--sampler", "none"]
     words += ["--precision", "auto", "--no-pictures", "--seed", "1", "--backend", "cpu"]
-    first = CliRunner().invoke(cli.app, list(map(str, words)))
+    first = CliRunner().invoke(app.app, list(map(str, words)))
     assert first.exit_code == 0, first.stderr
     assert "precision single: single precision changes ln L by" in first.stderr
     facts = json.loads((tmp_path / "run" / "run.json").read_text())["facts"]["likelihood"]
     assert facts["precision"] == "single"
     assert facts["precision_reason"].startswith("single: ")
-    again = CliRunner().invoke(cli.app, list(map(str, words)))
+    again = CliRunner().invoke(app.app, list(map(str, words)))
     assert again.exit_code == 0, again.stderr
     assert "single precision," in again.stderr
     assert "precision single:" not in again.stderr  # what the run was begun with, without another look

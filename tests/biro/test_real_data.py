@@ -17,8 +17,8 @@ import pytest
 import real
 
 import biro
-from biro.maximum import Maximum
-from biro.posterior import Posterior
+from biro.maximum.maximum import Maximum
+from biro.posterior.posterior import Posterior
 
 PARALLEL = ("RR", "LL")
 FIXED_NOISE = "\n[noise]\nfactor = 1\n"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 import biro
-from biro.simulation import Channels, Track
+from biro.simulation.simulator import Channels, Track
 
 LOW, HIGH = -10.0, 10.0
 POSITIONS = {"a": (30.0, -20.0), "b": (55.0, 10.0)}  # arcsec; less than a beam apart: fluxes correlate

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from biro.errors import RunError
-from biro.run import RunDirectory, RunInterrupted, read_record, stop_on_signal, write_atomic
+from biro.run.directory import RunDirectory, RunInterrupted, read_record, stop_on_signal, write_atomic
 
 SETTINGS = {"sampler": "emcee", "seed": 1, "options": {"n_walker": 32, "max_steps": 10}, "data": "a" * 64}
 
@@ -45,7 +45,7 @@ def test_two_runs_in_one_directory_are_refused_also_across_processes(tmp_path):
     with RunDirectory(tmp_path, SETTINGS):
         with pytest.raises(RunError, match=f"in use by process {os.getpid()}"):
             RunDirectory(tmp_path, SETTINGS)
-        code = f"from biro.run import RunDirectory\nRunDirectory({str(tmp_path)!r}, {SETTINGS!r})"
+        code = f"from biro.run.directory import RunDirectory\nRunDirectory({str(tmp_path)!r}, {SETTINGS!r})"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert f"in use by process {os.getpid()}" in other.stderr
     with RunDirectory(tmp_path, SETTINGS):
@@ -54,7 +54,7 @@ def test_two_runs_in_one_directory_are_refused_also_across_processes(tmp_path):
 
 def test_the_lock_of_a_killed_process_is_no_hindrance(tmp_path):
     code = (
-        "import os, signal\nfrom biro.run import RunDirectory\n"
+        "import os, signal\nfrom biro.run.directory import RunDirectory\n"
         f"run = RunDirectory({str(tmp_path)!r}, {SETTINGS!r})\nos.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
@@ -74,10 +74,10 @@ def test_a_run_killed_while_it_begins_begins_again(tmp_path):
 
 def test_warnings_of_a_run_are_seen_without_any_logging_set_up(tmp_path):
     code = (
-        "import logging, sys; from biro.run import RunDirectory\n"
+        "import logging, sys; from biro.run.directory import RunDirectory\n"
         "with RunDirectory(sys.argv[1], {}):\n"
-        "    logging.getLogger('biro.samplers').warning('disk is full')\n"
-        "    logging.getLogger('biro.samplers').info('hardly of interest')\n"
+        "    logging.getLogger('biro.samplers.sampling').warning('disk is full')\n"
+        "    logging.getLogger('biro.samplers.sampling').info('hardly of interest')\n"
         "assert not logging.getLogger('biro').handlers\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)

@@ -22,11 +22,11 @@ from test_cli_faults import SOURCE, clean, ms, opened  # noqa: F401 - two of the
 from typer.testing import CliRunner
 
 import biro
-from biro.cli import app
+from biro.cli.app import app
 from biro.errors import BackendError, LikelihoodError, RunError
-from biro.posterior import Posterior
-from biro.run import RunDirectory
-from biro.samplers import sample
+from biro.posterior.posterior import Posterior
+from biro.run.directory import RunDirectory
+from biro.samplers.sampling import sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "emcee": {"n_tau": 30.0},
@@ -167,7 +167,7 @@ def test_without_a_sampler_what_is_not_known_is_said(inverse: Any, words: str) -
 def test_two_runs_in_one_directory(sampler: str, tmp_path: Path) -> None:
     likelihood = SmoothGaussian(PRIORS, MEAN, COVARIANCE)
     code = (
-        "import sys; from biro.run import RunDirectory\n"
+        "import sys; from biro.run.directory import RunDirectory\n"
         "with RunDirectory(sys.argv[1], {}): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -199,7 +199,7 @@ def test_data_or_model_that_changed(sampler: str, tmp_path: Path) -> None:
 UNWRITABLE = """
 from gaussian_likelihood import Flat, SmoothGaussian
 from biro.errors import RunError
-from biro.samplers import sample
+from biro.samplers.sampling import sample
 likelihood = SmoothGaussian([Flat(-5, 5, "a")], [0.0], [[1.0]])
 for sampler in sys.argv[3:]:
     try:
@@ -334,7 +334,7 @@ def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, capsys: pytest
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from gaussian_likelihood import Flat, SmoothGaussian\n"
-        "from biro.samplers import sample\n"
+        "from biro.samplers.sampling import sample\n"
         "likelihood = SmoothGaussian([Flat(-5, 5, 'a')], [0.0], [[1.0]])\n"
         "sample(likelihood, 'none', progress=False, run_dir=sys.argv[2])\n"
     )

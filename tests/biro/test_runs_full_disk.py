@@ -53,7 +53,7 @@ def test_space_returns(found: dict[str, Any], sampler: str) -> None:
     assert again == f"WARNING DISK/run/{FILE[sampler]} is written again"
     assert run["finished"]
     assert run.get("saved_steps", 1.0) == 1.0
-    assert run["log"].endswith("INFO biro.run: ends\n")
+    assert run["log"].endswith("INFO biro.run.directory: ends\n")
     assert run["same"]
     assert run["calls_again"] == 0, "a finished run is read"
 

@@ -12,8 +12,10 @@ from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
 from test_samplers_emcee import interrupting, kill_in_mid_run, small
 
 from biro.errors import InputError, LikelihoodError, RunError
-from biro.run import RunInterrupted
-from biro.samplers import nested, sample, signed
+from biro.files import signed
+from biro.run.directory import RunInterrupted
+from biro.samplers import nested
+from biro.samplers.sampling import sample
 
 FAST = {"n_live": 60, "batch": 16, "walks": 10, "dlogz": 0.1}
 

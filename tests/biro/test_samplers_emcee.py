@@ -15,11 +15,11 @@ import pytest
 from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
 
 from biro.errors import InputError, LikelihoodError, RunError
-from biro.posterior import Posterior
-from biro.run import RunInterrupted
+from biro.posterior.posterior import Posterior
+from biro.run.directory import RunInterrupted
 from biro.samplers import chain as chain_module
-from biro.samplers import sample
 from biro.samplers.ensemble import chain_tau, looks
+from biro.samplers.sampling import sample
 
 QUICK = {"seed": 5, "progress": False, "n_tau": 20.0}
 
@@ -297,7 +297,7 @@ CHILD = """
 import sys, time
 sys.path.insert(0, {tests!r})
 from test_samplers_emcee import small
-from biro.samplers import sample
+from biro.samplers.sampling import sample
 import biro.samplers.chain as chain, biro.samplers.nested as nested
 chain.SAVE_EVERY = nested.SAVE_EVERY = 0.05
 likelihood = small()

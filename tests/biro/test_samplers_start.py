@@ -7,8 +7,8 @@ import pytest
 from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
 
 from biro.errors import LikelihoodError
+from biro.maximum.target import Target
 from biro.samplers.start import find_mode, scatter
-from biro.samplers.target import Target
 
 
 class FringesWithNoise(GaussianLikelihood):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from biro.errors import InputError
-from biro.measurement_set import create_ms, read_ms
+from biro.measurement_set.read import create_ms, read_ms
 from biro.models import GaussianSource, Noise, PointSource, SkyModel, Uniform
-from biro.simulation import Channels, Track, radiometer_noise, simulate
-from biro.telescopes import telescope
-from biro.uvw import sight, transit
+from biro.simulation.simulator import Channels, Track, radiometer_noise, simulate
+from biro.simulation.telescopes import telescope
+from biro.simulation.uvw import sight, transit
 
 CENTRE = (1.3, -0.75)
 TRACK = Track(start="2026-03-01", duration=1200.0, integration=60.0)

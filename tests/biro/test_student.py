@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_t
 
 import biro
+from biro.likelihood.normalisation import student_information
 from biro.models import ModelError, write_model
-from biro.normalisation import student_information
 
 ONE_SOURCE = """
 [[source]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from biro.errors import InputError
-from biro.telescopes import Centre, local_to_itrf, names, read_antennas, telescope, up
+from biro.simulation.telescopes import Centre, local_to_itrf, names, read_antennas, telescope, up
 
 
 def baselines(array):

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from biro.cli import app
+from biro.cli.app import app
 from rime_kernels import device, tuning
-from rime_kernels._candidates import all_kinds
+from rime_kernels.cuda.shapes.candidates import all_kinds
 
 
 def biro(*words: str) -> tuple[int, str, str]:

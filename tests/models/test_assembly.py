@@ -20,9 +20,9 @@ from biro.models import (
     SkyModel,
     Uniform,
 )
-from biro.models.bound import BoundModel
-from biro.models.direction import Directions, TangentPlanes
-from biro.models.memory import Reused
+from biro.models.bound.memory import Reused
+from biro.models.bound.model import BoundModel
+from biro.models.components.direction import Directions, TangentPlanes
 from rime_kernels import Sources
 
 MakeFrame = Callable[..., Frame]

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biro.models import Frame, ModelError, Noise, PointSource, SkyModel, Uniform, read_sky
+from biro.models.components.spectrum import STOKES
 from biro.models.files import read_bbs, read_tigger, write_bbs, write_tigger
 from biro.models.files.components import Component, from_model, to_model
-from biro.models.spectrum import STOKES
 
 ARCSEC = np.pi / 648000
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from biro.models import ModelError
-from biro.models.image import ImageModel
+from biro.models.components.image import ImageModel
 
 CENTRE = (1.0, 0.5)
 

@@ -21,7 +21,7 @@ from biro.models import (
     TruncatedNormal,
     Uniform,
 )
-from biro.models.prior_table import from_table, to_table
+from biro.models.quantities.prior_table import from_table, to_table
 
 PAIRS = [
     (Uniform(-2, 3), stats.uniform(-2, 5)),

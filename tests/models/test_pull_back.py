@@ -23,8 +23,8 @@ from biro.models import (
     SkyModel,
     Uniform,
 )
-from biro.models.bound import BoundModel
-from biro.models.index import Scatter
+from biro.models.bound.model import BoundModel
+from biro.models.bound.scatter import Scatter
 from rime_kernels import Sources
 
 MakeFrame = Callable[..., Frame]

@@ -24,7 +24,7 @@ from biro.models import (
     TruncatedNormal,
     Uniform,
 )
-from biro.models.bound import BoundModel
+from biro.models.bound.model import BoundModel
 
 MakeFrame = Callable[..., Frame]
 AT = {"east": "0 arcsec", "north": "0 arcsec"}

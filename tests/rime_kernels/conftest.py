@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rime_kernels.arrays import Beam, Rows, Sources
-from rime_kernels.brightness import stokes_to_corr
+from rime_kernels.physics.brightness import stokes_to_corr
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 

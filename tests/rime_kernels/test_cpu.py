@@ -10,22 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rime_kernels import (
-    Beam,
-    Rime,
-    Rows,
-    Sources,
-    _brightness_cpu,
-    _rime_cpu,
-    _simd,
-    stokes_to_corr,
-)
-from rime_kernels._engine_cpu import make_tasks
-from rime_kernels._inputs import constants
-from rime_kernels._lanes import Lanes, make_lanes
-from rime_kernels._simd import load, n_lanes, pointer, store, zeros
-from rime_kernels._vector_math import cos_sin_turns, exp
+from rime_kernels import Beam, Rime, Rows, Sources, stokes_to_corr
+from rime_kernels.cpu import brightness, forward, simd
+from rime_kernels.cpu.engine import make_tasks
+from rime_kernels.cpu.lanes import Lanes, make_lanes
+from rime_kernels.cpu.simd import load, n_lanes, pointer, store, zeros
+from rime_kernels.cpu.vector_math import cos_sin_turns, exp
 from rime_kernels.geometry import row_table, solve_antennas
+from rime_kernels.inputs import constants
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 
@@ -264,9 +256,9 @@ def test_short_and_long_baselines_lose_no_digits(reference: ModuleType) -> None:
 
 @pytest.mark.slow
 def test_narrow_registers(reference: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    makers = (_brightness_cpu.make_spectra, _rime_cpu.make_visibilities)
+    makers = (brightness.make_spectra, forward.make_visibilities)
     try:
-        monkeypatch.setattr(_simd, "register_bytes", lambda: 16)
+        monkeypatch.setattr(simd, "register_bytes", lambda: 16)
         for maker in makers:
             maker.cache_clear()
         rows = rows_of(1, n_antenna=6, n_time=7, n_chan=5, n_row=50)

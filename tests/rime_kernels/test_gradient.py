@@ -9,20 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import jv
 
-from rime_kernels import (
-    Beam,
-    Gradient,
-    InputError,
-    Rime,
-    Rows,
-    Sources,
-    beam,
-    brightness,
-    chi2_and_gradient_together,
-    device,
-    envelope,
-    phase,
-)
+from rime_kernels import Beam, Gradient, InputError, Rime, Rows, Sources, chi2_and_gradient_together, device
+from rime_kernels.physics import beam, brightness, envelope, phase
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 BEAM_KINDS = ["cos3", "gaussian", "airy"]

@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarnin
 @pytest.fixture(autouse=True)
 def _by_tiles(cuda_backend, monkeypatch) -> None:
     """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels import _engine_cuda
+    from rime_kernels.cuda import engine
 
-    monkeypatch.setattr(_engine_cuda, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
 
 
 def data_for(rows: Rows) -> dict[str, np.ndarray]:
@@ -90,7 +90,7 @@ def assert_right(reference: Any, rows: Rows, sources: Sources, found: dict[str, 
 @pytest.mark.parametrize("n_lane", [8, 16, 32])
 @pytest.mark.parametrize("n_value", [1, 4, 8, 16, 32, 64])
 def test_sums_over_lanes(n_value, n_lane) -> None:
-    from rime_kernels._lanes_cuda import make_lane_sums
+    from rime_kernels.cuda.kernels.lane_sums import make_lane_sums
 
     sum_lanes, n_thread = make_lane_sums(n_value, n_lane), 64
     n_sum = n_thread // n_lane * n_value
@@ -113,7 +113,7 @@ def test_sums_over_lanes(n_value, n_lane) -> None:
 
 def test_totals_of_groups_do_not_depend_on_the_pieces() -> None:
     """Groups that begin within a piece, end in a later one, or have no units at all."""
-    from rime_kernels._adjoint_totals_cuda import collect, grouped
+    from rime_kernels.cuda.adjoint_totals import collect, grouped
 
     time = np.array([1, 1, 1, 2, 4, 4, 4, 4, 6], np.int32)
     n_batch, n_column, n_copy, n_item = 2, 3, 2, 5
@@ -145,7 +145,7 @@ def test_tiles_that_share_a_block_or_need_several(problem, sky, reference, n_ant
 
 def test_threads_beyond_those_of_the_tiles(problem, sky, beam_of, reference, monkeypatch) -> None:
     """Blocks are whole warps: some threads have no tile, and no item either."""
-    from rime_kernels._adjoint_launch_cuda import Cut
+    from rime_kernels.cuda.adjoint_launch import Cut
 
     rows = problem(n_antenna=5, n_time=2, n_chan=1)
     sources = sky(rows, beam=beam_of(rows, "cos3", pointing=True))

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rows, stokes_to_corr
-from rime_kernels.idg import Idg, ImageGrid, _subgrids_cuda, _tasks_cuda
-from rime_kernels.idg._parts_cuda import IdgShape, Kind
+from rime_kernels.idg import Idg, ImageGrid
+from rime_kernels.idg.cuda import subgrids
+from rime_kernels.idg.cuda import tasks as tasks_cuda
+from rime_kernels.idg.cuda.parts import IdgShape, Kind
 from rime_kernels.idg.plan import Plan
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
@@ -204,11 +206,11 @@ def test_what_has_no_weight_may_be_anything(cuda_backend: str) -> None:
 
 @pytest.mark.parametrize(("size", "n_grid"), [(8, 40), (12, 30), (12, 13), (16, 12), (20, 18)])
 def test_tiles_have_each_item_over_them_once(size: int, n_grid: int) -> None:
-    rng, tile, n_item = np.random.default_rng(3), _subgrids_cuda.TILE, 30
+    rng, tile, n_item = np.random.default_rng(3), subgrids.TILE, 30
     plan: Any = type("Plan", (), {})()
     plan.x, plan.y = rng.integers(-n_grid // 2, n_grid // 2 + 1, (2, n_item)).astype(np.int32)
     plan.layer, plan.layer_w = np.sort(rng.integers(0, 3, n_item)), np.zeros(3)
-    tiles = _subgrids_cuda.make_tiles(plan, size, n_grid)
+    tiles = subgrids.make_tiles(plan, size, n_grid)
     found = set()
     for layer in range(3):
         for k in range(tiles.layer_start[layer], tiles.layer_start[layer + 1]):
@@ -235,7 +237,7 @@ def test_long_items_are_split_by_rows() -> None:
         np.cumsum(n_row, dtype=np.int32) - n_row, n_row, 2 * number, n_chan, number, -number, 0.1 * number,
         layer, number, number, number, number % 2, np.array([0, 20, 30, 50], np.int32), np.zeros(3),
     )  # fmt: skip
-    found = _tasks_cuda.split_long(plan, 256)
+    found = tasks_cuda.split_long(plan, 256)
     assert np.all((found.n_row * found.n_chan <= 256) | (found.n_row == 1))
     # Rows of each item once, in order, all else as it was.
     assert np.array_equal(found.first_row[1:], (found.first_row + found.n_row)[:-1])
@@ -253,7 +255,7 @@ def test_tasks_have_each_channel_once_and_even_ones_are_even() -> None:
     first = rng.integers(0, n_chan - 1, 200).astype(np.int32)
     n = np.minimum(rng.integers(1, 30, 200), n_chan - first).astype(np.int32)
     plan: Any = type("Plan", (), {"first_chan": first, "n_chan": n, "n_row": rng.integers(1, 9, 200)})()
-    tasks = _tasks_cuda.make_tasks(plan, scale, IdgShape(n_chan=8, n_other=4))
+    tasks = tasks_cuda.make_tasks(plan, scale, IdgShape(n_chan=8, n_other=4))
     assert tasks.kinds == (Kind(False, 4), Kind(True, 4), Kind(True, 8))
     times = np.zeros((200, n_chan), int)
     for kind, *of_kind, first_task in zip(*tasks, strict=True):

@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 from numba import float32, float64, njit, prange
 
-from rime_kernels import _identity, _jit, _kept, device
+from rime_kernels import device
+from rime_kernels.compile import cache as _kept
+from rime_kernels.compile import identity as _identity
+from rime_kernels.compile import jit
 
 identity = _identity.identity
 
@@ -96,10 +99,11 @@ def test_what_has_no_name_is_said() -> None:
 def test_identities_are_those_of_other_processes() -> None:
     """Whatever the seed of hashes and the order in which functions are made."""
     code = """
-        from rime_kernels import _gradient_cpu, _identity
+        from rime_kernels.cpu import gradient
+        from rime_kernels.compile import identity as _identity
         for single in ORDER:
             for n in (1, 4):
-                print(_identity.short(_identity.identity(_gradient_cpu.make_gradients(single, n, 1))))
+                print(_identity.short(_identity.identity(gradient.make_gradients(single, n, 1))))
     """
 
     def names(order: str, seed: str) -> list[str]:
@@ -119,7 +123,7 @@ def test_identities_are_those_of_other_processes() -> None:
 
 
 def make_loop(factor: int) -> Any:
-    @_jit.loop
+    @jit.loop
     def times(n: int) -> int:
         total = 0
         for _ in prange(n):
@@ -168,10 +172,10 @@ def test_functions_of_arrays_are_kept_too(folder: Path) -> None:
     def double(x: float) -> float:
         return 2.0 * x
 
-    assert list(_jit.elementwise(njit(double))(np.ones(3))) == [2.0, 2.0, 2.0]
+    assert list(jit.elementwise(njit(double))(np.ones(3))) == [2.0, 2.0, 2.0]
     before = written(folder)
     assert len(before) == 1
-    assert list(_jit.elementwise(njit(double))(np.ones(3))) == [2.0, 2.0, 2.0]
+    assert list(jit.elementwise(njit(double))(np.ones(3))) == [2.0, 2.0, 2.0]
     assert written(folder) == before
 
 
@@ -328,7 +332,7 @@ def test_a_kernel_that_cannot_be_kept_works_without() -> None:
 
 USED = """
 import json, sys
-from rime_kernels import _kept
+from rime_kernels.compile import cache as _kept
 kernels, keep = [], _kept.keep
 def note(compiled, *decides, **more):
     keep(compiled, *decides, **more)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, Rime, Rows, Sources, _check, device, stokes_to_corr
+from rime_kernels import BackendError, InputError, Rime, Rows, Sources, check, device, stokes_to_corr
 
 FORMS = ["factored", "row"]
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -193,7 +193,7 @@ class SmallDevice:
         monkeypatch.setattr(device.Workspace, "array", array)
         monkeypatch.setattr(device, "empty", empty)
 
-    def _check(self, n_byte: float, limit: float) -> None:
+    def check(self, n_byte: float, limit: float) -> None:
         if n_byte > limit:
             self.refused.append(n_byte)
             raise device.DeviceMemoryError(f"the device has no room for {n_byte} bytes")
@@ -287,7 +287,7 @@ def test_a_device_too_small_says_so(cuda_backend, problem, sky, monkeypatch, for
     ],
 )
 def test_bytes_in_numbers_and_text(given, expected) -> None:
-    assert _check.n_byte("memory_limit", given) == expected
+    assert check.n_byte("memory_limit", given) == expected
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_bytes_in_numbers_and_text(given, expected) -> None:
 )  # fmt: skip
 def test_nonsense_for_bytes_is_refused(given) -> None:
     with pytest.raises(InputError, match='memory_limit must be bytes, or text such as "8 GB" or "512 MiB"'):
-        _check.n_byte("memory_limit", given)
+        check.n_byte("memory_limit", given)
 
 
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -144,12 +144,12 @@ def entry(sources: Sources, b: int) -> Sources:
 
 
 def test_a_batch_larger_than_the_budget(problem, sky, monkeypatch) -> None:
-    from rime_kernels import _engine_cpu
+    from rime_kernels.cpu import engine
 
     rows = problem()
     sources, kernel = sky(rows, n_batch=7), rime(rows, **data(rows))
     expected = kernel.chi2(sources)
-    monkeypatch.setattr(_engine_cpu, "_MEMORY_BUDGET", 1)
+    monkeypatch.setattr(engine, "_MEMORY_BUDGET", 1)
     np.testing.assert_array_equal(kernel.chi2(sources), expected)
 
 

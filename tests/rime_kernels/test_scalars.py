@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from rime_kernels import InputError, beam, brightness, envelope, phase, stokes_to_corr
+from rime_kernels import InputError, stokes_to_corr
+from rime_kernels.physics import beam, brightness, envelope, phase
 
 
 def test_n_minus_1_does_not_cancel() -> None:

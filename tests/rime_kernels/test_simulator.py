@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rime_kernels
-from rime_kernels import Antennas, Beam, InputError, Options, Spectrum, predict, simulator
+from rime_kernels import Antennas, Beam, InputError, Options, Spectrum, predict
+from rime_kernels import prediction as simulator
 
 UVW = np.array([[120.0, -40.0, 15.0], [300.0, 200.0, -60.0]])
 FREQ = np.array([1.0e9, 1.4e9])

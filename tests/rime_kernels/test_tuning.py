@@ -13,12 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, Rime, _shapes, _trial_cuda, _tuning_file, device, tuning
-from rime_kernels._candidates import all_kinds, antenna_class, fits, fitted, neighbours, shared_bytes
-from rime_kernels._inputs import Variant
-from rime_kernels._row_parts_cuda import RowShape
-from rime_kernels._shapes import guess, row_shape, tile_shape
-from rime_kernels._tile_parts_cuda import TileShape
+from rime_kernels import BackendError, InputError, Rime, device, trial, tuning
+from rime_kernels.cuda.kernels.row_parts import RowShape
+from rime_kernels.cuda.kernels.tile_parts import TileShape
+from rime_kernels.cuda.shapes import choice
+from rime_kernels.cuda.shapes import file as tuning_file
+from rime_kernels.cuda.shapes.candidates import (
+    all_kinds,
+    antenna_class,
+    fits,
+    fitted,
+    neighbours,
+    shared_bytes,
+)
+from rime_kernels.cuda.shapes.choice import guess, row_shape, tile_shape
+from rime_kernels.inputs import Variant
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
@@ -38,7 +47,7 @@ def file(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
     start = TileShape(3, 256, 16, 96, 8, 128)
-    monkeypatch.setattr(_shapes, "_tile_guess", lambda kind: fitted(kind, start))
+    monkeypatch.setattr(choice, "_tile_guess", lambda kind: fitted(kind, start))
     forget(monkeypatch)
     yield path
     forget(monkeypatch)
@@ -269,7 +278,7 @@ def test_where_nothing_can_be_written_the_process_remembers(file, monkeypatch, c
 def test_off_is_off(file, monkeypatch) -> None:
     monkeypatch.setenv("BIRO_TUNING", "off")
     tried = made_up(monkeypatch)
-    assert _tuning_file.location() is tuning.saved([]) is None
+    assert tuning_file.location() is tuning.saved([]) is None
     assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
     assert tried == []
 
@@ -277,10 +286,10 @@ def test_off_is_off(file, monkeypatch) -> None:
 def test_where_the_file_is(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("BIRO_TUNING", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _tuning_file.location() == tmp_path / "biro" / "tuning.json"
+    assert tuning_file.location() == tmp_path / "biro" / "tuning.json"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _tuning_file.location() == tmp_path / ".cache" / "biro" / "tuning.json"
+    assert tuning_file.location() == tmp_path / ".cache" / "biro" / "tuning.json"
 
 
 def test_without_a_device_there_is_nothing_to_tune(monkeypatch) -> None:
@@ -380,12 +389,12 @@ def test_shared_memory_is_what_the_kernel_declares(
 def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, kind) -> None:
     if SIMULATED:
         for name, value in {"_CHAN": 2, "_SOURCE": 4, "_BATCH": 1, "_WARM": 1, "_CALLS": 1}.items():
-            monkeypatch.setattr(_trial_cuda, name, value)
-        monkeypatch.setattr(_trial_cuda, "_SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
-    _trial_cuda.make_problem.cache_clear()
+            monkeypatch.setattr(trial, name, value)
+        monkeypatch.setattr(trial, "_SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
+    trial.make_problem.cache_clear()
     with tuning.forced(kind.kernel, guess(kind)):
-        assert 0.0 < _trial_cuda.milliseconds(kind) < math.inf
-    _trial_cuda.make_problem.cache_clear()
+        assert 0.0 < trial.milliseconds(kind) < math.inf
+    trial.make_problem.cache_clear()
 
 
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")

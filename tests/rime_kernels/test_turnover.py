@@ -27,9 +27,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "cpu":
         return "cpu"
     name = str(request.getfixturevalue("cuda_backend"))
-    from rime_kernels import _engine_cuda
+    from rime_kernels.cuda import engine
 
-    monkeypatch.setattr(_engine_cuda, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
     return name
 
 
@@ -231,8 +231,8 @@ def test_impossible_turnovers_are_nan(problem, sky) -> None:
 def test_the_logarithm_of_vectors(real) -> None:
     from numba import njit
 
-    from rime_kernels._simd import load, pointer, store, zeros
-    from rime_kernels._vector_math import log1p
+    from rime_kernels.cpu.simd import load, pointer, store, zeros
+    from rime_kernels.cpu.vector_math import log1p
 
     @njit
     def fill(x: np.ndarray, out: np.ndarray) -> None:

@@ -1,0 +1,89 @@
+"""`biro find`: sources by themselves, as a model file for `biro fit`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biro.cli.options import (
+    Backend,
+    BackendOption,
+    CellOption,
+    JsonFlag,
+    Observed,
+    RobustOption,
+    SizeOption,
+    Weighting,
+    WeightingOption,
+    guard,
+    print_json,
+    reading_words,
+    refuse_existing,
+    say,
+    takes_reading_options,
+)
+
+if TYPE_CHECKING:
+    from biro.observation.observation import Observation
+
+
+@guard
+@takes_reading_options()
+def find(
+    obs: Observed,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="Model file (TOML) to write.")
+    ],
+    threshold: Annotated[float, typer.Option(help="Of peaks, in robust rms of what is left.")] = 5.0,
+    max_sources: Annotated[int, typer.Option(help="At most.")] = 10,
+    weighting: WeightingOption = Weighting.natural,
+    robust: RobustOption = None,
+    cell: CellOption = None,
+    size: SizeOption = None,
+    backend: BackendOption = Backend.auto,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace MODEL.")] = False,
+    as_json: JsonFlag = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Find sources, and propose a sky model with priors around them."""
+    from biro.measurement_set.read import read_ms
+    from biro.run.directory import write_atomic
+    from biro.source_finding.find import find_sources
+
+    refuse_existing([output], overwrite)
+    observation = read_ms(obs, **reading)
+    found = find_sources(
+        observation,
+        threshold=threshold,
+        max_sources=max_sources,
+        backend=backend.value,
+        weighting=weighting.value,
+        robust=robust,
+        cell=cell,
+        n_pixel=size,
+    )
+    try:
+        write_atomic(output, found.to_toml().encode())
+    except OSError as error:
+        from biro.errors import InputError
+
+        raise InputError(f"{output} cannot be written: {error.strerror}") from None
+    if as_json:
+        print_json(found.to_dict() | {"file": str(output)})
+    else:
+        typer.echo(str(found))
+    words = reading_words(reading | _parallel_hands(observation))
+    say(f"written: {output}; next: biro fit {shlex.join([str(obs), str(output), '-o', 'RUN', *words])}")
+
+
+def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
+    """What a fit of sources without polarisation is to read, where there is more."""
+    from biro.observation.noise import PARALLEL_HANDS
+
+    names = list(dict.fromkeys(name for part in observation.partitions for name in part.corr_type))
+    parallel = [name for name in names if name in (*PARALLEL_HANDS, "I")]
+    return {"correlations": parallel} if len(parallel) < len(names) else {}

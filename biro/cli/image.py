@@ -1,0 +1,92 @@
+"""`biro image`: a dirty image of data, of a model, or of what a model leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biro.cli.options import (
+    Backend,
+    BackendOption,
+    CellOption,
+    JsonFlag,
+    MemoryOption,
+    Observed,
+    RobustOption,
+    SizeOption,
+    Stokes,
+    Weighting,
+    WeightingOption,
+    What,
+    guard,
+    print_json,
+    refuse_existing,
+    say,
+    takes_reading_options,
+)
+
+
+@guard
+@takes_reading_options()
+def image(
+    obs: Observed,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="NAME", help="Writes NAME.fits, NAME-psf.fits, NAME.png."),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
+    ] = None,
+    what: Annotated[
+        What | None, typer.Option(help="Of what. Default: data, or with --model the residual.")
+    ] = None,
+    stokes: Annotated[Stokes, typer.Option(help="Planes of the image.")] = Stokes.I,
+    weighting: WeightingOption = Weighting.natural,
+    robust: RobustOption = None,
+    cell: CellOption = None,
+    size: SizeOption = None,
+    accuracy: Annotated[float, typer.Option(help="Of the image, relative.")] = 1e-4,
+    backend: BackendOption = Backend.auto,
+    memory_limit: MemoryOption = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files.")] = False,
+    as_json: JsonFlag = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Make a dirty image with its point spread function."""
+    from biro.errors import InputError
+    from biro.images.dirty_image import image_files
+    from biro.images.imager import image as make_image
+    from biro.measurement_set.read import read_ms
+    from biro.simulation.prediction import predict, read_any_sky
+
+    chosen = what or (What.data if model is None else What.residual)
+    if chosen is not What.data and model is None:
+        raise InputError(f"an image of the {chosen.value} needs --model")
+    if chosen is What.data and model is not None:
+        raise InputError("an image of the data has no use for --model; give --what model or --what residual")
+    refuse_existing(image_files(output), overwrite)
+    sky, values = read_any_sky(model) if model is not None else (None, {})
+    observation = read_ms(obs, **reading)
+    devices: dict[str, Any] = {"backend": backend.value, "memory_limit": memory_limit}
+    made = make_image(
+        observation,
+        chosen.value,
+        model=list(predict(observation, sky, values=values, **devices)) if sky is not None else None,
+        stokes=stokes.value,
+        weighting=weighting.value,
+        robust=robust,
+        cell=cell,
+        n_pixel=size,
+        accuracy=accuracy,
+        **devices,
+    )
+    paths = made.save(output, overwrite=overwrite)
+    if as_json:
+        print_json(made.to_dict() | {"files": [str(path) for path in paths]})
+    else:
+        typer.echo(str(made))
+    say(f"written: {', '.join(map(str, paths))}")

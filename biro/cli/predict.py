@@ -1,0 +1,97 @@
+"""`biro predict`: what a sky would look like, written into a column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from biro.cli.options import (
+    AnyPrecision,
+    Backend,
+    BackendOption,
+    Interpolation,
+    MemoryOption,
+    Observed,
+    guard,
+    say,
+    takes_reading_options,
+)
+
+
+@guard
+@takes_reading_options(
+    "column",
+    "weight_column",
+    "uv_range",
+    "autocorrelations",
+    "average_time",
+    "average_channels",
+    "smearing_radius",
+)
+def predict(
+    obs: Observed,
+    sky: Annotated[
+        Path | None,
+        typer.Argument(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
+    ] = None,
+    image: Annotated[
+        Path | None,
+        typer.Option(help="FITS image of the sky: by itself, or besides SKY and through its beam."),
+    ] = None,
+    interpolation: Annotated[
+        Interpolation, typer.Option(help="Between the planes of a cube.")
+    ] = Interpolation.linear,
+    accuracy: Annotated[float, typer.Option(help="Of an image's visibilities: rms error over rms.")] = 1e-5,
+    column: Annotated[str, typer.Option(help="Column to write; made when it is not there.")] = "MODEL_DATA",
+    add: Annotated[bool, typer.Option("--add", help="Add the model to what a column holds.")] = False,
+    subtract: Annotated[bool, typer.Option("--subtract", help="Subtract it.")] = False,
+    source_column: Annotated[
+        str | None,
+        typer.Option("--from", metavar="COLUMN", help="Add to, or subtract from, this column instead."),
+    ] = None,
+    precision: Annotated[AnyPrecision, typer.Option(help="Of the sums over sources.")] = AnyPrecision.auto,
+    backend: BackendOption = Backend.auto,
+    memory_limit: MemoryOption = None,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Write model visibilities into a column."""
+    from biro.errors import InputError
+    from biro.images.fits import read_image
+    from biro.measurement_set.read import read_ms, write_column
+    from biro.simulation.prediction import check_image, choose_precision, read_any_sky
+    from biro.simulation.prediction import predict as predict_each
+
+    if add and subtract:
+        raise InputError("give --add or --subtract, not both")
+    if source_column and not (add or subtract):
+        raise InputError("--from needs --add or --subtract")
+    if sky is None and image is None:
+        raise InputError("give SKY, --image, or both")
+    model, values = read_any_sky(sky) if sky is not None else (None, {})
+    picture = read_image(image, interpolation=interpolation.value) if image is not None else None
+    # Of DATA alone it is certain that no earlier run has left it half-written.
+    observation = read_ms(obs, column="DATA", autocorrelations=True, allow_unusable=True, **reading)
+    if picture is not None:
+        check_image(observation, picture, str(image))
+    chosen = choose_precision(precision.value, backend.value)
+    models = predict_each(
+        *(observation, model),
+        image=picture,
+        accuracy=accuracy,
+        values=values,
+        backend=backend.value,
+        precision=chosen,
+        memory_limit=memory_limit,
+    )
+    mode: Literal["add", "subtract", "replace"] = "add" if add else "subtract" if subtract else "replace"
+    limit = reading.get("time_limit", 30.0)
+    report = write_column(
+        obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
+    )
+    made = "made" if report.created else "was there"
+    rows = f"{report.rows_written} rows written, {report.rows_kept} as before"
+    held = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
+    say(f"{column} ({made}), {held}: {rows}")

@@ -1,0 +1,89 @@
+"""`biro sbc`: whether the posteriors of a model, an observation and a sampler mean what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biro.cli.options import (
+    Backend,
+    BackendOption,
+    JsonFlag,
+    MemoryOption,
+    Observed,
+    Precision,
+    Sampler,
+    at_terminal,
+    guard,
+    keyword_options,
+    print_json,
+    say,
+    takes_reading_options,
+)
+
+
+@guard
+@takes_reading_options()
+def sbc(
+    obs: Observed,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory, made or resumed.")
+    ],
+    sampler: Annotated[Sampler, typer.Option(help="The one whose fits are to be trusted.")] = Sampler.emcee,
+    replicates: Annotated[
+        int, typer.Option(help="Simulated data sets. May be raised when a calibration is resumed.")
+    ] = 100,
+    seed: Annotated[
+        int | None, typer.Option(help="Same seed, same outcome. Drawn and recorded if absent.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes. Default: one for each core; on a GPU, 1.")
+    ] = None,
+    backend: BackendOption = Backend.auto,
+    precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
+    memory_limit: MemoryOption = None,
+    set_option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=100."),
+    ] = None,
+    as_json: JsonFlag = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Check that posteriors mean what they say: simulate from the prior, fit, rank the truth.
+
+    Layout, flags and weights are those of OBS; its visibilities are not looked at. Everything goes into DIR;
+    the same command goes on with a calibration that was interrupted.
+    """
+    from biro.likelihood.likelihood import Likelihood
+    from biro.measurement_set.read import read_ms
+    from biro.models import read_model
+    from biro.plots.sbc_report import write_report
+    from biro.sbc.procedure import run as run_sbc
+
+    options = keyword_options(set_option or [])
+    sky = read_model(model)
+    observation = read_ms(obs, **reading)
+    likelihood = Likelihood(
+        observation, sky, backend=backend.value, precision=precision.value, memory_limit=memory_limit
+    )
+    found = run_sbc(
+        likelihood,
+        sampler.value,
+        replicates=replicates,
+        run_dir=output,
+        seed=seed,
+        workers=workers,
+        progress=at_terminal(),
+        facts={"observation": str(obs.absolute()), "reading": reading},
+        **options,
+    )
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(str(found))
+    page = write_report(output, found, title=output.name, model_toml=likelihood.model.to_toml())
+    say(f"report: {page}")

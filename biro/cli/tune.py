@@ -1,0 +1,40 @@
+"""`biro tune`: measures ahead which shapes of the CUDA kernels are fastest on this machine."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+import typer
+
+from biro.cli.options import Precision, at_terminal, guard, say
+
+
+@guard
+def tune(
+    precision: Annotated[
+        Precision | None, typer.Option(help="Kernels of this precision alone. Default: both.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Try little: some seconds a kernel, not up to a minute or more.")
+    ] = False,
+) -> None:
+    """Measure which shapes of the GPU's kernels are fastest here, and remember them.
+
+    No result depends on it but for roundings. Without it, a kernel is tuned when a large problem
+    first meets it, and not for longer than some seconds.
+    """
+    from tqdm import tqdm
+
+    from rime_kernels import device, tuning
+
+    chosen, reason = device.resolve("auto")
+    if chosen != "cuda":
+        typer.echo(f"nothing to tune: {reason}")
+        return
+    say(f"tuning for {device.device_name()}")
+    watch = functools.partial(tqdm, unit=" kernels", desc="tuning", disable=not at_terminal())
+    records = tuning.tune(precision.value if precision else None, quick=quick, watch=watch)
+    typer.echo(tuning.table(records))
+    place = tuning.saved(records)
+    say(f"written to {place}" if place else "not written: it holds for nobody (is BIRO_TUNING off?)")

@@ -1,0 +1,78 @@
+"""The child process that reads an HDF5 file. Started by `biro.files.hdf5`; not for import elsewhere."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from typing import Any
+
+import h5py
+import numpy as np
+
+from biro.files.child_messages import pack
+
+SPARE = 1 << 30
+"""Bytes of address space beyond what is in use and twice the file."""
+LONGEST_TEXT = 1 << 16
+
+
+def main() -> None:
+    """Write what is asked for to stdout: attributes of the file, then the arrays that are there."""
+    path, names = sys.argv[1], sys.argv[2:]
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the library prints
+    size = os.path.getsize(path)
+    _limit_memory(SPARE + 2 * size)
+    try:
+        with h5py.File(path, "r") as file:
+            _send(out, {"attributes": {name: _plain(value) for name, value in file.attrs.items()}})
+            for name in names:
+                array = _array(file, name, size)
+                if array is not None:
+                    _send(out, {"name": name}, array)
+    except Exception as error:  # h5py raises many kinds about foreign files
+        _send(out, {"error": " ".join(str(error).split())[:200] or type(error).__name__})
+    out.flush()
+
+
+def _send(out: Any, head: dict[str, Any], array: Any = None) -> None:
+    for part in pack(head, array):
+        out.write(part)
+
+
+def _limit_memory(more: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with open("/proc/self/statm", encoding="ascii") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + more, used + more))
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as JSON has it; None for what no file of ours has."""
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    array = np.asarray(value)
+    return array.tolist() if array.dtype.kind in "iuf" and array.size < LONGEST_TEXT else None
+
+
+def _array(file: h5py.File, name: str, size: int) -> Any:
+    """Numbers that this very file holds; None where there is nothing of the name."""
+    at: Any = file
+    for word in name.split("/"):
+        if not isinstance(at, h5py.Group) or word not in at:
+            return None
+        if not isinstance(at.get(word, getlink=True), h5py.HardLink):
+            raise ValueError(f"{name} is a link to elsewhere")
+        at = at[word]
+    if not isinstance(at, h5py.Dataset) or at.dtype.kind not in "iuf" or at.shape is None:
+        raise ValueError(f"{name} is no array of numbers")
+    if at.is_virtual or at.external:
+        raise ValueError(f"{name} lies elsewhere")
+    if at.nbytes > size:
+        raise ValueError(f"{name} says it has {at.nbytes} bytes, in a file of {size}")
+    return at[()]
+
+
+if __name__ == "__main__":
+    main()

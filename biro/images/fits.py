@@ -1,0 +1,258 @@
+"""Images in FITS files: models of the sky read, dirty images written."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.images.fits_header import ImageHeader, Plane, parse_header
+from biro.images.fits_vetting import vetted
+from biro.models.components.image import ImageModel, Interpolation
+
+BEAM_AREA = np.pi / (4.0 * np.log(2.0))
+"""Solid angle of an elliptical Gaussian, in products of its two FWHM."""
+
+
+def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "linear") -> ImageModel:
+    """A model of the sky from a FITS image or cube.
+
+    The projection is SIN with axes along right ascension and declination, in ICRS or J2000 (which is taken
+    as ICRS); pixels are square. Axes may come in any order: right ascension, declination, Stokes (I, or I,
+    Q, U and V), FREQ. Jy/beam becomes Jy/pixel with the beam of the header, or those of the table BEAMS
+    that CASA writes for cubes; the image is then what it was after restoration, blurred. Images that are
+    not square, or of odd size, get rims of zeros.
+
+    Parameters
+    ----------
+    path : path
+        The first image in the file counts.
+    interpolation : "linear", "nearest" or "spectral-index"
+        Between the planes of a cube; see `ImageModel`.
+
+    Returns
+    -------
+    ImageModel
+
+    Raises
+    ------
+    InputError
+        No such file, not a FITS image, coordinates, units or Stokes parameters that cannot be used (each
+        said in one line), blank pixels, or more pixels than memory holds, known before any is read.
+    """
+    place = Path(path)
+    with _naming(place):
+        if not place.exists():
+            raise InputError("no such file")
+        if not place.is_file():
+            raise InputError(f"a {'folder' if place.is_dir() else 'pipe or a device'}, not a FITS file")
+    with _naming(place), _opened(place) as hdus:
+        hdu = next((hdu for hdu in hdus if hdu.is_image and hdu.header.get("NAXIS", 0) > 0), None)
+        if hdu is None:
+            raise InputError("there is no image in this file")
+        about = parse_header(hdu.header)
+        n_pixel, shift = _square(about.plane)
+        _check_memory(about, hdu, n_pixel)
+        per_pixel = _per_pixel(about, hdu.header, hdus)
+        pixels = _ordered(about, np.asarray(hdu.data, dtype=np.float64)) * per_pixel
+        return _model(about, pixels, n_pixel, shift, interpolation)
+
+
+@contextmanager
+def _naming(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    except Exception as error:  # astropy raises many kinds about foreign files
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{place}: cannot be read as a FITS image ({reason})") from None
+
+
+@contextmanager
+def _opened(place: Path) -> Iterator[Any]:
+    from astropy.io import fits
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with fits.open(
+            vetted(place, free_memory()), mode="readonly", memmap=False, lazy_load_hdus=True
+        ) as hdus:
+            yield hdus
+
+
+def _square(plane: Plane) -> tuple[int, tuple[int, int]]:
+    """Side of the smallest even square around the image, and the image's first pixel in it.
+
+    The reference pixel comes as near to the middle as the rims allow. Counted after axes were turned to
+    east left and north up.
+    """
+    n_pixel = max(plane.shape)
+    n_pixel += n_pixel % 2
+    return n_pixel, tuple(  # type: ignore[return-value]
+        int(np.clip(round(n_pixel / 2 - place), 0, n_pixel - n))
+        for n, place in zip(plane.shape, _upright(plane), strict=True)
+    )
+
+
+def _upright(plane: Plane) -> tuple[float, float]:
+    """The reference pixel once l falls with x and m rises with y."""
+    (n_x, n_y), (x, y) = plane.shape, plane.reference
+    return (n_x - 1 - x if plane.step[0] > 0 else x), (n_y - 1 - y if plane.step[1] < 0 else y)
+
+
+def _check_memory(about: ImageHeader, hdu: Any, n_pixel: int) -> None:
+    """Refuse, from the header alone, what cannot be held."""
+    n_plane = len(about.stokes) * (len(about.freq) if about.freq is not None else 1)
+    stored = abs(int(hdu.header["BITPIX"])) // 8 * n_plane * about.plane.shape[0] * about.plane.shape[1]
+    needed = 2 * 8 * n_plane * n_pixel**2 + stored
+    free = free_memory()
+    if needed > free:
+        shape = f"{about.plane.shape[0]} x {about.plane.shape[1]} pixels, {n_plane} planes"
+        raise InputError(
+            f"{shape} need {needed / 1e9:.3g} GB of memory, {free / 1e9:.3g} GB are free; cut it down"
+        )
+    where = hdu.fileinfo()
+    if where and type(hdu).__name__ != "CompImageHDU":
+        size, whole = where["file"].size, where["datLoc"] + stored
+        if size < whole:
+            raise InputError(f"the file has {size} bytes, its header asks for {whole}; it is cut off")
+
+
+def free_memory() -> int:
+    """Bytes that can be taken without swapping; without limit where the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = next(line for line in file if line.startswith("MemAvailable:"))
+        return int(found.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError):
+        return 1 << 62
+
+
+def _ordered(about: ImageHeader, data: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The array as (n_stokes, n_freq, n_y, n_x), with l falling along x and m rising along y."""
+    kept = [axis for axis in about.order if axis >= 0]
+    rest = [axis for axis in range(data.ndim) if axis not in kept]
+    turned = data.transpose(*rest, *kept).reshape([data.shape[axis] for axis in kept])
+    for i, axis in enumerate(about.order[:2]):
+        if axis < 0:
+            turned = np.expand_dims(turned, i)
+    if about.plane.step[0] > 0:
+        turned = turned[..., ::-1]
+    return turned[..., ::-1, :] if about.plane.step[1] < 0 else turned
+
+
+def _per_pixel(about: ImageHeader, header: Any, hdus: Any) -> Any:
+    """What stored values are multiplied by to become Jy per pixel: a number, or (n_stokes, n_freq, 1, 1)."""
+    if not about.per_beam:
+        return about.scale
+    cell2 = about.plane.step[0] ** 2
+    if header.get("CASAMBM") and "BEAMS" in hdus:
+        area = _areas_of_table(about, hdus["BEAMS"].data)
+    else:
+        area = np.deg2rad(float(header.get("BMAJ", 0.0))) * np.deg2rad(float(header.get("BMIN", 0.0)))
+    if not np.all(np.isfinite(area)) or not np.all(area > 0.0):
+        raise InputError(
+            "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg); write them, or convert to Jy/pixel"
+        )
+    return about.scale * cell2 / (BEAM_AREA * area)
+
+
+def _areas_of_table(about: ImageHeader, table: Any) -> NDArray[np.float64]:
+    """BMAJ x BMIN of each plane, float64 (n_stokes, n_freq, 1, 1), rad^2; 0 where there is none."""
+    n_freq = len(about.freq) if about.freq is not None else 1
+    area = np.zeros((len(about.stokes), n_freq, 1, 1))
+    units = {column.name: str(column.unit or "deg") for column in table.columns}
+    from astropy import units as astropy_units
+
+    factor = [astropy_units.Unit(units[name]).to("rad") for name in ("BMAJ", "BMIN")]
+    n_pol = int(np.max(table["POL"])) + 1
+    for row in table:
+        value = float(row["BMAJ"]) * factor[0] * float(row["BMIN"]) * factor[1]
+        chan, pol = int(row["CHAN"]), int(row["POL"])
+        area[pol if n_pol > 1 else slice(None), chan if n_freq > 1 else slice(None)] = value
+    return area
+
+
+def _model(
+    about: ImageHeader,
+    pixels: NDArray[np.float64],
+    n_pixel: int,
+    shift: tuple[int, int],
+    interpolation: Interpolation,
+) -> ImageModel:
+    """Pixels in the middle of a square of zeros, Stokes and frequencies in order."""
+    cell = abs(about.plane.step[0])
+    place = _upright(about.plane)
+    offset = tuple(cell * (place[i] + shift[i] - n_pixel // 2) * (1, -1)[i] for i in (0, 1))
+    _without_blanks(pixels, place, cell)
+    order = np.argsort(about.freq) if about.freq is not None else np.array([0])
+    stokes = np.array([about.stokes.index(name) for name in "IQUV"[: len(about.stokes)]])
+    square = np.zeros((len(stokes), len(order), n_pixel, n_pixel))
+    n_y, n_x = pixels.shape[2:]
+    inside = (slice(shift[1], shift[1] + n_y), slice(shift[0], shift[0] + n_x))
+    square[(slice(None), slice(None), *inside)] = pixels[np.ix_(stokes, order)]
+    freq = about.freq[order] if about.freq is not None else None
+    return ImageModel(square, cell, about.plane.centre, offset, freq, interpolation)  # type: ignore[arg-type]
+
+
+def _without_blanks(pixels: NDArray[np.float64], place: tuple[float, float], cell: float) -> None:
+    """Refuse blank pixels on the sky; those beyond the horizon are blank by nature and become 0."""
+    blank = ~np.isfinite(pixels)
+    if not blank.any():
+        return
+    l = (np.arange(pixels.shape[3]) - place[0]) * cell
+    m = (np.arange(pixels.shape[2]) - place[1]) * cell
+    beyond = (l[None, :] ** 2 + m[:, None] ** 2 >= 1.0) & blank
+    pixels[beyond] = 0.0
+    left = int(np.count_nonzero(blank & ~beyond))
+    if left:
+        raise InputError(
+            f"{left} of {pixels.size} pixels are blank (NaN or infinite); a model needs a number everywhere: "
+            "set those without emission to 0 (numpy.nan_to_num)"
+        )
+
+
+def write_image(
+    path: Path, planes: NDArray[np.float64], cards: Mapping[str, Any], history: Sequence[str]
+) -> None:
+    """Write a FITS image as a whole or not at all, in float32; axes of the array: STOKES, FREQ, DEC, RA.
+
+    Parameters
+    ----------
+    path : Path
+    planes : float64 (n_stokes, N, N)
+    cards : mapping
+        Of the header.
+    history : sequence of str
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    from astropy.io import fits
+
+    from biro.run.directory import write_atomic
+
+    hdu = fits.PrimaryHDU(planes[:, None].astype(np.float32))
+    for name, value in cards.items():
+        hdu.header[name] = _ascii(value) if isinstance(value, str) else value
+    for line in history:
+        hdu.header.add_history(_ascii(line))
+    buffer = io.BytesIO()
+    hdu.writeto(buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def _ascii(text: str) -> str:
+    """What a FITS header can hold."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text)

@@ -1,0 +1,113 @@
+"""The Fisher information of a likelihood: how sharply data are expected to tell parameters apart.
+
+For the visibilities V(theta) of each partition, J their derivatives with respect to theta, N its usable
+samples and s its noise factor, Gaussian noise has
+
+    F = sum over partitions of Re(J^H W J) / s^2 + (ds/dtheta) (ds/dtheta)^T 4 N / s^2
+
+which is minus the expected second derivative of ln L (physics: section 7); none between V and s. What
+Student's t makes of both says `normalisation.student_information`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.likelihood.normalisation import student_information
+
+if TYPE_CHECKING:
+    from biro.images.templates import Shifts
+    from biro.models import BoundModel
+    from rime_kernels import Gradient, Rime, Sources
+
+Array = NDArray[np.float64]
+
+
+class Fisher:
+    """The information about one vector theta, whole or by products.
+
+    Parameters
+    ----------
+    model : BoundModel
+    rimes : sequence of Rime
+        Of its partitions.
+    shifts : Shifts
+    n_vis : int64 (n_partition,)
+    theta : float64 (1, n_param)
+
+    Raises
+    ------
+    InputError
+        A constraint of the model forbids theta.
+    """
+
+    def __init__(
+        self, model: BoundModel, rimes: Sequence[Rime], shifts: Shifts, n_vis: NDArray[np.int64], theta: Array
+    ) -> None:
+        if not model.allowed(theta).all():
+            raise InputError("theta breaks a constraint of the model: it has no Fisher information")
+        self._model, self._rimes, self._shifts, self._n_vis, self._theta = model, rimes, shifts, n_vis, theta
+        factor, dof = model.noise_factor(theta), model.noise_dof(theta)
+        self._of_noise: tuple[Array, ...]  # of s, of s and nu, of nu
+        if dof is None:
+            zero = np.zeros_like(factor)
+            self._of_vis, self._of_noise = 1.0 / factor[0] ** 2, (4.0 / factor**2, zero, zero)
+        else:
+            of_vis, *of_noise = student_information(factor, dof)
+            self._of_vis, self._of_noise = of_vis[0], tuple(of_noise)
+
+    def matrix(self) -> Array:
+        """F, float64 (n_param, n_param)."""
+        found = self._noise()
+        for i, sources, change in self._changes(np.eye(self._model.n_param)):
+            found += self._of_vis[i] * self._rimes[i].information(self._shifts.of(i, sources), change)
+        return found
+
+    def product(self, change: Array) -> Array:
+        """F v, float64 (n_param,), for a change v of theta (1, n_param): J v, weighted, and pulled back."""
+        pulled = []
+        for i, sources, of_sources in self._changes(change):
+            seen = self._shifts.of(i, sources)
+            gradient = self._rimes[i].adjoint(seen, self._rimes[i].tangent(seen, of_sources))
+            pulled.append(self._shifts.pull_back(i, sources, gradient))
+        found = self._model.pull_back(self._theta, pulled, self._of_vis[None])[0]
+        return np.asarray(found + self._noise() @ change[0])
+
+    def _changes(self, change: Array) -> Iterator[tuple[int, Sources, Gradient]]:
+        """Sources of each partition as the model has them, and changes as its phase centre sees them."""
+        pairs = zip(
+            self._model.sources_of_all(self._theta),
+            self._model.push_forward(self._theta, change),
+            strict=True,
+        )
+        for i, (sources, of_sources) in enumerate(pairs):
+            yield i, sources, self._seen(i, sources, of_sources)
+
+    def _seen(self, i: int, sources: Sources, change: Gradient) -> Gradient:
+        """The change with shifts of images turned to another phase centre, as `Shifts.of` does it."""
+        by_shift = change.template_shift
+        if by_shift is None:
+            return change
+        moved = np.empty(by_shift.shape)
+        for k in range(2):  # with derivatives of the east or north part alone
+            unit = np.zeros((1, *by_shift.shape[1:]))
+            unit[..., k] = 1.0
+            row = self._shifts.pull_back(i, sources, replace(change, template_shift=unit)).template_shift
+            assert row is not None
+            moved[..., k] = np.sum(row * by_shift, axis=-1)
+        return replace(change, template_shift=moved)
+
+    def _noise(self) -> Array:
+        """The part of noise factors and degrees of freedom."""
+        model, one = self._model, np.eye(len(self._n_vis))
+        of_factor = model.pull_back_noise(one)
+        of_dof = model.pull_back_noise(np.zeros_like(one), one)
+        both, mixed, dofs = (self._n_vis * each[0] for each in self._of_noise)
+        cross = (of_factor.T * mixed) @ of_dof
+        return np.asarray((of_factor.T * both) @ of_factor + cross + cross.T + (of_dof.T * dofs) @ of_dof)

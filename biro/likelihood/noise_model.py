@@ -1,0 +1,63 @@
+"""How noise is distributed, for a model bound to data: from chi-squared and theta to the log-likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.likelihood.normalisation import Normalisation
+from biro.models import BoundModel
+from biro.observation.observation import Partition
+
+Array = NDArray[np.float64]
+
+
+class NoiseLaw:
+    """Gaussian noise, or Student's t, with the factors and degrees of freedom of a model.
+
+    Parameters
+    ----------
+    model : BoundModel
+    partitions : sequence of Partition
+
+    Attributes
+    ----------
+    n_vis : int64 (n_partition,)
+        Usable complex visibilities.
+    """
+
+    def __init__(self, model: BoundModel, partitions: Sequence[Partition]) -> None:
+        self._model, self._normalisation = model, Normalisation(partitions)
+        self.n_vis = self._normalisation.n_vis
+
+    def __str__(self) -> str:
+        return "Student-t noise" if self.is_student else "Gaussian noise"
+
+    @property
+    def is_student(self) -> bool:
+        return self._model.model.noise.distribution == "student-t"
+
+    def turnovers(self, theta: Array) -> list[Array | None]:
+        """What `Rime.chi2` takes for each partition: nu s^2 (n_batch,), or None where noise is Gaussian."""
+        factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
+        return [None] * factor.shape[1] if dof is None else list((dof * factor**2).T)
+
+    def log_likelihood(self, theta: Array, chi2: Array) -> Array:
+        """ln L (n_batch,) for the chi2 of those turnovers, (n_batch, n_partition)."""
+        factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
+        return self._normalisation.log_likelihood(chi2, factor, dof)
+
+    def slopes(self, theta: Array, chi2: Array, by_turnover: Sequence[Array | None]) -> tuple[Array, Array]:
+        """d ln L / d chi2 (n_batch, n_partition), and d ln L / d theta (n_batch, n_param) through the noise.
+
+        `by_turnover` are the derivatives of each partition's chi2 with respect to its turnover.
+        """
+        factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
+        if dof is None:
+            by_chi2, by_factor = self._normalisation.slopes(chi2, factor)
+            return by_chi2, self._model.pull_back_noise(by_factor)
+        slopes = np.stack([each for each in by_turnover if each is not None], axis=1)
+        by_chi2, by_factor, by_dof = self._normalisation.student_slopes(chi2, slopes, factor, dof)
+        return by_chi2, self._model.pull_back_noise(by_factor, by_dof)

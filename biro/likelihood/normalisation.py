@@ -1,0 +1,91 @@
+"""From chi-squared and noise to the log-likelihood (physics: section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.observation.observation import Partition
+
+Array = NDArray[np.float64]
+
+
+class Normalisation:
+    """Of each partition, over its N usable complex visibilities of weight w, with a noise factor s,
+
+        ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
+
+    and where noise is Student's t with nu degrees of freedom the same with (1 + 2/nu) chi2 for chi2, which
+    then is sum t ln(1 + w |D - V|^2 / t) with the turnover t = nu s^2 (`Rime.chi2`): in two dimensions the
+    density of a sample begins with w / (2 pi s^2) whatever nu, for Gamma(nu/2 + 1) / Gamma(nu/2) = nu/2.
+
+    Parameters
+    ----------
+    partitions : sequence of Partition
+
+    Attributes
+    ----------
+    n_vis : int64 (n_partition,)
+    """
+
+    def __init__(self, partitions: Sequence[Partition]) -> None:
+        usable = [_usable_weights(part) for part in partitions]
+        self.n_vis: NDArray[np.int64] = np.array([w.size for w in usable], dtype=np.int64)
+        log_weight = np.array([np.log(w).sum() for w in usable])
+        self._log_norm = log_weight - self.n_vis * np.log(2.0 * np.pi)
+
+    def log_likelihood(self, chi2: Array, factor: Array, dof: Array | None = None) -> Array:
+        """The sum over partitions, (n_batch,), for chi2, s and nu (n_batch, n_partition), finite or not."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            grown = chi2 if dof is None else (1.0 + 2.0 / dof) * chi2
+            terms = self._log_norm - grown / (2.0 * factor**2) - 2.0 * self.n_vis * np.log(factor)
+        # A sum over one is slow for many vectors: each is a loop of its own.
+        return np.asarray(terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1))
+
+    def slopes(self, chi2: Array, factor: Array) -> tuple[Array, Array]:
+        """d ln L / d chi2 = -1 / (2 s^2) and d ln L / ds = chi2 / s^3 - 2 N / s, (n_batch, n_partition)."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            return -0.5 / factor**2, (chi2 / factor**2 - 2.0 * self.n_vis) / factor
+
+    def student_slopes(
+        self, chi2: Array, by_turnover: Array, factor: Array, dof: Array
+    ) -> tuple[Array, Array, Array]:
+        """d ln L / d chi2, d ln L / ds and d ln L / dnu of Student's t, (n_batch, n_partition).
+
+        With x = w |D - V|^2 / s^2 and X = sum x / (nu + x) = chi2 / t - d chi2 / dt,
+
+            d ln L / ds  = ((nu + 2) X - 2 N) / s
+            d ln L / dnu = ((1 + 2/nu) X - chi2 / t) / 2
+        """
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            log_sum, grown = chi2 / (dof * factor**2), 1.0 + 2.0 / dof
+            x = log_sum - by_turnover
+            by_factor = (dof * grown * x - 2.0 * self.n_vis) / factor
+            return -0.5 * grown / factor**2, by_factor, 0.5 * (grown * x - log_sum)
+
+
+def student_information(factor: Array, dof: Array) -> tuple[Array, Array, Array, Array]:
+    """Fisher information of a complex sample of weight w whose noise is Student's t, with s and nu.
+
+    With B = x / (nu + x), which has the distribution Beta(1, nu/2), and -ln(1 - B), which is exponential:
+
+        of V, real and imaginary part alike    w / s^2 (nu + 2) / (nu + 4)
+        of s                                   4 nu / ((nu + 4) s^2)
+        of s and nu                            -4 / ((nu + 2) (nu + 4) s)
+        of nu                                  8 / (nu^2 (nu + 2) (nu + 4))
+
+    none of V and the others. The first is returned by w: what J^T w J is to be multiplied by.
+    """
+    return (
+        (dof + 2.0) / ((dof + 4.0) * factor**2),
+        4.0 * dof / ((dof + 4.0) * factor**2),
+        -4.0 / ((dof + 2.0) * (dof + 4.0) * factor),
+        8.0 / (dof**2 * (dof + 2.0) * (dof + 4.0)),
+    )
+
+
+def _usable_weights(part: Partition) -> Array:
+    weight = np.asarray(part.weight, dtype=np.float64)
+    return weight[weight > 0]

@@ -1,0 +1,161 @@
+"""Whether single precision will do: measured on the data, where the posterior is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from biro.errors import BiroError
+from biro.maximum.climb import Ascent, climb, settle, starting_points
+from biro.observation.observation import Observation, Partition
+from rime_kernels.geometry import Precision
+
+if TYPE_CHECKING:
+    from biro.likelihood.likelihood import Likelihood
+    from biro.maximum.laplace import Laplace
+    from biro.models import SkyModel
+
+log = logging.getLogger(__name__)
+
+LIMIT = 0.05
+"""Differences of ln L that no sampler notices."""
+N_VISIBILITY = 20_000
+"""So many are used to find the maximum, at most ..."""
+N_TIME = 16
+"""... at no fewer times than these, if there are so many; rather fewer channels."""
+N_START, N_POINT = 8, 32
+COVERED = 0.9973
+"""Probability within the region that is looked at: 3 sigma of one parameter."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and why.
+
+    Attributes
+    ----------
+    precision : "double" or "single"
+    difference : float
+        Largest difference of ln L between the two, less that at the maximum; NaN where it could not be
+        measured.
+    reason : str
+    """
+
+    precision: Precision
+    difference: float
+    reason: str
+
+
+def choose(observation: Observation, sky: SkyModel, options: Mapping[str, Any]) -> Choice:
+    """Single where that leaves ln L alone, to `LIMIT`, over the region of 3 sigma about its maximum.
+
+    The highest posterior of at most `N_VISIBILITY` visibilities is climbed to from draws of the prior, and
+    steps from there, those of 3 sigma of the whole data, are compared on the whole data:
+
+        difference = max |d(theta) - d(theta_0)|,   d = ln L (single) - ln L (double)
+
+    A part of the data would not do for this: one visibility that fits badly, with a high weight, can
+    outdo all others. The same data and model give the same choice: nothing is drawn anew or timed.
+
+    Parameters
+    ----------
+    observation : Observation
+    sky : SkyModel
+    options : mapping
+        Arguments of `Likelihood`, other than the precision.
+    """
+    from biro.likelihood.likelihood import Likelihood
+
+    def at(theta: NDArray[np.float64], precision: Precision) -> NDArray[np.float64]:
+        """ln L on the whole data; of two likelihoods, only one is in memory at a time."""
+        likelihood = Likelihood(observation, sky, precision=precision, **options)
+        return np.asarray(likelihood.log_likelihood(theta))
+
+    few = thinned(observation, N_VISIBILITY)
+    log.info("precision: looking for the maximum on %d of %d visibilities", _size(few), _size(observation))
+    try:
+        theta = points_about_maximum(
+            Likelihood(few, sky, precision="double", **options), np.sqrt(_size(few) / _size(observation))
+        )
+        log.info("precision: single against double at %d points", len(theta))
+        difference = largest_difference(at(theta, "single"), at(theta, "double"))
+    except BiroError as error:
+        return Choice("double", np.nan, f"double: single could not be held against it ({error})")
+    chosen: Precision = "single" if difference < LIMIT else "double"
+    sign = "below" if difference < LIMIT else "not below"
+    reason = f"single precision changes ln L by {difference:.2g} within 3 sigma, {sign} {LIMIT:g}"
+    return Choice(chosen, difference, f"{chosen}: {reason}")
+
+
+def points_about_maximum(likelihood: Likelihood, scale: float) -> NDArray[np.float64]:
+    """The highest posterior that a few climbs find, and points about it: steps of 3 sigma, times `scale`.
+
+    Raises
+    ------
+    BiroError
+        There is nothing to climb.
+    """
+    if not likelihood.n_param:
+        raise BiroError("the model has no free parameters")
+    ascent = Ascent(likelihood)
+    ends, _ = climb(ascent, starting_points(ascent, N_START, np.random.default_rng(0)))
+    laplace = settle(ascent, ends[0]).laplace
+    steps = scale * (points_within(laplace, N_POINT) - laplace.theta)
+    theta = np.clip(
+        laplace.theta + np.concatenate([np.zeros((1, likelihood.n_param)), steps]), ascent.low, ascent.high
+    )
+    return theta[np.isfinite(likelihood.log_posterior(theta))]
+
+
+def largest_difference(single: NDArray[np.float64], double: NDArray[np.float64]) -> float:
+    """max |d - d[0]| of the points at which both are finite; NaN counts as infinite."""
+    usable = np.isfinite(double)
+    difference = single[usable] - double[usable]
+    return float(np.nan_to_num(np.abs(difference - difference[0]), nan=np.inf).max())
+
+
+def points_within(laplace: Laplace, n: int) -> NDArray[np.float64]:
+    """Points of the region that holds 99.7 %, (n, n_param): a quarter draws, the others on its edge."""
+    theta = laplace.draws(np.random.default_rng(0), n)
+    free = int((laplace.side == 0).sum())
+    edge = special.chdtri(max(free, 1), 1.0 - COVERED)
+    reach = np.sqrt(edge / np.maximum(-2.0 * laplace.log_density(theta), 1e-12))
+    reach[: n // 4] = np.minimum(reach[: n // 4], 1.0)
+    return np.asarray(laplace.theta + reach[:, None] * (theta - laplace.theta))
+
+
+def thinned(observation: Observation, n: int) -> Observation:
+    """At most about n of the visibilities: some times, evenly spread, and if need be some channels."""
+    parts = [_thinned(part, n // len(observation.partitions)) for part in observation.partitions]
+    return replace(observation, partitions=tuple(parts))
+
+
+def _thinned(part: Partition, n: int) -> Partition:
+    if part.vis.size <= n:
+        return part
+    n_time = max(n * len(part.times) // part.vis.size, min(N_TIME, len(part.times)))
+    slots = np.linspace(0, len(part.times) - 1, n_time).round().astype(np.int32)
+    rows = np.flatnonzero(np.isin(part.time_index, slots))
+    step = -(-rows.size * part.n_chan * part.n_corr // max(n, 1))
+    channels = np.arange(part.n_chan)[min(step, part.n_chan) // 2 :: step]
+    by_row = {name: getattr(part, name)[rows] for name in ("uvw", "antenna1", "antenna2", "time", "row_id")}
+    by_chan = {name: getattr(part, name)[channels] for name in ("chan_freq", "chan_width")}
+    return replace(
+        part,
+        **by_row,
+        **by_chan,
+        time_index=np.searchsorted(slots, part.time_index[rows]).astype(np.int32),
+        vis=part.vis[rows][:, channels],
+        weight=part.weight[rows][:, channels],
+        chan_id=None if part.chan_id is None else part.chan_id[channels],
+    )
+
+
+def _size(observation: Observation) -> int:
+    return sum(part.n_usable for part in observation.partitions)

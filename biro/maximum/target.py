@@ -1,0 +1,113 @@
+"""A likelihood as the samplers see it: batches in, strictly checked numbers out, wraps known."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError, LikelihoodError
+from biro.posterior.posterior import Column
+
+
+class Target:
+    """What is sampled.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Or anything that answers `parameters`, `log_likelihood`, `log_prior`, `prior_transform`,
+        `allowed`, `log_constraint_mass`.
+
+    Attributes
+    ----------
+    n_param : int
+    wraps : bool (n_param,)
+        Parameters whose prior spans exactly one period, so that its two ends are one point.
+    lower, period : float64 (n_param,)
+        Lower end of the prior and length of the period where a parameter wraps (0 and 1 elsewhere).
+
+    Raises
+    ------
+    InputError
+        A likelihood without free parameters.
+    """
+
+    def __init__(self, likelihood: Any) -> None:
+        self.likelihood = likelihood
+        self.n_param = len(likelihood.parameters)
+        if self.n_param == 0:
+            raise InputError(
+                "nothing to sample: every quantity of the model is fixed; give at least one a prior"
+            )
+        period = np.array([p.period if p.period else np.nan for p in likelihood.parameters], dtype=float)
+        with np.errstate(all="ignore"):
+            ends = likelihood.prior_transform(np.array([np.zeros(self.n_param), np.ones(self.n_param)]))
+            span = ends[1] - ends[0]
+            self.wraps: NDArray[np.bool_] = np.abs(span - period) <= 1e-9 * period
+        known = np.isfinite(ends) & ~self.wraps
+        self._ends = [
+            [float(x) if k else None for x, k in zip(*of, strict=True)]
+            for of in zip(ends, known, strict=True)
+        ]
+        self.lower = np.where(self.wraps, ends[0], 0.0)
+        self.period = np.where(self.wraps, period, 1.0)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """Names, units and priors of the parameters, for the posterior."""
+        return tuple(
+            Column(p.name, p.unit or "", p.latex or "", str(p.prior), p.period, low, high)
+            for p, low, high in zip(self.likelihood.parameters, *self._ends, strict=True)
+        )
+
+    def log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log-likelihood (n_batch,) of theta (n_batch, n_param); finite or -inf.
+
+        Raises
+        ------
+        LikelihoodError
+            Another shape, NaN or +inf came back.
+        """
+        return self._checked("log_likelihood", theta)
+
+    def log_prior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log prior density (n_batch,), -inf outside; checked alike."""
+        return self._checked("log_prior", theta)
+
+    def log_likelihood_of_unit(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log-likelihood at points of the unit cube (n_batch, n_param); -inf where a constraint fails."""
+        theta = self.theta(unit)
+        value = np.full(len(theta), -np.inf)
+        inside = np.flatnonzero(np.isfinite(theta).all(axis=1))
+        inside = inside[np.asarray(self.likelihood.allowed(theta[inside]), dtype=bool)]
+        if inside.size:
+            value[inside] = self.log_likelihood(theta[inside])
+        return value
+
+    def theta(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Parameters of points of the unit cube, (n_batch, n_param)."""
+        return np.asarray(self.likelihood.prior_transform(unit), dtype=np.float64)
+
+    def wrapped(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Theta with the parameters that wrap moved into the range of their prior."""
+        moved = self.lower + np.mod(theta - self.lower, self.period)
+        # np.mod of a tiny negative number is the period itself
+        moved = np.where(moved >= self.lower + self.period, self.lower, moved)
+        return np.where(self.wraps, moved, theta)
+
+    def _checked(self, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        value = np.asarray(getattr(self.likelihood, name)(theta))
+        if value.shape != (len(theta),):
+            raise LikelihoodError(
+                f"{name} of theta {theta.shape} must have shape ({len(theta)},), got {value.shape}"
+            )
+        bad = ~(value < np.inf)
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            names = (p.name for p in self.likelihood.parameters)
+            words = ", ".join(f"{n} = {v:.6g}" for n, v in zip(names, theta[i], strict=True))
+            raise LikelihoodError(f"{name} is {value[i]} at {words}; it must be finite or -inf")
+        return value.astype(np.float64, copy=False)

@@ -1,0 +1,21 @@
+"""Reading and writing CASA Measurement Sets; casacore runs in a child process.
+
+The child process imports this package too, so names are imported when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from biro.measurement_set.read import read_ms
+    from biro.measurement_set.write import create_ms, write_column
+
+__all__ = ["create_ms", "read_ms", "write_column"]
+
+_HOME = {"create_ms": "write", "read_ms": "read", "write_column": "write"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,179 @@
+"""Making a new Measurement Set in the child process."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from casacore.tables import default_ms, makearrcoldesc, maketabdesc
+from numpy.typing import NDArray
+
+from biro.measurement_set.child.read import FREQUENCY_FRAMES, open_table
+
+if TYPE_CHECKING:
+    from biro.files.child_messages import Link
+
+TILE_VISIBILITIES = 1 << 17
+
+
+class Creator:
+    """Answers `create`, `fill`, `place`, `fill_cells` and `close_new`, in this order."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    def create(self, path: str, about: dict[str, Any]) -> None:
+        """Make the tables and fill the subtables."""
+        self.link.step(f"making {path}")
+        n_chan = max(len(item["chan_freq"]) for item in about["descriptions"])
+        n_corr = max(len(item["corr_codes"]) for item in about["descriptions"])
+        columns = maketabdesc(
+            [
+                makearrcoldesc("DATA", 0j, valuetype="complex", ndim=2, comment="visibilities"),
+                makearrcoldesc("WEIGHT_SPECTRUM", 0.0, valuetype="float", ndim=2, comment="1/sigma^2"),
+            ]
+        )
+        self.main = default_ms(path, columns, _managers(n_chan, n_corr))
+        self.main.addrows(about["n_row"])
+        self._antennas(about)
+        self._fields(about)
+        self._windows(about)
+        self._observation(about)
+        self.link.send({})
+
+    def _subtable(self, name: str, n_row: int) -> Any:
+        self.link.step(f"filling the subtable {name}")
+        table = open_table(os.path.join(self.main.name(), name), readonly=False)
+        table.addrows(n_row)
+        return table
+
+    def _antennas(self, about: dict[str, Any]) -> None:
+        n_antenna = len(about["antenna_names"])
+        antenna = self._subtable("ANTENNA", n_antenna)
+        antenna.putcol("NAME", about["antenna_names"])
+        antenna.putcol("STATION", about["antenna_names"])
+        antenna.putcol("POSITION", np.array(about["antenna_positions"], np.float64).reshape(-1, 3))
+        antenna.putcol("OFFSET", np.zeros((n_antenna, 3)))
+        antenna.putcol("DISH_DIAMETER", np.array(about["dish_diameter"], np.float64))
+        antenna.putcol("TYPE", ["GROUND-BASED"] * n_antenna)
+        antenna.putcol("MOUNT", ["ALT-AZ"] * n_antenna)
+        antenna.close()
+        circular = any(
+            name in ("RR", "RL", "LR", "LL") for d in about["descriptions"] for name in d["corr_type"]
+        )
+        feed = self._subtable("FEED", n_antenna)
+        for i in range(n_antenna):
+            feed.putcell("ANTENNA_ID", i, i)
+            feed.putcell("SPECTRAL_WINDOW_ID", i, -1)
+            feed.putcell("NUM_RECEPTORS", i, 2)
+            feed.putcell("BEAM_ID", i, -1)
+            feed.putcell("BEAM_OFFSET", i, np.zeros((2, 2)))
+            feed.putcell("POLARIZATION_TYPE", i, ["R", "L"] if circular else ["X", "Y"])
+            feed.putcell("POL_RESPONSE", i, np.eye(2, dtype=np.complex64))
+            feed.putcell("POSITION", i, np.zeros(3))
+            feed.putcell("RECEPTOR_ANGLE", i, np.zeros(2))
+        feed.putcol("TIME", np.full(n_antenna, np.mean(about["time_range"])))
+        feed.putcol("INTERVAL", np.full(n_antenna, 1e30))
+        feed.close()
+
+    def _fields(self, about: dict[str, Any]) -> None:
+        field = self._subtable("FIELD", len(about["fields"]))
+        for i, item in enumerate(about["fields"]):
+            field.putcell("NAME", i, item["name"])
+            for column in ("PHASE_DIR", "DELAY_DIR", "REFERENCE_DIR"):
+                field.putcell(column, i, np.array([item["direction"]]))
+            field.putcell("SOURCE_ID", i, -1)
+            field.putcell("TIME", i, about["time_range"][0])
+        field.close()
+
+    def _windows(self, about: dict[str, Any]) -> None:
+        number = len(about["descriptions"])
+        window, polarization, description = (
+            self._subtable(name, number) for name in ("SPECTRAL_WINDOW", "POLARIZATION", "DATA_DESCRIPTION")
+        )
+        for i, item in enumerate(about["descriptions"]):
+            width = np.array(item["chan_width"])
+            frame = item["frame"]
+            window.putcell("NAME", i, item["name"])
+            window.putcell("NUM_CHAN", i, len(width))
+            window.putcell("CHAN_FREQ", i, np.array(item["chan_freq"]))
+            for column in ("CHAN_WIDTH", "EFFECTIVE_BW", "RESOLUTION"):
+                window.putcell(column, i, width)
+            window.putcell("REF_FREQUENCY", i, item["chan_freq"][0])
+            window.putcell("TOTAL_BANDWIDTH", i, float(width.sum()))
+            window.putcell(
+                "MEAS_FREQ_REF", i, FREQUENCY_FRAMES.index(frame) if frame in FREQUENCY_FRAMES else 64
+            )
+            window.putcell("NET_SIDEBAND", i, 1)
+            polarization.putcell("NUM_CORR", i, len(item["corr_codes"]))
+            polarization.putcell("CORR_TYPE", i, np.array(item["corr_codes"], np.int32))
+            polarization.putcell("CORR_PRODUCT", i, np.array(item["receptors"], np.int32))
+            description.putcell("SPECTRAL_WINDOW_ID", i, i)
+            description.putcell("POLARIZATION_ID", i, i)
+        for table in (window, polarization, description):
+            table.close()
+
+    def _observation(self, about: dict[str, Any]) -> None:
+        observation = self._subtable("OBSERVATION", 1)
+        observation.putcell("TELESCOPE_NAME", 0, about["telescope"])
+        observation.putcell("OBSERVER", 0, "biro")
+        observation.putcell("PROJECT", 0, "biro")
+        observation.putcell("TIME_RANGE", 0, np.array(about["time_range"]))
+        observation.close()
+
+    def fill(self, array: NDArray[Any], column: str) -> None:
+        """Fill a whole column that has one value a row."""
+        self.link.step(f"filling {column}")
+        self.main.putcol(column, array)
+        if column in ("TIME", "INTERVAL"):
+            self.main.putcol({"TIME": "TIME_CENTROID", "INTERVAL": "EXPOSURE"}[column], array)
+        self.link.send({})
+
+    def place(self, array: NDArray[np.int64]) -> None:
+        """Say which rows the next cells belong to."""
+        self.rows = self.main.selectrows(array)
+        self.link.send({})
+
+    def fill_cells(self, array: NDArray[Any], column: str) -> None:
+        """Fill DATA or WEIGHT_SPECTRUM of some rows; the latter brings WEIGHT, SIGMA and FLAG along."""
+        self.link.step(f"filling {column}")
+        self.rows.putcol(column, array)
+        if column == "WEIGHT_SPECTRUM":
+            weight = array.mean(axis=1, dtype=np.float64).astype(np.float32)
+            sigma = np.divide(1, np.sqrt(weight), out=np.zeros_like(weight), where=weight > 0)
+            flag = array == 0
+            self.rows.putcol("WEIGHT", weight)
+            self.rows.putcol("SIGMA", sigma)
+            self.rows.putcol("FLAG", flag)
+            self.rows.putcol("FLAG_ROW", flag.all(axis=(1, 2)))
+        self.link.send({})
+
+    def close_new(self) -> None:
+        """Write everything out."""
+        self.link.step(f"flushing {self.main.name()}")
+        self.main.flush(True)
+        self.main.close()
+        self.link.send({})
+
+
+def _managers(n_chan: int, n_corr: int) -> dict[str, Any]:
+    """Tiled storage for what is large; the shape of a tile runs fastest axis first, as casacore has it."""
+    rows = max(1, TILE_VISIBILITIES // (n_chan * n_corr))
+    tiles = {
+        "DATA": [n_corr, n_chan, rows],
+        "WEIGHT_SPECTRUM": [n_corr, n_chan, rows],
+        "FLAG": [n_corr, n_chan, rows],
+        "WEIGHT": [n_corr, rows],
+        "SIGMA": [n_corr, rows],
+    }
+    managers = {}
+    for i, (column, tile) in enumerate(tiles.items()):
+        managers[f"*{i + 1}"] = {
+            "TYPE": "TiledShapeStMan",
+            "NAME": f"Tiled{column}",
+            "SEQNR": i,
+            "COLUMNS": [column],
+            "SPEC": {"DEFAULTTILESHAPE": np.array(tile, np.int32)},
+        }
+    return managers

@@ -1,0 +1,1 @@
+"""What was observed: visibilities with weights in partitions; selecting, averaging and summing them up."""

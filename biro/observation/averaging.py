@@ -1,0 +1,279 @@
+"""Averaging in time and frequency, and what it costs sources away from the phase centre."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.observation.from_arrays import typical_interval
+from biro.observation.observation import Partition
+from biro.observation.selection import C
+
+EARTH_RATE = 7.2921150e-5
+"""Rotation of the Earth, rad/s."""
+BLOCK_VISIBILITIES = 1 << 23
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """What to average while reading.
+
+    Attributes
+    ----------
+    average_time : text with a unit of time ("30 s", "1 min"), or float (s); None: not at all
+        Longest time averaged together. A bin begins at the first time not yet in one.
+    average_channels : int
+        Adjacent channels averaged together; the last group may be smaller.
+    smearing_radius : text with a unit of angle ("10 arcmin"), or float (rad)
+        Where the loss is stated; default: half the field of view lambda / D at the lowest frequency, or
+        ten times the resolution where dish diameters are not known.
+    """
+
+    average_time: str | float | None = None
+    average_channels: int = 1
+    smearing_radius: str | float | None = None
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.average_channels, int | np.integer)
+        if not whole or self.average_channels < 1:
+            raise InputError(f"average_channels must be a whole number >= 1, got {self.average_channels!r}")
+        if self.average_time is not None and not self.seconds > 0:
+            raise InputError(f"average_time must be positive, got {self.average_time!r}")
+
+    @property
+    def seconds(self) -> float:
+        """Longest time averaged, s; 0 for none."""
+        return 0.0 if self.average_time is None else _number(self.average_time, "s", "average_time")
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """What was averaged, and its cost.
+
+    Attributes
+    ----------
+    seconds : float, s
+        Longest time averaged together as asked; 0 for none.
+    channels : int
+        Channels averaged together.
+    radius : float, rad
+        Distance from the phase centre for which the loss is stated.
+    loss : float
+        Largest fraction of the amplitude of a point source there that any visibility loses.
+    """
+
+    seconds: float
+    channels: int
+    radius: float
+    loss: float
+
+
+def _number(given: str | float, unit: str, what: str) -> float:
+    """A quantity as a plain number in `unit`."""
+    if not isinstance(given, str):
+        return float(given)
+    from astropy import units
+
+    try:
+        return float(units.Quantity(given).to_value(unit))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} {given!r} is not a quantity in units like {unit!r}") from error
+
+
+def average(
+    partitions: Sequence[Partition], averaging: Averaging, dish_diameter: NDArray[np.float64]
+) -> tuple[list[Partition], Averaged | None]:
+    """Average every partition; None in place of the record where nothing is to be averaged.
+
+    Visibilities are averaged with their weights, which add up. UVW is averaged over the rows of a baseline
+    with the weights of the rows (summed over channels and correlations; equal ones where all are 0). All
+    baselines of a bin share one time, the mean of the bin's distinct times, so that terms per antenna and
+    time keep their meaning. Channel frequencies are plain means: flagged channels do not move them.
+
+    Parameters
+    ----------
+    partitions : sequence of Partition
+    averaging : Averaging
+    dish_diameter : float64 (n_antenna,), m
+        0 where it is not known.
+    """
+    if not averaging.seconds and averaging.average_channels == 1:
+        return list(partitions), None
+    radius = _radius(partitions, averaging, dish_diameter)
+    result, loss = [], 0.0
+    for part in partitions:
+        if averaging.average_channels > 1:
+            part = average_channels(part, int(averaging.average_channels))
+        loss = max(loss, smearing_loss(part, part.chan_width, 0.0, radius))
+        if averaging.seconds:
+            part, duration = average_time(part, averaging.seconds)
+            loss = max(loss, smearing_loss(part, part.chan_width, duration, radius))
+        result.append(part)
+    return result, Averaged(averaging.seconds, int(averaging.average_channels), radius, loss)
+
+
+def average_channels(part: Partition, number: int) -> Partition:
+    """Average groups of adjacent channels.
+
+    Raises
+    ------
+    InputError
+        Channels of a group are not adjacent.
+    """
+    starts = np.arange(0, part.n_chan, number)
+    low = np.minimum.reduceat(part.chan_freq - part.chan_width / 2, starts)
+    high = np.maximum.reduceat(part.chan_freq + part.chan_width / 2, starts)
+    size = np.diff(np.append(starts, part.n_chan))
+    if (high - low > 1.5 * np.add.reduceat(part.chan_width, starts)).any():
+        raise InputError("average_channels: the channels selected are not adjacent; select ranges of them")
+    vis, weight = _weighted(part, starts, axis=1)
+    return replace(
+        part,
+        vis=vis,
+        weight=weight,
+        chan_freq=np.add.reduceat(part.chan_freq, starts) / size,
+        chan_width=high - low,
+        chan_id=(np.arange(part.n_chan) if part.chan_id is None else part.chan_id)[starts],
+    )
+
+
+def time_bins(times: NDArray[np.float64], seconds: float) -> NDArray[np.int64]:
+    """Bin number of each of the sorted distinct times: a bin begins at the first time not yet in one."""
+    bins = np.zeros(len(times), np.int64)
+    start, number = times[0], 0
+    for i, time in enumerate(times):
+        # A little slack: times are stored rounded, and 3 x 10 s must fit "30 s" whatever the rounding.
+        if time - start > seconds * (1 - 1e-4) - 1e-3:
+            start, number = time, number + 1
+        bins[i] = number
+    return bins
+
+
+def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
+    """Average rows of equal antennas within bins of time; also the longest time so averaged, s.
+
+    Rows come out in the order of their first row in the set.
+    """
+    bins = time_bins(part.times, seconds)
+    row_bin = bins[part.time_index]
+    # One number for time bin and antennas: much faster to sort than triples.
+    key = (row_bin * part.n_antenna + part.antenna1) * part.n_antenna + part.antenna2
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    group = np.argsort(np.argsort(first))[group]  # numbered in order of appearance
+    first = np.sort(first)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    vis, weight = _weighted(part, starts, axis=0, order=order)
+    row_weight = part.weight.sum(axis=(1, 2), dtype=np.float64)
+    dead = np.bincount(group, row_weight)[group] == 0
+    row_weight[dead] = 1.0
+    uvw = np.add.reduceat((part.uvw * row_weight[:, None])[order], starts, axis=0)
+    uvw /= np.add.reduceat(row_weight[order], starts)[:, None]
+    bin_time = np.bincount(bins, part.times - part.times[0]) / np.bincount(bins) + part.times[0]
+    spacing = part.interval or typical_interval(part.times)
+    longest = (
+        float((np.maximum.reduceat(part.times, _starts(bins)) - part.times[_starts(bins)]).max()) + spacing
+    )
+    times, time_index = np.unique(bin_time[row_bin[first]], return_inverse=True)
+    averaged = replace(
+        part,
+        vis=vis,
+        weight=weight,
+        uvw=uvw,
+        antenna1=part.antenna1[first],
+        antenna2=part.antenna2[first],
+        time=times[time_index],
+        time_index=time_index.astype(np.int32),
+        row_id=part.row_id[first],
+        interval=longest,
+    )
+    return averaged, longest
+
+
+def _starts(bins: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.flatnonzero(np.diff(bins, prepend=-1))
+
+
+def _weighted(
+    part: Partition, starts: NDArray[np.int64], axis: int, order: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.complexfloating], NDArray[np.floating]]:
+    """Weighted means and summed weights over runs along an axis, summed in double precision.
+
+    The other axis is taken in blocks: beside the result, only BLOCK_VISIBILITIES are held in double.
+    """
+    shape = list(part.vis.shape)
+    other = 1 - axis
+    size = max(1, BLOCK_VISIBILITIES // (shape[axis] * shape[2]))
+    begins = range(0, shape[other], size)
+    shape[axis] = len(starts)
+    vis, weight = np.empty(shape, part.vis.dtype), np.empty(shape, part.weight.dtype)
+    for begin in begins:
+        some = (slice(None),) * other + (slice(begin, begin + size),)
+        block, given = part.vis[some], part.weight[some]
+        if order is not None:
+            block, given = block[order], given[order]
+        given = given.astype(np.float64)
+        total = np.add.reduceat(given, starts, axis=axis)
+        mean = np.add.reduceat(block * given, starts, axis=axis)
+        vis[some] = np.divide(mean, total, out=mean, where=total > 0)
+        weight[some] = total
+    return vis, weight
+
+
+def smearing_loss(part: Partition, bandwidth: NDArray[np.float64], duration: float, radius: float) -> float:
+    """Largest loss of amplitude of a point source at a radius, 1 - |sinc sinc|.
+
+    An average over bandwidth B and time T of a source at distance r in its worst direction keeps
+
+        sinc(B b r / c) sinc(T b' r nu / c)        sinc(x) = sin(pi x) / (pi x)
+
+    of its amplitude, with b = hypot(u, v) and b' = hypot(du/dt, dv/dt) of the rotating Earth,
+    du/dt = Omega (w cos dec - v sin dec), dv/dt = Omega u sin dec (Thompson, Moran and Swenson,
+    "Interferometry and Synthesis in Radio Astronomy", sections 6.3 and 6.4). The two worst directions,
+    and the widest and the highest channel, are taken together: an upper bound when both are averaged.
+
+    Parameters
+    ----------
+    part : Partition
+    bandwidth : float64 (n_chan,), Hz
+    duration : float, s
+    radius : float, rad
+    """
+    u, v, w = part.uvw[part.weight.any(axis=(1, 2))].T
+    if not u.size:
+        return 0.0
+    dec = part.phase_centre[1]
+    speed = EARTH_RATE * np.hypot(w * np.cos(dec) - v * np.sin(dec), u * np.sin(dec))
+    band = np.hypot(u, v) * radius / C * bandwidth.max()
+    turn = speed * radius * duration / C * part.chan_freq.max()
+    # Beyond the first zero of the sinc nothing is kept for certain.
+    kept = np.sinc(np.minimum(band, 1.0)) * np.sinc(np.minimum(turn, 1.0))
+    return float(1 - kept.min())
+
+
+def longest_wavelengths(part: Partition) -> float:
+    """Longest projected baseline among usable visibilities, in wavelengths."""
+    used = part.weight.any(axis=2)
+    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None] * part.chan_freq / C
+    return float(length[used].max()) if used.any() else 0.0
+
+
+def field_of_view(part: Partition, dish_diameter: NDArray[np.float64]) -> float:
+    """lambda / D at the lowest frequency for the smallest dish used, rad; 0 where no diameter is known."""
+    diameter = dish_diameter[np.union1d(part.antenna1, part.antenna2)] if len(dish_diameter) else np.zeros(1)
+    known = diameter[diameter > 0]
+    return float(C / part.chan_freq.min() / known.min()) if known.size else 0.0
+
+
+def _radius(
+    partitions: Sequence[Partition], averaging: Averaging, dish_diameter: NDArray[np.float64]
+) -> float:
+    if averaging.smearing_radius is not None:
+        return _number(averaging.smearing_radius, "rad", "smearing_radius")
+    view = max(field_of_view(part, dish_diameter) for part in partitions)
+    longest = max(longest_wavelengths(part) for part in partitions)
+    return view / 2 if view else 10.0 / longest if longest else 0.0

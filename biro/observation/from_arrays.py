@@ -1,0 +1,246 @@
+"""Observations from plain arrays: checks at the border, then the same path as a Measurement Set."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.errors import InputError
+from biro.observation.flags import describe_causes, empty_counts, settle
+from biro.observation.observation import Convention, Observation, Partition
+
+KNOWN_CORRELATIONS = ("I", "Q", "U", "V", "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY")
+
+
+@dataclass(frozen=True)
+class About:
+    """What may be said about plain arrays beyond what the likelihood needs.
+
+    Attributes
+    ----------
+    chan_width : float64 (n_chan,) or float, Hz
+        Default: the spacing of the channels (1 Hz for a single one).
+    antenna_names : sequence of str
+        Default "0", "1", ...
+    antenna_positions : float64 (n_antenna, 3), m, ITRF
+        Default zeros.
+    dish_diameter : float64 (n_antenna,) or float, m
+    telescope, field, spw, freq_frame, source : str
+    interval : float, s
+        Integration time of a row; default: the median spacing of the times.
+    autocorrelations : bool
+        Keep rows whose two antennas are the same.
+    convention : "casa" or "fourier"
+        "fourier" negates uvw (physics: section 2).
+    """
+
+    chan_width: ArrayLike | None = None
+    antenna_names: Sequence[str] | None = None
+    antenna_positions: ArrayLike | None = None
+    dish_diameter: ArrayLike = 0.0
+    telescope: str = "UNKNOWN"
+    field: str = "field"
+    spw: str = "0"
+    freq_frame: str = "TOPO"
+    source: str = "arrays"
+    interval: float | None = None
+    autocorrelations: bool = False
+    convention: Convention = "casa"
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> About:
+        """From keyword arguments; an unknown one is refused with its nearest neighbour."""
+        check_names(given, [item.name for item in fields(cls)], "Observation.from_arrays")
+        return cls(**given)
+
+
+def check_names(given: Mapping[str, Any], allowed: Sequence[str], caller: str) -> None:
+    """Refuse keyword arguments that nobody knows.
+
+    Raises
+    ------
+    InputError
+        Naming the argument, the nearest allowed one and all of them.
+    """
+    for name in given:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
+
+
+def observation_from_arrays(
+    data: Mapping[str, ArrayLike], corr_type: tuple[str, ...], phase_centre: tuple[float, float], about: About
+) -> Observation:
+    """See `Observation.from_arrays`."""
+    check_correlations(corr_type, "corr_type")
+    vis, weight, flag = _sampled(data, corr_type)
+    rows = _rows(data, len(vis), about.convention)
+    chan_freq, chan_width = _channels(data["chan_freq"], about.chan_width, vis.shape[1])
+    names, positions, diameter = _antennas(rows, about)
+    counts = empty_counts()
+    same = rows["antenna1"] == rows["antenna2"]
+    excluded = [("FLAG", flag)]
+    if not about.autocorrelations:
+        excluded.append(("autocorrelation", same[:, None, None]))
+    settle(vis, weight, excluded, counts)
+    if not counts["usable"]:
+        raise InputError(f"0 of {counts['total']} visibilities usable: {describe_causes(counts)}")
+    keep = np.ones(len(vis), bool) if about.autocorrelations else ~same
+    times, time_index = np.unique(rows["time"][keep], return_inverse=True)
+    partition = Partition(
+        field=about.field,
+        spw=about.spw,
+        field_id=0,
+        spw_id=0,
+        data_desc_id=0,
+        phase_centre=_direction(phase_centre),
+        **{name: array[keep] for name, array in rows.items()},
+        time_index=time_index.astype(np.int32),
+        chan_freq=chan_freq,
+        chan_width=chan_width,
+        freq_frame=about.freq_frame,
+        corr_type=corr_type,
+        vis=vis[keep],
+        weight=weight[keep],
+        row_id=np.flatnonzero(keep).astype(np.int64),
+        n_antenna=len(names),
+        interval=typical_interval(times) if about.interval is None else float(about.interval),
+        weight_origin="given",
+    )
+    return Observation(
+        partitions=(partition,),
+        antenna_names=names,
+        antenna_positions=positions,
+        telescope=about.telescope,
+        source=about.source,
+        column="arrays",
+        weight_origin="given",
+        counts=counts,
+        dish_diameter=diameter,
+        convention=about.convention,
+    )
+
+
+def typical_interval(times: NDArray[np.float64]) -> float:
+    """Median spacing of sorted distinct times, s; 0 for a single one."""
+    return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+
+
+def check_correlations(corr_type: Sequence[str], where: str) -> None:
+    """Refuse correlations that physics section 3 does not define.
+
+    Raises
+    ------
+    InputError
+    """
+    unknown = [name for name in corr_type if name not in KNOWN_CORRELATIONS]
+    if unknown or not corr_type:
+        raise InputError(
+            f"{where}: unknown correlation {', '.join(map(repr, unknown)) or '(none given)'};"
+            f" known are {', '.join(KNOWN_CORRELATIONS)}"
+        )
+    if len(set(corr_type)) < len(corr_type):
+        raise InputError(f"{where}: {', '.join(corr_type)} has a correlation twice")
+
+
+def _sampled(
+    data: Mapping[str, ArrayLike], corr_type: tuple[str, ...]
+) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], NDArray[np.bool_]]:
+    """vis, weight and flag as fresh arrays of one shape."""
+    vis = np.array(data["vis"])
+    if vis.ndim != 3 or vis.shape[2] != len(corr_type):
+        raise InputError(
+            f"vis must have shape (row, chan, {len(corr_type)}) for {corr_type}, got {vis.shape}"
+        )
+    if vis.dtype not in (np.complex64, np.complex128):
+        raise InputError(f"vis must be complex64 or complex128, got {vis.dtype}")
+    real = np.float32 if vis.dtype == np.complex64 else np.float64
+    spread: dict[str, NDArray[Any]] = {}
+    for name, dtype in (("weight", real), ("flag", np.bool_)):
+        given = np.asarray(data[name])
+        try:
+            spread[name] = np.broadcast_to(given, vis.shape).astype(dtype)
+        except ValueError:
+            raise InputError(
+                f"{name} of shape {given.shape} does not broadcast to vis {vis.shape};"
+                f" give (row, 1, 1) or (row, 1, corr) for one value a row"
+            ) from None
+    return vis, spread["weight"], spread["flag"]
+
+
+def _rows(data: Mapping[str, ArrayLike], n_row: int, convention: Convention) -> dict[str, NDArray[Any]]:
+    """uvw, antennas and time, checked."""
+    if convention not in ("casa", "fourier"):
+        raise InputError(f"convention must be 'casa' or 'fourier', got {convention!r}")
+    uvw = np.array(data["uvw"], np.float64)
+    if uvw.shape != (n_row, 3):
+        hint = "; transpose it?" if uvw.shape == (3, n_row) else ""
+        raise InputError(f"uvw must have shape ({n_row}, 3) as vis has {n_row} rows, got {uvw.shape}{hint}")
+    rows: dict[str, NDArray[Any]] = {"uvw": -uvw if convention == "fourier" else uvw}
+    for name in ("antenna1", "antenna2"):
+        given = np.asarray(data[name])
+        if given.shape != (n_row,) or not np.issubdtype(given.dtype, np.integer):
+            raise InputError(f"{name} must be integers of shape ({n_row},), got {given.dtype} {given.shape}")
+        if n_row and given.min() < 0:
+            raise InputError(f"{name} must not be negative, got {given.min()}")
+        rows[name] = given.astype(np.int32)
+    rows["time"] = np.array(data["time"], np.float64)
+    if rows["time"].shape != (n_row,):
+        raise InputError(f"time must have shape ({n_row},), got {rows['time'].shape}")
+    for name in ("uvw", "time"):
+        if not np.isfinite(rows[name]).all():
+            raise InputError(f"{name} has values that are not finite; leave those rows out")
+    return rows
+
+
+def _channels(
+    given: ArrayLike, width: ArrayLike | None, n_chan: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    chan_freq = np.array(given, np.float64)
+    if chan_freq.shape != (n_chan,):
+        raise InputError(
+            f"chan_freq must have shape ({n_chan},) as vis has {n_chan} channels, got {chan_freq.shape}"
+        )
+    if not (np.isfinite(chan_freq).all() and (chan_freq > 0).all()):
+        raise InputError("chan_freq must be finite and positive, in Hz")
+    if width is None:
+        width = np.abs(np.gradient(chan_freq)) if n_chan > 1 else 1.0
+    try:
+        chan_width = np.broadcast_to(np.asarray(width, np.float64), (n_chan,)).copy()
+    except ValueError:
+        raise InputError(f"chan_width must be one number or ({n_chan},), got {np.shape(width)}") from None
+    return chan_freq, chan_width
+
+
+def _antennas(
+    rows: Mapping[str, NDArray[Any]], about: About
+) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
+    size = 1 + max((int(rows[a].max()) for a in ("antenna1", "antenna2") if rows[a].size), default=-1)
+    if about.antenna_names is not None:
+        names = tuple(about.antenna_names)
+    elif about.antenna_positions is not None:
+        names = tuple(str(i) for i in range(max(size, len(np.asarray(about.antenna_positions)))))
+    else:
+        names = tuple(str(i) for i in range(size))
+    if len(names) < size:
+        raise InputError(f"antenna_names has {len(names)} names, but antenna number {size - 1} is used")
+    positions = (
+        np.zeros((len(names), 3)) if about.antenna_positions is None else np.array(about.antenna_positions)
+    )
+    if positions.shape != (len(names), 3):
+        raise InputError(f"antenna_positions must have shape ({len(names)}, 3), got {positions.shape}")
+    diameter = np.broadcast_to(np.asarray(about.dish_diameter, np.float64), (len(names),)).copy()
+    return names, positions.astype(np.float64), diameter
+
+
+def _direction(centre: tuple[float, float]) -> tuple[float, float]:
+    ra, dec = (float(angle) for angle in centre)
+    if not (np.isfinite(ra) and abs(dec) <= np.pi / 2):
+        raise InputError(f"phase_centre must be (ra, dec) in radians with |dec| <= pi/2, got ({ra}, {dec})")
+    return ra, dec

@@ -1,0 +1,283 @@
+"""What an observation holds, in figures for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from biro.observation.averaging import Averaged, field_of_view, longest_wavelengths
+from biro.observation.flags import CAUSES
+from biro.observation.noise import Noise, measure_noise
+from biro.observation.observation import Observation, Partition
+from biro.observation.selection import C, to_utc
+
+ARCSEC = np.pi / 180 / 3600
+
+
+@dataclass(frozen=True)
+class PartitionSummary:
+    """Figures of one partition; see `Summary` for the units."""
+
+    label: str
+    field: str
+    spw: str
+    phase_centre: tuple[float, float]
+    frame: str
+    chan_freq: tuple[float, float]
+    chan_width: float
+    n_chan: int
+    freq_frame: str
+    corr_type: tuple[str, ...]
+    n_row: int
+    n_time: int
+    n_usable: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Figures of an observation.
+
+    Attributes
+    ----------
+    source, telescope, column, weight_origin : str
+    partitions : tuple of PartitionSummary
+        phase_centre in rad (ICRS), chan_freq (lowest, highest) and chan_width in Hz.
+    antennas : tuple of str
+        Those with a row.
+    n_baseline, n_time : int
+    interval : float, s
+    time_range : (str, str)
+        First and last time, UTC.
+    uv_metres, uv_wavelengths : (float, float)
+        Shortest and longest projected baseline among usable visibilities.
+    resolution, field_of_view : float, rad
+        1 / longest baseline in wavelengths; lambda / D at the lowest frequency (0: diameters not known).
+    counts : mapping str -> int
+        Visibilities by cause of exclusion, "usable" and "total".
+    noise : mapping str -> Noise
+        For each correlation, and "I" for Stokes I.
+    averaged : Averaged or None
+    n_averaged : int
+        Usable visibilities after averaging.
+    notes : tuple of str
+    """
+
+    source: str
+    telescope: str
+    column: str
+    weight_origin: str
+    partitions: tuple[PartitionSummary, ...]
+    antennas: tuple[str, ...]
+    n_baseline: int
+    n_time: int
+    interval: float
+    time_range: tuple[str, str]
+    uv_metres: tuple[float, float]
+    uv_wavelengths: tuple[float, float]
+    resolution: float
+    field_of_view: float
+    counts: Mapping[str, int]
+    noise: Mapping[str, Noise]
+    averaged: Averaged | None
+    n_averaged: int
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers, for JSON; what is not known (NaN) becomes None."""
+        given = asdict(self, dict_factory=dict) | {"counts": dict(self.counts)}
+        return _plain(given)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def summarise(observation: Observation) -> Summary:
+    """The figures of an observation."""
+    parts = observation.partitions
+    used = sorted({int(i) for part in parts for a in (part.antenna1, part.antenna2) for i in np.unique(a)})
+    pairs = {tuple(sorted(pair)) for part in parts for pair in zip(*_antennas(part), strict=True)}
+    times = np.unique(np.concatenate([part.times for part in parts]))
+    low, high = (to_utc(time, observation.utc_offset) for time in (times[0], times[-1]))
+    metres, wavelengths = _extent(parts)
+    return Summary(
+        source=observation.source,
+        telescope=observation.telescope,
+        column=observation.column,
+        weight_origin=observation.weight_origin,
+        partitions=tuple(map(_summarise_partition, observation.labels, parts)),
+        antennas=tuple(observation.antenna_names[i] for i in used),
+        n_baseline=len(pairs),
+        n_time=len(times),
+        interval=float(np.median([part.interval for part in parts])),
+        time_range=(low, high),
+        uv_metres=metres,
+        uv_wavelengths=wavelengths,
+        resolution=1 / wavelengths[1] if wavelengths[1] else 0.0,
+        field_of_view=max(field_of_view(part, observation.dish_diameter) for part in parts),
+        counts=dict(observation.counts),
+        noise=_noise(parts),
+        averaged=observation.averaged,
+        n_averaged=sum(part.n_usable for part in parts),
+        notes=observation.notes,
+    )
+
+
+def _antennas(part: Partition) -> tuple[list[int], list[int]]:
+    pairs = np.unique(np.stack([part.antenna1, part.antenna2]), axis=1)
+    return pairs[0].tolist(), pairs[1].tolist()
+
+
+def _noise(parts: Sequence[Partition]) -> dict[str, Noise]:
+    names = list(dict.fromkeys(name for part in parts for name in part.corr_type))
+    noise = {name: measure_noise(parts, name) for name in names}
+    if "I" not in noise and all(set(part.corr_type) & {"XX", "YY", "RR", "LL"} for part in parts):
+        noise["I"] = measure_noise(parts, stokes_i=True)
+    return noise
+
+
+def _extent(parts: Sequence[Partition]) -> tuple[tuple[float, float], tuple[float, float]]:
+    metres, shortest = [], []
+    for part in parts:
+        used = part.weight.any(axis=(1, 2)) & (part.antenna1 != part.antenna2)
+        length = np.hypot(part.uvw[used, 0], part.uvw[used, 1])
+        if length.size:
+            metres += [length.min(), length.max()]
+            shortest.append(length.min() * part.chan_freq.min() / C)
+    if not metres:
+        return (0.0, 0.0), (0.0, 0.0)
+    longest = max(longest_wavelengths(part) for part in parts)
+    return (float(min(metres)), float(max(metres))), (float(min(shortest)), longest)
+
+
+def _summarise_partition(label: str, part: Partition) -> PartitionSummary:
+    return PartitionSummary(
+        label=label,
+        field=part.field,
+        spw=part.spw,
+        phase_centre=part.phase_centre,
+        frame=part.frame,
+        chan_freq=(float(part.chan_freq.min()), float(part.chan_freq.max())),
+        chan_width=float(np.median(part.chan_width)),
+        n_chan=part.n_chan,
+        freq_frame=part.freq_frame,
+        corr_type=part.corr_type,
+        n_row=part.n_row,
+        n_time=len(part.times),
+        n_usable=part.n_usable,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value
+
+
+def sexagesimal(ra: float, dec: float) -> tuple[str, str]:
+    """Right ascension as 12h29m06.700s and declination as +02d03m08.60s, from rad."""
+    milli = round(ra % (2 * np.pi) * 12 / np.pi * 3600e3) % (24 * 3600000)
+    centi = round(abs(dec) * 180 / np.pi * 3600e2)
+    hours, minutes, seconds = milli // 3600000, milli // 60000 % 60, milli % 60000 / 1e3
+    degrees, arcmin, arcsec = centi // 360000, centi // 6000 % 60, centi % 6000 / 1e2
+    return (
+        f"{hours:02d}h{minutes:02d}m{seconds:06.3f}s",
+        f"{'-' if dec < 0 else '+'}{degrees:02d}d{arcmin:02d}m{arcsec:05.2f}s",
+    )
+
+
+def angle_text(angle: float) -> str:
+    """An angle in rad with a unit in which it is readable."""
+    for unit, size in (
+        ("deg", 3600 * ARCSEC),
+        ("arcmin", 60 * ARCSEC),
+        ("arcsec", ARCSEC),
+        ("mas", 1e-3 * ARCSEC),
+    ):
+        if angle >= size:
+            return f"{angle / size:.3g} {unit}"
+    return f"{angle / (1e-6 * ARCSEC):.3g} uas"
+
+
+def frequency_text(frequency: float) -> str:
+    """A frequency in Hz with a unit in which it is readable."""
+    for unit, size in (("GHz", 1e9), ("MHz", 1e6), ("kHz", 1e3)):
+        if abs(frequency) >= size:
+            return f"{frequency / size:.6g} {unit}"
+    return f"{frequency:.6g} Hz"
+
+
+def _wavelength_text(number: float) -> str:
+    for unit, size in (("Glambda", 1e9), ("Mlambda", 1e6), ("klambda", 1e3)):
+        if number >= size:
+            return f"{number / size:.4g} {unit}"
+    return f"{number:.4g} lambda"
+
+
+def _lines(summary: Summary) -> list[str]:
+    s = summary
+    lines = [
+        f"{s.source}",
+        f"  telescope     {s.telescope}, {len(s.antennas)} antennas, {s.n_baseline} baselines:"
+        f" {' '.join(s.antennas)}",
+        f"  time          {s.time_range[0]} to {s.time_range[1]} UTC, {s.n_time} times of {s.interval:.4g} s",
+        f"  uv            {s.uv_metres[0]:.4g} to {s.uv_metres[1]:.4g} m,"
+        f" {_wavelength_text(s.uv_wavelengths[0])} to {_wavelength_text(s.uv_wavelengths[1])}",
+        f"  resolution    {angle_text(s.resolution)}, field of view"
+        f" {angle_text(s.field_of_view) if s.field_of_view else 'not known (no dish diameters)'}",
+        f"  column        {s.column}, weights from {s.weight_origin}",
+        *_partition_lines(s.partitions),
+        *_count_lines(s.counts),
+        *_noise_lines(s.noise),
+    ]
+    if s.averaged is not None:
+        lines += [
+            f"  averaged      {s.averaged.seconds:g} s x {s.averaged.channels} channels: {s.n_averaged}"
+            f" visibilities; loses at most {100 * s.averaged.loss:.2g} % at"
+            f" {angle_text(s.averaged.radius)} from the phase centre"
+        ]
+    return lines + [f"  note          {note}" for note in s.notes]
+
+
+def _partition_lines(partitions: Sequence[PartitionSummary]) -> list[str]:
+    lines = []
+    for part in partitions:
+        ra, dec = sexagesimal(*part.phase_centre)
+        low, high = part.chan_freq
+        span = frequency_text(low) if low == high else f"{frequency_text(low)} to {frequency_text(high)}"
+        stored = "" if part.frame in ("ICRS", "J2000") else f" (stored as {part.frame})"
+        lines.append(
+            f"  {part.label}: {ra} {dec} ICRS{stored}; {span} {part.freq_frame}, {part.n_chan} x"
+            f" {frequency_text(part.chan_width)}; {' '.join(part.corr_type)};"
+            f" {part.n_row} rows, {part.n_time} times, {part.n_usable} usable"
+        )
+    return lines
+
+
+def _count_lines(counts: Mapping[str, int]) -> list[str]:
+    usable, total = counts["usable"], max(1, counts["total"])
+    lines = [f"  visibilities  {usable} of {counts['total']} usable ({100 * usable / total:.1f} %)"]
+    for cause in CAUSES:
+        if counts.get(cause):
+            lines.append(f"    {cause:<18}{counts[cause]:>12}  {100 * counts[cause] / total:5.1f} %")
+    return lines
+
+
+def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
+    known = {name: item for name, item in noise.items() if np.isfinite(item.measured)}
+    if not known:
+        return ["  noise         not measured: no neighbouring times"]
+    lines = [
+        "  noise         of the real and of the imaginary part; ratio: median, sample by sample",
+        f"    {'':<18}{'neighbouring times':>20}{'weights':>16}{'ratio':>10}",
+    ]
+    for name, item in known.items():
+        measured, stated = (f"{value:.3g} Jy" for value in (item.measured, item.stated))
+        lines.append(f"    {name:<18}{measured:>20}{stated:>16}{item.ratio:>10.3g}")
+    return lines

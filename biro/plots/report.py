@@ -1,0 +1,149 @@
+"""One page of HTML about a run, complete in itself: tables, pictures, data, versions."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from biro.posterior.comparison import Comparison
+from biro.posterior.posterior import Posterior
+from biro.run.directory import write_atomic
+
+MAX_FIELDS = 4
+"""Fields whose images are in a report."""
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1b2733 }
+h1, h2 { font-weight: 600; color: #1f4e79 } h1 { margin-bottom: 0 } .sub { color: #5a6a78; margin-top: 0 }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; display: block;
+  overflow-x: auto }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #d9e1e8; white-space: nowrap }
+th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left }
+th { background: #f1f5f8 }
+figure { margin: 1rem 0 }
+figure img { max-width: 100%; border: 1px solid #e3e9ee }
+figcaption { color: #5a6a78 }
+pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12.5px }
+"""
+
+
+def write_report(
+    path: str | PathLike[str],
+    posterior: Posterior,
+    likelihood: Any,
+    *,
+    title: str = "Fit",
+    comparison: Comparison | None = None,
+    pictures: Mapping[str, Figure | bytes] | None = None,
+) -> Path:
+    """Write one self-contained HTML page; returns its path.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a directory (then `report.html` in it).
+    posterior : Posterior
+    likelihood : Likelihood
+    title : str
+    comparison : Comparison, optional
+        Evidences of several models on these data.
+    pictures : mapping caption -> Figure or bytes, optional
+        Figures, or PNG files as `png` makes them; by default `standard_pictures`.
+    """
+    target = Path(path)
+    if target.is_dir():
+        target = target / "report.html"
+    drawn = standard_pictures(posterior, likelihood) if pictures is None else pictures
+    summary = posterior.summary()
+    provenance = posterior.provenance
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        f'<p class="sub">{html.escape(provenance.sampler)}, seed {provenance.seed}</p>',
+        "<h2>Parameters</h2>",
+        table(summary.cells()),
+        "".join(f"<p>{html.escape(line)}</p>" for line in summary.notes()),
+    ]
+    if comparison is not None:
+        parts += ["<h2>Models compared</h2>", table(comparison.cells())]
+    parts += ["<h2>Pictures</h2>", *(picture(caption, each) for caption, each in drawn.items())]
+    parts += ["<h2>Data</h2>", preformatted(str(likelihood.observation.summary()))]
+    parts += ["<h2>Model</h2>", preformatted(provenance.model_toml)]
+    parts += ["<h2>How it was made</h2>", preformatted(_origin(posterior, likelihood))]
+    write_atomic(target, page(title, "\n".join(parts)).encode())
+    return target
+
+
+def standard_pictures(posterior: Posterior, likelihood: Any) -> dict[str, Figure]:
+    """The pictures of a run by caption: data against model, residuals, images, sky, corner, traces."""
+    from biro.images import pictures as plots_image
+    from biro.plots import posterior as plots
+
+    best = posterior.best_fit
+    names = posterior.names[: plots.MAX_CORNER]
+    images = plots_image.fit_images(likelihood, best)
+    shown = images[:MAX_FIELDS]
+    more = f"; {len(shown)} of {len(images)} fields are shown" if len(images) > len(shown) else ""
+    caption = f"Images of data, best fit and residual: {plots_image.before_and_after(shown)}{more}"
+    has_sources = bool(likelihood.model.source_names)
+    return {
+        "Amplitude and phase against uv distance, with the best fit": plots.uv(likelihood, best),
+        "Residuals of the best fit": plots.residuals(likelihood, best),
+        caption: plots_image.image_rows(shown),
+        **({"Sky": plots.sky(likelihood, posterior)} if has_sources else {}),
+        "Posterior: 68 % and 95 % contours": plots.corner(posterior, names),
+        "Traces": plots.traces(posterior),
+    }
+
+
+def page(title: str, body: str) -> str:
+    """A whole page from what is in its body."""
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def table(cells: list[list[str]]) -> str:
+    """A header and rows of text."""
+    head, *rows = cells
+    lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
+    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    return "<table>" + "\n".join(lines) + "</table>"
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG file. To draw it takes the longest of all: seconds for a large one."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
+
+
+def picture(caption: str, drawn: Figure | bytes) -> str:
+    """A figure, or its PNG file, within the page, with its caption."""
+    data = base64.b64encode(drawn if isinstance(drawn, bytes) else png(drawn)).decode()
+    text = html.escape(caption)
+    image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
+
+
+def preformatted(text: str) -> str:
+    """Text as it stands."""
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+def _origin(posterior: Posterior, likelihood: Any) -> str:
+    provenance = posterior.provenance
+    record = {
+        **likelihood.description(),
+        **{f"option {name}": value for name, value in provenance.options.items()},
+        **{name: f"{value:.6g}" for name, value in posterior.diagnostics.items()},
+        "data sha256": provenance.data_digest,
+        "model sha256": provenance.model_digest,
+        **provenance.versions,
+    }
+    return "\n".join(f"{name}: {value}" for name, value in record.items())

@@ -1,0 +1,188 @@
+"""One HDF5 file for a posterior, laid out as netCDF4 and ArviZ InferenceData, written by h5py alone.
+
+Groups `posterior` and `sample_stats` hold samples of equal weight by (chain, draw), for ArviZ and
+anything that reads netCDF; group `biro` holds the samples as they were taken, with their weights,
+and a JSON record of everything else, which is what `load` reads. Nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.errors import InputError
+from biro.files.hdf5 import read_hdf5
+from biro.models.quantities.strict import shown
+from biro.posterior.posterior import Column, Posterior, Provenance
+from biro.run.directory import write_atomic
+from biro.samplers.sampling import PACKAGE_OF
+
+FORMAT = "biro-posterior-1"
+_SCALARS = ("n_walker", "log_evidence", "log_evidence_err")
+_ARRAYS = ("samples", "log_likelihood", "log_prior", "log_weight", "effective", "tau")
+
+
+def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
+    """Write a posterior; the file appears as a whole or not at all."""
+    # Made in memory: HDF5 that meets a full disk cannot close its file, and ends Python with a crash.
+    with h5py.File("posterior", "w", driver="core", backing_store=False, track_order=True) as file:
+        _write_arviz(file, posterior)
+        _write_own(file.create_group("biro", track_order=True), posterior)
+        file.flush()
+        image = file.id.get_file_image()
+    write_atomic(Path(path), image)
+
+
+def load(path: str | os.PathLike[str]) -> Posterior:
+    """Read a posterior.
+
+    Raises
+    ------
+    InputError
+        No such file, not a posterior of this package, or one that is damaged.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise InputError(f"no posterior at {source}: no such file (a run writes it when it is finished)")
+    try:
+        attributes, found = read_hdf5(source, [f"biro/{name}" for name in ("record", *_ARRAYS)])
+        if attributes.get("format") != FORMAT:
+            raise InputError(f"HDF5, but no posterior of format {FORMAT}")
+        record = _checked(json.loads(found["biro/record"].tobytes()))
+        arrays: dict[str, Any] = {
+            name: found[f"biro/{name}"].astype(np.float64) for name in _ARRAYS if f"biro/{name}" in found
+        }
+        return Posterior(
+            columns=tuple(Column(**column) for column in record["columns"]),
+            provenance=Provenance(**record["provenance"]),
+            diagnostics=record["diagnostics"],
+            **{name: record[name] for name in _SCALARS},
+            **arrays,
+        )
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    except KeyError as error:
+        raise InputError(
+            f"{source} is not a posterior of this package, or is damaged (no {error})"
+        ) from error
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{source} is not a posterior of this package, or is damaged ({error})") from error
+
+
+def _checked(record: Any) -> dict[str, Any]:
+    """The record, if everything in it has the kind that it should have.
+
+    Raises
+    ------
+    TypeError
+    """
+    kinds = {"columns": list, "provenance": dict, "diagnostics": dict, "n_walker": int}
+    numbers = {name: (int, float, type(None)) for name in ("log_evidence", "log_evidence_err")}
+    _check_kinds("record", record, {**kinds, **numbers})
+    texts = dict.fromkeys(("name", "unit", "latex", "prior"), str)
+    ends = dict.fromkeys(("low", "high"))  # which files of earlier versions lack
+    kinds_of_column = {**texts, **dict.fromkeys(("period", *ends), (int, float, type(None)))}
+    for column in record["columns"]:
+        _check_kinds("column", {**ends, **column}, kinds_of_column)
+    digests = dict.fromkeys(("sampler", "data_digest", "model_digest", "model_toml"), str)
+    _check_kinds(
+        "provenance", record["provenance"], {**digests, "seed": int, "options": dict, "versions": dict}
+    )
+    for value in record["diagnostics"].values():
+        if not isinstance(value, int | float):
+            raise TypeError(f"a diagnostic is {shown(value)}")
+    return dict(record)
+
+
+def _check_kinds(what: str, given: Any, kinds: Mapping[str, Any]) -> None:
+    if not isinstance(given, dict):
+        raise TypeError(f"{what}: {shown(given)}")
+    for name, kind in kinds.items():
+        if not isinstance(given[name], kind) or isinstance(given[name], bool):
+            raise TypeError(f"{name} of {what}: {shown(given[name])}")
+
+
+def _write_own(group: h5py.Group, posterior: Posterior) -> None:
+    record: dict[str, Any] = {name: getattr(posterior, name) for name in _SCALARS}
+    record["columns"] = [asdict(column) for column in posterior.columns]
+    record["provenance"] = asdict(posterior.provenance)
+    record["diagnostics"] = dict(posterior.diagnostics)
+    dims = _Dimensions(group)
+    dims.write("record", ("byte",), np.frombuffer(json.dumps(record).encode(), dtype=np.uint8))
+    for name in _ARRAYS:
+        value = getattr(posterior, name)
+        if value is not None:
+            axes = ("sample", "parameter") if name == "samples" else ("sample",)
+            dims.write(name, ("parameter",) if name in ("effective", "tau") else axes, value)
+
+
+def _write_arviz(file: h5py.File, posterior: Posterior) -> None:
+    equal = posterior.equal_weight()
+    shape = (equal.n_walker, len(equal.samples) // equal.n_walker)
+
+    def by_chain(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return values.reshape(shape[1], shape[0]).T
+
+    provenance = posterior.provenance
+    library = PACKAGE_OF.get(provenance.sampler, provenance.sampler)
+    about = {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "inference_library": library,
+        "inference_library_version": provenance.versions.get(library, ""),
+    }
+    file.attrs["format"] = FORMAT
+    file.attrs.update(about)
+    group = _Dimensions(file.create_group("posterior", track_order=True), about)
+    for column, name in zip(equal.columns, _variable_names(equal.names), strict=True):
+        values = by_chain(equal.samples[:, equal.names.index(column.name)])
+        group.write(name, ("chain", "draw"), values, {"units": column.unit, "long_name": column.name})
+    stats = _Dimensions(file.create_group("sample_stats", track_order=True), about)
+    stats.write("lp", ("chain", "draw"), by_chain(equal.log_likelihood + equal.log_prior))
+    stats.write("log_likelihood_total", ("chain", "draw"), by_chain(equal.log_likelihood))
+    digests = {"data_digest": provenance.data_digest, "model_digest": provenance.model_digest}
+    _Dimensions(file.create_group("observed_data", track_order=True), {**about, **digests})
+
+
+def _variable_names(names: tuple[str, ...]) -> list[str]:
+    """Names without "/", which would be a group, still different from each other."""
+    plain: list[str] = []
+    for name in names:
+        candidate = name.replace("/", "|").strip() or "parameter"
+        while candidate in plain or candidate in ("chain", "draw"):
+            candidate += "_"
+        plain.append(candidate)
+    return plain
+
+
+class _Dimensions:
+    """A group whose variables share netCDF dimensions (HDF5 dimension scales), made as they come."""
+
+    def __init__(self, group: h5py.Group, attributes: Mapping[str, str] | None = None) -> None:
+        self._group = group
+        group.attrs.update(attributes or {})
+
+    def write(
+        self, name: str, axes: tuple[str, ...], values: ArrayLike, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        data = self._group.create_dataset(name, data=np.ascontiguousarray(values))
+        data.attrs.update(attributes or {})
+        for i, (axis, size) in enumerate(zip(axes, data.shape, strict=True)):
+            if axis not in self._group:
+                self._make_dimension(axis, size)
+            data.dims[i].attach_scale(self._group[axis])
+
+    def _make_dimension(self, axis: str, size: int) -> None:
+        if axis in ("chain", "draw"):
+            self._group.create_dataset(axis, data=np.arange(size, dtype=np.int64)).make_scale(axis)
+            return
+        scale = self._group.create_dataset(axis, shape=(size,), dtype=">f4")
+        scale.make_scale(f"This is a netCDF dimension but not a netCDF variable.{size:10d}")

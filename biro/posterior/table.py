@@ -1,0 +1,284 @@
+"""Tables for people and for programs: parameters with intervals, circular where a parameter wraps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+
+if TYPE_CHECKING:
+    from biro.posterior.posterior import Column, Posterior
+
+LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
+"""95 %, 68.27 % (one sigma of a Gaussian) and the median."""
+_REMEDY = {
+    "emcee": "the chain is shorter than asked for; raise max_steps and resume",
+    "nuts": "raise n_draw and resume; where there are divergences, raise target_accept instead",
+}
+POOR = 0.3
+"""Overlap of a normal distribution with the posterior below which its intervals mislead."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter: median and interval bounds, in `unit`.
+
+    Bounds of a parameter that wraps are continued through the wrap (178 to 184 degrees), so that
+    low <= median <= high always. `at_end` is "lower" or "upper" where that end of its prior cuts a
+    posterior off.
+    """
+
+    name: str
+    unit: str
+    median: float
+    low_68: float
+    high_68: float
+    low_95: float
+    high_95: float
+    best_fit: float
+    ess: float
+    tau: float | None
+    at_end: str = ""
+
+
+@dataclass(frozen=True)
+class PosteriorTable:
+    """What `Posterior.summary` gives; `str` prints it, `to_dict` is for JSON."""
+
+    rows: tuple[Row, ...]
+    sampler: str
+    n_sample: int
+    n_walker: int
+    best_log_likelihood: float
+    log_evidence: float | None
+    log_evidence_err: float | None
+    diagnostics: dict[str, float]
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise InputError(f"no parameter {name!r}; there are {', '.join(row.name for row in self.rows)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and text; parameters by name."""
+        record = asdict(self)
+        record["parameters"] = {row.pop("name"): row for row in record.pop("rows")}
+        return record
+
+    def cells(self) -> list[list[str]]:
+        """Header and rows as text, numbers rounded to what their uncertainty supports."""
+        head = ["parameter", "unit", "median", "-68 %", "+68 %", "95 %", "best fit", "ESS"]
+        with_tau = any(row.tau is not None for row in self.rows)
+        return [head + ["tau"] * with_tau] + [_cells(row, with_tau) for row in self.rows]
+
+    def __str__(self) -> str:
+        return "\n".join([align(self.cells()), *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Lines below the table: where it came from, best likelihood, evidence, what its prior cuts off."""
+        ends = ((row.name, row.at_end) for row in self.rows if row.at_end)
+        words = "CUT OFF: {} piles up at the {} end of its prior; is that where it ends, and in this unit?"
+        return [*self._origin(), *(words.format(name, end) for name, end in ends)]
+
+    def _origin(self) -> list[str]:
+        if self.sampler == "none":
+            return [*_about_maximum(self), *self._evidence()]
+        origin = f"{self.sampler}: {self.n_sample} samples"
+        if self.n_walker > 1:
+            whose = "chains" if self.sampler == "nuts" else "walkers, which are not independent"
+            origin += f" ({self.n_walker} {whose}: ESS = N/tau)"
+        lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self._evidence()]
+        if "r_hat" in self.diagnostics:
+            words = {
+                "r_hat": "R-hat {:.4f}",
+                "n_divergent": "{:.0f} divergences",
+                "bfmi": "energy (BFMI) {:.2f}",
+                "depth": "mean depth {:.1f}",
+            }
+            known = ((text, self.diagnostics.get(name)) for name, text in words.items())
+            lines.append(", ".join(text.format(value) for text, value in known if value is not None))
+        if self.diagnostics.get("converged", 1.0) == 0.0:
+            lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
+        return lines
+
+    def _evidence(self) -> list[str]:
+        if self.log_evidence is None:
+            return []
+        return [f"log-evidence {self.log_evidence:.3f} +- {self.log_evidence_err or 0.0:.3f}"]
+
+
+def summarise(posterior: Posterior) -> PosteriorTable:
+    """Table of a posterior."""
+    best, weight = posterior.best_fit, posterior.weight
+    rows = []
+    for i, column in enumerate(posterior.columns):
+        low_95, low_68, median, high_68, high_95 = quantiles(
+            posterior.samples[:, i], weight, LEVELS, column.period
+        )
+        tau = None if posterior.tau is None else float(posterior.tau[i])
+        ess = float(posterior.effective[i])
+        bounds = (low_68, high_68, low_95, high_95)
+        end = _cut_off(posterior.samples[:, i], weight, column)
+        rows.append(Row(column.name, column.unit, median, *bounds, float(best[i]), ess, tau, end))
+    return PosteriorTable(
+        rows=tuple(rows),
+        sampler=posterior.provenance.sampler,
+        n_sample=len(posterior.samples),
+        n_walker=posterior.n_walker,
+        best_log_likelihood=float(posterior.log_likelihood.max()),
+        log_evidence=posterior.log_evidence,
+        log_evidence_err=posterior.log_evidence_err,
+        diagnostics=dict(posterior.diagnostics),
+    )
+
+
+def _cut_off(values: NDArray[np.float64], weight: NDArray[np.float64], column: Column) -> str:
+    """Whether a posterior is highest at the "lower" or "upper" end of its prior; "" where at neither.
+
+    There a tenth or more lies within a quarter of a standard deviation of the end: of half a normal
+    distribution 12 %, of an exponential one 22 %. A posterior that is as flat as its prior has 7 %, and with
+    0.29 of the prior's width is wider than any that counts.
+    """
+    sd = math.sqrt(np.sum(weight * (values - np.sum(weight * values)) ** 2))
+    if column.low is not None and column.high is not None and sd > 0.25 * (column.high - column.low):
+        return ""
+    for end, word in ((column.low, "lower"), (column.high, "upper")):
+        if end is not None and np.sum(weight[np.abs(values - end) <= 0.25 * sd]) >= 0.1:
+            return word
+    return ""
+
+
+def _about_maximum(table: PosteriorTable) -> list[str]:
+    """How draws about a maximum came to be, and how far to trust them."""
+    overlap = table.diagnostics.get("overlap", math.nan)
+    lines = [
+        f"no sampler: the maximum (best fit) and {table.n_sample - 1} draws of the normal distribution about "
+        f"it, whose overlap with the posterior is {100 * overlap:.0f} %",
+        f"highest log-likelihood {table.best_log_likelihood:.3f}",
+    ]
+    if overlap < POOR:
+        lines.append("POOR OVERLAP: the posterior is no normal distribution; sample it")
+    if table.diagnostics.get("converged", 1.0) == 0.0:
+        lines.append("NOT CONVERGED: more could be gained than counts; give other starts, or sample")
+    return lines
+
+
+def quantiles(
+    values: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    levels: Sequence[float],
+    period: float | None = None,
+) -> list[float]:
+    """Weighted quantiles; those of a parameter that wraps are taken about its circular mean.
+
+    A value x with period P is the angle 2 pi x / P. All values are moved to within P/2 of the
+    circular mean; quantiles are those of the moved values, shifted by whole periods until the
+    quantile of the middle level lies in the range that the values span.
+
+    Parameters
+    ----------
+    values, weight : float64 (n_sample,)
+    levels : sequence of float, ascending
+    period : float, optional
+    """
+    if period is None:
+        return _weighted_quantiles(values, weight, levels)
+    moved = unwrap(values, weight, period)
+    found = np.array(_weighted_quantiles(moved, weight, levels))
+    middle, low = found[len(found) // 2], values.min()
+    shift = -period * math.floor((middle - low) / period)
+    return (found + shift).tolist()
+
+
+def unwrap(values: NDArray[np.float64], weight: NDArray[np.float64], period: float) -> NDArray[np.float64]:
+    """Values moved by whole periods to within half a period of their circular mean."""
+    turn = 2.0 * np.pi / period
+    centre = np.angle(np.sum(weight * np.exp(1j * turn * values))) / turn
+    return values - period * np.rint((values - centre) / period)
+
+
+def _weighted_quantiles(
+    values: NDArray[np.float64], weight: NDArray[np.float64], levels: Sequence[float]
+) -> list[float]:
+    order = np.argsort(values, kind="stable")
+    middle = np.cumsum(weight[order]) - 0.5 * weight[order]
+    return np.interp(levels, middle / weight.sum(), values[order]).tolist()
+
+
+def align(cells: list[list[str]]) -> str:
+    """Cells as text, the first two columns to the left, numbers to the right."""
+    width = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    lines = []
+    for row in cells:
+        padded = [
+            cell.ljust(w) if i < 2 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, width, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    lines.insert(1, "-" * max(map(len, lines)))
+    return "\n".join(lines)
+
+
+def digits_after_point(spread: float) -> int:
+    """Digits after the point that show `spread` with two significant figures."""
+    if not math.isfinite(spread) or spread <= 0:
+        return 6
+    return max(0, 1 - math.floor(math.log10(spread)))
+
+
+def _cells(row: Row, with_tau: bool) -> list[str]:
+    digits = digits_after_point(0.5 * (row.high_68 - row.low_68))
+
+    def text(value: float) -> str:
+        if digits > 9 or abs(value) >= 1e9:
+            return f"{value:.10g}"
+        return f"{value:.{digits}f}"
+
+    cells = [row.name, row.unit, text(row.median), text(row.low_68 - row.median)]
+    cells += [f"+{text(row.high_68 - row.median)}", f"{text(row.low_95)} .. {text(row.high_95)}"]
+    cells += [text(row.best_fit), f"{row.ess:.0f}"]
+    if with_tau:
+        cells.append("" if row.tau is None else f"{row.tau:.1f}")
+    return cells
+
+
+def r_hat(posteriors: Sequence[Posterior]) -> dict[str, float]:
+    """Gelman-Rubin statistic of several independent runs of the same problem, by parameter.
+
+    R = sqrt(((n - 1)/n W + B/n) / W), with W the mean variance within a run, B/n the variance of
+    the runs' means, n the smallest number of samples (Gelman et al., Bayesian Data Analysis, 3rd
+    edition, section 11.4). Walkers of one ensemble are not independent runs and give no R.
+
+    Raises
+    ------
+    InputError
+        Fewer than two runs, equal seeds, or other parameters, data or model.
+    """
+    if len(posteriors) < 2:
+        raise InputError(f"R-hat needs at least 2 independent runs, got {len(posteriors)}")
+    first = posteriors[0]
+    for other in posteriors[1:]:
+        if other.names != first.names or other.provenance.data_digest != first.provenance.data_digest:
+            raise InputError("R-hat needs runs of the same model on the same data")
+    if len({p.provenance.seed for p in posteriors}) < len(posteriors):
+        raise InputError("R-hat needs independent runs, but two of them have the same seed")
+    runs = [p.equal_weight() for p in posteriors]
+    n = min(len(run.samples) for run in runs)
+    result = {}
+    for i, column in enumerate(first.columns):
+        values = [run.samples[:, i] for run in runs]
+        if column.period is not None:
+            joined = np.concatenate(values)
+            moved = unwrap(joined, np.ones(len(joined)), column.period)
+            values = np.split(moved, np.cumsum([len(v) for v in values])[:-1])
+        within = np.mean([v.var(ddof=1) for v in values])
+        between = np.var([v.mean() for v in values], ddof=1)
+        result[column.name] = float(np.sqrt(((n - 1) / n * within + between) / within))
+    return result

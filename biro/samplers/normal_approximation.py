@@ -1,0 +1,149 @@
+"""Instead of a sampler: the maximum of the posterior, and draws of the normal distribution about it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from biro.errors import LikelihoodError
+from biro.maximum.maximum import Maximum, maximise
+from biro.maximum.target import Target
+from biro.posterior.posterior import Posterior, Provenance
+from biro.run.directory import StopFlag
+from biro.samplers.options import MaximumOptions
+
+log = logging.getLogger(__name__)
+
+FILE = "maximum.json"
+_BATCH = 256
+_MAX_DRAWS = 200
+"""Times as many draws as are wanted, at most: most of them may lie outside the prior."""
+
+
+def about_maximum(
+    target: Target,
+    options: MaximumOptions,
+    provenance: Provenance,
+    folder: Path | None,
+    stop: StopFlag,
+    *,
+    progress: bool,
+) -> Posterior:
+    """The maximum as the first sample, and the draws about it that prior and constraints allow.
+
+    Of the draws, with weights posterior over normal distribution, come the evidence, by importance
+    sampling, and "overlap", the effective part of them: 1 where the posterior is that normal distribution.
+
+    Parameters
+    ----------
+    target : Target
+    options : MaximumOptions
+    provenance : Provenance
+    folder : Path or None
+        Where `maximum.json` goes.
+    stop : StopFlag
+    progress : bool
+
+    Raises
+    ------
+    LikelihoodError
+        The data do not tell parameters apart; or hardly a draw lies within the prior.
+    RunInterrupted
+        `stop` was set.
+    """
+    found = _maximum(target, options, provenance.seed, stop, progress=progress)
+    if folder is not None:
+        try:
+            found.save(folder / FILE)
+        except OSError as error:  # the posterior says the same, and can be found again
+            log.warning("%s cannot be written (%s); the run goes on", folder / FILE, error.strerror)
+    if found.unidentified:
+        raise LikelihoodError(
+            f"these data do not know {'; nor '.join(found.unidentified)}: "
+            "fix or tie a parameter, give it a narrower prior, or sample"
+        )
+    theta, log_posterior, log_prior, n_drawn = draws_within(target, found, options.n_sample, provenance.seed)
+    if len(theta) < options.n_sample:
+        raise LikelihoodError(
+            f"only {len(theta)} of {n_drawn} draws about the maximum lie within the prior: sample it instead"
+        )
+    log_weight = log_posterior - found.log_posterior - found.laplace.log_density(theta)
+    theta = target.wrapped(theta)
+    weight = np.exp(log_weight - log_weight.max())
+    mean = weight.sum() / n_drawn
+    spread = np.sqrt(max(float((weight**2).sum() / n_drawn - mean**2), 0.0) / n_drawn) / mean
+    mass, evidence = found.laplace.log_mass(found.log_posterior), found.log_evidence
+    assert mass is not None
+    assert evidence is not None
+    n_sample = 1 + len(theta)
+    return Posterior(
+        columns=target.columns,
+        samples=np.concatenate([found.best_fit[None], theta]),
+        log_likelihood=np.concatenate([[found.log_likelihood], log_posterior - log_prior]),
+        log_prior=np.concatenate([[found.log_prior], log_prior]),
+        provenance=provenance,
+        effective=np.full(target.n_param, float(n_sample)),
+        log_evidence=float(mass + log_weight.max() + np.log(mean)),
+        log_evidence_err=float(spread),
+        diagnostics={
+            "overlap": float(weight.sum() ** 2 / (weight**2).sum() / n_drawn),
+            "log_evidence_laplace": evidence,
+            "converged": float(found.converged),
+            "left": found.left,
+            "n_start": float(found.n_start),
+            "n_end": float(found.n_end),
+            "n_agree": float(found.n_agree),
+            "searched": float(found.searched),
+            "n_gradient": float(found.n_gradient),
+        },
+    )
+
+
+def _maximum(
+    target: Target, options: MaximumOptions, seed: int, stop: StopFlag, *, progress: bool
+) -> Maximum:
+    with tqdm(unit=" batches", disable=not progress, desc="looking for the maximum") as bar:
+
+        def watch(best: float) -> None:
+            bar.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
+            bar.update()
+            if stop:
+                stop.raise_interrupted("the same command begins again")
+
+        return maximise(target.likelihood, seed=seed, starts=options.starts, watch=watch)
+
+
+def draws_within(
+    target: Target, found: Maximum, n: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
+    """Draws of the normal distribution about a maximum that prior and constraints allow.
+
+    Returns
+    -------
+    theta : float64 (n, n_param)
+        Parameters that wrap may lie outside their range. Fewer where hardly any draw is allowed.
+    log_posterior, log_prior : float64 (n,)
+    n_drawn : int
+        How many were drawn.
+    """
+    rng = np.random.default_rng([seed, 1])
+    kept: list[tuple[NDArray[np.float64], ...]] = []
+    n_kept = n_drawn = 0
+    while n_kept < n and n_drawn < _MAX_DRAWS * n:
+        theta = found.laplace.draws(rng, min(_BATCH, n - n_kept))
+        n_drawn += len(theta)
+        log_prior = target.log_prior(theta)
+        # Of an angle hardly known, one turn counts.
+        beyond = (np.abs(theta - found.best_fit) > 0.5 * target.period) & target.wraps
+        inside = np.isfinite(log_prior) & ~beyond.any(axis=1)
+        theta, log_prior = theta[inside], log_prior[inside]
+        log_posterior = log_prior + target.log_likelihood(theta) if len(theta) else log_prior
+        fine = np.isfinite(log_posterior)
+        kept.append((theta[fine], log_posterior[fine], log_prior[fine]))
+        n_kept += int(fine.sum())
+    theta, log_posterior, log_prior = (np.concatenate(items) for items in zip(*kept, strict=True))
+    return theta, log_posterior, log_prior, n_drawn

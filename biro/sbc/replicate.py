@@ -1,0 +1,262 @@
+"""One replicate of a calibration: a truth from the prior, data made from it, a fit, and ranks."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError, LikelihoodError
+from biro.likelihood.likelihood import Likelihood
+from biro.maximum.target import Target
+from biro.observation.observation import Observation
+from biro.posterior.posterior import Posterior
+
+Array = NDArray[np.float64]
+FitWith = Callable[[Observation], Any]
+LOG_LIKELIHOOD = "log-likelihood"
+_MAX_TRIES = 1_000_000
+
+
+def prior_draw(likelihood: Any, rng: np.random.Generator) -> Array:
+    """One parameter vector from the prior, constraints included, float64 (n_param,).
+
+    Constraints that the prior transform does not build in are met by rejection.
+
+    Raises
+    ------
+    LikelihoodError
+        Hardly any point of the prior meets the constraints.
+    """
+    n_param, n_tried, n = len(likelihood.parameters), 0, 1
+    while n_tried < _MAX_TRIES:
+        theta = np.asarray(likelihood.prior_transform(rng.random((n, n_param))))
+        allowed = np.flatnonzero(np.isfinite(theta).all(axis=1) & likelihood.allowed(theta))
+        if allowed.size:
+            return np.asarray(theta[allowed[0]], dtype=np.float64)
+        n_tried += n
+        n = min(10 * n, 10_000)
+    raise LikelihoodError(f"none of {n_tried} draws from the prior meets the constraints of the model")
+
+
+def simulated(likelihood: Any, theta: Array, rng: np.random.Generator) -> Observation:
+    """The observation as it would be with these parameters: layout, flags and weights are its own.
+
+    V(theta) + s (x + i y) / sqrt(w), with s the model's noise factor and x and y standard normal, or
+    Student's t in two dimensions where the model says so; 0 where the weight is 0.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    theta : float64 (n_param,)
+    rng : Generator
+    """
+    observation, dof = likelihood.observation, _dof(likelihood, theta[None])
+    factors = likelihood.model.noise_factor(theta[None])[0]
+    parts = []
+    for i, (part, model) in enumerate(zip(observation.partitions, likelihood.predict(theta), strict=True)):
+        noise = rng.standard_normal((*part.vis.shape, 2)).view(np.complex128)[..., 0]
+        if dof is not None:
+            noise /= np.sqrt(rng.chisquare(dof[0, i], noise.shape) / dof[0, i])
+        used = part.weight > 0
+        sigma = np.zeros(part.vis.shape)
+        sigma[used] = factors[i] / np.sqrt(part.weight[used], dtype=np.float64)
+        vis = np.where(used, model + sigma * noise, 0.0)
+        parts.append(replace(part, vis=vis.astype(part.vis.dtype)))
+    return replace(observation, partitions=tuple(parts), source="simulated")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a likelihood is made of: makes one for an observation, here or in another process.
+
+    Parameters
+    ----------
+    kind : type
+        Likelihood, or a child of it.
+    sky : SkyModel
+    options : mapping
+        Arguments by name.
+    """
+
+    kind: type
+    sky: Any
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, likelihood: Likelihood) -> Recipe:
+        """The recipe of an existing likelihood."""
+        forms = set(likelihood.description()["form"])
+        options = {
+            "backend": likelihood.backend,
+            "precision": likelihood.precision,
+            "form": forms.pop() if len(forms) == 1 else "auto",
+            "gaussian_frame": likelihood.gaussian_frame,
+            "memory_limit": likelihood.memory_limit,
+            "image_accuracy": likelihood.image_accuracy,
+        }
+        return cls(type(likelihood), likelihood.model.model, options)
+
+    def __call__(self, observation: Observation) -> Any:
+        return self.kind(observation, self.sky, **self.options)
+
+
+def _dof(likelihood: Any, theta: Array) -> Array | None:
+    """Degrees of freedom of the noise, (n_batch, n_partition); None where it is Gaussian."""
+    found: Array | None = likelihood.model.noise_dof(theta)
+    return found
+
+
+def rank(truth: float, draws: Array, rng: np.random.Generator) -> int:
+    """How many draws lie below the truth; where some are equal to it, a random number of those too."""
+    below, equal = int(np.sum(draws < truth)), int(np.sum(draws == truth))
+    return below + int(rng.integers(0, equal + 1))
+
+
+def cut_open(values: Array, period: float) -> Array:
+    """Values on a circle, as numbers from where the circle is cut: opposite their mean.
+
+    The mean treats all values alike. With the truth among them, its rank is uniform where it is one of
+    them, wherever they lie, and means "before or behind" where they lie close together.
+    """
+    angle = 2.0 * np.pi * values / period
+    mean = np.angle(np.exp(1j * angle).mean())
+    return np.mod(angle - mean + np.pi, 2.0 * np.pi)
+
+
+def independent(posterior: Posterior, n: int) -> Posterior:
+    """So many draws of equal weight, as far apart in a chain as can be."""
+    if posterior.provenance.sampler != "none":
+        return posterior.equal_weight(n)
+    draws = slice(1, n + 1)  # the first is the maximum
+    return replace(
+        posterior,
+        samples=posterior.samples[draws],
+        log_likelihood=posterior.log_likelihood[draws],
+        log_prior=posterior.log_prior[draws],
+    )
+
+
+class Replicates:
+    """Makes the replicates of a calibration, each from its number and the seed alone.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Whose prior and noise the data are drawn from.
+    fit_with : function of Observation
+        Gives the likelihood that is fitted.
+    sampler : str
+    options : mapping
+        Of the sampler.
+    n_draw : int
+        Draws among which a truth is ranked.
+    seed : int
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        fit_with: FitWith | None,
+        sampler: str,
+        options: Mapping[str, Any],
+        n_draw: int,
+        seed: int,
+    ) -> None:
+        self._likelihood, self._recipe = likelihood, Recipe.of(likelihood)
+        self.fit_with: FitWith = fit_with or self._recipe
+        self._sampler, self._options, self._n_draw, self._seed = sampler, dict(options), n_draw, seed
+        target = Target(likelihood)
+        self._period = np.where(target.wraps, target.period, np.inf)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the likelihood's device arrays, which another process makes for itself."""
+        state = {**self.__dict__, "_observation": self._likelihood.observation}
+        del state["_likelihood"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._likelihood = self._recipe(self.__dict__.pop("_observation"))
+
+    def __call__(self, k: int) -> dict[str, Any]:
+        """Replicate k as plain values; "error" instead of ranks where it could not be fitted."""
+        start = time.monotonic()
+        rng = np.random.default_rng([self._seed, k])
+        truth = prior_draw(self._likelihood, rng)
+        row: dict[str, Any] = {"replicate": k, "truth": truth.tolist()}
+        fitted = self.fit_with(simulated(self._likelihood, truth, rng))
+        try:
+            posterior = self._fit(fitted, int(rng.integers(0, 2**32)))
+        except LikelihoodError as error:
+            row["error"] = str(error)
+        else:
+            row |= self._ranked(fitted, posterior, truth, rng)
+        return row | {"seconds": round(time.monotonic() - start, 3)}
+
+    def ranked_names(self, fitted: Any) -> list[str]:
+        """Parameters that are both simulated and fitted, in the order of the simulated ones.
+
+        Raises
+        ------
+        InputError
+            Parameters that are fitted, but have no truth; or have another unit.
+        """
+        known = {p.name: p.unit for p in self._likelihood.parameters}
+        for p in fitted.parameters:
+            if p.name not in known:
+                raise InputError(
+                    f"fit_with fits {p.name}, which the simulated model does not have ({', '.join(known)})"
+                )
+            if (p.unit or "") != (known[p.name] or ""):
+                raise InputError(f"{p.name} is simulated in {known[p.name]!r} but fitted in {p.unit!r}")
+        fitted_names = {p.name for p in fitted.parameters}
+        return [name for name in known if name in fitted_names]
+
+    def _fit(self, fitted: Any, seed: int) -> Posterior:
+        from biro.samplers.sampling import sample
+
+        return sample(fitted, self._sampler, seed=seed, progress=False, **copy.copy(self._options))
+
+    def _ranked(
+        self, fitted: Any, posterior: Posterior, truth: Array, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        draws = independent(posterior, self._n_draw)
+        true = {p.name: value for p, value in zip(self._likelihood.parameters, truth, strict=True)}
+        names = self.ranked_names(fitted)
+        ranks = [self._rank(name, true[name], draws[name], rng) for name in names]
+        own = np.array([[true[p.name] for p in fitted.parameters]])
+        ranks.append(rank(float(fitted.log_likelihood(own)[0]), draws.log_likelihood, rng))
+        chi2 = reduced_chi2(fitted, draws.samples)
+        return {
+            "ranks": ranks,
+            "effective": round(float(posterior.effective.min()), 1),
+            "converged": bool(posterior.diagnostics.get("converged", 1.0)),
+            **({} if chi2 is None else {"reduced_chi2": [float(chi2.mean()), float(chi2[0])]}),
+        }
+
+    def _rank(self, name: str, truth: float, draws: Array, rng: np.random.Generator) -> int:
+        i = [p.name for p in self._likelihood.parameters].index(name)
+        if np.isfinite(self._period[i]):  # it wraps
+            turned = cut_open(np.concatenate([[truth], draws]), self._period[i])
+            truth, draws = turned[0], turned[1:]
+        return rank(truth, draws, rng)
+
+
+def reduced_chi2(likelihood: Any, theta: Array) -> Array | None:
+    """chi2 over the number of real data, with the noise factor of each vector, float64 (n,).
+
+        sum_p chi2_p / s_p^2 / (2 N)        over partitions p; N complex visibilities in all
+
+    None where the noise is not Gaussian.
+    """
+    if _dof(likelihood, theta) is not None:
+        return None
+    factor = likelihood.model.noise_factor(theta)
+    total = (likelihood.chi2(theta) / factor**2).sum(axis=1)
+    return np.asarray(total / (2.0 * likelihood.n_vis.sum()))

@@ -1,0 +1,201 @@
+"""What a calibration found: a table, a verdict, and everything for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import LikelihoodError
+from biro.sbc.replicate import LOG_LIKELIHOOD
+from biro.sbc.statistics import BANDS, LEVELS, Ranks, ReducedChi2, Test
+
+DOUBTFUL = 0.01
+"""Chance of the smallest p-value among all tests below which a calibration fails."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What a calibration found.
+
+    Attributes
+    ----------
+    ranks : Ranks
+        Of every parameter and of the log-likelihood.
+    reduced_chi2 : float64 (n, 2) or None
+        Of each replicate, the mean over its draws and that of one draw; None where noise is not Gaussian.
+    n_vis : int
+        Complex visibilities.
+    rows : tuple of mapping
+        The replicates as they were recorded, failed ones too.
+    about : mapping
+        Sampler, seed, options, digests.
+    """
+
+    ranks: Ranks
+    reduced_chi2: NDArray[np.float64] | None
+    n_vis: int
+    rows: tuple[Mapping[str, Any], ...]
+    about: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]], names: list[str], about: Mapping[str, Any]) -> Calibration:
+        """From the rows of replicates, in any order.
+
+        Raises
+        ------
+        LikelihoodError
+            None of them could be fitted.
+        """
+        ordered = tuple(sorted(rows, key=lambda row: row["replicate"]))
+        good = [row for row in ordered if "ranks" in row]
+        if not good:
+            why = ordered[0].get("error", "") if ordered else "there are none"
+            raise LikelihoodError(f"no replicate could be fitted: {why}")
+        ranks = Ranks(
+            (*names, LOG_LIKELIHOOD),
+            np.array([row["ranks"] for row in good], dtype=np.int64),
+            about["draws"],
+            about["seed"],
+        )
+        chi2 = [row["reduced_chi2"] for row in good if "reduced_chi2" in row]
+        values = np.array(chi2, dtype=np.float64) if len(chi2) == len(good) else None
+        return cls(ranks, values, int(about["n_vis"]), ordered, about)
+
+    @property
+    def mean_reduced_chi2(self) -> ReducedChi2 | None:
+        """None where noise is not Gaussian."""
+        if self.reduced_chi2 is None:
+            return None
+        return ReducedChi2.of(self.reduced_chi2[:, 0], self.n_vis)
+
+    @property
+    def failed(self) -> list[Mapping[str, Any]]:
+        """Replicates that could not be fitted."""
+        return [row for row in self.rows if "error" in row]
+
+    def tests(self) -> list[Test]:
+        """All tests: three of each quantity, and one of the mean reduced chi-squared."""
+        found, chi2 = self.ranks.tests(), self.mean_reduced_chi2
+        return found if chi2 is None else [*found, Test("reduced chi2", "mean", chi2.p_value)]
+
+    @property
+    def chance(self) -> float:
+        """How likely a p-value as small as the smallest is among so many tests, at most (Bonferroni)."""
+        tests = self.tests()
+        return min(1.0, len(tests) * min(test.p_value for test in tests))
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found that chance does not explain."""
+        return self.chance >= DOUBTFUL
+
+    def cells(self) -> list[list[str]]:
+        """Header and rows of the table."""
+        inside = [f"in {100 * level:.0f} %" for level in LEVELS]
+        head = ["quantity", "", "histogram p", "shift", "spread", *inside]
+        p_values = [test.p_value for test in self.ranks.tests() if test.kind == "histogram"]
+        covered = [self.ranks.coverage(level) for level in LEVELS]
+        table = [head]
+        for i, name in enumerate(self.ranks.names):
+            sigmas = [f"{z[i]:+.1f}" for z in (self.ranks.shift, self.ranks.spread)]
+            inside = [f"{100 * fraction[i]:.0f} %" for fraction in covered]
+            table.append([name, self.ranks.shape(i), f"{p_values[i]:.2g}", *sigmas, *inside])
+        return table
+
+    def notes(self) -> list[str]:
+        """What stands below the table: what is expected, the reduced chi-squared, the verdict."""
+        n, chi2, tests = self.ranks.n, self.mean_reduced_chi2, self.tests()
+        bands = (self.ranks.coverage_band(level, 0.9545) for level in LEVELS)
+        expected = " and ".join(f"{100 * low:.0f} .. {100 * high:.0f} %" for low, high in bands)
+        lines = [
+            f"{self.about['sampler']}: {n} replicates, truth ranked among {self.ranks.n_draw} draws of each; "
+            f"shift and spread in sigma; expected within intervals: {expected} (95 % of the time)"
+        ]
+        if chi2 is not None:
+            lines.append(
+                f"mean reduced chi2 of the draws {chi2.mean:.5f} +- {chi2.error:.5f}, expected 1: "
+                f"z = {chi2.z:+.1f}, p = {chi2.p_value:.2g}"
+            )
+        lines += self._doubts()
+        smallest = min(tests, key=lambda test: test.p_value)
+        lines.append(
+            f"smallest of {len(tests)} p-values: {smallest.p_value:.2g} ({smallest.quantity}, "
+            f"{smallest.kind}); chance alone gives one so small in at most "
+            f"{max(100 * self.chance, 1e-6):.2g} % of calibrations"
+        )
+        lines.append(
+            f"no sign that these posteriors mislead, as far as {n} replicates can tell"
+            if self.passed
+            else f"NOT CALIBRATED: {', '.join(self.suspects())}"
+        )
+        return lines
+
+    def suspects(self) -> list[str]:
+        """Quantities with a test that all tests together do not explain by chance."""
+        tests = self.tests()
+        return list(dict.fromkeys(t.quantity for t in tests if len(tests) * t.p_value < DOUBTFUL))
+
+    def __str__(self) -> str:
+        from biro.posterior.table import align
+
+        return "\n".join([align(self.cells()), *self.notes()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and text, for JSON."""
+        ranks, chi2 = self.ranks, self.mean_reduced_chi2
+        tests = [test.__dict__ for test in self.tests()]
+        quantities = {
+            name: {
+                "p_values": {t["kind"]: t["p_value"] for t in tests if t["quantity"] == name},
+                "sigma": {"shift": float(ranks.shift[i]), "spread": float(ranks.spread[i])},
+                "coverage": {f"{level:.4f}": float(ranks.coverage(level)[i]) for level in LEVELS},
+                "histogram": ranks.counts[i].tolist(),
+                "shape": ranks.shape(i),
+                "ranks": ranks.values[:, i].tolist(),
+            }
+            for i, name in enumerate(ranks.names)
+        }
+        return {
+            "about": dict(self.about),
+            "replicates": ranks.n,
+            "failed": len(self.failed),
+            "draws": ranks.n_draw,
+            "n_vis": self.n_vis,
+            "passed": self.passed,
+            "chance": self.chance,
+            "n_test": len(tests),
+            "expected_coverage": {
+                f"{level:.4f}": {
+                    f"band_{100 * band:.0f}": [float(end) for end in ranks.coverage_band(level, band)]
+                    for band in BANDS
+                }
+                for level in LEVELS
+            },
+            "suspects": self.suspects(),
+            "reduced_chi2": chi2 and chi2.to_dict(),
+            "quantities": quantities,
+        }
+
+    def _doubts(self) -> list[str]:
+        """What makes the ranks themselves doubtful."""
+        good = [row for row in self.rows if "ranks" in row]
+        few = sum(row["effective"] < self.ranks.n_draw for row in good)
+        short = sum(not row["converged"] for row in good)
+        lines = []
+        if self.failed:
+            lines.append(
+                f"{len(self.failed)} of {len(self.rows)} replicates could not be fitted and are left out, so "
+                f"that this is not of the whole prior: {self.failed[0]['error']}"
+            )
+        if few:
+            lines.append(
+                f"{few} replicates have fewer effective draws than {self.ranks.n_draw}: their ranks scatter "
+                "more than they should; let the sampler run longer, or give fewer draws"
+            )
+        if short:
+            lines.append(f"{short} replicates did not converge")
+        return lines

@@ -1,0 +1,203 @@
+"""What a sky looks like to an observation: model visibilities, without sampling."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+
+if TYPE_CHECKING:
+    from biro.images.templates import Templates
+    from biro.models import BoundModel, ImageModel, SkyModel
+    from biro.observation.observation import Observation
+    from rime_kernels.arrays import Beam
+    from rime_kernels.device import Backend
+
+log = logging.getLogger(__name__)
+
+
+def predict(
+    observation: Observation,
+    sky: SkyModel | None,
+    *,
+    image: ImageModel | None = None,
+    accuracy: float = 1e-5,
+    values: Mapping[str, float] | None = None,
+    backend: Backend = "auto",
+    precision: Literal["auto", "double", "single"] = "double",
+    memory_limit: int | str | None = None,
+) -> Iterator[NDArray[Any]]:
+    """Model visibilities of each partition, one after the other.
+
+    Parameters
+    ----------
+    observation : Observation
+        Says where and at which frequencies; its visibilities are not looked at.
+    sky : SkyModel or None
+        None: the image alone.
+    image : ImageModel, optional
+        Added to the sources, and seen through the sky model's beam like them.
+    accuracy : float
+        Of the image's visibilities: rms error over rms.
+    values : mapping name -> float, optional
+        Values of the free parameters in the model's own units, by the names that fits give them. A
+        noise factor is not needed.
+    backend : "auto", "cpu" or "cuda"
+    precision : "double", "single" or "auto"
+        "auto" is double, except on a GPU whose float64 is slow.
+    memory_limit : int or str, optional
+        Bytes, or text such as "8 GB", that the work may take on the device.
+
+    Returns
+    -------
+    iterator of complex64 or complex128 (n_row, n_chan, n_corr), Jy
+
+    Raises
+    ------
+    InputError
+        Free parameters without values, values without free parameters, neither sky nor image, or an image
+        whose pixels are too coarse for the longest baselines.
+    ModelError
+        The sky cannot be seen from a phase centre of the observation, or the image not at its frequencies.
+    BackendError
+        `backend="cuda"` without a working GPU.
+    """
+    options = {"backend": backend, "memory_limit": memory_limit}
+    if image is not None:
+        check_image(observation, image)
+    if sky is None:
+        if image is None:
+            raise InputError("there is nothing to predict: give a sky model, an image, or both")
+        return _each_image(observation, image, None, {**options, "accuracy": accuracy})
+    from biro.images.templates import Templates
+
+    bound, theta = _bound(observation, sky, values or {})
+    templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
+    templates.check()
+    components = _each(
+        observation, bound, theta, templates, {**options, "precision": choose_precision(precision, backend)}
+    )
+    if image is None:
+        return components
+    beams = [bound.sources(theta, i).beam for i in range(len(observation.partitions))]
+    images = _each_image(observation, image, beams, {**options, "accuracy": accuracy})
+    return (one + other for one, other in zip(components, images, strict=True))
+
+
+def check_image(observation: Observation, image: ImageModel, name: str = "image") -> None:
+    """Refuse, by its name, an image that cannot be predicted: now, not when half of a column is written.
+
+    Raises
+    ------
+    InputError, ModelError
+        As `biro.images.prediction.check_image`, for any partition.
+    """
+    from biro.images.prediction import check_image
+    from biro.models import ModelError
+
+    for part in observation.partitions:
+        try:
+            check_image(part, image)
+        except (InputError, ModelError) as error:
+            raise type(error)(f"{name}: {error}") from None
+
+
+def _bound(
+    observation: Observation, sky: SkyModel, given: Mapping[str, float]
+) -> tuple[BoundModel, NDArray[np.float64]]:
+    """The model bound to the data, and one parameter vector."""
+    from biro.models import Noise
+
+    bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(observation.frames)
+    # Noise and pointing errors are of the partitions and antennas that were fitted, which may be others.
+    known = (*bound.parameter_names, "noise", "pointing")
+    unknown = [name for name in given if name not in known and name.split(".")[0] not in known]
+    if unknown:
+        raise InputError(
+            f"values are given for {', '.join(unknown)}, which the sky model does not leave free; a prior "
+            "that only Python can say is not in the model.toml of a run"
+        )
+    lacking = [name for name in bound.parameter_names if name not in given]
+    if lacking:
+        raise InputError(
+            f"the sky model has free parameters without values: {', '.join(lacking)}; fix them in the model, "
+            "give values, or name the directory of a run that fitted them"
+        )
+    return bound, np.array([[given[name] for name in bound.parameter_names]], dtype=np.float64)
+
+
+def read_any_sky(path: str | Path) -> tuple[SkyModel, dict[str, float]]:
+    """A sky and values for what is free in it, from a model file, a component list or a run directory.
+
+    Parameters
+    ----------
+    path : path
+        TOML model, WSClean/BBS or Tigger component list; or a run directory, which stands for the sample
+        of highest likelihood of its posterior.
+
+    Raises
+    ------
+    InputError, ModelError
+        It is none of these.
+    """
+    from biro.models import read_model, read_sky
+
+    path = Path(path)
+    if not path.is_dir():
+        return read_sky(path), {}
+    from biro.posterior.posterior import Posterior
+
+    if not (path / "posterior.nc").is_file():
+        raise InputError(f"{path}: a folder, but not the run directory of a finished fit (no posterior.nc)")
+    posterior = Posterior.load(path / "posterior.nc")
+    best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
+    return read_model(path / "model.toml"), best
+
+
+def choose_precision(precision: str, backend: Backend) -> Literal["double", "single"]:
+    """What "auto" means here: double, except on a GPU whose float64 is slow; said in the log."""
+    from rime_kernels import device
+
+    if precision != "auto":
+        return "single" if precision == "single" else "double"
+    if device.resolve(backend)[0] == "cuda" and device.has_slow_float64():
+        log.info("precision single: float64 is slow on %s", device.device_name())
+        return "single"
+    return "double"
+
+
+def _each(
+    observation: Observation,
+    bound: Any,
+    theta: NDArray[np.float64],
+    templates: Templates,
+    options: Mapping[str, Any],
+) -> Iterator[NDArray[Any]]:
+    from rime_kernels import Rime
+
+    for i, part in enumerate(observation.partitions):
+        rime = Rime(
+            part.rows,
+            template=templates.of(i),
+            template_lm=templates.lm(i),
+            extent=max(bound.extent(i), templates.extent(i)),
+            **options,
+        )
+        log.info("%s: %s", observation.labels[i], rime.reason)
+        yield rime.predict(templates.shifts.of(i, bound.sources(theta, i)))[0]
+
+
+def _each_image(
+    observation: Observation, image: ImageModel, beams: Sequence[Beam | None] | None, options: dict[str, Any]
+) -> Iterator[NDArray[Any]]:
+    from biro.images.prediction import predict_image
+
+    for i, part in enumerate(observation.partitions):
+        yield predict_image(part, image, beam=beams[i] if beams is not None else None, **options)

@@ -1,0 +1,237 @@
+"""Observations that never were: a telescope, a sky and a track make visibilities with known noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.models.components.direction import parse_direction
+from biro.simulation.prediction import predict
+from biro.simulation.telescopes import Telescope
+from biro.simulation.telescopes import telescope as telescope_by_name
+
+if TYPE_CHECKING:
+    from biro.models import SkyModel
+    from biro.observation.observation import Observation
+    from rime_kernels.device import Backend
+
+Feeds = Literal["linear", "circular"]
+CORRELATIONS: Mapping[str, tuple[str, ...]] = {
+    "linear": ("XX", "XY", "YX", "YY"),
+    "circular": ("RR", "RL", "LR", "LL"),
+}
+
+
+@dataclass(frozen=True)
+class Track:
+    """When a field is observed.
+
+    Attributes
+    ----------
+    start : str or float
+        Begin of the first integration: "2026-03-01T18:00:00" (UTC) or MJD in seconds; or a day alone,
+        "2026-03-01", for a track that has its middle where the phase centre culminates on that day.
+    duration, integration : float, s
+        The last integration ends at start + duration or before.
+    """
+
+    start: str | float
+    duration: float
+    integration: float
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.integration <= self.duration < np.inf):
+            raise InputError(
+                "a track needs 0 < integration <= duration, in seconds, got integration "
+                f"{self.integration} and duration {self.duration}"
+            )
+
+    def times(self, phase_centre: tuple[float, float], position: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mid-points of the integrations, float64 (n_time,), MJD s, for a telescope at an ITRF position."""
+        from biro.observation.selection import to_mjd_seconds
+        from biro.simulation.uvw import DAY, transit
+
+        start = to_mjd_seconds(self.start)
+        if isinstance(self.start, str) and len(self.start.strip()) == len("2026-03-01"):
+            start = transit(start / DAY, phase_centre, position) - 0.5 * self.duration
+        n_time = int(np.floor(self.duration / self.integration * (1.0 + 1e-12)))
+        return np.asarray(start + self.integration * (np.arange(n_time) + 0.5), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Channels of equal width, side by side.
+
+    Attributes
+    ----------
+    first : float, Hz
+        Centre of the first.
+    width : float, Hz
+    number : int
+    """
+
+    first: float
+    width: float
+    number: int = 1
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.first < np.inf and 0.0 < self.width < np.inf and self.number >= 1):
+            raise InputError(
+                "channels need a first frequency > 0 Hz, a width > 0 Hz and a number >= 1, got "
+                f"{self.first}, {self.width}, {self.number}"
+            )
+
+    @property
+    def freq(self) -> NDArray[np.float64]:
+        """Centres, float64 (n_chan,), Hz."""
+        return np.asarray(self.first + self.width * np.arange(self.number), dtype=np.float64)
+
+
+def simulate(
+    telescope: Telescope | str,
+    sky: SkyModel,
+    *,
+    phase_centre: tuple[float, float] | str,
+    times: Track,
+    channels: Channels,
+    feeds: Feeds = "linear",
+    noise: float = 0.0,
+    seed: int | None = None,
+    elevation_limit: float = 0.0,
+    values: Mapping[str, float] | None = None,
+    backend: Backend = "auto",
+) -> Observation:
+    """Visibilities of a sky as a telescope would see them, with Gaussian noise.
+
+    Every pair of antennas, antenna1 < antenna2, at every time; uvw as `biro.simulation.uvw.sight`
+    gives them, so that the phase is that of physics, section 2. No smearing, no primary beam but the
+    model's own.
+
+    Parameters
+    ----------
+    telescope : Telescope or str
+        Or a name or an antenna file, see `biro.simulation.telescopes.telescope`.
+    sky : SkyModel
+    phase_centre : (float, float), rad, or str
+        ICRS right ascension and declination; or text as in "05h00m00s -45d00m00s".
+    times : Track
+    channels : Channels
+    feeds : "linear" or "circular"
+    noise : float, Jy
+        Standard deviation of the real part and of the imaginary part of each visibility; the weights
+        are 1/noise^2. With 0 there is no noise and the weights are 1. See `radiometer_noise`.
+    seed : int, optional
+        The same seed gives the same noise. None: a new one each time.
+    elevation_limit : float, deg
+        Times at which the phase centre is lower (seen from the middle of the array) are left out.
+    values : mapping name -> float, optional
+        Values of the free parameters, where the model has any, in their own units.
+    backend : "auto", "cpu" or "cuda"
+
+    Returns
+    -------
+    Observation
+
+    Raises
+    ------
+    InputError
+        The phase centre is never up, the model has free parameters without values, or an argument is
+        out of its range.
+    ModelError
+        A source cannot be seen from this phase centre.
+    """
+    if feeds not in CORRELATIONS:
+        raise InputError(f"feeds must be 'linear' or 'circular', got {feeds!r}")
+    if not 0.0 <= noise < np.inf:
+        raise InputError(f"noise must be 0 or more, in Jy, got {noise}")
+    if isinstance(telescope, str):
+        telescope = telescope_by_name(telescope)
+    centre = parse_direction(phase_centre)
+    time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
+    blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
+    (vis,) = predict(blank, sky, values=values, backend=backend)
+    vis = vis.astype(np.complex128)
+    weight = np.ones(vis.shape)
+    if noise > 0.0:
+        draw = np.random.default_rng(seed)
+        vis += noise * (draw.standard_normal(vis.shape) + 1j * draw.standard_normal(vis.shape))
+        weight /= noise**2
+    part = replace(blank.partitions[0], vis=vis, weight=weight, interval=times.integration)
+    return replace(blank, partitions=(part,), source="simulated", column="DATA")
+
+
+def radiometer_noise(sefd: float, channel_width: float, integration: float) -> float:
+    """Standard deviation, Jy, of the real part and of the imaginary part of one correlation.
+
+        sigma = SEFD / sqrt(2 width integration)
+
+    for two equal antennas without correlator losses (Thompson, Moran & Swenson, Interferometry and
+    Synthesis in Radio Astronomy, section 6.2).
+
+    Parameters
+    ----------
+    sefd : float, Jy
+        System equivalent flux density of one antenna and polarisation.
+    channel_width : float, Hz
+    integration : float, s
+    """
+    if not (sefd > 0.0 and channel_width > 0.0 and integration > 0.0):
+        raise InputError(
+            "SEFD, channel width and integration must be > 0, got "
+            f"{sefd} Jy, {channel_width} Hz, {integration} s"
+        )
+    return float(sefd / np.sqrt(2.0 * channel_width * integration))
+
+
+def _tracked(
+    telescope: Telescope, centre: tuple[float, float], track: Track, elevation_limit: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times at which the phase centre is up, and the uvw of each antenna at each."""
+    from biro.simulation.uvw import sight
+
+    time = track.times(centre, telescope.centre)
+    looking = sight(time, centre)
+    elevation = np.rad2deg(looking.elevation(telescope.centre))
+    is_up = elevation >= elevation_limit
+    if not is_up.any():
+        raise InputError(
+            f"from {telescope.name} the phase centre is never above {elevation_limit:g} deg during this "
+            f"track: at most {elevation.max():.1f} deg; a day alone as start centres it on culmination"
+        )
+    return time[is_up], looking.antenna_uvw(telescope.positions)[is_up]
+
+
+def _blank(
+    telescope: Telescope,
+    time: NDArray[np.float64],
+    antenna_uvw: NDArray[np.float64],
+    channels: Channels,
+    corr_type: tuple[str, ...],
+    centre: tuple[float, float],
+) -> Observation:
+    """The observation before anything is seen."""
+    from biro.observation.observation import Observation
+
+    antenna1, antenna2 = np.triu_indices(len(telescope.antenna_names), k=1)
+    n_row = len(time) * len(antenna1)
+    return Observation.from_arrays(
+        vis=np.zeros((n_row, channels.number, len(corr_type)), dtype=np.complex128),
+        uvw=(antenna_uvw[:, antenna1] - antenna_uvw[:, antenna2]).reshape(n_row, 3),
+        antenna1=np.tile(antenna1, len(time)),
+        antenna2=np.tile(antenna2, len(time)),
+        time=np.repeat(time, len(antenna1)),
+        chan_freq=channels.freq,
+        corr_type=corr_type,
+        phase_centre=centre,
+        chan_width=channels.width,
+        antenna_names=telescope.antenna_names,
+        antenna_positions=telescope.positions,
+        dish_diameter=telescope.diameter,
+        telescope=telescope.name,
+        field="simulated",
+    )

@@ -1,0 +1,139 @@
+"""Where a telescope looks and what its baselines look like from there: UVW from ITRF positions."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.models.components.direction import basis
+from biro.simulation.telescopes import up
+
+DAY = 86400.0
+FIRST_DAY, LAST_DAY = 41317.0, 88069.0
+"""UTC as it is now began in 1972; the Earth's velocity is good until 2100 (MJD)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """Orientation of the Earth under a phase centre, at each of a number of times.
+
+    Attributes
+    ----------
+    itrf_to_uvw : float64 (n_time, 3, 3)
+        Rows are the unit vectors of u (east), v (north) and w (towards the phase centre) in ITRF.
+    """
+
+    itrf_to_uvw: NDArray[np.float64]
+
+    def antenna_uvw(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """uvw of each antenna, float64 (n_time, n_antenna, 3), m, for ITRF positions (n_antenna, 3), m.
+
+        The uvw of a baseline is that of antenna1 minus that of antenna2: then the phase of physics,
+        section 2, holds.
+        """
+        return np.einsum("tij,aj->tai", self.itrf_to_uvw, positions)
+
+    def elevation(self, position: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Elevation of the phase centre above the horizon at an ITRF position, float64 (n_time,), rad."""
+        return np.arcsin(np.clip(self.itrf_to_uvw[:, 2] @ up(position), -1.0, 1.0))
+
+
+def sight(
+    time: NDArray[np.float64], phase_centre: tuple[float, float], *, ut1_utc: float | None = None
+) -> Sight:
+    """Orientation of u, v and w in ITRF.
+
+    The celestial axes of the phase centre (ICRS east, north and the direction itself) are turned as
+    the Earth's annual aberration turns the direction, and then into ITRF with precession and nutation
+    (IAU 2006/2000A), the Earth's rotation angle and the motion of the pole. Diurnal aberration (at most
+    1.6e-6 rad) is left out. UT1 - UTC and the pole come from the tables that astropy brings along, never
+    from the network; beyond their end they are taken as zero (below 0.9 s: 14 arcsec of rotation about
+    the pole, without effect on anything that is made and read with the same uvw).
+
+    Parameters
+    ----------
+    time : float64 (n_time,), s
+        MJD, UTC.
+    phase_centre : (float, float), rad
+        ICRS right ascension and declination.
+    ut1_utc : float, s, optional
+        Take this difference, and no motion of the pole.
+
+    Raises
+    ------
+    InputError
+        A time before UTC began (1972) or after 2100.
+    """
+    import erfa
+
+    day = np.asarray(time, dtype=np.float64) / DAY
+    if day.size and not (day.min() >= FIRST_DAY and day.max() <= LAST_DAY):
+        raise InputError(
+            f"times must lie between 1972 and 2100 (MJD in seconds, UTC), got MJD {day.min():.6g}"
+        )
+    zero = np.zeros_like(day)
+    d_ut1, pole_x, pole_y = _earth_orientation(day) if ut1_utc is None else (zero + ut1_utc, zero, zero)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*dubious year")  # leap seconds to come are not known
+        tt1, tt2 = erfa.taitt(*erfa.utctai(zero + erfa.DJM0, day))
+        ut1 = erfa.utcut1(zero + erfa.DJM0, day, d_ut1)
+    turn = erfa.c2t06a(tt1, tt2, *ut1, pole_x, pole_y)
+    axes = _aberrated(basis(phase_centre), tt1, tt2)
+    return Sight(np.einsum("tij,tkj->tki", turn, axes))
+
+
+def transit(day: float, phase_centre: tuple[float, float], position: NDArray[np.float64]) -> float:
+    """When a direction culminates at an ITRF position, on an MJD day (MJD s, UTC, to half a minute).
+
+    From the Earth's rotation angle, theta(t) = ra - longitude (mean equinox of J2000, UT1 = UTC).
+    """
+    import erfa
+
+    longitude = np.arctan2(position[1], position[0])
+    ahead = phase_centre[0] - longitude - erfa.era00(erfa.DJM0, day)
+    return float(DAY * (day + np.mod(ahead, 2 * np.pi) / (2 * np.pi * 1.00273781191135448)))
+
+
+def _aberrated(
+    axes: NDArray[np.float64], tt1: NDArray[np.float64], tt2: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The axes of each time, by the smallest rotation that takes the direction to its apparent place."""
+    import erfa
+
+    heliocentric, barycentric = erfa.epv00(tt1, tt2)
+    velocity = barycentric["v"] * (erfa.DAU / erfa.DAYSEC / erfa.CMPS)
+    sun_distance = np.linalg.norm(heliocentric["p"], axis=-1)
+    lorentz = np.sqrt(1.0 - (velocity**2).sum(axis=-1))
+    direction = np.broadcast_to(axes[2], velocity.shape).copy()
+    apparent = erfa.ab(direction, velocity, sun_distance, lorentz)
+    # Smallest rotation of s to a: x -> x + (k . x terms), with k = s x a (Rodrigues).
+    k = np.cross(axes[2], apparent)[:, None, :]
+    cosine = (apparent @ axes[2])[:, None, None]
+    once = np.cross(k, axes[None])
+    return axes + once + np.cross(k, once) / (1.0 + cosine)
+
+
+def _earth_orientation(
+    day: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """UT1 - UTC (s) and the pole (rad); zero outside the tables."""
+    from astropy import units
+    from astropy.time import Time
+    from astropy.utils import iers
+
+    time = Time(day, format="mjd", scale="utc")
+    # Whatever the tables have by themselves, however old they are: nothing is fetched.
+    with iers.conf.set_temp("auto_download", False), iers.conf.set_temp("auto_max_age", None):
+        table = iers.IERS_Auto.open()
+        difference, status = table.ut1_utc(time, return_status=True)
+        x, y = table.pm_xy(time)
+    known = np.asarray(status) >= 0
+    if not known.any():
+        return np.zeros_like(day), np.zeros_like(day), np.zeros_like(day)
+    values = (difference.to_value(units.s), x.to_value(units.rad), y.to_value(units.rad))
+    ut1_utc, pole_x, pole_y = (np.where(known, np.nan_to_num(value), 0.0) for value in values)
+    return ut1_utc, pole_x, pole_y

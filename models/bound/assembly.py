@@ -1,0 +1,214 @@
+"""theta to sources, its changes to theirs, and derivatives back: what can be decided beforehand is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.columns import Columns, Function, settle
+from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
+from biro.models.bound.slots import Resolved
+from biro.models.bound.source_arrays import (
+    BeamScale,
+    Brightness,
+    PointingErrors,
+    Positions,
+    Shapes,
+    SpectralTerms,
+    Template,
+)
+from biro.models.bound.source_layout import SourceLayout
+from biro.models.components.direction import Centre, TangentPlanes
+from rime_kernels.arrays import Beam, Sources
+from rime_kernels.gradient import Gradient
+
+Array = NDArray[np.float64]
+
+
+class SourceGradient(Protocol):
+    """Derivatives of a number with respect to the arrays of `Sources`, shaped as these (float64).
+
+    `rime_kernels` makes them of chi-squared.
+    """
+
+    @property
+    def lm(self) -> Array: ...
+    @property
+    def stokes(self) -> Array: ...
+    @property
+    def spectral_terms(self) -> Array: ...
+    @property
+    def shape(self) -> Array: ...
+    @property
+    def beam_scale(self) -> Array | None: ...
+    @property
+    def pointing(self) -> Array | None: ...
+    @property
+    def template_scale(self) -> Array | None: ...
+    @property
+    def template_shift(self) -> Array | None: ...
+
+
+class Assembly:
+    """The sources of some partitions for a batch of parameter vectors.
+
+    Brightness, spectra and shapes are the same arrays for all partitions, positions for those with one
+    phase centre, pointing errors for those with the same antennas and times.
+
+    Parameters
+    ----------
+    layout : SourceLayout
+    instrument : InstrumentLayout
+    resolved : Resolved
+    origin : (float, float), rad
+        Where offsets start.
+    partitions : sequence of (phase centre, PointingSlots or None)
+    """
+
+    def __init__(
+        self,
+        layout: SourceLayout,
+        instrument: InstrumentLayout,
+        resolved: Resolved,
+        origin: Centre,
+        partitions: Sequence[tuple[Centre, PointingSlots | None]],
+    ) -> None:
+        self._columns = columns = Columns(resolved)
+        self._stokes = settle(resolved, columns, partial(Brightness, layout))
+        self._terms = settle(resolved, columns, partial(SpectralTerms, layout))
+        self._shape = settle(resolved, columns, partial(Shapes, layout))
+        self._template = settle(resolved, columns, partial(Template, layout)) if layout.image.size else None
+        self._moves_template = layout.moves_image
+        self._ref_freq, self._log_spectrum = layout.ref_freq, layout.log_spectrum
+        self._polarised = _is_polarised(layout, resolved)
+        self._kind = instrument.beam.kind if instrument.beam is not None else None
+        if instrument.beam is not None:
+            self._scale = settle(resolved, columns, partial(BeamScale, instrument.beam, instrument.scale))
+        centres = list(dict.fromkeys(centre for centre, _ in partitions))
+        self._positions = Positions(layout, resolved, columns, TangentPlanes(centres, origin))
+        pointings = list(dict.fromkeys(slots for _, slots in partitions))
+        self._pointings = [
+            settle(resolved, columns, partial(PointingErrors, slots)) if slots is not None else None
+            for slots in pointings
+        ]
+        keys = [(centres.index(centre), pointings.index(slots)) for centre, slots in partitions]
+        # Which centre and which pointing a partition has, and whether it is the last one that has them.
+        self._partitions = [(key, key not in keys[i + 1 :]) for i, key in enumerate(keys)]
+
+    def positions(self, theta: Array) -> list[Array]:
+        """Direction cosines (n_batch, n_source, 2) about each distinct phase centre."""
+        return self._positions(self._columns.of(theta))
+
+    def sources(self, theta: Array) -> Iterator[Sources]:
+        """The sources of each partition; one object where all is the same. Nobody may write into them."""
+        columns = self._columns.of(theta)
+        lm = self._positions(columns)
+        stokes, terms, shape = self._stokes(columns), self._terms(columns), self._shape(columns)
+        scale = self._scale(columns) if self._kind is not None else None
+        template = self._template(columns) if self._template is not None else None
+        shift = template[..., 1:] if template is not None and self._moves_template else None
+        made: dict[tuple[int, int], Sources] = {}
+        for key, is_last in self._partitions:
+            found = made.pop(key, None)
+            if found is None:
+                found = Sources.unchecked(
+                    lm[key[0]],
+                    stokes,
+                    self._ref_freq,
+                    terms,
+                    self._log_spectrum,
+                    shape,
+                    self._beam(columns, scale, key[1]),
+                    polarised=self._polarised,
+                    template_scale=template[..., 0] if template is not None else None,
+                    template_shift=shift,
+                )
+            if not is_last:
+                made[key] = found
+            yield found
+
+    def push_forward(self, theta: Array, change: Array) -> Iterator[Gradient]:
+        """Changes of the sources of each partition with those of theta: the derivative of `sources`.
+
+        Parameters
+        ----------
+        theta : float64 (n_change, n_param) or (1, n_param)
+        change : float64 (n_change, n_param)
+        """
+        columns, changes = self._columns.of(theta), self._columns.push_forward(change)
+
+        def pushed(function: Function | None) -> Array | None:
+            return None if function is None else function.push_forward(columns, changes)
+
+        lm = self._positions.push_forward(columns, changes)
+        stokes, terms, shape = (
+            step.push_forward(columns, changes) for step in (self._stokes, self._terms, self._shape)
+        )
+        template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
+        shift = template[..., 1:] if template is not None and self._moves_template else None
+        for (i_centre, i_pointing), _ in self._partitions:
+            yield Gradient(
+                lm[i_centre],
+                stokes,
+                terms,
+                shape,
+                beam_scale=scale,
+                pointing=pushed(self._pointings[i_pointing]),
+                template_scale=None if template is None else template[..., 0],
+                template_shift=shift,
+            )
+
+    def pull_back(self, theta: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
+        """Derivatives with respect to theta, (n_batch, n_param): the adjoint of `sources`.
+
+        Parameters
+        ----------
+        theta : float64 (n_batch, n_param)
+        gradients : of each partition
+        weight : float64 (n_batch, n_partition)
+            What the derivatives of each are multiplied by before they are summed.
+        """
+        columns = self._columns.of(theta)
+        into = np.zeros((len(theta), self._columns.n_free))
+        lm, sums = self._positions.zeros(len(theta)), dict[Function, Array]()
+        for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
+            lm[key[0]] += factor[:, None, None] * gradient.lm
+            for step, slopes in self._steps(key[1], gradient):
+                product = slopes * factor.reshape(-1, *(1,) * (slopes.ndim - 1))
+                sums[step] = sums[step] + product if step in sums else product
+        self._positions.pull_back(columns, lm, into)
+        for step, slopes in sums.items():
+            step.pull_back(columns, slopes, into)
+        return self._columns.pull_back(into)
+
+    def _steps(self, i_pointing: int, gradient: SourceGradient) -> Iterator[tuple[Function, Array]]:
+        """What made the arrays of a partition, positions aside, with the derivatives with respect to each."""
+        yield self._stokes, gradient.stokes
+        yield self._terms, gradient.spectral_terms
+        yield self._shape, gradient.shape
+        if self._template is not None and gradient.template_scale is not None:
+            scale, shift = gradient.template_scale, gradient.template_shift
+            moved = np.zeros((*scale.shape, 2)) if shift is None else shift
+            yield self._template, np.concatenate([scale[..., None], moved], axis=-1)
+        errors = self._pointings[i_pointing]
+        if self._kind is not None and gradient.beam_scale is not None:
+            yield self._scale, gradient.beam_scale
+            if errors is not None and gradient.pointing is not None:
+                yield errors, gradient.pointing
+
+    def _beam(self, columns: Array, scale: Array | None, i_pointing: int) -> Beam | None:
+        if self._kind is None or scale is None:
+            return None
+        errors = self._pointings[i_pointing]
+        return Beam.unchecked(self._kind, scale, errors(columns) if errors is not None else None)
+
+
+def _is_polarised(layout: SourceLayout, resolved: Resolved) -> bool:
+    """Whether any of Q, U, V can be other than 0."""
+    others = layout.stokes[..., 1:]
+    given = resolved.is_free(others) | (resolved.base[others] != 0)
+    return bool(given.any() or layout.linear.size or layout.circular.size)

@@ -1,0 +1,276 @@
+"""Conditions on theta, the prior mass that they keep, and orders that a transform can build in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.slots import Resolved
+from biro.models.components.constraint import Condition
+from biro.models.errors import ModelError
+from biro.models.quantities.prior import Prior
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Transform = Callable[[Array], Array]
+_SEED = 20240229
+_DRAWS_PER_CHUNK = 1 << 14
+_MIN_DRAWS, _MAX_DRAWS = 1 << 18, 1 << 20
+_WANTED_HITS = 1000
+
+
+class Check(Protocol):
+    """A condition on parameters, not built into the transform of the unit cube."""
+
+    @property
+    def text(self) -> str:
+        """What it demands, for errors."""
+
+    @property
+    def parameters(self) -> frozenset[int]:
+        """Indices of the parameters that it looks at."""
+
+    def test(self, theta: Array) -> Mask:
+        """Which rows of theta (n, n_param), periodic parameters within their period, hold; bool (n,)."""
+
+    def exact_mass(self) -> float | None:
+        """Prior probability that it holds, where that is a formula."""
+
+    def interval(self) -> tuple[int, float, float] | None:
+        """The parameter and its ends in theta, where all that it demands is that one lies between two."""
+
+
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """low <= slot <= high, in SI."""
+
+    resolved: Resolved
+    slot: int
+    low: float
+    high: float
+    text: str
+    above_low: bool = False  # low itself is excluded
+
+    @property
+    def parameters(self) -> frozenset[int]:
+        return _parameters(self.resolved, [self.slot])
+
+    def test(self, theta: Array) -> Mask:
+        column = self.resolved.column(theta, self.slot)
+        above = column > self.low if self.above_low else column >= self.low
+        return np.asarray(above & (column <= self.high))
+
+    def exact_mass(self) -> float | None:
+        prior, scale = _prior(self.resolved, self.slot)
+        # The bounds of an infinite side are exact; so is a prior that lies wholly inside.
+        below = float(prior.cumulative(np.array(self.low / scale))) if self.low > -math.inf else 0.0
+        up_to = float(prior.cumulative(np.array(self.high / scale))) if self.high < math.inf else 1.0
+        return up_to - below
+
+    def interval(self) -> tuple[int, float, float] | None:
+        scale = self.resolved.scale[self.slot]
+        return int(self.resolved.parameter_of[self.slot]), self.low / scale, self.high / scale
+
+
+@dataclass(frozen=True, eq=False)
+class Greater:
+    """One slot is not below another."""
+
+    resolved: Resolved
+    large: int
+    small: int
+    text: str
+
+    @property
+    def parameters(self) -> frozenset[int]:
+        return _parameters(self.resolved, [self.large, self.small])
+
+    def test(self, theta: Array) -> Mask:
+        large, small = (self.resolved.column(theta, slot) for slot in (self.large, self.small))
+        return np.asarray(large >= small)
+
+    def exact_mass(self) -> float | None:
+        if len(self.parameters) == 1:
+            limit = self._against_constant()
+            return limit.exact_mass() if limit else None
+        return self._pair()
+
+    def interval(self) -> tuple[int, float, float] | None:
+        limit = self._against_constant()
+        return limit.interval() if limit else None
+
+    def _against_constant(self) -> Limit | None:
+        large_free, small_free = self.resolved.is_free(np.array([self.large, self.small]))
+        if large_free and small_free:
+            return None
+        if large_free:
+            return Limit(self.resolved, self.large, self.resolved.base[self.small], math.inf, self.text)
+        return Limit(self.resolved, self.small, -math.inf, self.resolved.base[self.large], self.text)
+
+    def _pair(self) -> float:
+        """P(X >= Y) = integral over u of F_Y(Q_X(u)), split where Q_X(u) meets an end of Y."""
+        from scipy import integrate
+
+        (x, x_scale), (y, y_scale) = _prior(self.resolved, self.large), _prior(self.resolved, self.small)
+        ends = np.array(y.support) * y_scale / x_scale
+        breaks = np.unique(np.concatenate([[0.0, 1.0], x.cumulative(ends[np.isfinite(ends)])]))
+
+        def below(u: float) -> float:
+            value = x.transform(np.array([u])) * x_scale / y_scale
+            return float(y.cumulative(value)[0])
+
+        parts = [integrate.quad(below, a, b, epsabs=1e-11)[0] for a, b in pairwise(breaks)]
+        return float(sum(parts))
+
+
+@dataclass(frozen=True, eq=False)
+class OnSky:
+    """Every source lies above the horizon of every tangent plane."""
+
+    finite: Callable[[Array], Mask]
+    parameters: frozenset[int]
+    text: str = "sources above the horizon"
+
+    def test(self, theta: Array) -> Mask:
+        return self.finite(theta)
+
+    def exact_mass(self) -> float | None:
+        return None
+
+    def interval(self) -> tuple[int, float, float] | None:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class UserCondition:
+    """A function of the named parameters."""
+
+    condition: Condition
+    names: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return repr(self.condition)
+
+    @property
+    def parameters(self) -> frozenset[int]:
+        return frozenset(range(len(self.names)))
+
+    def test(self, theta: Array) -> Mask:
+        return self.condition({name: theta[:, i] for i, name in enumerate(self.names)}, theta.shape[0])
+
+    def exact_mass(self) -> float | None:
+        return None
+
+    def interval(self) -> tuple[int, float, float] | None:
+        return None
+
+
+def _parameters(resolved: Resolved, slots: Sequence[int]) -> frozenset[int]:
+    return frozenset(int(p) for p in resolved.parameter_of[list(slots)] if p >= 0)
+
+
+def _prior(resolved: Resolved, slot: int) -> tuple[Prior, float]:
+    return resolved.parameters[resolved.parameter_of[slot]].prior, float(resolved.scale[slot])
+
+
+def split_orders(resolved: Resolved, orders: Sequence[Greater]) -> tuple[list[list[int]], list[Greater]]:
+    """Chains of parameters, largest first, that the transform can build in; and the orders that are left.
+
+    A chain is a set of parameters with one prior between them, all of whose orders line up.
+    """
+    chains: list[list[int]] = []
+    left: list[Greater] = []
+    for group in _components([order.parameters for order in orders]):
+        members = [orders[i] for i in group]
+        chain = _chain(resolved, members)
+        if chain:
+            chains.append(chain)
+        else:
+            left += members
+    return chains, left
+
+
+def _chain(resolved: Resolved, orders: list[Greater]) -> list[int] | None:
+    follows: dict[int, int] = {}
+    preceded = set()
+    for order in orders:
+        if len(order.parameters) != 2:
+            return None
+        large, small = (int(resolved.parameter_of[slot]) for slot in (order.large, order.small))
+        same_scale = resolved.scale[order.large] == resolved.scale[order.small]
+        if not same_scale or resolved.parameters[large].prior != resolved.parameters[small].prior:
+            return None
+        if follows.get(large, small) != small or (small in preceded and follows.get(large) != small):
+            return None
+        follows[large] = small
+        preceded.add(small)
+    first = set(follows) - preceded
+    if len(first) != 1:
+        return None
+    chain = [first.pop()]
+    while chain[-1] in follows:
+        chain.append(follows[chain[-1]])
+    return chain
+
+
+def _components(sets: Sequence[frozenset[int]]) -> list[list[int]]:
+    """Indices of sets that hang together through common members."""
+    groups: list[tuple[set[int], list[int]]] = []
+    for index, members in enumerate(sets):
+        joined, indices = set(members), [index]
+        for group in [g for g in groups if g[0] & joined]:
+            groups.remove(group)
+            joined |= group[0]
+            indices = group[1] + indices
+        groups.append((joined, indices))
+    return [sorted(indices) for _, indices in groups]
+
+
+def log_mass(
+    resolved: Resolved, checks: Sequence[Check], chains: Sequence[Sequence[int]], transform: Transform
+) -> tuple[float, float]:
+    """Natural log of the prior probability that all checks hold, and its standard error.
+
+    Independent groups of checks multiply. A group of one has a formula or a quadrature (error 0 is
+    stated); any other is counted on draws from the prior with a fixed seed.
+
+    Raises
+    ------
+    ModelError
+        The checks leave nothing.
+    """
+    total, variance = 0.0, 0.0
+    ordered = [frozenset(chain) for chain in chains]
+    sets = [check.parameters for check in checks] + ordered
+    for group in _components(sets):
+        members = [checks[i] for i in group if i < len(checks)]
+        if not members:
+            continue
+        mass = members[0].exact_mass() if len(group) == 1 else None
+        relative = 0.0
+        if mass is None:
+            mass, relative = _count(resolved, members, transform)
+        if not mass > 0:
+            raise ModelError(f"no parameters are allowed by: {'; '.join(check.text for check in members)}")
+        total += math.log(min(mass, 1.0))
+        variance += relative**2
+    return total, math.sqrt(variance)
+
+
+def _count(resolved: Resolved, checks: Sequence[Check], transform: Transform) -> tuple[float, float]:
+    """Fraction of prior draws that pass all checks, and its relative error."""
+    random = np.random.default_rng(_SEED)
+    hits = draws = 0
+    while draws < _MIN_DRAWS or (hits < _WANTED_HITS and draws < _MAX_DRAWS):
+        theta = transform(random.random((_DRAWS_PER_CHUNK, len(resolved.parameters))))
+        hits += int(np.logical_and.reduce([check.test(theta) for check in checks]).sum())
+        draws += _DRAWS_PER_CHUNK
+    mass = hits / draws
+    return mass, math.sqrt((1 - mass) / hits) if hits else 0.0

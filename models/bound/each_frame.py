@@ -1,0 +1,48 @@
+"""A number that each partition has one of: what theta makes of it, and the way back."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.scatter import Scatter
+from biro.models.bound.slots import Resolved
+
+Array = NDArray[np.float64]
+
+
+class EachFrame:
+    """One quantity of several groups of partitions, such as the noise factor.
+
+    Parameters
+    ----------
+    resolved : Resolved
+    slots : int (n_frame,)
+        Of each partition's number: all constant or all free.
+    """
+
+    def __init__(self, resolved: Resolved, slots: NDArray[np.int64]) -> None:
+        self._is_free = bool(resolved.is_free(slots).all())
+        self._parameter, self._scale = resolved.parameter_of[slots], resolved.scale[slots]
+        self._base, self._n_param = resolved.base[slots], len(resolved.parameters)
+
+    def __call__(self, theta: Array) -> Array:
+        """The number of each partition, (n_batch, n_frame)."""
+        if self._is_free:
+            return np.asarray(theta.take(self._parameter, axis=1) * self._scale)
+        return np.repeat(self._base[None], len(theta), axis=0)
+
+    def pull_back(self, slopes: Array) -> Array:
+        """Derivatives with respect to theta, (n_batch, n_param), from those to the numbers."""
+        found = np.zeros((len(slopes), self._n_param))
+        if self._is_free:
+            Scatter(self._parameter, self._n_param).add(found, slopes * self._scale)
+        return found
+
+    @property
+    def parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
+        """Of each parameter that is such a number: its partitions, bool (n_frame,), and factor per unit."""
+        if not self._is_free:
+            return {}
+        which, scale = self._parameter, self._scale
+        return {int(i): (which == i, float(scale[which == i][0])) for i in np.unique(which)}

@@ -1,0 +1,124 @@
+"""What a model implies without saying so: sizes not negative, emaj >= emin, sources above the horizon."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.checks import Greater, Limit
+from biro.models.bound.slots import Resolved
+from biro.models.bound.source_layout import SourceLayout
+from biro.models.components.constraint import Bounds, Order
+from biro.models.errors import ModelError
+from biro.models.quantities.parameter import under
+from biro.models.quantities.units import convert, factor
+
+Array = NDArray[np.float64]
+
+
+class Implied:
+    """Checks that follow from the meaning of the quantities, and only those that a prior could break.
+
+    Parameters
+    ----------
+    resolved : Resolved
+    """
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.low, self.high = resolved.limits(0.0)
+        self.name_of = {slot: name for name, slot in resolved.slot_of.items()}
+        self.limits: list[Limit] = []
+        self.orders: list[Greater] = []
+
+    def limit(self, slot: int, low: float, high: float, above_low: bool = False) -> None:
+        """Demand low <= slot <= high (low < slot with `above_low`)."""
+        if not (self.low[slot] < low or (above_low and self.low[slot] == low) or self.high[slot] > high):
+            return
+        text = f"{self.name_of.get(slot, '0')} must be {self._demand(slot, low, high, above_low)}"
+        too_low = self.high[slot] <= low if above_low else self.high[slot] < low
+        if too_low or self.low[slot] > high:
+            raise ModelError(f"{text}, found {self._found(slot)}")
+        self.limits.append(Limit(self.resolved, slot, low, high, text, above_low))
+
+    def greater(self, large: int, small: int, text: str) -> None:
+        """Demand that one slot is not below another."""
+        if large == small or self.low[large] >= self.high[small]:
+            return
+        same = self.resolved.parameter_of[large]
+        if same >= 0 and same == self.resolved.parameter_of[small]:
+            return
+        if self.high[large] < self.low[small]:
+            raise ModelError(f"{text}, found {self._found(large)} and {self._found(small)}")
+        self.orders.append(Greater(self.resolved, large, small, text))
+
+    def _demand(self, slot: int, low: float, high: float, above_low: bool) -> str:
+        if above_low:
+            return "positive"
+        unit, (low, high) = self._in_unit(slot, low, high)
+        if math.isinf(high):
+            return f"{low:.6g} {unit}".rstrip() + " or more"
+        within = f"at most {high:.6g}" if math.isinf(low) else f"within {low:.6g} .. {high:.6g}"
+        return f"{within} {unit}".rstrip()
+
+    def _found(self, slot: int) -> str:
+        name = self.name_of.get(slot, "0")
+        unit, (low, high) = self._in_unit(slot, self.low[slot], self.high[slot])
+        if low == high:
+            return f"{name} = {low:.6g} {unit}".rstrip()
+        return f"{name} within {low:.6g} .. {high:.6g} {unit}".rstrip()
+
+    def _in_unit(self, slot: int, *values: float) -> tuple[str, list[float]]:
+        """Values of a slot as people think of them, sizes and offsets in arcsec, and the unit."""
+        si = self.resolved.kinds[slot].si
+        unit = "arcsec" if si == "rad" else si
+        return unit, [convert(value, si, unit) for value in values]
+
+    def shapes(self, layout: SourceLayout) -> None:
+        """Sizes are not negative and the major axis is the larger one."""
+        for (major, second, _), by_ratio in zip(layout.shape, layout.by_ratio, strict=True):
+            self.limit(major, 0.0, math.inf)
+            if by_ratio:
+                self.limit(second, 0.0, 1.0)
+            elif second != major:
+                self.limit(second, 0.0, math.inf)
+                owner = self.name_of[major].rsplit(".", 1)[0]
+                self.greater(major, second, f"source {owner!r}: emaj must not be below emin")
+
+    def constraints(self, given: tuple[object, ...]) -> None:
+        """Orders and bounds that the user demands."""
+        for constraint in given:
+            if isinstance(constraint, Order):
+                self._order(constraint)
+            elif isinstance(constraint, Bounds):
+                self._bounds(constraint)
+
+    def _order(self, constraint: Order) -> None:
+        slots = [self.resolved.find(name, "constraint: order") for name in constraint.order]
+        text = f"constraint: order {' > '.join(constraint.order)}"
+        for (large, name), (small, other) in pairwise(zip(slots, constraint.order, strict=True)):
+            kinds = self.resolved.kinds
+            if kinds[large].si != kinds[small].si:
+                raise ModelError(f"{text}: {name!r} is {kinds[large].name}, {other!r} is {kinds[small].name}")
+            same = self.resolved.parameter_of[large]
+            if same >= 0 and same == self.resolved.parameter_of[small]:
+                raise ModelError(f"{text}: {name!r} and {other!r} are tied, so neither is larger")
+            self.greater(large, small, text)
+
+    def _bounds(self, constraint: Bounds) -> None:
+        slot = self.resolved.find(constraint.bounds, "constraint: bounds")
+        kind = self.resolved.kinds[slot]
+        of = f"constraint: bounds of {constraint.bounds!r}"
+        low, high = (
+            default if fixed is None else fixed.value * under(f"{of}: {key}", factor, fixed.unit, kind)
+            for key, fixed, default in (
+                ("low", constraint.low, -math.inf),
+                ("high", constraint.high, math.inf),
+            )
+        )
+        if not low < high:
+            raise ModelError(f"{of} need low < high, found {low:g}, {high:g} {kind.si}")
+        self.limit(slot, low, high)

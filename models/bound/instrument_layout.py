@@ -1,0 +1,117 @@
+"""Slots of what belongs to the instrument: beam, pointing, noise factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.slots import ZERO, Slots
+from biro.models.components.beam import AnyBeam
+from biro.models.components.frame import Frame
+from biro.models.errors import ModelError
+from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.units import ANGLE, NUMBER
+
+if TYPE_CHECKING:
+    from biro.models.sky import SkyModel
+
+Array = NDArray[np.float64]
+
+
+class InstrumentLayout:
+    """Index tables of beam, pointing and noise.
+
+    Attributes
+    ----------
+    beam : Cos3Beam, GaussianBeam, AiryBeam or None
+    scale : int
+        Slot of the number that the beam has, where there is a beam.
+    pointing : list of PointingSlots
+        Of each partition, or none at all; one object for partitions of the same antennas and times.
+    noise : int (n_frame,)
+        Slot of each partition's noise factor: all constant or all free, for they are one quantity.
+    dof : int (n_frame,) or None
+        The same of degrees of freedom; None where noise is Gaussian.
+    positive : list of int
+        Slots that only mean something above 0.
+    """
+
+    def __init__(self, model: SkyModel, frames: Sequence[Frame], slots: Slots) -> None:
+        self.beam: AnyBeam | None = model.beam
+        self.scale = ZERO
+        self.positive: list[int] = []
+        if model.beam is not None:
+            key = model.beam.key
+            self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.quantity_kind)
+            self.positive.append(self.scale)
+        self.pointing = _pointing(model, frames, slots) if model.pointing is not None else []
+        self.noise = self._add_noise(model, frames, slots, "factor")
+        is_student = model.noise.distribution == "student-t"
+        self.dof = self._add_noise(model, frames, slots, "dof") if is_student else None
+
+    def _add_noise(
+        self, model: SkyModel, frames: Sequence[Frame], slots: Slots, key: str
+    ) -> NDArray[np.int64]:
+        """Slot of each partition's number of this name, which is above 0."""
+        groups, value = model.noise.groups(frames), getattr(model.noise, key)
+        slot_of = {
+            group: slots.add("noise", key, value, NUMBER, f"[{group}]" if group else "")
+            for group in dict.fromkeys(groups)
+        }
+        self.positive += slot_of.values()
+        return np.array([slot_of[group] for group in groups], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PointingSlots:
+    """Pointing of the antennas of one partition as polynomials in time.
+
+    Attributes
+    ----------
+    table : int (n_power, n_antenna, 2)
+        Slots of the coefficients; 2 for east, north.
+    powers : float64 (n_time or 1, n_power)
+        What they are multiplied by: powers of times in -1 .. 1.
+    """
+
+    table: NDArray[np.int64]
+    powers: Array
+
+
+def _pointing(model: SkyModel, frames: Sequence[Frame], slots: Slots) -> list[PointingSlots]:
+    antennas = list(dict.fromkeys(name for frame in frames for name in frame.antenna_names))
+    unknown = sorted(model.pointing.named() - set(antennas))
+    if unknown:
+        raise ModelError(f"pointing: no antenna is called {shown(unknown[0])}{nearest(unknown[0], antennas)}")
+    found: dict[str, dict[tuple[int, int], int]] = {}
+    for name in antennas:
+        terms = list(model.pointing.coefficients(name))
+        orders = [max((power for a, power, _ in terms if a == axis), default=0) for axis in (0, 1)]
+        found[name] = {
+            (axis, power): slots.add(
+                "pointing",
+                ("east", "north")[axis],
+                item,
+                ANGLE,
+                f"[{name}]" + (f"[{power}]" if orders[axis] else ""),
+            )
+            for axis, power, item in terms
+        }
+    times = np.concatenate([frame.time for frame in frames])
+    middle, half = 0.5 * (times.min() + times.max()), 0.5 * (times.max() - times.min())
+    n_power = 1 + max((power for terms in found.values() for _, power in terms), default=0)
+    made: dict[tuple[bytes, bytes], PointingSlots] = {}
+    each = []
+    for frame in frames:
+        table = np.zeros((n_power, len(frame.antenna_names), 2), dtype=np.int64)
+        for i, name in enumerate(frame.antenna_names):
+            for (axis, power), slot in found[name].items():
+                table[power, i, axis] = slot
+        moment = (frame.time - middle) / half if half > 0 else 0 * frame.time
+        powers = moment[:, None] ** np.arange(n_power) if n_power > 1 else np.ones((1, 1))
+        each.append(made.setdefault((table.tobytes(), powers.tobytes()), PointingSlots(table, powers)))
+    return each

@@ -1,0 +1,104 @@
+"""The prior of a whole model: all parameters at once, orders of alike parameters built in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from biro.models.bound.scatter import as_slice
+from biro.models.quantities.frozen_prior import Frozen
+from biro.models.quantities.parameter import Parameter
+from biro.models.quantities.prior import Prior
+
+Array = NDArray[np.float64]
+
+
+class JointPrior:
+    """Product of the priors, with chains of alike parameters in descending order.
+
+    For a chain of k parameters of one density p, all orders are equally likely, so the density inside
+    the order is k! times the product; in the unit cube the largest of k uniform numbers is u^(1/k),
+    the next is that times u'^(1/(k-1)), and so on.
+
+    Parameters
+    ----------
+    parameters : sequence of Parameter
+    chains : sequence of sequences of int
+        Parameter indices, largest first.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], chains: Sequence[Sequence[int]]) -> None:
+        self.groups = _stack([parameter.prior for parameter in parameters])
+        self.chains = [np.array(chain) for chain in chains]
+        self.log_orders = float(sum(special.gammaln(len(chain) + 1) for chain in chains))
+        ordered = {index for chain in chains for index in chain}
+        wrapped = [
+            (i, parameter.prior.support[0], parameter.period)
+            for i, parameter in enumerate(parameters)
+            if parameter.period is not None and i not in ordered
+        ]
+        self.periodic = np.array([i for i, _, _ in wrapped], dtype=np.int64)
+        self.start = np.array([start for _, start, _ in wrapped])
+        self.period = np.array([period for _, _, period in wrapped], dtype=np.float64)
+        self.end = self.start + self.period
+
+    def wrap(self, theta: Array) -> Array:
+        """theta with periodic parameters brought into [low, low + period); itself where they are."""
+        if not self.periodic.size:
+            return theta
+        given = theta.take(self.periodic, axis=-1)
+        inside = (given >= self.start) & (given < self.end)
+        if inside.all():
+            return theta
+        wrapped = theta.copy()
+        moved = self.start + np.mod(given - self.start, self.period)
+        # np.mod of a tiny negative number is the period itself.
+        moved = np.where(moved >= self.end, self.start, moved)
+        wrapped[..., self.periodic] = np.where(inside, given, moved)
+        return wrapped
+
+    def transform(self, unit_cube: Array) -> Array:
+        """theta of points of the unit cube, float64 (..., n_param)."""
+        if self.chains:
+            unit_cube = unit_cube.copy()
+        for chain in self.chains:
+            roots = 1.0 / np.arange(len(chain), 0, -1)
+            unit_cube[..., chain] = np.cumprod(unit_cube[..., chain] ** roots, axis=-1)
+        theta = np.empty(unit_cube.shape)
+        for prior, columns in self.groups:
+            theta[..., columns] = prior.transform(unit_cube[..., columns])
+        return theta
+
+    def log_density(self, theta: Array) -> Array:
+        """Natural log of the density, float64 (...), of wrapped theta (..., n_param); -inf outside."""
+        total = np.full(theta.shape[:-1], self.log_orders)
+        for prior, columns in self.groups:
+            total += prior.log_density(theta[..., columns]).sum(axis=-1)
+        for chain in self.chains:
+            descending = (np.diff(theta[..., chain], axis=-1) < 0).all(axis=-1)
+            total[~descending] = -np.inf
+        return np.where(np.isnan(total), -np.inf, total)
+
+    def log_slope(self, theta: Array) -> Array:
+        """Derivatives of `log_density`, float64 (..., n_param), where it is finite; anything elsewhere."""
+        slope = np.empty(theta.shape)
+        for prior, columns in self.groups:
+            slope[..., columns] = prior.log_slope(theta[..., columns])
+        return slope
+
+
+def _stack(priors: Sequence[Prior]) -> list[tuple[Prior, slice | NDArray[np.int64]]]:
+    """Priors of one family as one, with the columns of theta that they take."""
+    columns: dict[object, list[int]] = {}
+    for i, prior in enumerate(priors):
+        columns.setdefault(prior if isinstance(prior, Frozen) else type(prior), []).append(i)
+    groups: list[tuple[Prior, slice | NDArray[np.int64]]] = []
+    for found in columns.values():
+        first = priors[found[0]]
+        members = [priors[i] for i in found]
+        where = as_slice(np.array(found))
+        groups.append((first if isinstance(first, Frozen) else type(first).stack(members), where))
+    return groups

@@ -1,0 +1,380 @@
+"""A sky model bound to data: theta in, priors and source arrays out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.models.bound.assembly import Assembly, SourceGradient
+from biro.models.bound.checks import Check, OnSky, UserCondition, log_mass, split_orders
+from biro.models.bound.each_frame import EachFrame
+from biro.models.bound.implied_constraints import Implied
+from biro.models.bound.instrument_layout import InstrumentLayout
+from biro.models.bound.joint_prior import JointPrior
+from biro.models.bound.slots import Slots
+from biro.models.bound.unconstrained import Unconstrained
+from biro.models.components.constraint import Condition
+from biro.models.components.direction import Directions, TangentPlanes
+from biro.models.components.frame import Frame
+from biro.models.errors import ModelError
+from biro.models.quantities.parameter import Parameter
+from rime_kernels.arrays import Beam, Sources
+from rime_kernels.gradient import Gradient
+
+if TYPE_CHECKING:
+    from biro.models.sky import SkyModel
+
+Array = NDArray[np.float64]
+_TAIL = 1e-9
+# A prior that reaches this far from the phase centre may cross the horizon.
+_NEAR_HORIZON = 0.999
+_WIDE = 0.5
+
+
+class BoundModel:
+    """Parameters of a sky model, their prior, and the arrays that the kernels want; see `SkyModel.bind`.
+
+    theta is float64 (n_param,) or (n_batch, n_param), each parameter in the unit of the model file.
+
+    Parameters
+    ----------
+    model : SkyModel
+    frames : sequence of Frame
+
+    Attributes
+    ----------
+    parameters : tuple of Parameter
+    log_constraint_mass : float
+        Natural log of the prior probability that the constraints keep which the transform does not build in.
+    log_constraint_mass_error : float
+        Its standard error; 0 where it is a formula or a quadrature.
+    source_names : tuple of str
+        In the order of the arrays: points, then Gaussians.
+    """
+
+    def __init__(self, model: SkyModel, frames: Sequence[Frame]) -> None:
+        frames = tuple(frames)
+        if not frames:
+            raise ModelError("a sky model must be bound to at least one partition of data, found none")
+        self.model, self.frames = model, frames
+        self.origin = model.origin(frames)
+        slots = Slots()
+        self._layout = model.layout(slots)
+        self._instrument = InstrumentLayout(model, frames, slots)
+        self._resolved = slots.resolve()
+        self._factor = EachFrame(self._resolved, self._instrument.noise)
+        dof = self._instrument.dof
+        self._dof = EachFrame(self._resolved, dof) if dof is not None else None
+        self.parameters: tuple[Parameter, ...] = self._resolved.parameters
+        self.source_names = tuple(self._layout.names)
+        self._check_times()
+        self._extent = [self._find_extent(frame) for frame in frames]
+        self._assembly = self._assemble(range(len(frames)))
+        # Of one partition each, made when asked for.
+        self._single = {0: self._assembly} if len(frames) == 1 else {}
+        checks, chains = self._find_checks()
+        self._checks = checks
+        self._prior = JointPrior(self.parameters, chains)
+        self._wrap_for_checks = any(set(self._prior.periodic.tolist()) & check.parameters for check in checks)
+        self.log_constraint_mass, self.log_constraint_mass_error = log_mass(
+            self._resolved, checks, chains, self._prior.transform
+        )
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names in the order of theta."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether there is anything that `allowed` could forbid."""
+        return bool(self._checks)
+
+    @property
+    def n_param(self) -> int:
+        """How many numbers are fitted."""
+        return len(self.parameters)
+
+    def prior_transform(self, unit: ArrayLike) -> Array:
+        """theta, float64 (..., n_param), of points of the unit cube (..., n_param).
+
+        Constraints of order between parameters of one prior are built in, others are not: see `allowed`.
+        """
+        return self._prior.transform(self._shaped(unit))
+
+    def log_prior(self, theta: ArrayLike) -> Array:
+        """Natural log of the normalised prior density, per units of theta: float64 (...) for (..., n_param).
+
+        -inf outside the priors and where a constraint is broken. Periodic parameters are taken
+        modulo their period.
+        """
+        wrapped = self._prior.wrap(self._shaped(theta))
+        density = self._prior.log_density(wrapped)
+        if self._checks:
+            density = np.where(self._allowed(wrapped), density - self.log_constraint_mass, -np.inf)
+        return density
+
+    def log_prior_slope(self, theta: ArrayLike) -> Array:
+        """Derivatives of `log_prior` with respect to theta, (..., n_param); NaN where that is -inf."""
+        wrapped = self._prior.wrap(self._shaped(theta))
+        inside = np.isfinite(self.log_prior(wrapped))
+        return np.where(inside[..., None], self._prior.log_slope(wrapped), np.nan)
+
+    @cached_property
+    def box(self) -> tuple[Array, Array]:
+        """Smallest and largest value of each parameter, (n_param,) each: what priors and bounds leave.
+
+        -inf and inf where there is no end, and where a parameter is taken modulo its period.
+        """
+        low, high = np.array([p.prior.support for p in self.parameters]).reshape(-1, 2).T
+        for check in self._checks:
+            if (interval := check.interval()) is not None:
+                i, least, most = interval
+                low[i], high[i] = max(low[i], least), min(high[i], most)
+        low[self._prior.periodic], high[self._prior.periodic] = -np.inf, np.inf
+        return low, high
+
+    @cached_property
+    def unconstrained(self) -> Unconstrained:
+        """The change to parameters that may be any number.
+
+        Everything that holds one parameter between two ends, and orders that the unit cube has, are built in;
+        where other constraints fail is for `log_prior` to say.
+        """
+        return Unconstrained(self.parameters, *self.box, self._prior.chains, self._prior.periodic)
+
+    def allowed(self, theta: ArrayLike) -> NDArray[np.bool_]:
+        """Whether the constraints that the transform does not build in hold: bool (...)."""
+        array = self._shaped(theta)
+        return self._allowed(self._prior.wrap(array) if self._wrap_for_checks else array)
+
+    def wrap(self, theta: ArrayLike) -> Array:
+        """theta with periodic parameters (position angles) brought back into their prior's range."""
+        return self._prior.wrap(self._shaped(theta))
+
+    def sources(self, theta: ArrayLike, i_frame: int) -> Sources:
+        """The sources of a batch as the kernels want them.
+
+        Parameters
+        ----------
+        theta : float64 (n_batch, n_param) or (n_param,)
+        i_frame : int
+            Which partition: positions are relative to its phase centre.
+
+        Returns
+        -------
+        Sources
+            With NaN positions for a source below the horizon.
+        """
+        if i_frame not in self._single:
+            self._single[i_frame] = self._assemble([i_frame])
+        (shared,) = self._single[i_frame].sources(self._wrapped(theta))
+        return shared.copy()
+
+    def sources_of_all(self, theta: ArrayLike) -> Iterator[Sources]:
+        """The sources of one partition after the other, as `sources` has them, with less work.
+
+        What does not depend on the partition is worked out once. The arrays are shared between
+        partitions, and those that do not depend on theta with other calls: nobody may write into them.
+        """
+        return self._assembly.sources(self._wrapped(theta))
+
+    def push_forward(self, theta: ArrayLike, change: ArrayLike) -> Iterator[Gradient]:
+        """How sources change with theta, one partition after the other: the derivative of `sources_of_all`.
+
+        Parameters
+        ----------
+        theta : float64 (n_change, n_param), or one vector for all changes
+        change : float64 (n_change, n_param) or (n_param,)
+            Of theta, in its units.
+
+        Returns
+        -------
+        iterator of Gradient
+            Changes of the arrays of the sources, (n_change, ...), for `Rime.tangent`; noise does not count.
+        """
+        return self._assembly.push_forward(self._wrapped(theta), self._batch(change))
+
+    def pull_back(
+        self, theta: ArrayLike, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0
+    ) -> Array:
+        """Derivatives with respect to theta from those to the sources: the adjoint of `sources_of_all`.
+
+        Parameters
+        ----------
+        theta : float64 (n_batch, n_param) or (n_param,)
+        gradients : iterable of SourceGradient
+            For each partition, the derivatives of a number with respect to its sources.
+        weight : float or float64 (n_batch, n_frame)
+            What the numbers of each partition are multiplied by before they are summed.
+
+        Returns
+        -------
+        float64 (n_batch, n_param)
+            Per unit of theta; a row with a NaN among what it is made of has NaN.
+        """
+        vectors = self._wrapped(theta)
+        weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(vectors), len(self.frames)))
+        return self._assembly.pull_back(vectors, gradients, weights)
+
+    def pull_back_noise(self, slopes: Array, dof_slopes: Array | None = None) -> Array:
+        """Derivatives with respect to theta (n_batch, n_param), from those to `noise_factor`, `noise_dof`."""
+        found = self._factor.pull_back(slopes)
+        if self._dof is not None and dof_slopes is not None:
+            found += self._dof.pull_back(dof_slopes)
+        return found
+
+    @property
+    def noise_parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
+        """Of each parameter that is a noise factor: its partitions, bool (n_frame,), and factor per unit."""
+        return self._factor.parameters
+
+    def noise_factor(self, theta: ArrayLike) -> Array:
+        """What the stated noise of each partition is multiplied by, float64 (n_batch, n_frame)."""
+        return self._factor(self._batch(theta))
+
+    def noise_dof(self, theta: ArrayLike) -> Array | None:
+        """Degrees of freedom of Student's t, float64 (n_batch, n_frame); None where noise is Gaussian."""
+        return None if self._dof is None else self._dof(self._batch(theta))
+
+    def extent(self, i_frame: int) -> float:
+        """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
+        return self._extent[i_frame]
+
+    def image_shift(self) -> float:
+        """How far east or north an image is moved at most under the prior, rad; 0 where none is."""
+        shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(_TAIL))
+        return float(max(np.abs(shift).max(initial=0.0) for shift in shifts))
+
+    def fixed_beam(self, i_frame: int) -> Beam | None:
+        """The beam through which a partition sees an image that is worked out once.
+
+        Raises
+        ------
+        ModelError
+            Beam or pointing errors are fitted.
+        """
+        instrument = self._instrument
+        tables = [instrument.pointing[i_frame].table.ravel()] if instrument.pointing else []
+        if self._resolved.is_free(np.concatenate([[instrument.scale], *tables])).any():
+            raise ModelError(
+                "an image is worked out once, seen through a beam that does not change: fix the beam and its "
+                "pointing errors, or leave out [[image]]"
+            )
+        middle = self.prior_transform(np.full((1, self.n_param), 0.5))
+        return self.sources(middle, i_frame).beam
+
+    def to_toml(self) -> str:
+        """The model with what the data decided filled in; what only Python can say stands in comments."""
+        from biro.models.files.toml import to_toml
+
+        return to_toml(self.model, centre=self.origin, python_as_comments=True)
+
+    def digest(self) -> str:
+        """sha256 of the resolved model: its text and the names of its parameters and partitions.
+
+        Not of where images lie: `Likelihood.digest` has what is in them.
+        """
+        centres = [f"{frame.label} {frame.phase_centre!r}" for frame in self.frames]
+        lines = [line for line in self.to_toml().split("\n") if not line.startswith("file = ")]
+        text = "\n".join([*lines, *self.parameter_names, *centres])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _shaped(self, theta: ArrayLike) -> Array:
+        array = np.asarray(theta, dtype=np.float64)
+        if array.ndim == 0 or array.shape[-1] != self.n_param:
+            raise ModelError(
+                f"theta must have shape (n_param,) or (n_batch, n_param) with n_param = {self.n_param}, "
+                f"got {array.shape}"
+            )
+        return array
+
+    def _batch(self, theta: ArrayLike) -> Array:
+        array = self._shaped(theta)
+        if array.ndim == 2:
+            return array
+        if array.ndim == 1:
+            return array[None]
+        raise ModelError(f"theta must have shape (n_batch, {self.n_param}), got {array.shape}")
+
+    def _wrapped(self, theta: ArrayLike) -> Array:
+        return self._prior.wrap(self._batch(theta))
+
+    def _allowed(self, wrapped: Array) -> NDArray[np.bool_]:
+        shape = wrapped.shape[:-1]
+        allowed = np.ones(shape, dtype=bool)
+        flat = wrapped.reshape(-1, self.n_param) if self._checks else wrapped
+        for check in self._checks:
+            allowed &= check.test(flat).reshape(shape)
+        return allowed
+
+    def _assemble(self, i_frames: Iterable[int]) -> Assembly:
+        pointing = self._instrument.pointing
+        partitions = [(self.frames[i].phase_centre, pointing[i] if pointing else None) for i in i_frames]
+        return Assembly(self._layout, self._instrument, self._resolved, self.origin, partitions)
+
+    def _check_times(self) -> None:
+        n_time = self._layout.n_time
+        for frame in self.frames:
+            if n_time > 1 and frame.time.size != n_time:
+                raise ModelError(
+                    f"brightness lists have {n_time} elements, but partition {frame.label!r} "
+                    f"has {frame.time.size} times"
+                )
+
+    def _find_extent(self, frame: Frame) -> float:
+        """Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension."""
+        if not self.source_names:
+            return 0.0
+        low, high = (limit[self._layout.position] for limit in self._resolved.limits(_TAIL))
+        # l is largest a quarter turn from the centre, which may lie between the edges: 5.6 deg miss 0.5 %.
+        n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
+        first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
+        steps = np.array([[a, b] for a in first for b in second])[:, None, :]
+        planes = TangentPlanes([frame.phase_centre], self.origin)
+        lm = Directions(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
+        fixed = (low == high).all(axis=-1)
+        lost = fixed & np.isnan(lm).any(axis=(0, 2))
+        if lost.any():
+            name = self._layout.names[int(np.argmax(lost))]
+            raise ModelError(
+                f"source {name!r} lies below the horizon of the tangent plane of partition {frame.label!r} "
+                "(90 degrees or more from its phase centre); remove it or select other fields"
+            )
+        if np.isnan(lm).all(axis=(0, 2)).any():
+            name = self._layout.names[int(np.argmax(np.isnan(lm).all(axis=(0, 2))))]
+            raise ModelError(
+                f"source {name!r}: its prior lies below the horizon of partition {frame.label!r}"
+            )
+        return 1.0 if np.isnan(lm).any() else float(np.abs(lm).max())
+
+    def _find_checks(self) -> tuple[list[Check], list[list[int]]]:
+        implied = Implied(self._resolved)
+        implied.shapes(self._layout)
+        # A negative fraction is a positive one at an angle 90 deg away: every posterior would be there twice.
+        for least, slots in ((0.0, self._layout.linear[:, 1]), (-1.0, self._layout.circular[:, 1])):
+            for slot in slots:
+                implied.limit(int(slot), least, 1.0)
+        for slot in self._instrument.positive:
+            implied.limit(slot, 0.0, np.inf, above_low=True)
+        implied.constraints(self.model.constraints)
+        chains, orders = split_orders(self._resolved, implied.orders)
+        checks: list[Check] = [*implied.limits, *orders]
+        positions = self._layout.position
+        if max(self._extent) > _NEAR_HORIZON:
+            members = self._resolved.parameter_of[positions]
+            checks.append(OnSky(self._on_sky, frozenset(int(p) for p in members.ravel() if p >= 0)))
+        names = self.parameter_names
+        checks += [UserCondition(c, names) for c in self.model.constraints if isinstance(c, Condition)]
+        if any(isinstance(c, Condition) for c in self.model.constraints) and not names:
+            raise ModelError("constraints: a function needs parameters, but the model has none")
+        return checks, chains
+
+    def _on_sky(self, theta: Array) -> NDArray[np.bool_]:
+        finite = [np.isfinite(lm).all(axis=(1, 2)) for lm in self._assembly.positions(theta)]
+        return np.asarray(np.logical_and.reduce(finite))

@@ -1,0 +1,257 @@
+"""The arrays of the kernels as functions of the columns, each with its derivative and the adjoint of that."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.columns import Columns, Constant, Table
+from biro.models.bound.instrument_layout import PointingSlots
+from biro.models.bound.memory import Reused
+from biro.models.bound.scatter import as_slice
+from biro.models.bound.slots import Resolved
+from biro.models.bound.source_layout import SourceLayout
+from biro.models.components.beam import AnyBeam
+from biro.models.components.direction import Directions, TangentPlanes
+
+Array = NDArray[np.float64]
+
+
+class Brightness:
+    """Stokes I, Q, U, V, Jy (n_batch, n_time, n_source, 4)."""
+
+    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
+        self._stokes = Table(columns, layout.stokes)
+        rows, fraction, angle = layout.linear.T
+        self._linear = as_slice(rows) if rows.size else None
+        # An axis of length one for the times.
+        self._fraction, self._angle = Table(columns, fraction[None]), Table(columns, angle[None])
+        rows, fraction = layout.circular.T
+        self._circular = as_slice(rows) if rows.size else None
+        self._v_fraction = Table(columns, fraction[None])
+
+    def __call__(self, columns: Array) -> Array:
+        stokes = self._stokes(columns)
+        if self._linear is not None:
+            rows = self._linear
+            polarised = self._fraction(columns) * stokes[:, :, rows, 0]
+            twice = 2 * self._angle(columns)
+            stokes[:, :, rows, 1] = polarised * np.cos(twice)
+            stokes[:, :, rows, 2] = polarised * np.sin(twice)
+        if self._circular is not None:
+            rows = self._circular
+            stokes[:, :, rows, 3] = self._v_fraction(columns) * stokes[:, :, rows, 0]
+        return stokes
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
+        found, intensity = self._stokes(changes), self._stokes(columns)[..., 0]
+        if self._linear is not None:
+            rows, fraction, twice = self._linear, self._fraction(columns), 2 * self._angle(columns)
+            along = self._fraction(changes) * intensity[:, :, rows] + fraction * found[:, :, rows, 0]
+            across = 2 * self._angle(changes) * fraction * intensity[:, :, rows]
+            found[:, :, rows, 1] = np.cos(twice) * along - np.sin(twice) * across
+            found[:, :, rows, 2] = np.sin(twice) * along + np.cos(twice) * across
+        if self._circular is not None:
+            rows = self._circular
+            by_fraction = self._v_fraction(changes) * intensity[:, :, rows]
+            found[:, :, rows, 3] = by_fraction + self._v_fraction(columns) * found[:, :, rows, 0]
+        return found
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
+        slopes = slopes.copy()
+        intensity = self._stokes(columns)[..., 0]
+        if self._linear is not None:
+            rows, fraction, twice = self._linear, self._fraction(columns), 2 * self._angle(columns)
+            by_q, by_u = slopes[:, :, rows, 1], slopes[:, :, rows, 2]
+            along = np.cos(twice) * by_q + np.sin(twice) * by_u
+            across = np.cos(twice) * by_u - np.sin(twice) * by_q
+            self._over_times(self._fraction, columns, intensity[:, :, rows] * along, into)
+            self._over_times(self._angle, columns, 2 * fraction * intensity[:, :, rows] * across, into)
+            slopes[:, :, rows, 0] += fraction * along
+        if self._circular is not None:
+            rows = self._circular
+            by_v = slopes[:, :, rows, 3]
+            self._over_times(self._v_fraction, columns, intensity[:, :, rows] * by_v, into)
+            slopes[:, :, rows, 0] += self._v_fraction(columns) * by_v
+        # Q, U and V that follow from I have no columns of their own.
+        self._stokes.pull_back(columns, slopes, into)
+
+    @staticmethod
+    def _over_times(table: Table, columns: Array, slopes: Array, into: Array) -> None:
+        table.pull_back(columns, slopes.sum(axis=1, keepdims=True), into)
+
+
+class SpectralTerms:
+    """Terms in the kernels' form (n_batch, n_source, 4, n_term)."""
+
+    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
+        self._terms = Table(columns, layout.terms)
+        self._scale = None if (layout.term_scale == 1).all() else layout.term_scale
+
+    def __call__(self, columns: Array) -> Array:
+        terms = self._terms(columns)
+        if self._scale is not None:
+            terms *= self._scale
+        return terms
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """As the terms themselves."""
+        return self(changes)
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to terms as the model has them."""
+        self._terms.pull_back(columns, slopes if self._scale is None else slopes * self._scale, into)
+
+
+class Shapes:
+    """emaj, emin, pa, rad (n_batch, n_gaussian, 3)."""
+
+    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
+        self._shape = Table(columns, layout.shape)
+        rows = np.flatnonzero(layout.by_ratio)
+        self._by_ratio = as_slice(rows) if rows.size else None
+
+    def __call__(self, columns: Array) -> Array:
+        shape = self._shape(columns)
+        if self._by_ratio is not None:
+            shape[:, self._by_ratio, 1] *= shape[:, self._by_ratio, 0]
+        return shape
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
+        found = self._shape(changes)
+        if self._by_ratio is not None:
+            rows, given = self._by_ratio, self._shape(columns)
+            found[:, rows, 1] *= given[:, rows, 0]
+            found[:, rows, 1] += given[:, rows, 1] * found[:, rows, 0]
+        return found
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
+        if self._by_ratio is not None:
+            slopes, rows = slopes.copy(), self._by_ratio
+            given, by_emin = self._shape(columns), slopes[:, rows, 1].copy()
+            slopes[:, rows, 0] += given[:, rows, 1] * by_emin
+            slopes[:, rows, 1] = given[:, rows, 0] * by_emin
+        self._shape.pull_back(columns, slopes, into)
+
+
+class Positions:
+    """Direction cosines (n_batch, n_source, 2) about each centre, NaN below the horizon.
+
+    Sources that stay where they are have been looked at once.
+    """
+
+    def __init__(
+        self, layout: SourceLayout, resolved: Resolved, columns: Columns, planes: TangentPlanes
+    ) -> None:
+        free = np.asarray(resolved.is_free(layout.position).any(axis=1))
+        if np.count_nonzero(free) > np.count_nonzero(~free):
+            free[:] = True  # to work out the few others again costs less than to put them in between
+        rows = np.flatnonzero(free)
+        position = resolved.base[layout.position][None]
+        position[:, rows] = 0.0
+        self._fixed = Directions(layout.by_offset, planes).lm(position)
+        self._constant = [Constant(lm) for lm in self._fixed]
+        self._rows = as_slice(rows)
+        self._all_free, self._any_free = bool(free.all()), bool(free.any())
+        self._position = Table(columns, layout.position[rows])
+        self._directions = Directions(layout.by_offset[rows], planes)
+        self._memory = Reused()
+
+    def __call__(self, columns: Array) -> list[Array]:
+        if not self._any_free:
+            return [constant(columns) for constant in self._constant]
+        moving = self._directions.lm(self._position(columns))
+        if self._all_free:
+            return list(moving)
+        n_centre, _, n_source, _ = self._fixed.shape
+        lm = self._memory.empty(n_centre, columns.shape[0], n_source, 2)
+        lm[:] = self._fixed
+        lm[:, :, self._rows] = moving
+        return list(lm)
+
+    def push_forward(self, columns: Array, changes: Array) -> list[Array]:
+        """Changes of (l, m) about each centre, (n_change, n_source, 2)."""
+        n_centre, _, n_source, _ = self._fixed.shape
+        found = np.zeros((n_centre, len(changes), n_source, 2))
+        if self._any_free:
+            position, moves = self._position(columns), self._position(changes)
+            for i in range(n_centre):
+                for k in range(2):  # with derivatives of l or m alone
+                    slopes = np.zeros((n_centre, *position.shape))
+                    slopes[i, ..., k] = 1.0
+                    by_position = self._directions.pull_back(position, slopes)
+                    found[i][:, self._rows, k] = np.sum(by_position * moves, axis=-1)
+        return list(found)
+
+    def zeros(self, n_batch: int) -> Array:
+        """As what `pull_back` takes: (n_centre, n_batch, n_source, 2)."""
+        n_centre, _, n_source, _ = self._fixed.shape
+        return np.zeros((n_centre, n_batch, n_source, 2))
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to offsets, or ra and dec, from those to (l, m) about each centre.
+
+        `slopes` is (n_centre, n_batch, n_source, 2).
+        """
+        if self._any_free:
+            position = self._position(columns)
+            found = self._directions.pull_back(position, slopes[:, :, self._rows])
+            self._position.pull_back(columns, found, into)
+
+
+class Template:
+    """Factors and shifts of the images (n_batch, n_image, 3)."""
+
+    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
+        self._template = Table(columns, layout.image)
+
+    def __call__(self, columns: Array) -> Array:
+        return self._template(columns)
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """As they are."""
+        return self._template(changes)
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """As they are."""
+        self._template.pull_back(columns, slopes, into)
+
+
+class BeamScale:
+    """`arrays.Beam.scale`, float64 (n_batch,)."""
+
+    def __init__(self, beam: AnyBeam, slot: int, columns: Columns) -> None:
+        self._beam, self._value = beam, Table(columns, np.array(slot))
+
+    def __call__(self, columns: Array) -> Array:
+        return self._beam.scale(self._value(columns))
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """By the derivative of the scale with respect to the number that the beam has."""
+        return np.asarray(self._beam.scale_slope(self._value(columns)) * self._value(changes))
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to the number that the beam has."""
+        self._value.pull_back(columns, slopes * self._beam.scale_slope(self._value(columns)), into)
+
+
+class PointingErrors:
+    """Pointing error of each antenna and time, rad (n_batch, n_time or 1, n_antenna, 2)."""
+
+    def __init__(self, slots: PointingSlots, columns: Columns) -> None:
+        self._coefficient, self._powers = Table(columns, slots.table), slots.powers
+
+    def __call__(self, columns: Array) -> Array:
+        return np.einsum("tp,bpax->btax", self._powers, self._coefficient(columns))
+
+    def push_forward(self, columns: Array, changes: Array) -> Array:
+        """As the coefficients themselves."""
+        return self(changes)
+
+    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to the coefficients of the polynomials."""
+        self._coefficient.pull_back(columns, np.einsum("tp,btax->bpax", self._powers, slopes), into)

@@ -1,0 +1,167 @@
+"""Where each number of the kernels' source arrays comes from: index tables into the slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.slots import ZERO, Slots
+from biro.models.components.image_term import ImageTerm
+from biro.models.components.source import KINDS, GaussianSource, Source, in_si
+from biro.models.components.spectrum import STOKES, term_scale
+from biro.models.errors import ModelError
+from biro.models.quantities import units
+
+Index = NDArray[np.int64]
+# A flat spectrum has no use for a reference frequency; the kernels want a positive number.
+_ANY_FREQ = 1e9
+
+
+_IMAGE_KINDS = {"scale": units.NUMBER, "east": units.ANGLE, "north": units.ANGLE}
+
+
+class SourceLayout:
+    """Index tables of a list of sources, points first.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+    ref_freq : float or None, Hz
+        For sources that give none.
+    slots : Slots
+        Takes up every quantity.
+
+    Attributes
+    ----------
+    names : list of str
+        In the order of the arrays.
+    n_time : int
+        Time slots of the brightness, 1 where it is constant.
+    position : int (n_source, 2)
+        East and north, or right ascension and declination; `by_offset` (n_source,) tells which.
+    stokes : int (n_time, n_source, 4)
+        I, Q, U, V, of which `linear` and `circular` replace some.
+    linear : int (n, 3)
+        A source, and the slots of its pol_fraction and pol_angle.
+    circular : int (n, 2)
+        A source, and the slot of its v_fraction.
+    terms : int (n_source, 4, n_term)
+        Of the spectrum, to be multiplied by `term_scale` of that shape.
+    shape : int (n_gaussian, 3)
+        emaj, emin or ratio, pa; `by_ratio` (n_gaussian,) tells which.
+    image : int (n_image, 3)
+        Factor of each image, and how far east and north it is moved; `moves_image` tells whether any is.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        ref_freq: float | None,
+        slots: Slots,
+        images: Sequence[ImageTerm] = (),
+    ) -> None:
+        # Parameters are numbered in the order of the file; arrays have points first.
+        tables = [_SourceSlots(source, ref_freq, slots) for source in sources]
+        tables.sort(key=lambda table: table.is_gaussian)
+        self.names = [table.name for table in tables]
+        gaussians = [table for table in tables if table.is_gaussian]
+        self.position = np.array([table.position for table in tables], dtype=np.int64).reshape(-1, 2)
+        self.by_offset = np.array([table.by_offset for table in tables], dtype=bool)
+        self.shape = np.array([table.shape for table in gaussians], dtype=np.int64).reshape(-1, 3)
+        self.by_ratio = np.array([table.by_ratio for table in gaussians], dtype=bool)
+        self.ref_freq = np.array([table.ref_freq for table in tables], dtype=np.float64)
+        self.log_spectrum = np.array([table.log_spectrum for table in tables], dtype=bool)
+        self._brightness(tables)
+        self._spectra(tables)
+        self.moves_image = any(image.is_moved for image in images)
+        keys = [
+            [slots.add(image.name, key, getattr(image, key), kind) for key, kind in _IMAGE_KINDS.items()]
+            for image in images
+        ]
+        self.image: Index = np.array(keys, dtype=np.int64).reshape(-1, 3)
+
+    def _brightness(self, tables: list[_SourceSlots]) -> None:
+        lengths = {len(s): (table.name, k) for table in tables for k, s in table.stokes.items() if len(s) > 1}
+        if len(lengths) > 1:
+            (n1, (name1, key1)), (n2, (name2, key2)) = list(lengths.items())[:2]
+            raise ModelError(
+                f"brightness lists must be of one length: {name1}.{key1} has {n1} elements, "
+                f"{name2}.{key2} has {n2}"
+            )
+        self.n_time = next(iter(lengths), 1)
+        self.stokes = np.full((self.n_time, len(tables), 4), ZERO, dtype=np.int64)
+        for i, table in enumerate(tables):
+            for key, found in table.stokes.items():
+                self.stokes[:, i, STOKES.index(key)] = found
+        linear = [(i, *t.linear) for i, t in enumerate(tables) if t.linear is not None]
+        circular = [(i, t.circular) for i, t in enumerate(tables) if t.circular is not None]
+        self.linear: Index = np.array(linear, dtype=np.int64).reshape(-1, 3)
+        self.circular: Index = np.array(circular, dtype=np.int64).reshape(-1, 2)
+
+    def _spectra(self, tables: list[_SourceSlots]) -> None:
+        n_term = max((len(terms) for table in tables for terms in table.terms), default=0)
+        self.terms = np.full((len(tables), 4, n_term), ZERO, dtype=np.int64)
+        self.term_scale = np.ones((len(tables), 4, n_term))
+        for i, table in enumerate(tables):
+            for stokes, terms in enumerate(table.terms):
+                self.terms[i, stokes, : len(terms)] = terms
+                self.term_scale[i, stokes, : len(terms)] = term_scale(table.form, len(terms))
+
+
+class _SourceSlots:
+    """The slots of one source."""
+
+    def __init__(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
+        self.name = source.name
+        self.is_gaussian = isinstance(source, GaussianSource)
+        self.by_offset = source.ra is None
+        keys = ("east", "north") if self.by_offset else ("ra", "dec")
+        self.position = [self._one(source, key, slots) for key in keys]
+        self.stokes = {
+            key: slots.add_series(self.name, key, series, units.FLUX) for key, series in source.light_curves()
+        }
+        self.linear: tuple[int, int] | None = None
+        if source.pol_fraction is not None:
+            self.linear = self._one(source, "pol_fraction", slots), self._one(source, "pol_angle", slots)
+        self.circular = self._one(source, "v_fraction", slots) if source.v_fraction is not None else None
+        self._spectrum(source, ref_freq, slots)
+        if isinstance(source, GaussianSource):
+            self._shape(source, slots)
+
+    def _one(self, source: Source, key: str, slots: Slots) -> int:
+        return slots.add(self.name, key, getattr(source, key), KINDS[key])
+
+    def _spectrum(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
+        self.form, self.terms = "spectral_index", [[] for _ in STOKES]
+        spectrum = source.spectrum()
+        if source.ref_freq is not None:
+            ref_freq = in_si(source.ref_freq, units.FREQUENCY)
+        if spectrum is not None:
+            self.form, terms = spectrum
+            if ref_freq is None:
+                raise ModelError(
+                    f"source {self.name!r}: {self.form} needs a ref_freq, here or for the whole sky"
+                )
+            if isinstance(terms, dict):
+                found = {
+                    key: slots.add_series(self.name, self.form, series, units.NUMBER, f".{key}")
+                    for key, series in terms.items()
+                }
+                self.terms = [found.get(key, found["I"]) for key in STOKES]
+            else:
+                self.terms = [slots.add_series(self.name, self.form, terms, units.NUMBER)] * 4
+        self.ref_freq = ref_freq or _ANY_FREQ
+        self.log_spectrum = self.form != "polynomial"
+
+    terms: list[list[int]]
+
+    def _shape(self, source: GaussianSource, slots: Slots) -> None:
+        self.by_ratio = source.ratio is not None
+        if source.fwhm is not None:
+            fwhm = self._one(source, "fwhm", slots)
+            self.shape = [fwhm, fwhm, ZERO]
+            return
+        second = "ratio" if self.by_ratio else "emin"
+        self.shape = [self._one(source, key, slots) for key in ("emaj", second, "pa")]

@@ -1,0 +1,219 @@
+"""theta as numbers of any size: what optimisers and gradient-based samplers move in.
+
+    between two ends      x = low + (high - low) / (1 + exp(-z))      (ln x for a log-uniform prior)
+    above an end          x = low + s exp(z);   below one: x = high - s exp(-z)
+    anywhere              x = middle + s z
+    periodic              x = middle + period z / (2 pi), also beyond its range: densities take it modulo that
+    an order a > b > ...  z of the last is its y, z of those before it lie ln(1 + exp(y)) higher, one by one
+
+and otherwise y = z. Scales s and middles are those of the priors, so that steps of size 1 are large in every
+direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from biro.models.bound.scatter import as_slice
+from biro.models.quantities.parameter import Parameter
+from biro.models.quantities.prior import LogUniform
+
+Array = NDArray[np.float64]
+# Starts come no nearer to an end, or to their neighbour in an order, than this part of a scale.
+_APART = 1e-12
+
+
+class Mapped(NamedTuple):
+    """x(z), ln dx/dz, and its derivative."""
+
+    x: Array
+    log_slope: Array
+    log_slope_slope: Array
+
+
+def between(z: Array, low: Array, width: Array) -> Mapped:
+    """x = low + width / (1 + exp(-z)), dx/dz = width sigma(z) sigma(-z)."""
+    log_slope = np.log(width) + special.log_expit(z) + special.log_expit(-z)
+    return Mapped(low + width * special.expit(z), log_slope, special.expit(-z) - special.expit(z))
+
+
+def log_between(z: Array, low: Array, width: Array) -> Mapped:
+    """ln x = ln low + width / (1 + exp(-z)), width = ln(high / low)."""
+    log, log_slope, slope = between(z, np.log(low), width)
+    return Mapped(np.exp(log), log + log_slope, np.exp(log_slope) + slope)
+
+
+def above(z: Array, low: Array, scale: Array) -> Mapped:
+    """x = low + scale exp(z)."""
+    return Mapped(low + scale * np.exp(z), np.log(scale) + z, np.ones_like(z))
+
+
+def below(z: Array, high: Array, scale: Array) -> Mapped:
+    """x = high - scale exp(-z)."""
+    return Mapped(high - scale * np.exp(-z), np.log(scale) - z, -np.ones_like(z))
+
+
+def line(z: Array, middle: Array, scale: Array) -> Mapped:
+    """x = middle + scale z."""
+    return Mapped(middle + scale * z, np.broadcast_to(np.log(scale), z.shape), np.zeros_like(z))
+
+
+_Map = Callable[[Array, Array, Array], Mapped]
+
+
+def _part(x: Array, low: Array, width: Array) -> Array:
+    return np.clip((x - low) / width, _APART, 1.0 - _APART)
+
+
+# z of x, from the same two numbers.
+_INVERSE: dict[_Map, Callable[[Array, Array, Array], Array]] = {
+    between: lambda x, low, width: special.logit(_part(x, low, width)),
+    log_between: lambda x, low, width: special.logit(_part(np.log(x), np.log(low), width)),
+    above: lambda x, low, scale: np.log(np.maximum((x - low) / scale, _APART)),
+    below: lambda x, high, scale: -np.log(np.maximum((high - x) / scale, _APART)),
+    line: lambda x, middle, scale: (x - middle) / scale,
+}
+
+
+def _moved_in(kind: _Map, x: Array, spread: Array, first: Array, second: Array) -> Array:
+    """x no nearer to an end than `spread`, but not beyond the middle, or one scale from a single end."""
+    if kind is line:
+        return x
+    if kind is above:
+        return np.maximum(x, first + np.minimum(spread, second))
+    if kind is below:
+        return np.minimum(x, first - np.minimum(spread, second))
+    of_log = kind is log_between
+    low, high = first, first * np.exp(second) if of_log else first + second
+    middle = first * np.exp(0.5 * second) if of_log else first + 0.5 * second
+    return np.clip(x, np.minimum(low + spread, middle), np.maximum(high - spread, middle))
+
+
+class Unconstrained:
+    """The change of parameters theta <-> y, its Jacobian and derivatives.
+
+    Parameters
+    ----------
+    parameters : sequence of Parameter
+    low, high : float64 (n_param,)
+        Ends of each parameter in theta, maybe infinite.
+    chains : sequence of int arrays
+        Parameters in an order, largest first, of one prior.
+    periodic : int array
+        Parameters that are taken modulo their period.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        low: Array,
+        high: Array,
+        chains: Sequence[NDArray[np.int64]],
+        periodic: NDArray[np.int64],
+    ) -> None:
+        low, high = low.copy(), high.copy()
+        for chain in chains:  # one map for all of a chain, so that their order is that of z
+            low[chain], high[chain] = low[chain].min(), high[chain].max()
+        self._chains = list(chains)
+        turning = set(periodic.tolist())
+        groups: dict[_Map, list[tuple[int, float, float]]] = {}
+        for i, parameter in enumerate(parameters):
+            kind, first, second = _map_of(parameter, low[i], high[i], i in turning)
+            groups.setdefault(kind, []).append((i, first, second))
+        self._groups = [
+            (kind, as_slice(np.array([i for i, _, _ in members])), np.array([m[1:] for m in members]).T)
+            for kind, members in groups.items()
+        ]
+
+    def theta(self, y: Array) -> Array:
+        """theta of y, float64 (..., n_param) both; periodic parameters may lie outside their range."""
+        return self._mapped(y).x
+
+    def log_jacobian(self, y: Array) -> Array:
+        """ln |d theta / d y|, float64 (...): what a log density gains as one of y."""
+        total = self._mapped(y).log_slope.sum(axis=-1)
+        for chain in self._chains:
+            total = total + special.log_expit(y[..., chain[:-1]]).sum(axis=-1)
+        return np.asarray(total)
+
+    def log_jacobian_slope(self, y: Array) -> Array:
+        """Derivatives of `log_jacobian` with respect to y, float64 (..., n_param)."""
+        slope = self._ordered_back(y, self._mapped(y).log_slope_slope)
+        for chain in self._chains:
+            slope[..., chain[:-1]] += special.expit(-y[..., chain[:-1]])
+        return slope
+
+    def pull_back(self, y: Array, slopes: Array) -> Array:
+        """Derivatives with respect to y, from those with respect to theta (..., n_param)."""
+        return self._ordered_back(y, slopes * np.exp(self._mapped(y).log_slope))
+
+    def of_theta(self, theta: Array, spread: Array | None = None) -> Array:
+        """y of theta (..., n_param); what is at an end, or out of order, is moved in by a trifle.
+
+        With a `spread` of each parameter by so much, where there is room: at an end itself dy/dtheta is
+        infinite, and says nothing of the y to which a parameter of that spread belongs.
+        """
+        z = np.empty(theta.shape)
+        for kind, columns, numbers in self._groups:
+            x = theta[..., columns]
+            if spread is not None:
+                x = _moved_in(kind, x, spread[..., columns], *numbers)
+            z[..., columns] = _INVERSE[kind](x, *numbers)
+        least: Array = np.full(theta.shape, _APART)
+        if spread is not None and self._chains:
+            of_z = np.empty(theta.shape)
+            for kind, columns, numbers in self._groups:
+                of_z[..., columns] = np.exp(kind(z[..., columns], *numbers).log_slope)
+            least = np.clip(spread / of_z, _APART, 1.0)
+        for chain in self._chains:
+            apart = np.maximum(-np.diff(z[..., chain], axis=-1), least[..., chain[:-1]])
+            z[..., chain[:-1]] = apart + np.log(-np.expm1(-apart))
+        return z
+
+    def _mapped(self, y: Array) -> Mapped:
+        z, found = self._ordered(y), Mapped(*(np.empty(y.shape) for _ in range(3)))
+        for kind, columns, numbers in self._groups:
+            for array, part in zip(found, kind(z[..., columns], *numbers), strict=True):
+                array[..., columns] = part
+        return found
+
+    def _ordered(self, y: Array) -> Array:
+        """z of y."""
+        if not self._chains:
+            return y
+        z = y.copy()
+        for chain in self._chains:
+            lifts = -special.log_expit(-y[..., chain[-2::-1]])
+            z[..., chain[::-1]] = np.cumsum(np.concatenate([y[..., chain[-1:]], lifts], axis=-1), axis=-1)
+        return z
+
+    def _ordered_back(self, y: Array, slopes: Array) -> Array:
+        """Derivatives with respect to y, from those with respect to z: each step lifts all above it."""
+        found = slopes.copy()
+        for chain in self._chains:
+            above_it = np.cumsum(slopes[..., chain], axis=-1)
+            found[..., chain[:-1]] = special.expit(y[..., chain[:-1]]) * above_it[..., :-1]
+            found[..., chain[-1]] = above_it[..., -1]
+        return found
+
+
+def _map_of(parameter: Parameter, low: float, high: float, turns: bool) -> tuple[_Map, float, float]:
+    """The map of one parameter, and its two numbers."""
+    if turns and parameter.period is not None:
+        return line, float(np.mean(parameter.prior.support)), parameter.period / (2.0 * np.pi)
+    if np.isfinite(low) and np.isfinite(high):
+        if isinstance(parameter.prior, LogUniform) and low > 0.0:
+            return log_between, low, float(np.log(high / low))
+        return between, low, high - low
+    first, middle, last = (float(x) for x in parameter.prior.transform(np.array([0.16, 0.5, 0.84])))
+    scale = 0.5 * (last - first)
+    if np.isfinite(low):
+        return above, low, scale
+    if np.isfinite(high):
+        return below, high, scale
+    return line, middle, scale

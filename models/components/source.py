@@ -1,0 +1,236 @@
+"""What a user writes for a source: position, brightness, spectrum, shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+from biro.models.components.spectrum import FORMS, STOKES, Terms, read_terms
+from biro.models.errors import ModelError
+from biro.models.quantities import units
+from biro.models.quantities.parameter import Fixed, QuantityLike, Series, quantity, series, under
+from biro.models.quantities.strict import strict
+from biro.models.quantities.units import ANGLE, DECLINATION, FLUX, FREQUENCY, NUMBER, RIGHT_ASCENSION, Kind
+
+_SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,63}\Z")
+RESERVED = ("noise", "beam", "pointing")
+
+KINDS: dict[str, Kind] = {
+    "ra": RIGHT_ASCENSION,
+    "dec": DECLINATION,
+    "east": ANGLE,
+    "north": ANGLE,
+    "I": FLUX,
+    "Q": FLUX,
+    "U": FLUX,
+    "V": FLUX,
+    "pol_fraction": NUMBER,
+    "pol_angle": ANGLE,
+    "v_fraction": NUMBER,
+    "emaj": ANGLE,
+    "emin": ANGLE,
+    "ratio": NUMBER,
+    "pa": ANGLE,
+    "fwhm": ANGLE,
+}
+
+
+def check_name(name: str) -> None:
+    """Refuse names that parameters could not be called by."""
+    if not _SOURCE_NAME.match(name) or name in RESERVED:
+        raise ModelError(
+            "a name has letters, digits and _ . + - (64 at most), begins with a letter, digit or _, "
+            f"and is none of {', '.join(RESERVED)}"
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """What points and Gaussians share; see `PointSource`."""
+
+    name: str
+    _: KW_ONLY
+    ra: QuantityLike = None
+    dec: QuantityLike = None
+    east: QuantityLike = None
+    north: QuantityLike = None
+    I: QuantityLike
+    Q: QuantityLike = None
+    U: QuantityLike = None
+    V: QuantityLike = None
+    pol_fraction: QuantityLike = None
+    pol_angle: QuantityLike = None
+    v_fraction: QuantityLike = None
+    spectral_index: Any = None
+    log10_spectrum: Any = None
+    polynomial: Any = None
+    ref_freq: QuantityLike = None
+    shape_keys: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        for key in (
+            "ra",
+            "dec",
+            "east",
+            "north",
+            "pol_fraction",
+            "pol_angle",
+            "v_fraction",
+            *self.shape_keys,
+        ):
+            self._set(key, quantity, KINDS[key])
+        for key in STOKES:
+            self._set(key, series, FLUX)
+        for key in FORMS:
+            self._set(key, read_terms)
+        self._set("ref_freq", quantity, FREQUENCY)
+        self._check_position()
+        self._check_polarisation()
+        self._check_spectrum()
+        self._check_shape()
+
+    def _set(self, key: str, read: Any, *args: Any) -> None:
+        value = getattr(self, key)
+        if value is not None:
+            object.__setattr__(self, key, under(key, read, value, *args))
+
+    def _check_position(self) -> None:
+        given = [key for key in ("ra", "dec", "east", "north") if getattr(self, key) is not None]
+        if given not in (["ra", "dec"], ["east", "north"]):
+            raise ModelError(
+                f"a position is ra and dec, or east and north; found {' and '.join(given) or 'none'}"
+            )
+        if isinstance(self.dec, Fixed) and abs(in_si(self.dec, DECLINATION)) > 1.5707963267948968:
+            raise ModelError(f"dec: must lie within -90 .. 90 deg, found {self.dec.value} {self.dec.unit}")
+
+    def _check_polarisation(self) -> None:
+        fractional = self.pol_fraction is not None or self.pol_angle is not None
+        if fractional and (self.Q is not None or self.U is not None):
+            raise ModelError("Q and U are given twice: by themselves and by pol_fraction and pol_angle")
+        if fractional and (self.pol_fraction is None or self.pol_angle is None):
+            raise ModelError("pol_fraction and pol_angle go together; one is missing")
+        if self.v_fraction is not None and self.V is not None:
+            raise ModelError("V is given twice: by itself and by v_fraction")
+        for key, least in (("pol_fraction", 0.0), ("v_fraction", -1.0)):
+            fixed = getattr(self, key)
+            if isinstance(fixed, Fixed) and not least <= in_si(fixed, NUMBER) <= 1:
+                raise ModelError(
+                    f"{key}: must lie within {least:g} .. 1, found {fixed.value} {fixed.unit}".rstrip()
+                )
+        lengths = {len(value) for _, value in self.light_curves()} - {1}
+        if len(lengths) > 1:
+            raise ModelError(f"I, Q, U, V vary over different numbers of times: {sorted(lengths)}")
+
+    def _check_spectrum(self) -> None:
+        forms = [key for key in FORMS if getattr(self, key) is not None]
+        if len(forms) > 1:
+            raise ModelError(f"one form of spectrum at a time, found {' and '.join(forms)}")
+        if self.ref_freq is not None:
+            if not isinstance(self.ref_freq, Fixed):
+                raise ModelError("ref_freq: must be a number; it only says where the spectrum is normalised")
+            if not in_si(self.ref_freq, FREQUENCY) > 0:
+                raise ModelError(
+                    f"ref_freq: must be positive, found {self.ref_freq.value} {self.ref_freq.unit}"
+                )
+
+    def _check_shape(self) -> None:
+        """A point has none."""
+
+    def light_curves(self) -> Iterator[tuple[str, Series]]:
+        """The Stokes parameters that were given: name, and one quantity or one per time slot."""
+        for key in STOKES:
+            if getattr(self, key) is not None:
+                yield key, getattr(self, key)
+
+    def spectrum(self) -> tuple[str, Terms] | None:
+        """Form and terms of the spectrum, or None where it is flat."""
+        for key in FORMS:
+            if getattr(self, key) is not None:
+                return key, getattr(self, key)
+        return None
+
+
+def in_si(fixed: Fixed, kind: Kind) -> float:
+    """A fixed quantity in the unit used inside."""
+    return fixed.value * units.factor(fixed.unit, kind)
+
+
+@strict
+class PointSource(Source):
+    """An unresolved source.
+
+    Every quantity is a number with unit ("1.5 Jy"), a prior, or the name of another quantity ("core.I").
+
+    Parameters
+    ----------
+    name : str
+        Unique; parameters are called "name.key".
+    ra, dec : angle
+        ICRS; or
+    east, north : angle
+        Offsets from the model's centre: direction cosines l, m about it (SIN), times the angle unit.
+    I : flux density, or a list of one per time slot
+    Q, U, V : the same, default 0
+    pol_fraction, pol_angle : number, angle
+        Q = p I cos(2 chi), U = p I sin(2 chi), instead of Q and U; 0 <= p <= 1 whatever its prior.
+    v_fraction : number
+        V = v I, instead of V; -1 <= v <= 1.
+    spectral_index, log10_spectrum, polynomial : number, list, or {"I": ..., "Q": ...}
+        One of the three forms of physics: section 4; flat by default.
+    ref_freq : frequency
+        Where the brightness is given; default that of the model.
+
+    Raises
+    ------
+    ModelError
+        Names the key, what was found and what is allowed.
+    """
+
+    label: ClassVar[str] = "source"
+    type: ClassVar[str] = "point"
+
+
+@strict
+class GaussianSource(Source):
+    """An elliptical Gaussian (physics: section 5); I is the integrated flux density.
+
+    Parameters
+    ----------
+    name, ra, dec, east, north, I, Q, U, V, pol_fraction, pol_angle, v_fraction, spectral_index, \
+    log10_spectrum, polynomial, ref_freq
+        As for `PointSource`.
+    emaj, emin : angle
+        Full widths at half maximum along the major and minor axis, emaj >= emin; or
+    emaj, ratio : angle, number
+        emin = ratio emaj, 0 <= ratio <= 1; or
+    fwhm : angle
+        A circular Gaussian, without pa.
+    pa : angle
+        Position angle of the major axis, from north through east.
+
+    Raises
+    ------
+    ModelError
+        Names the key, what was found and what is allowed.
+    """
+
+    label: ClassVar[str] = "source"
+    type: ClassVar[str] = "gaussian"
+    shape_keys: ClassVar[tuple[str, ...]] = ("emaj", "emin", "ratio", "pa", "fwhm")
+    _: KW_ONLY
+    emaj: QuantityLike = None
+    emin: QuantityLike = None
+    ratio: QuantityLike = None
+    pa: QuantityLike = None
+    fwhm: QuantityLike = None
+
+    def _check_shape(self) -> None:
+        given = [key for key in self.shape_keys if getattr(self, key) is not None]
+        if given not in (["emaj", "emin", "pa"], ["emaj", "ratio", "pa"], ["fwhm"]):
+            raise ModelError(
+                "a shape is emaj, emin, pa; or emaj, ratio, pa; or fwhm alone for a circle; "
+                f"found {', '.join(given) or 'none'}"
+            )

@@ -1,0 +1,1 @@
+"""Quantities of a model: units, fixed values, priors and ties."""

@@ -1,0 +1,197 @@
+"""A quantity of a model: a number with unit, a prior, or the name of another quantity."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from biro.models.errors import ModelError
+from biro.models.quantities import units
+from biro.models.quantities.prior import Prior
+from biro.models.quantities.prior_table import from_table
+from biro.models.quantities.strict import shown
+from biro.models.quantities.units import DECLINATION, RIGHT_ASCENSION, Kind
+
+_PATH = re.compile(r"[^\s.\[\]][^\s\[\]]{0,99}(\[[^\[\]]{1,99}\]){0,3}\Z")
+MAX_SERIES = 100_000
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A number that is not fitted.
+
+    Attributes
+    ----------
+    value : float
+    unit : str
+        "" for a plain number.
+    """
+
+    value: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Always equal to another quantity, named "source.key" ("core.I", "core.spectral_index[1]")."""
+
+    to: str
+
+
+Quantity: TypeAlias = Fixed | Prior | Tie
+# What a person may write for a quantity; strict classes turn it into a Quantity.
+QuantityLike: TypeAlias = Any
+# One quantity, or a tuple of them.
+Series: TypeAlias = tuple[Quantity, ...]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number that is fitted.
+
+    Attributes
+    ----------
+    name : str
+        "jet.I", "noise.factor[3C273/spw0]".
+    unit : str
+        Unit of theta, as written in the model; "" for a plain number.
+    prior : Prior
+    period : float or None
+        Length after which the parameter repeats (position angles), in `unit`.
+    latex : str
+        A label for pictures.
+    """
+
+    name: str
+    unit: str
+    prior: Prior
+    period: float | None
+    latex: str
+
+
+def _fixed(value: Any, kind: Kind) -> Fixed:
+    if isinstance(value, str) and kind in (RIGHT_ASCENSION, DECLINATION):
+        degrees = units.sexagesimal(value, hours=kind is RIGHT_ASCENSION)
+        if degrees is not None:
+            return Fixed(degrees, "deg")
+    number, unit = units.number(value)
+    if unit is None and kind.si:
+        text = shown(value).strip("'\"")
+        example = kind.example.split()[-1] if " " in kind.example else "deg"
+        raise ModelError(f"{text} has no unit; expected {kind.name}, for example '{text} {example}'")
+    return Fixed(number, unit or "")
+
+
+def _check_fixed(fixed: Fixed, kind: Kind) -> Fixed:
+    units.factor(fixed.unit, kind)
+    if not math.isfinite(fixed.value):
+        raise ModelError(f"must be finite, found {fixed.value}")
+    return fixed
+
+
+def quantity(value: QuantityLike, kind: Kind) -> Quantity:
+    """Read what a person wrote for one quantity.
+
+    Parameters
+    ----------
+    value : number, text, dict, Prior, Fixed, Tie or astropy quantity
+        "1.5 Jy" is fixed; { prior = ... } and a Prior are fitted; "core.I" and { tie = "core.I" } are tied.
+    kind : Kind
+        What it must be.
+
+    Raises
+    ------
+    ModelError
+        Anything else, an unknown unit, or a unit of another kind.
+    """
+    if isinstance(value, Prior):
+        units.factor(value.unit, kind)
+        return value
+    if isinstance(value, Tie):
+        return value
+    if isinstance(value, Fixed):
+        return _check_fixed(value, kind)
+    if isinstance(value, Mapping):
+        return _from_table(value, kind)
+    if isinstance(value, str) and _is_name(value):
+        return Tie(value)
+    return _check_fixed(_fixed(value, kind), kind)
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text names another quantity: "core.I" does, "1.5Jy" and "12:29:06.7" do not."""
+    if not _PATH.match(text) or "." not in text or ":" in text.split("[")[0]:
+        return False
+    parts = units.split(text)
+    return parts is None or not units.is_unit(parts[1])
+
+
+def _from_table(table: Mapping[str, Any], kind: Kind) -> Quantity:
+    if "prior" in table:
+        prior = from_table(dict(table))
+        units.factor(prior.unit, kind)
+        return prior
+    if set(table) == {"tie"} and isinstance(table["tie"], str):
+        return Tie(table["tie"])
+    raise ModelError(
+        f"expected a number such as '{kind.example}', a prior such as "
+        '{ prior = "uniform", low = ..., high = ... }, or { tie = "source.key" }, '
+        f"found {shown(dict(table))}"
+    )
+
+
+def series(value: Any, kind: Kind) -> Series:
+    """One quantity or a list of them, as a tuple."""
+    if isinstance(value, (list, tuple)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1):
+        if not 0 < len(value) <= MAX_SERIES:
+            raise ModelError(f"a list must have 1 to {MAX_SERIES} elements, found {len(value)}")
+        made = []
+        for index, item in enumerate(value):
+            try:
+                made.append(quantity(item, kind))
+            except ModelError as error:
+                raise ModelError(f"element {index}: {error}") from None
+        return tuple(made)
+    return (quantity(value, kind),)
+
+
+def under(key: str, read: Any, *args: Any) -> Any:
+    """`read(*args)`, with the key put in front of what it raises."""
+    try:
+        return read(*args)
+    except ModelError as error:
+        raise ModelError(f"{key}: {error}") from None
+
+
+_SYMBOLS = {
+    "ra": r"\alpha",
+    "dec": r"\delta",
+    "east": r"\mathrm{east}",
+    "north": r"\mathrm{north}",
+    "emaj": r"\theta_\mathrm{maj}",
+    "emin": r"\theta_\mathrm{min}",
+    "fwhm": r"\theta",
+    "ratio": "r",
+    "pa": r"\mathrm{PA}",
+    "pol_fraction": "p",
+    "pol_angle": r"\chi",
+    "v_fraction": "v",
+    "spectral_index": "a",
+    "log10_spectrum": "b",
+    "polynomial": "c",
+    "factor": "s",
+    "dof": r"\nu",
+}
+
+
+def latex(owner: str, key: str, index: str) -> str:
+    """A mathtext label: `latex("jet", "emaj", "")` is the major axis with "jet" beneath."""
+    symbol = _SYMBOLS.get(key, rf"\mathrm{{{key}}}").replace("_fraction", "")
+    below = re.sub(r"([_#%&{}$\\^~])", r"\\\1", f"{owner} {index}".strip())
+    below = below.replace(" ", r"\ ")
+    if "_" in symbol:
+        return rf"${symbol}^\mathrm{{{below}}}$"
+    return rf"${symbol}_\mathrm{{{below}}}$"

@@ -1,0 +1,379 @@
+"""Priors: one definition each, serving the unit cube and the log density.
+
+Every family works on arrays, and so do its numbers: priors of one family are stacked into a single
+prior whose numbers are arrays, which is how a whole model is evaluated in a few numpy calls.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from biro.models.errors import ModelError
+from biro.models.quantities import units
+from biro.models.quantities.strict import key_names, nearest, shown, strict
+
+Array = NDArray[np.float64]
+# A float once made; a float, a text with unit or an astropy quantity on the way in.
+Number = Any
+_P = TypeVar("_P", bound="Prior")
+_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+_BISECTIONS = 60
+
+
+class Prior(ABC):
+    """A probability density of one parameter, in the unit that it was written in.
+
+    Numbers may be given as floats with `unit`, or as text ("0.1 Jy"); the unit of the prior
+    is `unit` where given, else that of the first number that has one.
+    """
+
+    family: ClassVar[str]
+    unit: str
+    # Derived numbers that are stacked along with the fields.
+    derived: ClassVar[tuple[str, ...]] = ()
+    may_be_infinite: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name in key_names(type(self)) if name != "unit"]
+        read = {}
+        for name in names:
+            try:
+                read[name] = units.number(getattr(self, name))
+            except ModelError as error:
+                raise ModelError(f"{name}: {error}") from None
+        unit = self.unit or next((unit for _, unit in read.values() if unit), "")
+        if not isinstance(unit, str) or not units.is_unit(unit):
+            raise ModelError(
+                f"unit: unknown unit {shown(unit)}{nearest(unit, ('arcsec', 'deg', 'Jy', 'GHz'))}"
+            )
+        for name, (value, own) in read.items():
+            if math.isinf(value) and name not in self.may_be_infinite:
+                raise ModelError(f"{name} must be finite, found {value}")
+            object.__setattr__(self, name, units.convert(value, unit if own is None else own, unit))
+        object.__setattr__(self, "unit", unit)
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise `ModelError` unless the numbers make a density."""
+
+    @abstractmethod
+    def transform(self, unit_cube: Array) -> Array:
+        """Quantile: the parameter whose cumulative probability is `unit_cube` (float64, any shape)."""
+
+    @abstractmethod
+    def log_density(self, x: Array) -> Array:
+        """Natural log of the normalised density per unit at x (float64, any shape); -inf outside."""
+
+    @abstractmethod
+    def log_slope(self, x: Array) -> Array:
+        """Derivative of `log_density` at x within the support; anything outside."""
+
+    def cumulative(self, x: Array) -> Array:
+        """Probability below x, by bisection of `transform` (for set-up, not for sampling)."""
+        x = np.asarray(x, dtype=np.float64)
+        low, high = np.zeros(x.shape), np.ones(x.shape)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = self.transform(middle) < x
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return np.where(x <= self.support[0], 0.0, np.where(x >= self.support[1], 1.0, 0.5 * (low + high)))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Smallest and largest value, maybe infinite."""
+        low, high = self.transform(np.array([0.0, 1.0]))
+        return float(low), float(high)
+
+    def quantile_range(self, tail: float) -> tuple[float, float]:
+        """The range that leaves out `tail` on either side."""
+        low, high = self.transform(np.array([tail, 1.0 - tail]))
+        return float(low), float(high)
+
+    def require(self, condition: bool, text: str) -> None:
+        """Raise `ModelError` saying what must hold, and all the numbers, unless `condition`."""
+        if not condition:
+            numbers = ", ".join(
+                f"{name} = {getattr(self, name)}" for name in key_names(type(self)) if name != "unit"
+            )
+            raise ModelError(f"needs {text}, found {numbers} {self.unit}".rstrip())
+
+    @classmethod
+    def stack(cls: type[_P], priors: Sequence[_P]) -> _P:
+        """One prior of the same family whose numbers are arrays, for parameters on the last axis."""
+        stacked = object.__new__(cls)
+        for name in (*(n for n in key_names(cls) if n != "unit"), *cls.derived):
+            object.__setattr__(stacked, name, np.array([getattr(prior, name) for prior in priors]))
+        object.__setattr__(stacked, "unit", "")
+        return stacked
+
+
+@strict
+class Uniform(Prior):
+    """Uniform: p = 1 / (high - low) for low <= x <= high."""
+
+    label: ClassVar[str] = "uniform prior"
+    family: ClassVar[str] = "uniform"
+    low: Number
+    high: Number
+    unit: str = ""
+
+    def _check(self) -> None:
+        self.require(self.low < self.high, "low < high")
+        self.require(math.isfinite(self.high - self.low), "a finite width")
+
+    def transform(self, unit_cube: Array) -> Array:
+        return np.minimum(self.low + unit_cube * (self.high - self.low), self.high)
+
+    def log_density(self, x: Array) -> Array:
+        return np.where((x >= self.low) & (x <= self.high), -np.log(self.high - self.low), -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        return np.zeros(x.shape)
+
+
+@strict
+class LogUniform(Prior):
+    """Log-uniform: p = 1 / (x ln(high / low)) for 0 < low <= x <= high."""
+
+    label: ClassVar[str] = "log-uniform prior"
+    family: ClassVar[str] = "log-uniform"
+    low: Number
+    high: Number
+    unit: str = ""
+
+    def _check(self) -> None:
+        self.require(0 < self.low < self.high, "0 < low < high")
+
+    def transform(self, unit_cube: Array) -> Array:
+        start, stop = np.log(self.low), np.log(self.high)
+        return np.clip(np.exp(start + unit_cube * (stop - start)), self.low, self.high)
+
+    def log_density(self, x: Array) -> Array:
+        inside = (x >= self.low) & (x <= self.high)
+        return np.where(
+            inside, -np.log(np.where(inside, x, 1.0)) - np.log(np.log(self.high) - np.log(self.low)), -np.inf
+        )
+
+    def log_slope(self, x: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return -1.0 / x
+
+
+@strict
+class Normal(Prior):
+    """Normal: p = exp(-z^2 / 2) / (sd sqrt(2 pi)), z = (x - mean) / sd."""
+
+    label: ClassVar[str] = "normal prior"
+    family: ClassVar[str] = "normal"
+    mean: Number
+    sd: Number
+    unit: str = ""
+
+    def _check(self) -> None:
+        self.require(self.sd > 0, "sd > 0")
+
+    def transform(self, unit_cube: Array) -> Array:
+        return self.mean + self.sd * special.ndtri(unit_cube)
+
+    def log_density(self, x: Array) -> Array:
+        z = (x - self.mean) / self.sd
+        return -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI
+
+    def log_slope(self, x: Array) -> Array:
+        return (self.mean - x) / self.sd**2
+
+
+@strict
+class TruncatedNormal(Prior):
+    """Normal(mean, sd) cut to low <= x <= high and normalised there; either side may be left open."""
+
+    label: ClassVar[str] = "truncated-normal prior"
+    family: ClassVar[str] = "truncated-normal"
+    derived: ClassVar[tuple[str, ...]] = ("mirror", "log_cdf_low", "log_cdf_high", "log_mass")
+    may_be_infinite: ClassVar[tuple[str, ...]] = ("low", "high")
+    mean: Number
+    sd: Number
+    low: Number = -math.inf
+    high: Number = math.inf
+    unit: str = ""
+
+    def _check(self) -> None:
+        self.require(self.sd > 0, "sd > 0")
+        self.require(self.low < self.high, "low < high")
+        a, b = (self.low - self.mean) / self.sd, (self.high - self.mean) / self.sd
+        # Mirrored so that the bulk lies left of the mean, where log_ndtr keeps its digits.
+        mirror = -1.0 if a > 0 else 1.0
+        if mirror < 0:
+            a, b = -b, -a
+        log_low, log_high = float(special.log_ndtr(a)), float(special.log_ndtr(b))
+        log_mass = log_high + math.log1p(-math.exp(log_low - log_high)) if log_low < log_high else -math.inf
+        self.require(math.isfinite(log_mass), "some probability between low and high")
+        derived = (mirror, log_low, log_high, log_mass)
+        for name, value in zip(self.derived, derived, strict=True):
+            object.__setattr__(self, name, value)
+
+    mirror: ClassVar[Any]
+    log_cdf_low: ClassVar[Any]
+    log_cdf_high: ClassVar[Any]
+    log_mass: ClassVar[Any]
+
+    def transform(self, unit_cube: Array) -> Array:
+        u = np.where(self.mirror > 0, unit_cube, 1.0 - unit_cube)
+        with np.errstate(divide="ignore"):
+            log_cdf = np.logaddexp(self.log_cdf_low + np.log1p(-u), self.log_cdf_high + np.log(u))
+        x = self.mean + self.sd * self.mirror * special.ndtri_exp(np.minimum(log_cdf, 0.0))
+        return np.clip(x, self.low, self.high)
+
+    def log_density(self, x: Array) -> Array:
+        z = (x - self.mean) / self.sd
+        density = -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI - self.log_mass
+        return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        return (self.mean - x) / self.sd**2
+
+
+@strict
+class HalfNormal(Prior):
+    """Half-normal: p = sqrt(2 / pi) exp(-x^2 / (2 sd^2)) / sd for x >= 0."""
+
+    label: ClassVar[str] = "half-normal prior"
+    family: ClassVar[str] = "half-normal"
+    sd: Number
+    unit: str = ""
+
+    def _check(self) -> None:
+        self.require(self.sd > 0, "sd > 0")
+
+    def transform(self, unit_cube: Array) -> Array:
+        # From the upper tail: 1 - u/2 keeps its digits where (1 + u)/2 would near u = 1.
+        return -self.sd * special.ndtri(0.5 * (1.0 - unit_cube))
+
+    def log_density(self, x: Array) -> Array:
+        z = x / self.sd
+        density = -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI + math.log(2.0)
+        return np.where(x >= 0, density, -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        return -x / self.sd**2
+
+
+@strict
+class Triangular(Prior):
+    """Triangular: rises linearly from 0 at low to 2 / (high - low) at mode, and falls to 0 at high."""
+
+    label: ClassVar[str] = "triangular prior"
+    family: ClassVar[str] = "triangular"
+    low: Number
+    mode: Number
+    high: Number
+    unit: str = ""
+
+    def _check(self) -> None:
+        self.require(
+            self.low <= self.mode <= self.high and self.low < self.high, "low <= mode <= high, low < high"
+        )
+
+    def transform(self, unit_cube: Array) -> Array:
+        width, left, right = self.high - self.low, self.mode - self.low, self.high - self.mode
+        rising = self.low + np.sqrt(unit_cube * width * left)
+        falling = self.high - np.sqrt((1.0 - unit_cube) * width * right)
+        return np.where(unit_cube * width < left, rising, falling)
+
+    def log_density(self, x: Array) -> Array:
+        width = self.high - self.low
+        rising = (x < self.mode) | (self.mode == self.high)
+        distance = np.where(rising, x - self.low, self.high - x)
+        side = np.where(rising, self.mode - self.low, self.high - self.mode)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = np.log(2.0 * distance / (width * side))
+        return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        rising = (x < self.mode) | (self.mode == self.high)
+        with np.errstate(divide="ignore"):
+            return np.where(rising, 1.0 / (x - self.low), -1.0 / (self.high - x))
+
+
+class _Angular(Prior):
+    """What sine and cosine share: numbers in an angle unit, and its size in radians."""
+
+    derived: ClassVar[tuple[str, ...]] = ("rad",)
+    limits: ClassVar[tuple[float, float]]
+    rad: ClassVar[Any]
+    low: Any
+    high: Any
+
+    def _check(self) -> None:
+        object.__setattr__(self, "rad", units.factor(self.unit, units.ANGLE))
+        least, most = np.deg2rad(self.limits)
+        slack = 1e-12
+        inside = least - slack <= self.low * self.rad and self.high * self.rad <= most + slack
+        self.require(self.low < self.high and inside, "{} deg <= low < high <= {} deg".format(*self.limits))
+
+
+@strict
+class Sine(_Angular):
+    """p proportional to sin(x) for low <= x <= high within 0 .. 180 deg: isotropic polar angles."""
+
+    label: ClassVar[str] = "sine prior"
+    family: ClassVar[str] = "sine"
+    limits: ClassVar[tuple[float, float]] = (0.0, 180.0)
+    low: Number = "0 deg"
+    high: Number = "180 deg"
+    unit: str = ""
+
+    def _mass(self) -> Any:
+        low, high = self.low * self.rad, self.high * self.rad
+        return 2 * np.sin(0.5 * (low + high)) * np.sin(0.5 * (high - low))
+
+    def transform(self, unit_cube: Array) -> Array:
+        cosine = np.cos(self.low * self.rad) - unit_cube * self._mass()
+        return np.clip(np.arccos(np.clip(cosine, -1, 1)) / self.rad, self.low, self.high)
+
+    def log_density(self, x: Array) -> Array:
+        inside = (x >= self.low) & (x <= self.high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = np.log(np.sin(np.where(inside, x, 0.5 * (self.low + self.high)) * self.rad))
+        return np.where(inside, density + np.log(self.rad) - np.log(self._mass()), -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return self.rad / np.tan(x * self.rad)
+
+
+@strict
+class Cosine(_Angular):
+    """p proportional to cos(x) for low <= x <= high within -90 .. 90 deg: isotropic latitudes."""
+
+    label: ClassVar[str] = "cosine prior"
+    family: ClassVar[str] = "cosine"
+    limits: ClassVar[tuple[float, float]] = (-90.0, 90.0)
+    low: Number = "-90 deg"
+    high: Number = "90 deg"
+    unit: str = ""
+
+    def _mass(self) -> Any:
+        low, high = self.low * self.rad, self.high * self.rad
+        return 2 * np.cos(0.5 * (low + high)) * np.sin(0.5 * (high - low))
+
+    def transform(self, unit_cube: Array) -> Array:
+        sine = np.sin(self.low * self.rad) + unit_cube * self._mass()
+        return np.clip(np.arcsin(np.clip(sine, -1, 1)) / self.rad, self.low, self.high)
+
+    def log_density(self, x: Array) -> Array:
+        inside = (x >= self.low) & (x <= self.high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = np.log(np.cos(np.where(inside, x, 0.5 * (self.low + self.high)) * self.rad))
+        return np.where(inside, density + np.log(self.rad) - np.log(self._mass()), -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        return -self.rad * np.tan(x * self.rad)

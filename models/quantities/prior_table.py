@@ -1,0 +1,55 @@
+"""Priors as tables of a model file, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from biro.models.errors import ModelError
+from biro.models.quantities.frozen_prior import Frozen
+from biro.models.quantities.prior import (
+    Cosine,
+    HalfNormal,
+    LogUniform,
+    Normal,
+    Prior,
+    Sine,
+    Triangular,
+    TruncatedNormal,
+    Uniform,
+)
+from biro.models.quantities.strict import nearest, shown
+
+FAMILIES: dict[str, type[Prior]] = {
+    cls.family: cls
+    for cls in (Uniform, LogUniform, Normal, TruncatedNormal, HalfNormal, Triangular, Sine, Cosine)
+}
+
+
+def from_table(table: dict[str, Any]) -> Prior:
+    """The prior of a model file's table, { prior = "normal", mean = 1, sd = 0.1, unit = "Jy" }.
+
+    Raises
+    ------
+    ModelError
+        An unknown family or key, or numbers that make no density.
+    """
+    name = table.get("prior")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ModelError(
+            f"unknown prior {shown(name)}{nearest(name, FAMILIES)}; one of: {', '.join(FAMILIES)}"
+        )
+    return FAMILIES[name](**{str(key): value for key, value in table.items() if key != "prior"})
+
+
+def to_table(prior: Prior) -> dict[str, Any]:
+    """The table that `from_table` reads back, without the keys at their defaults."""
+    if isinstance(prior, Frozen):
+        raise ModelError(f"{prior!r} can be used from Python only, not written to a model file")
+    table: dict[str, Any] = {"prior": prior.family}
+    for field in dataclasses.fields(prior):  # type: ignore[arg-type]
+        value = getattr(prior, field.name)
+        if value != "" and not (isinstance(value, float) and math.isinf(value)):
+            table[field.name] = value
+    return table

@@ -1,0 +1,1 @@
+"""The CPU's engine: loops over vectors of visibilities."""

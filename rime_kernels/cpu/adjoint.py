@@ -1,0 +1,347 @@
+"""The gradient of chi2 on the CPU: sums over visibilities for each source, from the weighted residual.
+
+The loops are those of `_rime_cpu` turned inside out: a source's sums stay in registers while entries
+run past it in chunks that stay in the cache, and no lane meets another before the end of a task.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.cpu.outputs import Back
+from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
+from rime_kernels.cpu.sums import Sky, fill_terms, product
+from rime_kernels.cpu.vector_math import cos_sin_turns, exp
+from rime_kernels.physics import beam, phase
+
+# Names that the compiled functions see: an attribute of a module would not be part of the cache.
+_argument, _argument_slopes, _voltage_slope = beam.argument, beam.argument_slopes, beam.voltage_slope
+_C = phase.SPEED_OF_LIGHT
+
+# Entries whose residuals lie in the first cache of a core, and sources whose antenna terms lie in the second.
+CHUNK, PIECE = 32, 48
+
+
+class Entries(NamedTuple):
+    """A chunk of entries; pointers to contiguous arrays, `n` the number of lanes."""
+
+    n_entry: int
+    antenna: Any  # (n_entry, 2)
+    residual: Any  # (n_entry, 2, n_stokes, n)
+    metres: Any  # float64 (3, n_flat); flat: (n_entry, 1 or n lanes), padded to whole vectors
+    coordinates: Any  # the same in working precision
+    n_flat: int
+    scale: Any  # float64 vector: nu/c of the block
+
+
+class Sums(NamedTuple):
+    """Sums of a task over its entries, lane by lane; pointers to float64."""
+
+    brightness: Any  # (n_source, n_stokes, n)
+    direction: Any  # (n_source, 3, n): of Im(z) with u, v, w in metres
+    projection: Any  # (n_gaussian, 6, n): of Re(z) with products of coordinates, as `_fill_shape`
+
+
+class Work(NamedTuple):
+    """What a task needs for a gradient besides its forward loop; pointers to arrays of the task's own."""
+
+    back: Back
+    sums: Sums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
+    stokes_per_time: bool
+    terms: Any  # (PIECE, n_antenna, 2, n)
+    products: Any  # (CHUNK, 2, n)
+    metres: Any  # float64 (3, CHUNK, n)
+    coordinates: Any  # the same in working precision
+    turns: Any  # float64 (CHUNK, n)
+    shape: Any  # (7, CHUNK, n)
+    pair: Any  # (2,): 0, 1: the antennas of an entry that has its own voltages
+    gains: Any  # (n_antenna or 2, n_source, n): sums for voltages; 0 between slots
+    of_beam_scale: Any  # float64 (1,)
+    of_voltage_lm: Any  # float64 (n_source, 2)
+    of_pointing: Any  # float64 (n_place, n_antenna, 2, n_slot_lane)
+    pointing_per_time: bool
+
+
+class Gains(NamedTuple):
+    """Voltages of the antennas, and what is added up for them."""
+
+    voltage: Any  # (n_antenna, n_source, n)
+    gradient: Any  # the same shape
+    n_source: int
+
+
+@inner_function
+def _fill_coordinates(
+    uvw: Any, n_lane: int, n_entry: int, metres: Any, coordinates: Any, n_flat: int, like: Any
+) -> None:
+    """Coordinates of a chunk one after the other: metres (3, n_flat), and in working precision."""
+    for k in range(3):
+        for e in range(n_entry):
+            for i in range(n_lane):
+                metres[k * n_flat + e * n_lane + i] = uvw[(3 * e + k) * n_lane + i]
+        for at in range(k * n_flat, (k + 1) * n_flat, size(like)):
+            store(coordinates, at, convert(load(metres, at, like), like))
+
+
+@vector_function
+def _along(metres: Any, n_flat: int, at: int, axis: Any, like: Any) -> Any:
+    """Coordinates in metres times a vector of three numbers, float64."""
+    u, v, w = load(metres, at, like), load(metres, at + n_flat, like), load(metres, at + 2 * n_flat, like)
+    return u * spread(axis[0], u) + v * spread(axis[1], u) + w * spread(axis[2], u)
+
+
+@inner_function
+def _fill_turns(entries: Any, direction: Any, out: Any, like: Any) -> None:
+    """Turns of a source at a frequency where nu/c = 1, float64 (n_flat,)."""
+    for at in range(0, entries.n_flat, size(like)):
+        store(out, at, _along(entries.metres, entries.n_flat, at, direction, like))
+
+
+@inner_function
+def _fill_shape(entries: Any, projection: Any, out: Any, like: Any) -> None:
+    """What the envelope of a Gaussian needs of coordinates, (7, n_flat) in working precision.
+
+    With a, b = c times the coordinates along and across: -(a^2 + b^2), then a u, a v, a w, b u, b v, b w.
+    """
+    n_flat = entries.n_flat
+    for at in range(0, n_flat, size(like)):
+        a = _along(entries.metres, n_flat, at, projection, like)
+        b = _along(entries.metres, n_flat, at, ahead(projection, 3), like)
+        c = constant(_C, a)
+        a, b = c * a, c * b
+        store(out, at, convert(-(a * a + b * b), like))
+        a, b = convert(a, like), convert(b, like)
+        for k in range(3):
+            x = load(entries.coordinates, k * n_flat + at, like)
+            store(out, (1 + k) * n_flat + at, a * x)
+            store(out, (4 + k) * n_flat + at, b * x)
+
+
+@inner_function
+def _fill_products(entries: Any, terms: Any, out: Any, like: Any) -> None:
+    """K_pq of a source from its antenna terms (n_antenna, 2, n), (n_entry, 2, n)."""
+    n = size(like)
+    for e in range(entries.n_entry):
+        p, q = entries.antenna[2 * e], entries.antenna[2 * e + 1]
+        re, im = product(ahead(terms, 2 * n * p), ahead(terms, 2 * n * q), 0, like)
+        store(out, 2 * n * e, re)
+        store(out, 2 * n * e + n, im)
+
+
+@inner_function
+def _fill_phases(entries: Any, turns: Any, out: Any, lane: Any, like: Any) -> None:
+    """K_pq of a source from its turns (n_flat,), (n_entry, 2, n)."""
+    n = size(like)
+    for e in range(entries.n_entry):
+        there = repeat(load(turns, e * size(lane), lane), like)
+        re, im = cos_sin_turns(there * entries.scale, like)
+        store(out, 2 * n * e, re)
+        store(out, 2 * n * e + n, im)
+
+
+@inner_function
+def _put_envelope(entries: Any, shape: Any, terms: Any, lane: Any, like: Any) -> None:
+    """Multiply terms (n_entry, 2, n) by the envelope of a Gaussian, from `_fill_shape`."""
+    n = size(like)
+    scale = convert(entries.scale, like)
+    square = scale * scale
+    for e in range(entries.n_entry):
+        envelope = exp(repeat(load(shape, e * size(lane), lane), like) * square)
+        store(terms, 2 * n * e, envelope * load(terms, 2 * n * e, like))
+        store(terms, 2 * n * e + n, envelope * load(terms, 2 * n * e + n, like))
+
+
+@vector_function
+def _add(sums: Any, at: int, vector: Any, wide: Any) -> None:
+    """Add a vector to float64 numbers."""
+    store(sums, at, load(sums, at, vector) + convert(vector, wide))
+
+
+@vector_function
+def _through_gains(gains: Any, p: int, q: int, re: Any, like: Any) -> Any:
+    """E_p E_q of a source, where Re(z)/(E_p E_q) is added to what E_p and E_q multiply."""
+    n = size(like)
+    at_p, at_q = n * gains.n_source * p, n * gains.n_source * q
+    e_p, e_q = load(gains.voltage, at_p, like), load(gains.voltage, at_q, like)
+    store(gains.gradient, at_p, load(gains.gradient, at_p, like) + e_q * re)
+    store(gains.gradient, at_q, load(gains.gradient, at_q, like) + e_p * re)
+    return e_p * e_q
+
+
+@vector_function
+def _at(values: Any, n_flat: int, k: int, e: int, lane: Any, like: Any) -> Any:
+    """Number k of entry e of (..., n_flat), in all lanes."""
+    return repeat(load(values, k * n_flat + e * size(lane), lane), like)
+
+
+@vector_function
+def _add_columns(sums: Any, values: Any, n_flat: int, k: int, e: int, factor: Any, lane: Any) -> Any:
+    """Three sums with the factor times numbers k, k + 1, k + 2 of entry e."""
+    first, second, third = sums
+    first = first + factor * _at(values, n_flat, k, e, lane, factor)
+    second = second + factor * _at(values, n_flat, k + 1, e, lane, factor)
+    third = third + factor * _at(values, n_flat, k + 2, e, lane, factor)
+    return first, second, third
+
+
+@inner_function
+def _add_source(
+    entries: Any, products: Any, gains: Any, shape: Any, bright: Any, of_brightness: Any, of_direction: Any,
+    of_projection: Any, lane: Any, like: Any, stokes: Any, wide: Any,
+) -> None:  # fmt: skip
+    """Add a chunk of entries to the sums of a source, from K_pq times its envelope, (n_entry, 2, n).
+
+    `gains` is None without antennas' voltages, `shape` (`_fill_shape`) for points.
+    """
+    n, n_all, n_flat, zero = size(like), size(stokes), entries.n_flat, constant(0.0, like)
+    b, of_b = load(bright, 0, stokes), constant(0.0, stokes)
+    of_lmn, of_along, of_across = (zero, zero, zero), (zero, zero, zero), (zero, zero, zero)
+    for e in range(entries.n_entry):
+        k_re, k_im = load(products, 2 * n * e, like), load(products, 2 * n * e + n, like)
+        r_re = load(entries.residual, 2 * n_all * e, stokes)
+        r_im = load(entries.residual, 2 * n_all * e + n_all, stokes)
+        s_re, s_im = dot(b, r_re, like), dot(b, r_im, like)
+        if gains is not None:
+            p, q = entries.antenna[2 * e], entries.antenna[2 * e + 1]
+            power = _through_gains(gains, p, q, k_re * s_re + k_im * s_im, like)
+            k_re, k_im = power * k_re, power * k_im
+        of_b = of_b + repeat(k_re, stokes) * r_re + repeat(k_im, stokes) * r_im
+        z_im = k_re * s_im - k_im * s_re
+        of_lmn = _add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
+        if shape is not None:
+            z_re = k_re * s_re + k_im * s_im
+            of_along = _add_columns(of_along, shape, n_flat, 1, e, z_re, lane)
+            of_across = _add_columns(of_across, shape, n_flat, 4, e, z_re, lane)
+    _add(of_brightness, 0, of_b, wide)
+    for k in range(3):
+        _add(of_direction, n * k, of_lmn[k], wide)
+        if shape is not None:
+            _add(of_projection, n * k, of_along[k], wide)
+            _add(of_projection, n * (3 + k), of_across[k], wide)
+
+
+@inner_function
+def _pull_source(
+    work: Any, entries: Any, sky: Any, gains: Any, s: int, of_brightness: Any, lane: Any, like: Any,
+    stokes: Any, wide: Any,
+) -> None:  # fmt: skip
+    """Add a chunk of entries to the sums of source s; `gains` as for `_add_source`."""
+    n, n_all, g = size(like), size(stokes), s - sky.n_point
+    bright, of_brightness = ahead(sky.bright, n_all * s), ahead(of_brightness, n_all * s)
+    of_direction = ahead(work.sums.direction, 3 * n * s)
+    if g < 0:
+        _add_source(
+            entries, work.products, gains, None, bright, of_brightness, of_direction, work.sums.projection,
+            lane, like, stokes, wide,
+        )  # fmt: skip
+    else:
+        _fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
+        _put_envelope(entries, work.shape, work.products, lane, like)
+        _add_source(
+            entries, work.products, gains, work.shape, bright, of_brightness, of_direction,
+            ahead(work.sums.projection, 6 * n * g), lane, like, stokes, wide,
+        )  # fmt: skip
+
+
+@inner_function
+def _pull_chunk(
+    factored: bool, work: Any, entries: Any, sky: Any, n_antenna: int, first: int, stop: int,
+    of_brightness: Any, lane: Any, like: Any, stokes: Any, wide: Any,
+) -> None:  # fmt: skip
+    """Add a chunk of entries to the sums of sources first .. stop - 1, whose antenna terms are made."""
+    n = size(like)
+    for s in range(first, stop):
+        if factored:
+            terms = ahead(work.terms, 2 * n * n_antenna * (s - first))
+            _fill_products(entries, terms, work.products, like)
+        else:
+            _fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
+            _fill_phases(entries, work.turns, work.products, lane, like)
+        if sky.has_voltages:
+            gains = Gains(ahead(sky.voltages, n * s), ahead(work.gains, n * s), sky.n_source)
+            _pull_source(work, entries, sky, gains, s, of_brightness, lane, like, stokes, wide)
+        else:
+            _pull_source(work, entries, sky, None, s, of_brightness, lane, like, stokes, wide)
+
+
+@inner_function
+def back_of(work: Any) -> Any:
+    """Where residuals go; None without `work`."""
+    if work is None:
+        return None
+    return work.back
+
+
+@inner_function
+def begin(work: Any, entry: int) -> None:
+    """Residuals of the entries from this one on are those of the next slot."""
+    if work is not None:
+        work.back.first[0] = entry
+
+
+@inner_function
+def pull_slot(
+    factored: bool, work: Any, rows: Any, sky: Any, slot: int, place: int, entry: int, stop: int, scale: Any,
+    lane: Any, like: Any, stokes: Any, wide: Any,
+) -> None:  # fmt: skip
+    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.back`.
+
+    In pieces of the sources; `lane` is a vector of as many lanes as coordinates have, 1 or n.
+    """
+    n, n_all, n_lane = size(like), size(stokes), size(lane)
+    n_place = sky.n_source * n_all * (place if work.stokes_per_time else 0)
+    of_brightness = ahead(work.sums.brightness, n_place)
+    bare = Sky(sky.n_source, sky.n_point, sky.direction, sky.projection, sky.bright, False, sky.voltages)
+    antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
+    for first in range(0, sky.n_source, PIECE):
+        last = min(first + PIECE, sky.n_source)
+        for s in range(first, last if factored else first):
+            fill_terms(
+                bare, s, s + 1, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale,
+                ahead(work.terms, 2 * n * rows.n_antenna * (s - first)), like,
+            )  # fmt: skip
+        for e in range(entry, stop, CHUNK):
+            n_entry = min(CHUNK, stop - e)
+            n_flat = -(-n_entry * n_lane // n) * n
+            _fill_coordinates(
+                ahead(rows.uvw, 3 * n_lane * e), n_lane, n_entry, work.metres, work.coordinates, n_flat, like
+            )
+            entries = Entries(
+                n_entry, ahead(rows.antenna, 2 * e) if rows.has_same else work.pair,
+                ahead(work.back.residual, 2 * n_all * (e - entry)), work.metres, work.coordinates, n_flat,
+                scale,
+            )  # fmt: skip
+            _pull_chunk(
+                factored, work, entries, sky, rows.n_antenna, first, last, of_brightness, lane, like, stokes,
+                wide,
+            )  # fmt: skip
+
+
+@inner_function
+def pull_voltages(
+    code: Any, beam_scale: Any, direction: Any, pointing: Any, antenna: Any, times: Any, scale: Any,
+    place: Any, work: Any,
+) -> None:  # fmt: skip
+    """From sums for voltages (`fill_voltages`) to those for the beam's scale, pointing errors and l, m."""
+    n_source, n_lane, n_slot_lane = direction.shape[0], scale.size, times.size
+    place = pointing.shape[1] * (place if work.pointing_per_time else 0)
+    for a in range(antenna.shape[0]):
+        for s in range(n_source):
+            for i in range(n_lane):
+                at, j = (a * n_source + s) * n_lane + i, min(i, n_slot_lane - 1)
+                gain = 2.0 * work.gains[at]
+                work.gains[at] = 0.0
+                if gain == 0.0:
+                    continue
+                which, nu = antenna[a, min(i, antenna.shape[1] - 1)], scale[i] * _C
+                error = pointing[min(times[j], pointing.shape[0] - 1), which]
+                dl, dm = direction[s, 0] - error[0], direction[s, 1] - error[1]
+                gain *= _voltage_slope(code, _argument(beam_scale, nu, dl, dm))
+                of_scale, of_l, of_m = _argument_slopes(beam_scale, nu, dl, dm)
+                out = ((place + which) * 2) * n_slot_lane + j
+                work.of_beam_scale[0] += gain * of_scale
+                work.of_voltage_lm[2 * s] += gain * of_l
+                work.of_voltage_lm[2 * s + 1] += gain * of_m
+                work.of_pointing[out] -= gain * of_l
+                work.of_pointing[out + n_slot_lane] -= gain * of_m

@@ -1,0 +1,169 @@
+"""What many visibilities share on the CPU: spectra, brightness, beams of antennas."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from rime_kernels.compile.jit import inner_function, loop, scalar
+from rime_kernels.cpu.simd import constant, convert, load, n_lanes, pointer, size, spread, store, zeros
+from rime_kernels.cpu.vector_math import exp
+from rime_kernels.inputs import Inputs
+from rime_kernels.physics import beam, brightness, phase
+
+# Names that the compiled functions see: an attribute of a module would not be part of the cache.
+_voltage, _argument, NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
+_variable, _brightness = brightness.spectral_variable, brightness.brightness
+_C = phase.SPEED_OF_LIGHT
+
+# Parts of a batch that threads take, and numbers that one thread makes faster than it wakes the others.
+_BATCH_PARTS, _SMALL = 16, 8192
+
+
+@scalar
+def room(n: Any, real: Any) -> Any:
+    """Room for n numbers, from the beginning of a cache line."""
+    raw = np.empty(n + 16, real)
+    start = (-raw.ctypes.data % 64) // raw.itemsize
+    return raw[start : start + n]
+
+
+@inner_function
+def _fill_variables(inputs: Any, scale: Any, out: Any) -> None:
+    """The variable of the spectral polynomial (n_source, n) of one block of channels."""
+    n = scale.size
+    for s in range(inputs.ref_freq.size):
+        is_log = inputs.log_spectrum[s] != 0.0
+        for i in range(n):
+            if i > 0 and scale[i] == scale[i - 1]:
+                out[n * s + i] = out[n * s + i - 1]
+            else:
+                out[n * s + i] = _variable(scale[i] * _C / inputs.ref_freq[s], is_log)
+
+
+@inner_function
+def _fill_spectra(
+    beam_code: Any,
+    inputs: Any,
+    b: Any,
+    scale: Any,
+    variables: Any,
+    voltages: Any,
+    out: Any,
+    like: Any,
+    wide: Any,
+) -> None:
+    """Spectral factors (n_source, n_stokes, n) of one entry of the batch and block of channels."""
+    n_source, n_stokes, n = out.shape
+    terms, n_term = inputs.spectral_terms[b], inputs.spectral_terms.shape[3]
+    one = constant(1.0, wide)
+    for s in range(n_source):
+        power = one
+        if beam_code != NO_BEAM:
+            l, m = inputs.direction[b, s, 0], inputs.direction[b, s, 1]
+            for i in range(n):
+                voltages[i] = _voltage(beam_code, _argument(inputs.beam_scale[b], scale[i] * _C, l, m))
+            power = load(voltages, 0, wide) * load(voltages, 0, wide)
+        x, is_log = load(variables, n * s, wide), inputs.log_spectrum[s] != 0.0
+        for k in range(n_stokes):
+            polynomial = constant(0.0, wide)
+            for j in range(n_term - 1, -1, -1):
+                polynomial = polynomial * x + spread(terms[s, k, j], wide)
+            factor = (
+                exp(x * polynomial) if is_log else one + x * polynomial
+            )  # as `brightness.spectral_factor`
+            store(pointer(out), (s * n_stokes + k) * n, convert(factor * power, like))
+
+
+@inner_function
+def _fill_batch(
+    beam_code: Any, inputs: Any, block: Any, first: Any, step: Any, scale: Any, out: Any, like: Any, wide: Any
+) -> None:
+    """Spectral factors of one block of channels and the entries first, first + step, ... of the batch.
+
+    They share the logarithms of frequencies.
+    """
+    n_batch, n_source, n = out.shape[0], out.shape[2], size(like)
+    if first >= n_batch:
+        return
+    variables, voltages = room(n_source * n, np.float64), room(n, np.float64)
+    _fill_variables(inputs, scale[block], variables)
+    for b in range(first, n_batch, step):
+        _fill_spectra(
+            beam_code,
+            inputs,
+            b,
+            scale[block],
+            pointer(variables),
+            pointer(voltages),
+            out[b, block],
+            like,
+            wide,
+        )
+
+
+@functools.cache
+def make_spectra(single: bool) -> Callable[..., None]:
+    """The loop that fills spectral factors, real (n_batch, n_block, n_source, n_stokes, n_lane).
+
+    Each is S(nu)/S0 times the power E^2 of the beam that all antennas share.
+    """
+    real = np.float32 if single else np.float64
+    n = n_lanes(real)
+
+    @loop
+    def spectra(beam_code: int, inputs: Inputs, scale: Any, out: Any) -> None:
+        n_block = out.shape[1]
+        # Numbers of one type, or Numba would compile the function twice.
+        none, one, n_part = np.int64(0), np.int64(1), np.int64(_BATCH_PARTS)
+        if out.size < _SMALL:
+            for k in range(n_block):
+                _fill_batch(beam_code, inputs, k, none, one, scale, out, zeros(real, n), zeros(np.float64, n))
+            return
+        for item in prange(n_block * _BATCH_PARTS):
+            block, part = np.int64(item // _BATCH_PARTS), np.int64(item % _BATCH_PARTS)
+            _fill_batch(
+                beam_code, inputs, block, part, n_part, scale, out, zeros(real, n), zeros(np.float64, n)
+            )
+
+    return spectra
+
+
+@inner_function
+def fill_brightness(stokes: Any, times: Any, spectra: Any, out: Any, like: Any) -> None:
+    """B (n_source, n_stokes, n) of one slot and block of channels."""
+    n_source, n_stokes, n = spectra.shape
+    n_time = stokes.shape[0]
+    for s in range(n_source):
+        for k in range(n_stokes):
+            at = (s * n_stokes + k) * n
+            if times.size == 1 or n_time == 1:
+                s0 = stokes[min(times[0], n_time - 1), s, k]
+                value = constant(s0, like)
+                if s0 != 0.0:  # as `brightness.brightness`
+                    value = value * load(pointer(spectra), at, like)
+                store(out, at, value)
+            else:
+                for i in range(n):
+                    out[at + i] = _brightness(stokes[times[i], s, k], spectra[s, k, i])
+
+
+@inner_function
+def fill_voltages(
+    code: Any, beam_scale: Any, direction: Any, pointing: Any, antenna: Any, times: Any, scale: Any, out: Any
+) -> None:
+    """E, (n, n_source, n_lane) in one piece, of the antennas (n, 1 or n_lane)."""
+    n_source, n_lane = direction.shape[0], scale.size
+    for a in range(antenna.shape[0]):
+        for s in range(n_source):
+            for i in range(n_lane):
+                t = min(times[min(i, times.size - 1)], pointing.shape[0] - 1)
+                error = pointing[t, antenna[a, min(i, antenna.shape[1] - 1)]]
+                x = _argument(
+                    beam_scale, scale[i] * _C, direction[s, 0] - error[0], direction[s, 1] - error[1]
+                )
+                out[(a * n_source + s) * n_lane + i] = _voltage(code, x)

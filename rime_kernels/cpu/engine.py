@@ -1,0 +1,213 @@
+"""The CPU's side of `Rime`: keeps the constants, cuts batch and rows into tasks, runs the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.adjoint import Adjoint
+from rime_kernels.arrays import Sources
+from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
+from rime_kernels.cpu.forward import make_visibilities
+from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
+from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
+from rime_kernels.cpu.outputs import correlations
+from rime_kernels.cpu.simd import n_lanes
+from rime_kernels.geometry import RowTable
+from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
+from rime_kernels.physics.envelope import GaussianFrame
+
+# Bytes of spectral factors and partial sums that one pass over a part of the batch may take.
+_MEMORY_BUDGET = 256 << 20
+# Source-visibilities, counted in vectors, that make a task worth its overhead.
+_TASK_WORK = 20000
+_MAX_TASKS = 256
+# So many tasks keep all threads busy: slots are cut only if they are fewer, and into parts of at least so
+# many entries per antenna, because each part makes the antenna terms anew.
+_MANY_TASKS = 64
+_TERM_SHARE = 12
+_SUMS = (Output.CHI2, Output.LOG)
+
+
+class Engine:
+    """The CPU's side of `Rime`: keeps the constants, cuts batch and rows into tasks, runs the loops."""
+
+    def __init__(
+        self,
+        fixed: Constants,
+        table: RowTable,
+        *,
+        single: bool,
+        factored: bool,
+        frame: GaussianFrame,
+        memory_limit: int | None = None,
+    ) -> None:
+        self._single, self._factored = single, factored
+        self._frame, self._memory_limit, self._template_lm = frame, memory_limit, fixed.template_lm
+        real = np.float32 if single else np.float64
+        self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
+        self._n_antenna, self._chan_freq = fixed.antenna_uvw.shape[1], fixed.chan_freq
+        self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored)
+        self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
+        self._tasks: dict[int, NDArray[np.int64]] = {}
+        self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
+        self._transposed = {k: correlations(fixed.matrix[:, :k].conj().T, real) for k in (1, 4)}
+
+    def run(self, sources: Sources, output: Output) -> NDArray[Any]:
+        """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
+        return self._run(sources, output, None)
+
+    def _run(self, sources: Sources, output: Output, turnover: NDArray[np.float64] | None) -> NDArray[Any]:
+        shared_beam, given, variant = self._given(sources, turnover)
+        n_batch, n_source = given.direction.shape[:2]
+        tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
+        result = self._result(n_batch, variant, output)
+        for start in range(0, n_batch, step):
+            part = given.batch(start, start + step) if step < n_batch else given
+            self._run_part(part, shared_beam, variant, output, tasks, result[start : start + step])
+        return result
+
+    def _given(self, sources: Sources, turnover: NDArray[np.float64] | None) -> tuple[int, Inputs, Variant]:
+        """The code of the beam that all antennas share, the parameters and the variant of a call."""
+        shared_beam, beam = beam_codes(sources)
+        given = inputs(sources, self._frame, self._template_lm, turnover)
+        if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
+            beam = NO_BEAM
+        shifted = sources.template_shift is not None
+        variant = Variant(
+            self._single, self._factored, beam, sources.polarised, shifted, turnover is not None
+        )
+        return shared_beam, given, variant
+
+    def start_chi2(
+        self, sources: Sources, turnover: NDArray[np.float64] | None
+    ) -> Callable[[], NDArray[np.float64]]:
+        """Work out chi2 or the sum of logarithms, (n_batch,), at once; a function that hands it over."""
+        chi2 = self._run(sources, Output.CHI2 if turnover is None else Output.LOG, turnover)
+        return lambda: chi2
+
+    def chi2_and_adjoint(
+        self, sources: Sources, turnover: NDArray[np.float64] | None, vis: NDArray[Any] | None = None
+    ) -> Adjoint:
+        """chi2, and its derivatives with respect to what the loops read; with `vis` in place of the data."""
+        lanes = self._lanes if vis is None else with_data(self._lanes, vis)
+        shared_beam, given, variant = self._given(sources, turnover)
+        n_batch, n_source = given.direction.shape[:2]
+        tasks = self._tasks_of(n_source)
+        step = self._batch_step(variant, n_source, n_batch, n_places(tasks, given.stokes.shape[1]))
+        found = []
+        for start in range(0, max(1, n_batch), step):
+            part = given.batch(start, start + step) if step < n_batch else given
+            of_part = sources.entries(start, start + step) if step < n_batch else sources
+            found.append(self._adjoint_of_part(part, of_part, shared_beam, variant, tasks, lanes))
+        return found[0] if len(found) == 1 else Adjoint(*map(np.concatenate, zip(*found, strict=True)))
+
+    def plan(self, sources: Sources) -> str:
+        """How chi2 of such sources is worked out, in words."""
+        variant = Variant(self._single, self._factored, beam_codes(sources)[1], sources.polarised)
+        n_source = max(1, sources.n_source)
+        step = self._batch_step(variant, n_source, sources.n_batch)
+        lanes = self._lanes
+        return (
+            f"{lanes.chan.shape[1]} lanes along {lanes.axis}, {100 * self._use:.0f} % of them used; "
+            f"batch of {sources.n_batch} in steps of {step}, {len(self._tasks_of(n_source))} tasks each"
+        )
+
+    def _batch_step(self, variant: Variant, n_source: int, n_batch: int, n_place: int = 0) -> int:
+        """Entries of the batch in one pass, whose tasks add up brightnesses in so many places."""
+        n_bright = (
+            variant.n_stokes * n_source * (self._lanes.scale.size + n_place * self._lanes.chan.shape[1])
+        )
+        bytes_each = 8 * (n_bright + len(self._tasks_of(n_source)))
+        budget = _MEMORY_BUDGET if self._memory_limit is None else min(_MEMORY_BUDGET, self._memory_limit)
+        return max(1, min(n_batch, budget // bytes_each))
+
+    def _tasks_of(self, n_source: int) -> NDArray[np.int64]:
+        if n_source not in self._tasks:
+            self._tasks[n_source] = make_tasks(self._lanes, n_source)
+        return self._tasks[n_source]
+
+    def _result(self, n_batch: int, variant: Variant, output: Output) -> NDArray[Any]:
+        if output in _SUMS:
+            return np.empty(n_batch)
+        return np.empty((n_batch, *self._shape), np.float64 if output is Output.WEIGHTED else variant.complex)
+
+    def _run_part(
+        self, inputs: Inputs, shared_beam: int, variant: Variant, output: Output, tasks: NDArray[np.int64],
+        result: NDArray[Any],
+    ) -> None:  # fmt: skip
+        n_batch, spectra = len(inputs.direction), self._spectra(inputs, shared_beam, variant)
+        none = (n_batch, 0, 0, 0)
+        vis_out, real_out = np.empty(none, variant.real), np.empty(none)
+        if output is Output.WEIGHTED:
+            real_out = result
+        elif output not in _SUMS:
+            vis_out = result.view(variant.real)
+        partial = np.empty((n_batch, len(tasks)))
+        loop = make_visibilities(variant.single, variant.n_stokes)
+        loop(
+            variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs, spectra,
+            self._correlations[variant.n_stokes], vis_out, real_out, partial,
+        )  # fmt: skip
+        if output in _SUMS:
+            # NumPy sums each row by itself, in an order that depends on its length alone.
+            np.sum(partial, axis=1, out=result)
+
+    def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[Any]:
+        n_batch, n_source = inputs.direction.shape[:2]
+        n_block, n_lane = self._lanes.scale.shape
+        spectra = aligned((n_batch, n_block, n_source, variant.n_stokes, n_lane), variant.real)
+        make_spectra(variant.single)(shared_beam, inputs, self._lanes.scale, spectra)
+        return spectra
+
+    def _adjoint_of_part(
+        self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant,
+        tasks: NDArray[np.int64], lanes: Lanes,
+    ) -> Adjoint:  # fmt: skip
+        spectra = self._spectra(inputs, shared_beam, variant)
+        parts = make_parts(tasks, lanes, inputs, variant.n_stokes)
+        none = (len(spectra), 0, 0, 0)
+        make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
+            variant.factored, variant.shifted, variant.beam, int(Output.LOG if variant.log else Output.CHI2),
+            tasks, lanes, inputs, spectra, self._correlations[variant.n_stokes],
+            self._transposed[variant.n_stokes], np.empty(none, variant.real), np.empty(none), parts,
+        )  # fmt: skip
+        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq)
+
+
+def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:
+    """The parts that threads take: of one block of channels, some slots or some entries of one slot.
+
+    They depend on the problem alone, not on the threads or the batch, and with them the order of sums.
+
+    Returns
+    -------
+    int64 (n_task, 5)
+        Block, first slot, one past the last, first entry, one past the last.
+    """
+    n_block, n_slot, n_entry = len(lanes.scale), len(lanes.slot_time), len(lanes.row)
+    wanted = min(_MAX_TASKS, max(1, n_block * n_entry * (n_source + 10) // _TASK_WORK))
+    per_block = -(-wanted // n_block)
+    if per_block <= n_slot or n_block * n_slot >= _MANY_TASKS:
+        bounds = np.linspace(0, n_slot, min(per_block, n_slot) + 1).astype(np.int64)
+        cuts = [(a, z, 0, n_entry) for a, z in pairwise(bounds)]
+    else:
+        least = max(2, _TERM_SHARE * lanes.antenna_uvw.shape[1])
+        cuts = [
+            (slot, slot + 1, first, stop)
+            for slot, (start, end) in enumerate(pairwise(lanes.slot_entry))
+            for first, stop in _cut(int(start), int(end), min(per_block // n_slot, int(end - start) // least))
+        ]
+    tasks = [(block, *cut) for block in range(n_block) for cut in cuts]
+    return np.array(tasks, dtype=np.int64).reshape(-1, 5)
+
+
+def _cut(start: int, end: int, n_part: int) -> list[tuple[int, int]]:
+    """Parts of start .. end - 1 of even length but for the last: the loops take two entries at a time."""
+    n_pair = -(-(end - start) // 2)
+    bounds = np.linspace(0, n_pair, max(1, n_part) + 1).astype(np.int64) * 2 + start
+    return [(int(a), min(int(z), end)) for a, z in pairwise(bounds)]

@@ -1,0 +1,249 @@
+"""The RIME on the CPU: loops over vectors (`_lanes` says of what), and nothing else."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.cpu.adjoint import back_of, begin, pull_slot, pull_voltages
+from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, room
+from rime_kernels.cpu.lanes import Lanes
+from rime_kernels.cpu.outputs import Correlations, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
+from rime_kernels.cpu.sums import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
+from rime_kernels.inputs import Inputs
+
+# Sources whose antenna terms are made and summed together: those of two antennas and the brightness lie in
+# the first cache of a core (measured: 100 at once are half as slow again, 32 or 64 a tenth slower).
+_PIECE = 48
+
+
+# ---- tasks: a block of channels, and some slots or some entries of one slot
+
+
+class _Rows(NamedTuple):
+    """The entries of `Lanes` as pointers."""
+
+    n_antenna: int
+    antenna_uvw: Any  # (n_slot, n_antenna, 3, n_slot_lane)
+    n_slot_lane: int
+    uvw: Any  # (n_entry, 3, n_row_lane)
+    n_row_lane: int
+    antenna: Any  # (n_entry, 2), where all lanes have the same
+    has_same: bool
+
+
+@inner_function
+def _sum_factored(
+    rows: Any, sky: Any, entry: int, entry2: int, first: int, n_source: int, terms: Any, sums: Any,
+    sums2: Any, scale: Any, like: Any, stokes: Any,
+) -> None:  # fmt: skip
+    """Add n_source sources from `first` to the sums of two entries, or of one, if they are the same."""
+    n, length = size(like), 2 * size(like) * n_source
+    p, q = ahead(terms, length * rows.antenna[2 * entry]), ahead(terms, length * rows.antenna[2 * entry + 1])
+    p2 = ahead(terms, length * rows.antenna[2 * entry2])
+    q2 = ahead(terms, length * rows.antenna[2 * entry2 + 1])
+    bright, more = ahead(sky.bright, size(stokes) * first), first > 0
+    n_point = min(max(sky.n_point - first, 0), n_source)
+    if n_point > 0:
+        sum_points(n_point, p, q, p2, q2, bright, sums, sums2, more, like, stokes)
+    if n_point < n_source:
+        g, shift, more = first + n_point - sky.n_point, 2 * n * n_point, more or n_point > 0
+        bright = ahead(bright, size(stokes) * n_point)
+        u, v, w = wavelengths(rows.uvw, entry, rows.n_row_lane, scale)
+        sum_gaussians(
+            g, g + n_source - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift), bright,
+            sums, more, like, stokes,
+        )  # fmt: skip
+        if entry2 > entry:
+            u, v, w = wavelengths(rows.uvw, entry2, rows.n_row_lane, scale)
+            sum_gaussians(
+                g, g + n_source - n_point, sky.projection, u, v, w, ahead(p2, shift), ahead(q2, shift),
+                bright, sums2, more, like, stokes,
+            )  # fmt: skip
+
+
+@inner_function
+def _factored_slot(
+    rows: Any, sky: Any, ending: Any, back: Any, slot: int, entry: int, stop: int, terms: Any, sums: Any,
+    scale: Any, like: Any, stokes: Any, total: Any,
+) -> Any:  # fmt: skip
+    """Entries entry .. stop - 1 of a slot from its antenna terms, in pieces of the sources."""
+    n_sums = 2 * size(stokes)
+    n_piece = -(-sky.n_source // _PIECE)
+    step = -(-sky.n_source // n_piece)
+    antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
+    for first in range(0, sky.n_source, step):
+        n_source = min(step, sky.n_source - first)
+        fill_terms(
+            sky, first, first + n_source, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale, terms, like
+        )
+        for e in range(entry, stop, 2):
+            e2 = min(e + 1, stop - 1)
+            here = sums if n_piece == 1 else ahead(sums, n_sums * (e - entry))
+            here2 = ahead(here, n_sums)
+            if first + n_source == sky.n_source:
+                expect(ending, e2 + 1, min(e2 + 3, stop), like)
+            _sum_factored(rows, sky, e, e2, first, n_source, terms, here, here2, scale, like, stokes)
+            if first + n_source == sky.n_source:
+                for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
+                    total = total + finish(ending, back, e + k, ahead(here, n_sums * k), like)
+    return total
+
+
+@inner_function
+def _row_slot(
+    rows: Any, sky: Any, ending: Any, back: Any, entry: int, stop: int, sums: Any, scale: Any, like: Any,
+    stokes: Any, total: Any,
+) -> Any:  # fmt: skip
+    """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
+    for e in range(entry, stop):
+        expect(ending, e, e + 1, like)
+        u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
+        p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
+        sum_rows(sky, u, v, w, p, q, sums, like, stokes)
+        total = total + finish(ending, back, e, sums, like)
+    return total
+
+
+@inner_function
+def run_task(
+    factored: Any, shifted: Any, beam_code: Any, output: Any, task: Any, b: Any, lanes: Any, inputs: Any,
+    spectra: Any, correlations: Any, vis_out: Any, real_out: Any, work: Any, real: Any, lane: Any,
+    like: Any, stokes: Any, total: Any,
+) -> float:  # fmt: skip
+    """One task of one entry of the batch; its chi2, or 0.
+
+    `work` and `lane` are None, or what the gradient of chi2 takes (`_adjoint_cpu`).
+    """
+    n, n_all = size(like), size(stokes)
+    block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
+    direction, projection, pointing = inputs.direction[b], inputs.projection[b], inputs.pointing[b]
+    n_source, n_antenna, has_beam = direction.shape[0], pointing.shape[1], beam_code != NO_BEAM
+    by_entry = lanes.antenna.shape[2] > 1
+    bright, scratch = room(n_source * n_all, real), room(2 * n, real)
+    voltages = room(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
+    terms = room(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, _PIECE) if factored else 0, real)
+    n_sums = 2
+    if factored and n_source > _PIECE:
+        for slot in range(first_slot, stop_slot):
+            n_sums = max(n_sums, lanes.slot_entry[slot + 1] - lanes.slot_entry[slot] + 1)
+        n_sums = min(n_sums, stop_entry - first_entry + 1)
+    sums = room(2 * n_all * n_sums, real)
+    rows = _Rows(
+        lanes.antenna_uvw.shape[1], pointer(lanes.antenna_uvw), lanes.antenna_uvw.shape[3],
+        pointer(lanes.uvw), lanes.uvw.shape[2], pointer(lanes.antenna), not by_entry,
+    )  # fmt: skip
+    sky = Sky(
+        n_source, n_source - projection.shape[0], pointer(direction), pointer(projection), pointer(bright),
+        has_beam, pointer(voltages),
+    )  # fmt: skip
+    n_corr, n_template = correlations.part.shape[0] // 2, max(0, lanes.data.shape[3] - 3) // 2
+    factors = room(2 * n * n_template, real)
+    scale, antennas = load(pointer(lanes.scale[block]), 0, total), np.arange(n_antenna).reshape(-1, 1)
+    n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
+    ending = Ending(
+        output, n_corr, n_all // n, correlations.part.shape[1], pointer(correlations.part),
+        pointer(correlations.factor), n_template, pointer(inputs.template[b]), shifted, pointer(factors),
+        pointer(lanes.uvw), lanes.uvw.shape[2], scale,
+        ahead(pointer(lanes.data), block * n_data), pointer(lanes.row), lanes.row.shape[1],
+        pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
+        pointer(real_out[b]), pointer(scratch),
+    )  # fmt: skip
+    fill_factors(ending, 0, like)
+    has_brightness, back = False, back_of(work)
+    for slot in range(first_slot, stop_slot):
+        entry = max(first_entry, lanes.slot_entry[slot])
+        stop = min(stop_entry, lanes.slot_entry[slot + 1])
+        if entry >= stop:
+            continue
+        times = lanes.slot_time[slot]
+        if not has_brightness:
+            fill_brightness(inputs.stokes[b], times, spectra[b, block], pointer(bright), like)
+            has_brightness = inputs.stokes.shape[1] == 1  # else each slot has its own
+        if has_beam and not by_entry:
+            fill_voltages(
+                beam_code,
+                inputs.beam_scale[b],
+                direction,
+                pointing,
+                antennas,
+                times,
+                lanes.scale[block],
+                voltages,
+            )
+        by_itself = has_beam and by_entry and not factored  # each entry has voltages of its own
+        for e in range(entry, stop, 1 if by_itself else stop - entry):
+            end = e + 1 if by_itself else stop
+            if by_itself:
+                antennas = lanes.antenna[e]
+                fill_voltages(
+                    beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, lanes.scale[block],
+                    voltages,
+                )  # fmt: skip
+            begin(work, e)
+            if factored:
+                total = _factored_slot(
+                    rows, sky, ending, back, slot, e, end, pointer(terms), pointer(sums), scale, like, stokes,
+                    total,
+                )  # fmt: skip
+            else:
+                total = _row_slot(rows, sky, ending, back, e, end, pointer(sums), scale, like, stokes, total)
+            if work is not None:
+                place = slot - first_slot
+                pull_slot(factored, work, rows, sky, slot, place, e, end, scale, lane, like, stokes, total)
+                if has_beam:
+                    pull_voltages(
+                        beam_code, inputs.beam_scale[b], direction, pointing, antennas, times,
+                        lanes.scale[block], place, work,
+                    )  # fmt: skip
+    # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
+    scratch[0] = 0
+    if n_template:
+        factors[0] = 0
+    lane_sums = np.empty(n)
+    store(pointer(lane_sums), 0, total)
+    whole = 0.0
+    for i in range(n):
+        whole += lane_sums[i]
+    return whole
+
+
+@functools.cache
+def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
+    """The loop over (batch, task) that ends in what `Output` names.
+
+    `vis_out` is real (n_batch, n_row, n_chan, 2 n_corr), re and im in turn; `real_out` float64
+    (n_batch, n_row, n_chan, n_corr) takes weighted squares, `partial` float64 (n_batch, n_task) the
+    parts of chi2.
+    """
+    real = np.float32 if single else np.float64
+    n = n_lanes(real)
+    n_all = n_stokes * n
+
+    @loop
+    def visibilities(
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs,
+        spectra: Any, correlations: Correlations, vis_out: Any, real_out: Any, partial: Any,
+    ) -> None:  # fmt: skip
+        n_batch, n_task = partial.shape
+        if n_batch * n_task == 1:  # to wake the other threads takes longer
+            b = np.int64(0)  # of one type with that below, or Numba would compile the task twice
+            partial[0, 0] = run_task(
+                factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
+                vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+            )  # fmt: skip
+            return
+        for item in prange(n_batch * n_task):
+            b, i = np.int64(item // n_task), np.int64(item % n_task)
+            partial[b, i] = run_task(
+                factored, shifted, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
+                vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+            )  # fmt: skip
+
+    return visibilities

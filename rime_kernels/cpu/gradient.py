@@ -1,0 +1,225 @@
+"""The gradient of chi2 on the CPU: tasks, each with sums of its own, and how these are put together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from rime_kernels.adjoint import Adjoint
+from rime_kernels.arrays import Sources
+from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.cpu.adjoint import CHUNK, PIECE, Sums, Work
+from rime_kernels.cpu.brightness import NO_BEAM, room
+from rime_kernels.cpu.forward import run_task
+from rime_kernels.cpu.lanes import Lanes
+from rime_kernels.cpu.outputs import Back, Correlations
+from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
+from rime_kernels.inputs import Inputs
+from rime_kernels.physics import phase
+from rime_kernels.physics.spectra import pull_brightness
+
+
+class Parts(NamedTuple):
+    """What tasks add up, each in places of its own; float64.
+
+    A place of brightnesses and pointing errors is a task, or a slot of a task where they belong to times.
+    """
+
+    chi2: NDArray[np.float64]  # (n_batch, n_task)
+    first_place: NDArray[np.int64]  # (n_task,): the places of slots
+    stokes_per_time: bool
+    pointing_per_time: bool
+    brightness: NDArray[np.float64]  # (n_batch, n_place, n_source, n_stokes, n)
+    direction: NDArray[np.float64]  # (n_batch, n_task, n_source, 3)
+    projection: NDArray[np.float64]  # (n_batch, n_task, n_gaussian, 6)
+    template: NDArray[np.float64]  # (n_batch, n_task, n_template or 1, 4)
+    beam_scale: NDArray[np.float64]  # (n_batch, n_task, 1)
+    voltage_lm: NDArray[np.float64]  # (n_batch, n_task, n_source, 2)
+    pointing: NDArray[np.float64]  # (n_batch, n_place, n_antenna, 2, n_slot_lane)
+
+
+def n_places(tasks: NDArray[np.int64], n_time: int) -> int:
+    """The number of places of what belongs to times where there are several."""
+    return int(np.sum(tasks[:, 2] - tasks[:, 1])) if n_time > 1 else len(tasks)
+
+
+def make_parts(tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_stokes: int) -> Parts:
+    """Zeros for the sums of these tasks."""
+    n_batch, n_source = inputs.direction.shape[:2]
+    n_task, n_lane, n_slot_lane = len(tasks), lanes.chan.shape[1], lanes.slot_time.shape[1]
+    n_slot = tasks[:, 2] - tasks[:, 1]
+    n_time, n_pointing_time = inputs.stokes.shape[1], inputs.pointing.shape[1]
+    return Parts(
+        np.zeros((n_batch, n_task)),
+        np.cumsum(n_slot) - n_slot,
+        n_time > 1,
+        n_pointing_time > 1,
+        np.zeros((n_batch, n_places(tasks, n_time), n_source, n_stokes, n_lane)),
+        np.zeros((n_batch, n_task, n_source, 3)),
+        np.zeros((n_batch, n_task, inputs.projection.shape[1], 6)),
+        np.zeros((n_batch, n_task, inputs.template.shape[1], 4)),
+        np.zeros((n_batch, n_task, 1)),
+        np.zeros((n_batch, n_task, n_source, 2)),
+        np.zeros((n_batch, n_places(tasks, n_pointing_time), inputs.pointing.shape[2], 2, n_slot_lane)),
+    )
+
+
+@inner_function
+def _most_entries(task: Any, slot_entry: Any) -> int:
+    """The largest number of entries that a slot has in a task."""
+    most = 1
+    for slot in range(task[1], task[2]):
+        most = max(most, min(task[4], slot_entry[slot + 1]) - max(task[3], slot_entry[slot]))
+    return most
+
+
+@inner_function
+def _reduce(sums: Any, factor: Any, n_out: int, n: int, out: Any) -> None:
+    """Add up lanes (n_out, n), each times its factor (n,)."""
+    for at in range(n_out):
+        for i in range(n):
+            out[at] += sums[at * n + i] * factor[i]
+
+
+@inner_function
+def _gradient_task(
+    factored: Any, shifted: Any, beam_code: Any, output: Any, i: Any, b: Any, tasks: Any, lanes: Any,
+    inputs: Any, spectra: Any, correlations: Any, transposed: Any, vis_out: Any, real_out: Any, parts: Any,
+    real: Any, lane: Any, like: Any, stokes: Any, total: Any,
+) -> None:  # fmt: skip
+    """One task of one entry of the batch: its chi2, and its sums for the gradient."""
+    n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
+    n_projection = 6 * parts.projection.shape[2]
+    n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
+    residual = room(2 * size(stokes) * _most_entries(task, lanes.slot_entry), real)
+    weighted = room(correlations.part.shape[0] * n, real)
+    products, flat = room(2 * n_chunk, real), room(10 * n_chunk, real)
+    terms = room(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
+    wide, first, pair = room(4 * n_chunk, np.float64), np.zeros(1, np.int64), np.arange(2)
+    of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(n * n_projection)
+    of_template = np.zeros(4 * n * n_template)
+    n_voltage = 2 if lanes.antenna.shape[2] > 1 else inputs.pointing.shape[2]
+    gains = np.zeros(n * n_source * n_voltage if beam_code != NO_BEAM else 0, real)
+    first_place = parts.first_place[i]
+    of_brightness = parts.brightness[b, first_place if parts.stokes_per_time else i]
+    of_pointing = parts.pointing[b, first_place if parts.pointing_per_time else i]
+    back = Back(
+        transposed.part.shape[1], pointer(transposed.part), pointer(transposed.factor), pointer(weighted),
+        pointer(residual), pointer(first), pointer(of_template),
+    )  # fmt: skip
+    work = Work(
+        back, Sums(pointer(of_brightness), pointer(of_direction), pointer(of_projection)),
+        parts.stokes_per_time, pointer(terms), pointer(products), pointer(wide), pointer(flat),
+        pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]), pointer(pair), pointer(gains),
+        pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]), pointer(of_pointing),
+        parts.pointing_per_time,
+    )  # fmt: skip
+    parts.chi2[b, i] = run_task(
+        factored, shifted, beam_code, output, task, b, lanes, inputs, spectra, correlations, vis_out,
+        real_out, work, real, lane, like, stokes, total,
+    )  # fmt: skip
+    scale, one = lanes.scale[task[0]], np.ones(n)
+    square = scale * scale
+    _reduce(work.sums.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
+    _reduce(work.sums.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
+    _reduce(back.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
+    # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
+    for used in (residual, weighted, products, flat, terms, gains):
+        used[:0] = 0
+    for used in (wide, of_direction, of_projection, of_template, square, one):
+        used[:0] = 0.0
+    first[0] = pair[0] = 0
+
+
+@functools.cache
+def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., None]:
+    """The loop over (batch, task) that fills `Parts`; `n_lane` of the coordinates, 1 or n."""
+    real = np.float32 if single else np.float64
+    n = n_lanes(real)
+    n_all = n_stokes * n
+
+    @loop
+    def gradients(
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs,
+        spectra: Any, correlations: Correlations, transposed: Correlations, vis_out: Any, real_out: Any,
+        parts: Parts,
+    ) -> None:  # fmt: skip
+        n_batch, n_task = parts.chi2.shape
+        for item in prange(n_batch * n_task):
+            b, i = np.int64(item // n_task), np.int64(item % n_task)
+            _gradient_task(
+                factored, shifted, beam_code, output, i, b, tasks, lanes, inputs, spectra, correlations,
+                transposed, vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n),
+                zeros(real, n_all), zeros(np.float64, n),
+            )  # fmt: skip
+
+    return gradients
+
+
+# ---- from the places of tasks to times and channels
+
+
+def adjoint_of(
+    parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, sources: Sources,
+    chan_freq: NDArray[np.float64],
+) -> Adjoint:  # fmt: skip
+    """The sums of all tasks, in the order of the tasks, with their constants."""
+    bright = 2.0 * _brightness(parts, tasks, lanes, inputs.stokes.shape[1], chan_freq.size)
+    template = parts.template.sum(axis=1) * [2.0, *[4.0 * np.pi] * 3]
+    projection = -4.0 * phase.SPEED_OF_LIGHT * parts.projection.sum(axis=1)
+    return Adjoint(
+        parts.chi2.sum(axis=1),
+        *pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq),
+        4.0 * np.pi * parts.direction.sum(axis=1),
+        projection.reshape(*projection.shape[:2], 2, 3),
+        parts.beam_scale.sum(axis=(1, 2)),
+        _pointing(parts, tasks, lanes, inputs.pointing.shape[1]),
+        parts.voltage_lm.sum(axis=1),
+        template,
+    )
+
+
+def _by_slot(values: NDArray[np.float64], tasks: NDArray[np.int64], n_slot: int) -> NDArray[np.float64]:
+    """Sums (n_batch, n_block, n_slot, ...) from places of slots, which tasks have in the order of blocks."""
+    slots = [(task[0] * n_slot + slot) for task in tasks for slot in range(task[1], task[2])]
+    starts = np.flatnonzero(np.diff(slots, prepend=-1))
+    found = np.add.reduceat(values, starts, axis=1)
+    return found.reshape(len(values), found.shape[1] // n_slot, n_slot, *values.shape[2:])
+
+
+def _by_block(values: NDArray[np.float64], tasks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sums (n_batch, n_block, 1, ...) from places of tasks."""
+    return np.add.reduceat(values, np.flatnonzero(np.diff(tasks[:, 0], prepend=-1)), axis=1)[:, :, None]
+
+
+def _brightness(
+    parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int, n_chan: int
+) -> NDArray[np.float64]:
+    """(n_batch, n_time, n_chan, n_source, n_stokes) from sums of lanes."""
+    if parts.stokes_per_time:
+        found = _by_slot(parts.brightness, tasks, len(lanes.slot_time))
+    else:
+        found = _by_block(parts.brightness, tasks)
+    n_batch, n_block, n_slot, n_source, n_stokes, n = found.shape
+    if lanes.axis == "channels":
+        found = found.transpose(0, 2, 1, 5, 3, 4)
+        return found.reshape(n_batch, n_slot, n_block * n, n_source, n_stokes)[:, :, :n_chan]
+    if lanes.axis == "time" and parts.stokes_per_time:
+        found = found.transpose(0, 2, 5, 1, 3, 4)
+        return found.reshape(n_batch, n_slot * n, n_chan, n_source, n_stokes)[:, :n_time]
+    return found.sum(axis=-1).transpose(0, 2, 1, 3, 4)
+
+
+def _pointing(parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int) -> NDArray[np.float64]:
+    """(n_batch, n_time, n_antenna, 2)."""
+    if not parts.pointing_per_time:
+        return parts.pointing.sum(axis=(1, 4))[:, None]
+    found = _by_slot(parts.pointing, tasks, len(lanes.slot_time)).sum(axis=1)
+    n_batch, n_slot, n_antenna, _, n_slot_lane = found.shape
+    found = found.transpose(0, 1, 4, 2, 3).reshape(n_batch, n_slot * n_slot_lane, n_antenna, 2)
+    return found[:, :n_time]

@@ -1,0 +1,203 @@
+"""Which visibilities a vector of the CPU loops holds: rows and data rearranged, once per observation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.inputs import Constants
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+# Rows come in squares of so many antennas, whose terms the cache of a core holds.
+_SQUARE = 16
+# What antenna terms cost, in sums over two antennas.
+_TERM_COST = 2.0
+# Bytes of data that are rearranged at a time.
+_COPY_BYTES = 64 << 20
+
+
+class Lanes(NamedTuple):
+    """The rows of an observation as vectors of n lanes.
+
+    An *entry* is what one vector of the loops holds in one *block* of channels:
+
+    - along channels: one row; a block is n channels;
+    - along time: one baseline in n time slots; a block is one channel;
+    - along rows: n rows of one time slot; a block is one channel.
+
+    Entries lie in *slots* that share antenna terms: one time slot, or n of them. Arrays that end in
+    an axis of 1 or n have 1 where all lanes are alike.
+    """
+
+    slot_entry: NDArray[np.int64]  # (n_slot + 1,): where the entries of each slot begin
+    slot_time: NDArray[np.int64]  # (n_slot, 1 or n)
+    antenna_uvw: NDArray[np.float64]  # (n_slot, n_antenna, 3, 1 or n), m
+    row: NDArray[np.int64]  # (n_entry, 1 or n); -1 for none
+    antenna: NDArray[np.int64]  # (n_entry, 2, 1 or n)
+    uvw: NDArray[np.float64]  # (n_entry, 3, 1 or n), m
+    chan: NDArray[np.int64]  # (n_block, n); -1 for none
+    scale: NDArray[np.float64]  # (n_block, n): nu/c
+    data: NDArray[np.floating]  # (n_block, n_entry, n_corr, 3 + 2 n_template, n), or one element
+
+    @property
+    def axis(self) -> str:
+        """What the lanes lie along."""
+        if self.row.shape[1] == 1:
+            return "channels"
+        return "time" if self.slot_time.shape[1] > 1 else "rows"
+
+
+class _Cut(NamedTuple):
+    """A way to put rows into lanes."""
+
+    slot_time: NDArray[np.int64]  # as in Lanes
+    slot: NDArray[np.int64]  # (n_entry,), ascending
+    row: NDArray[np.int64]  # as in Lanes
+    n_block: int
+
+
+def make_lanes(fixed: Constants, n: int, factored: bool) -> Lanes:
+    """The cut with the least work, and the data in its order."""
+    cut = _cheapest(fixed, n, factored)
+    n_chan = fixed.chan_freq.size
+    if cut.row.shape[1] == 1:
+        chan = np.arange(cut.n_block * n).reshape(-1, n)
+    else:
+        chan = np.repeat(np.arange(n_chan)[:, None], n, axis=1)
+    freq = fixed.chan_freq[np.minimum(chan, n_chan - 1)]
+    chan = np.where(chan < n_chan, chan, -1)
+    used = np.maximum(cut.row, 0)
+    antenna = np.stack([fixed.antenna1[used], fixed.antenna2[used]], axis=1).astype(np.int64)
+    if factored:
+        # Lanes without a row have the baseline of the others.
+        some = np.argmax(cut.row >= 0, axis=1)
+        antenna = np.take_along_axis(antenna, some[:, None, None], axis=2)
+    n_slot = len(cut.slot_time)
+    antenna_uvw = (
+        fixed.antenna_uvw[cut.slot_time].transpose(0, 2, 3, 1) if factored else np.zeros((1, 1, 3, 1))
+    )
+    return Lanes(
+        np.searchsorted(cut.slot, np.arange(n_slot + 1)).astype(np.int64),
+        cut.slot_time,
+        copied(antenna_uvw, np.float64),
+        cut.row,
+        antenna,
+        copied(np.where(cut.row[:, None] >= 0, fixed.uvw[used].transpose(0, 2, 1), 0.0), np.float64),
+        chan,
+        copied(freq / SPEED_OF_LIGHT, np.float64),
+        _data(fixed, cut.row, chan),
+    )
+
+
+def _cheapest(fixed: Constants, n: int, factored: bool) -> _Cut:
+    n_antenna = fixed.antenna_uvw.shape[1]
+    cuts = [_along_channels(fixed, n), _along_time(fixed, n) if factored else _along_rows(fixed, n)]
+
+    def cost(cut: _Cut) -> float:
+        terms = _TERM_COST * n_antenna * len(cut.slot_time) if factored else 0.0
+        return cut.n_block * (len(cut.row) + terms)
+
+    return min(cuts, key=cost)
+
+
+def _along_channels(fixed: Constants, n: int) -> _Cut:
+    p, q, time = fixed.antenna1, fixed.antenna2, fixed.time_index
+    order = np.lexsort((q, p, q // _SQUARE, p // _SQUARE, time)).astype(np.int64)
+    slot_time = np.arange(fixed.antenna_uvw.shape[0])[:, None]
+    return _Cut(slot_time, time[order].astype(np.int64), order[:, None], -(-fixed.chan_freq.size // n))
+
+
+def _along_time(fixed: Constants, n: int) -> _Cut:
+    n_time, n_antenna = fixed.antenna_uvw.shape[:2]
+    p, q, time = (x.astype(np.int64) for x in (fixed.antenna1, fixed.antenna2, fixed.time_index))
+    again = _place_in_run((time * n_antenna + p) * n_antenna + q)
+    keys = np.stack([again, q, p, q // _SQUARE, p // _SQUARE, time // n])
+    order = np.lexsort(keys)
+    is_new = np.any(np.diff(keys[:, order], axis=1, prepend=-1) != 0, axis=0)
+    entry = np.cumsum(is_new) - 1
+    row = np.full((entry[-1] + 1, n), -1, np.int64)
+    row[entry, time[order] % n] = order
+    slot_time = np.arange(-(-n_time // n) * n).reshape(-1, n)
+    return _Cut(np.minimum(slot_time, n_time - 1), time[order][is_new] // n, row, fixed.chan_freq.size)
+
+
+def _along_rows(fixed: Constants, n: int) -> _Cut:
+    time = fixed.time_index.astype(np.int64)
+    order = np.argsort(time, kind="stable")
+    lane = _place_in_run(time)[order] % n
+    entry = np.cumsum(lane == 0) - 1
+    row = np.full((entry[-1] + 1, n), -1, np.int64)
+    row[entry, lane] = order
+    slot_time = np.arange(fixed.antenna_uvw.shape[0])[:, None]
+    return _Cut(slot_time, time[order][lane == 0], row, fixed.chan_freq.size)
+
+
+def _place_in_run(code: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of the same code came before."""
+    order = np.argsort(code, kind="stable")
+    sorted_code = code[order]
+    place = np.empty(code.size, np.int64)
+    place[order] = np.arange(code.size) - np.searchsorted(sorted_code, sorted_code)
+    return place
+
+
+def _data(fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64]) -> NDArray[np.floating]:
+    """Real and imaginary part of the data, weight, both parts of each template, in the order of the lanes.
+
+    0 where there is no row or channel, and data where there are none.
+    """
+    real, n_corr, n_template = fixed.weight.dtype, fixed.matrix.shape[0], len(fixed.template)
+    shape = fixed.uvw.shape[0], fixed.chan_freq.size, n_corr
+    if fixed.vis.shape != shape and not n_template:
+        return aligned((1, 1, 1, 1, 1), real)
+    weight, vis = np.broadcast_to(fixed.weight, shape), np.broadcast_to(fixed.vis, shape)
+    out = aligned((chan.shape[0], row.shape[0], n_corr, 3 + 2 * n_template, chan.shape[1]), real)
+    for target, laid_out in _parts(row, chan, out):
+        for k, each in enumerate((vis, *fixed.template)):
+            values, first = laid_out(each), 2 * k + (k > 0)
+            target[..., first, :], target[..., first + 1, :] = values.real, values.imag
+        target[..., 2, :] = laid_out(weight)
+    return out
+
+
+def _parts(
+    row: NDArray[np.int64], chan: NDArray[np.int64], out: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], Callable[[NDArray[Any]], NDArray[Any]]]]:
+    """Parts of `out`, each with what brings values (n_row, n_chan, n_corr) into the order of its lanes."""
+    step = max(1, _COPY_BYTES // out[:, 0].nbytes)
+    for start in range(0, row.shape[0], step):
+        rows, chans = row[start : start + step], chan[:, None]
+        exists = ((rows >= 0) & (chans >= 0))[..., None]
+        at = np.maximum(rows, 0), np.maximum(chans, 0)
+
+        def laid_out(values: NDArray[Any], exists: NDArray[np.bool_] = exists, at: Any = at) -> NDArray[Any]:
+            return np.moveaxis(np.where(exists, values[at], 0), -1, -2)
+
+        yield out[:, start : start + step], laid_out
+
+
+def with_data(lanes: Lanes, vis: NDArray[np.complexfloating]) -> Lanes:
+    """The same lanes with other data (n_row, n_chan, n_corr)."""
+    out = copied(lanes.data, lanes.data.dtype)
+    for target, laid_out in _parts(lanes.row, lanes.chan, out):
+        values = laid_out(vis)
+        target[..., 0, :], target[..., 1, :] = values.real, values.imag
+    return lanes._replace(data=out)
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Zeros that begin where a cache line does: a vector that lies across two lines is read twice."""
+    dtype, size = np.dtype(dtype), int(np.prod(shape))
+    raw = np.zeros(size * dtype.itemsize + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def copied(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """A contiguous copy that begins where a cache line does."""
+    out = aligned(values.shape, dtype)
+    out[...] = values
+    return out

@@ -1,0 +1,294 @@
+"""What becomes of the sums over sources: correlations, then visibilities, residuals, chi2 or its gradient."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.cpu.lanes import copied
+from rime_kernels.cpu.simd import ahead, constant, convert, fetch, load, size, spread, store
+from rime_kernels.cpu.sums import wavelengths
+from rime_kernels.cpu.vector_math import cos_sin_turns, log1p
+from rime_kernels.inputs import Output
+
+_VIS, _RESIDUAL, _WEIGHTED, _CHI2, _LOG = (int(kind) for kind in Output)
+
+
+class Correlations(NamedTuple):
+    """The map from sums to correlations without its zeros.
+
+    Each real (row 2 k) and imaginary part (2 k + 1) of correlation k is a sum of factors times parts:
+    part j of the sums is the real part of Stokes j, part n_stokes + j the imaginary part.
+    """
+
+    part: NDArray[np.int64]  # (2 n_corr, n_term)
+    factor: NDArray[np.floating]  # (2 n_corr, n_term)
+
+
+def correlations(matrix: NDArray[np.complexfloating], real: type[np.floating]) -> Correlations:
+    """The map of a matrix (n_corr, n_stokes)."""
+    n_corr, n_stokes = matrix.shape
+    full = np.zeros((2 * n_corr, 2 * n_stokes))
+    full[0::2, :n_stokes], full[0::2, n_stokes:] = matrix.real, -matrix.imag
+    full[1::2, :n_stokes], full[1::2, n_stokes:] = matrix.imag, matrix.real
+    n_term = max(1, int(np.count_nonzero(full, axis=1).max()))
+    part = np.argsort(full == 0.0, axis=1, kind="stable")[:, :n_term]
+    return Correlations(copied(part, np.int64), copied(np.take_along_axis(full, part, axis=1), real))
+
+
+class Ending(NamedTuple):
+    """Where the sums of a task go; pointers to contiguous arrays, `n` the number of lanes."""
+
+    output: int
+    n_corr: int
+    n_stokes: int
+    n_term: int
+    part: Any  # as in Correlations
+    factor: Any
+    n_template: int
+    template: Any  # float64 (n_template, 4), as in Inputs: with 1/turnover behind
+    is_shifted: Any
+    factor_of: Any  # (n_template, 2, n), room for the templates' factors
+    uvw: Any  # as in Lanes
+    n_uvw_lane: int
+    scale: Any  # float64 (n,): nu/c of the block
+    data: Any  # (n_entry, n_corr, 3 + 2 n_template, n), of the block
+    row: Any  # (n_entry, n_row_lane)
+    n_row_lane: int
+    chan: Any  # (n,), of the block
+    n_chan: int
+    vis_out: Any  # (n_row, n_chan, n_corr, 2)
+    real_out: Any  # float64 (n_row, n_chan, n_corr)
+    scratch: Any  # (2, n)
+
+
+class Back(NamedTuple):
+    """Where the weighted residuals of a slot go, from which a gradient is made; pointers to arrays."""
+
+    n_term: int  # of conj(M)^T, as in Correlations
+    part: Any
+    factor: Any
+    weighted: Any  # (2, n_corr, n), room for those of one entry
+    residual: Any  # (n_entry, 2, n_stokes, n)
+    first: Any  # (1,): the entry with which it begins
+    template: Any  # float64 (n_template, 4, n): sums for scale, change of l, m, n; that for turnovers behind
+
+
+@vector_function
+def _part(map: Any, i: int, sums: Any, like: Any) -> Any:
+    """Real (i even) or imaginary part of element i // 2 of what the map (`Ending`, `Back`) makes of sums."""
+    value = constant(0.0, like)
+    for j in range(map.n_term * i, map.n_term * (i + 1)):
+        value = value + spread(map.factor[j], like) * load(sums, size(like) * map.part[j], like)
+    return value
+
+
+@vector_function
+def _shift_phase(ending: Any, t: int, u: Any, v: Any, w: Any, like: Any) -> Any:
+    """cos and sin of the phase by which template t is moved, at coordinates in wavelengths."""
+    turns = (
+        u * spread(ending.template[4 * t + 1], u)
+        + v * spread(ending.template[4 * t + 2], u)
+        + w * spread(ending.template[4 * t + 3], u)
+    )
+    return cos_sin_turns(turns, like)
+
+
+@inner_function
+def fill_factors(ending: Any, entry: int, like: Any) -> None:
+    """Factors of the templates for the lanes of an entry: scale, and phase where they are moved."""
+    n = size(like)
+    u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
+    for t in range(ending.n_template):
+        factor = constant(ending.template[4 * t], like)
+        if ending.is_shifted:
+            cos, sin = _shift_phase(ending, t, u, v, w, like)
+            store(ending.factor_of, 2 * n * t, factor * cos)
+            store(ending.factor_of, 2 * n * t + n, factor * sin)
+        else:
+            store(ending.factor_of, 2 * n * t, factor)
+            store(ending.factor_of, 2 * n * t + n, constant(0.0, like))
+
+
+@vector_function
+def _with_templates(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
+    """The same with the templates; `data` is where those of the correlation begin."""
+    value, n = _part(ending, i, sums, like), size(like)
+    for t in range(ending.n_template):
+        re, im = load(data, n * (3 + 2 * t), like), load(data, n * (4 + 2 * t), like)
+        cos, sin = load(ending.factor_of, 2 * n * t, like), load(ending.factor_of, 2 * n * t + n, like)
+        value = value + (cos * im + sin * re if i % 2 else cos * re - sin * im)
+    return value
+
+
+@vector_function
+def _n_each(ending: Any, like: Any) -> int:
+    """Numbers of `data` to a correlation of an entry."""
+    return (3 + 2 * ending.n_template) * size(like)
+
+
+@vector_function
+def _difference(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
+    """Real (i even) or imaginary part of V - D of correlation i // 2, in float64.
+
+    Where a model is far from the data, and weights are high, roundings of the difference and of its square
+    are all that float32 does to chi2: 1e-7 of each sample's part.
+    """
+    value, datum = _with_templates(ending, i, sums, data, like), load(data, size(like) * (i % 2), like)
+    return convert(value, ending.scale) - convert(datum, ending.scale)
+
+
+@vector_function
+def _add_square(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
+    """A sum of weighted squares with one more, and what its weight is multiplied by in the gradient."""
+    return so_far + square, constant(1.0, square)
+
+
+@vector_function
+def _square_total(so_far: Any) -> Any:
+    return so_far
+
+
+@vector_function
+def _add_log(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
+    """The same of p, where 1 + p = (1 + y1) (1 + y2) ..., y the square over the turnover.
+
+    Right for any y, for its terms are positive. Adds y/(1 + y) to a sum of `back`.
+    """
+    one = constant(1.0, square)
+    y = square * constant(ending.template[4 * ending.n_template], square)
+    weight = one / (one + y)
+    if back is not None:
+        at = 4 * size(y) * ending.n_template
+        store(back.template, at, load(back.template, at, y) + y * weight)
+    return so_far + (y + so_far * y), weight
+
+
+@vector_function
+def _log_total(so_far: Any) -> Any:
+    """ln(1 + y1) + ln(1 + y2) + ..., of p."""
+    return log1p(so_far)
+
+
+def _make_chi2(add: Any, total_of: Any) -> Any:
+    @inner_function
+    def chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
+        """What weighted squares add to chi2, lane by lane, in float64, summed over correlations."""
+        total = constant(0.0, ending.scale)
+        for k in range(ending.n_corr):
+            here = ahead(data, k * _n_each(ending, like))
+            re = _difference(ending, 2 * k, sums, here, like)
+            im = _difference(ending, 2 * k + 1, sums, here, like)
+            weight = convert(load(here, 2 * size(like), like), ending.scale)
+            total, _ = add(ending, None, total, weight * (re * re + im * im))
+        return total_of(total)
+
+    return chi2
+
+
+def _make_pull(add: Any, total_of: Any) -> Any:
+    @inner_function
+    def pull(ending: Any, back: Any, entry: int, sums: Any, data: Any, like: Any) -> Any:
+        """Write R = conj(M)^T w (V - D) of an entry; what its lanes add to chi2."""
+        total, n, n_corr, n_stokes = constant(0.0, ending.scale), size(like), ending.n_corr, ending.n_stokes
+        for k in range(n_corr):
+            here = ahead(data, k * _n_each(ending, like))
+            weight = convert(load(here, 2 * n, like), ending.scale)
+            re = _difference(ending, 2 * k, sums, here, like)
+            im = _difference(ending, 2 * k + 1, sums, here, like)
+            total, factor = add(ending, back, total, weight * (re * re + im * im))
+            weight = weight * factor
+            store(back.weighted, n * k, convert(weight * re, like))
+            store(back.weighted, n * (n_corr + k), convert(weight * im, like))
+        residual = ahead(back.residual, 2 * n * n_stokes * (entry - back.first[0]))
+        for i in range(2 * n_stokes):
+            store(residual, n * (n_stokes * (i % 2) + i // 2), _part(back, i, back.weighted, like))
+        return total_of(total)
+
+    return pull
+
+
+_chi2, _log_chi2 = _make_chi2(_add_square, _square_total), _make_chi2(_add_log, _log_total)
+_pull, _log_pull = _make_pull(_add_square, _square_total), _make_pull(_add_log, _log_total)
+
+
+@inner_function
+def _pull_templates(ending: Any, back: Any, entry: int, data: Any, like: Any) -> None:
+    """Add to the sums of the templates z = sum conj(phase T) w (V - D): Re(z), and scale Im(z) u, v, w."""
+    n, n_corr = size(like), ending.n_corr
+    u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
+    for t in range(ending.n_template):
+        z_re, z_im = constant(0.0, like), constant(0.0, like)
+        for k in range(n_corr):
+            here = ahead(data, k * _n_each(ending, like))
+            re, im = load(here, n * (3 + 2 * t), like), load(here, n * (4 + 2 * t), like)
+            r_re, r_im = load(back.weighted, n * k, like), load(back.weighted, n * (n_corr + k), like)
+            z_re, z_im = z_re + re * r_re + im * r_im, z_im + re * r_im - im * r_re
+        cos, sin = _shift_phase(ending, t, u, v, w, like)
+        z_re, z_im = convert(cos * z_re + sin * z_im, u), convert(cos * z_im - sin * z_re, u)
+        z_im = z_im * spread(ending.template[4 * t], u)
+        at = 4 * n * t
+        store(back.template, at, load(back.template, at, u) + z_re)
+        store(back.template, at + n, load(back.template, at + n, u) + z_im * u)
+        store(back.template, at + 2 * n, load(back.template, at + 2 * n, u) + z_im * v)
+        store(back.template, at + 3 * n, load(back.template, at + 3 * n, u) + z_im * w)
+
+
+@inner_function
+def _write(ending: Any, entry: int, sums: Any, data: Any, like: Any) -> None:
+    """Write V, V - D or w |V - D|^2 of the lanes to their rows and channels."""
+    n = size(like)
+    for k in range(ending.n_corr):
+        here = ahead(data, k * _n_each(ending, like))
+        re = _with_templates(ending, 2 * k, sums, here, like)
+        im = _with_templates(ending, 2 * k + 1, sums, here, like)
+        if ending.output != _VIS:
+            re, im = re - load(here, 0, like), im - load(here, n, like)
+        if ending.output == _WEIGHTED:
+            re = load(here, 2 * n, like) * (re * re + im * im)
+        store(ending.scratch, 0, re)
+        store(ending.scratch, n, im)
+        for i in range(n):
+            row = ending.row[entry * ending.n_row_lane + min(i, ending.n_row_lane - 1)]
+            chan = ending.chan[i]
+            if row >= 0 and chan >= 0:
+                place = (row * ending.n_chan + chan) * ending.n_corr + k
+                if ending.output == _WEIGHTED:
+                    ending.real_out[place] = ending.scratch[i]
+                else:
+                    ending.vis_out[2 * place] = ending.scratch[i]
+                    ending.vis_out[2 * place + 1] = ending.scratch[n + i]
+
+
+@vector_function
+def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
+    """Let the data of entries entry .. stop - 1 come while their sums are made."""
+    n_data = ending.n_corr * _n_each(ending, like)
+    if ending.output != _VIS:
+        fetch(ending.data, entry * n_data, stop * n_data)
+
+
+@vector_function
+def finish(ending: Any, back: Any, entry: int, sums: Any, like: Any) -> Any:
+    """Make what `Output` names of the sums of an entry, or what goes back; the chi2 of its lanes, or 0."""
+    data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
+    done = constant(0.0, ending.scale)
+    if ending.is_shifted:
+        fill_factors(ending, entry, like)
+    if back is not None:
+        if ending.output == _LOG:
+            done = _log_pull(ending, back, entry, sums, data, like)
+        else:
+            done = _pull(ending, back, entry, sums, data, like)
+        if ending.n_template > 0:
+            _pull_templates(ending, back, entry, data, like)
+    elif ending.output == _CHI2:
+        done = _chi2(ending, sums, data, like)
+    elif ending.output == _LOG:
+        done = _log_chi2(ending, sums, data, like)
+    else:
+        _write(ending, entry, sums, data, like)
+    return done

@@ -1,0 +1,156 @@
+"""Antenna terms, and sums over sources: what the CPU spends its time on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.cpu.simd import constant, convert, load, repeat, size, spread, store
+from rime_kernels.cpu.vector_math import cos_sin_turns, exp
+from rime_kernels.physics import envelope, phase
+
+# Names that the compiled functions see: an attribute of a module would not be part of the cache.
+_turns, _exponent = phase.turns, envelope.exponent
+_C = phase.SPEED_OF_LIGHT
+
+
+class Sky(NamedTuple):
+    """What a task sums over; pointers to contiguous arrays, `n` the number of lanes."""
+
+    n_source: int
+    n_point: int
+    direction: Any  # float64 (n_source, 3)
+    projection: Any  # float64 (n_gaussian, 2, 3)
+    bright: Any  # (n_source, n_stokes, n)
+    has_voltages: bool
+    voltages: Any  # (n_antenna, n_source, n)
+
+
+@vector_function
+def wavelengths(metres: Any, index: int, n_lane: int, scale: Any) -> Any:
+    """Vectors u, v, w: coordinates `index` of (..., 3, 1 or n lanes) in metres, times nu/c."""
+    if n_lane == 1:
+        at = 3 * index
+        u, v, w = spread(metres[at], scale), spread(metres[at + 1], scale), spread(metres[at + 2], scale)
+    else:
+        at = 3 * n_lane * index
+        u, v = load(metres, at, scale), load(metres, at + n_lane, scale)
+        w = load(metres, at + 2 * n_lane, scale)
+    return u * scale, v * scale, w * scale
+
+
+@vector_function
+def _dot(u: Any, v: Any, w: Any, array: Any, at: int) -> Any:
+    """(u, v, w) times three elements of an array."""
+    return _turns(u, v, w, spread(array[at], u), spread(array[at + 1], u), spread(array[at + 2], u))
+
+
+@vector_function
+def _envelope(u: Any, v: Any, w: Any, projection: Any, g: int, like: Any) -> Any:
+    """The envelope of Gaussian g at coordinates in wavelengths."""
+    along, across = _dot(u, v, w, projection, 6 * g), _dot(u, v, w, projection, 6 * g + 3)
+    return exp(convert(_exponent(along, across, constant(_C, u)), like))
+
+
+@inner_function
+def fill_terms(
+    sky: Any,
+    first: int,
+    stop: int,
+    antenna_uvw: Any,
+    n_antenna: int,
+    n_lane: int,
+    scale: Any,
+    out: Any,
+    like: Any,
+) -> None:
+    """E K of sources first .. stop - 1, (n_antenna, source, 2, n)."""
+    n, at = size(like), 0
+    for a in range(n_antenna):
+        u, v, w = wavelengths(antenna_uvw, a, n_lane, scale)
+        for s in range(first, stop):
+            cos, sin = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+            if sky.has_voltages:
+                e = load(sky.voltages, (a * sky.n_source + s) * n, like)
+                cos, sin = e * cos, e * sin
+            store(out, at, cos)
+            store(out, at + n, sin)
+            at += 2 * n
+
+
+@vector_function
+def product(p: Any, q: Any, at: int, like: Any) -> Any:
+    """Antenna p times the conjugate of antenna q."""
+    p_re, p_im = load(p, at, like), load(p, at + size(like), like)
+    q_re, q_im = load(q, at, like), load(q, at + size(like), like)
+    return p_re * q_re + p_im * q_im, p_im * q_re - p_re * q_im
+
+
+# `stokes` is a vector of all Stokes parameters, each of as many lanes as `like`; `sums` takes two of
+# them, real and imaginary parts. A sum begins anew unless `more`.
+
+
+@vector_function
+def _begin(sums: Any, more: bool, stokes: Any) -> Any:
+    re, im = constant(0.0, stokes), constant(0.0, stokes)
+    if more:
+        re, im = load(sums, 0, stokes), load(sums, size(stokes), stokes)
+    return re, im
+
+
+@inner_function
+def sum_points(
+    n_source: int, p: Any, q: Any, p2: Any, q2: Any, bright: Any, sums: Any, sums2: Any, more: bool,
+    like: Any, stokes: Any,
+) -> None:  # fmt: skip
+    """Sum points for two pairs of antennas: each brightness is loaded once for both."""
+    n, n_all = size(like), size(stokes)
+    re, im = _begin(sums, more, stokes)
+    re2, im2 = _begin(sums2, more, stokes)
+    for s in range(n_source):
+        b = load(bright, n_all * s, stokes)
+        k_re, k_im = product(p, q, 2 * n * s, like)
+        re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
+        k_re, k_im = product(p2, q2, 2 * n * s, like)
+        re2, im2 = re2 + b * repeat(k_re, stokes), im2 + b * repeat(k_im, stokes)
+    store(sums, 0, re)
+    store(sums, n_all, im)
+    store(sums2, 0, re2)
+    store(sums2, n_all, im2)
+
+
+@inner_function
+def sum_gaussians(
+    first: int, stop: int, projection: Any, u: Any, v: Any, w: Any, p: Any, q: Any, bright: Any, sums: Any,
+    more: bool, like: Any, stokes: Any,
+) -> None:  # fmt: skip
+    """Sum Gaussians first .. stop - 1 for one pair of antennas at coordinates in wavelengths."""
+    n, n_all = size(like), size(stokes)
+    re, im = _begin(sums, more, stokes)
+    for g in range(first, stop):
+        k_re, k_im = product(p, q, 2 * n * (g - first), like)
+        e = _envelope(u, v, w, projection, g, like)
+        b = load(bright, n_all * (g - first), stokes)
+        re, im = re + b * repeat(e * k_re, stokes), im + b * repeat(e * k_im, stokes)
+    store(sums, 0, re)
+    store(sums, n_all, im)
+
+
+@inner_function
+def sum_rows(sky: Any, u: Any, v: Any, w: Any, p: int, q: int, sums: Any, like: Any, stokes: Any) -> None:
+    """Sum all sources at coordinates in wavelengths; p and q are antennas of the voltages."""
+    n, n_all = size(like), size(stokes)
+    re, im = constant(0.0, stokes), constant(0.0, stokes)
+    for s in range(sky.n_source):
+        k_re, k_im = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+        if sky.has_voltages:
+            e_p = load(sky.voltages, (p * sky.n_source + s) * n, like)
+            e = e_p * load(sky.voltages, (q * sky.n_source + s) * n, like)
+            k_re, k_im = e * k_re, e * k_im
+        if s >= sky.n_point:
+            e = _envelope(u, v, w, sky.projection, s - sky.n_point, like)
+            k_re, k_im = e * k_re, e * k_im
+        b = load(sky.bright, n_all * s, stokes)
+        re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
+    store(sums, 0, re)
+    store(sums, n_all, im)

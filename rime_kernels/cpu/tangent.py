@@ -1,0 +1,327 @@
+"""J v on the CPU: a loop over blocks of samples, each with its sources once, then with all their changes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from rime_kernels.compile.jit import inner_function, loop, vector_function
+from rime_kernels.physics import beam, phase
+
+# Names that the compiled functions see: an attribute of a module would not be part of the cache.
+_voltage, _voltage_slope, _argument_slopes = beam.voltage, beam.voltage_slope, beam.argument_slopes
+_NO_BEAM, _C, _TWO_PI = beam.NO_BEAM, phase.SPEED_OF_LIGHT, 2.0 * math.pi
+_cos_sin = phase.make_cos_sin(False)
+
+# Rows times channels that a thread takes at a time: what it knows of all sources stays in its cache.
+_SAMPLES = 128
+
+
+class Where(NamedTuple):
+    """Rows and channels."""
+
+    phase_uvw: Any  # float64 (n_row, 3), m: as the phases have them
+    uvw: Any  # the same as the rows have them, for envelopes and for derivatives
+    antenna1: Any  # int32 (n_row,)
+    antenna2: Any
+    time: Any
+    chan_freq: Any  # float64 (n_chan,)
+
+
+class Sky(NamedTuple):
+    """The sources, float64."""
+
+    direction: Any  # (n_source, 3): l, m, n - 1
+    projection: Any  # (n_gaussian, 2, 3)
+    stokes: Any  # (n_time or 1, n_source, n_stokes)
+    factor: Any  # (n_source, n_stokes, n_chan): spectrum times E^2 of a beam that all antennas share
+    beam_scale: float
+    pointing: Any  # (n_time or 1, n_antenna, 2)
+
+
+class Changes(NamedTuple):
+    """Changes of the sources: for each, the sources that it touches (pairs); float64."""
+
+    start: Any  # int64 (n_change + 1,): the first pair of each
+    source: Any  # int64 (n_pair,)
+    direction: Any  # (n_pair, 3)
+    projection: Any  # (n_pair, 2, 3)
+    stokes: Any  # (n_pair, n_time or 1, n_stokes)
+    factor: Any  # (n_pair, n_stokes, n_chan)
+    beam_scale: Any  # (n_change,)
+    pointing: Any  # (n_change, n_time or 1, n_antenna, 2)
+
+
+class _Block(NamedTuple):
+    """Some rows by all channels: n samples, one after the other."""
+
+    row: Any  # int64 (n,)
+    chan: Any  # int64 (n,)
+    nu: Any  # float64 (n,), Hz
+    wavelengths: Any  # (3, n): u, v, w as the rows have them
+    phase: Any  # the same as the phases have them
+
+
+class _Seen(NamedTuple):
+    """The sources as a block sees them."""
+
+    re: Any  # (n_source, n): K_pq envelope_pq
+    im: Any
+    bright: Any  # (n_source, n_stokes, n): B
+    gain: Any  # (n_source, n): E_p E_q
+    slope: Any  # (2, n_source, n): of E_p E_q with the argument of E_p, and of E_q, at a frequency of 1
+    offset: Any  # (2, 3, n_source, n): slopes of that argument by scale, l, m
+    shape: Any  # (n_gaussian, 2, n): scaled coordinates along and across
+
+
+class _Room(NamedTuple):
+    """What a change of a source takes."""
+
+    of_phase: Any  # (n,): change of the phase, times E_p E_q
+    of_gain: Any  # (n,): change of E_p E_q, and of ln(envelope) times E_p E_q
+    of_bright: Any  # (n,)
+    pointing: Any  # (2, 2, n): change of the pointing of p and of q, l and m
+    sums: Any  # (2, n_stokes, n), of all sources
+
+
+@vector_function
+def _any(values: Any) -> bool:
+    """Whether any is not 0."""
+    found = False
+    for value in values.flat:
+        found = found or value != 0.0
+    return found
+
+
+@vector_function
+def _along(coordinates: Any, axis: Any, factor: float, out: Any) -> None:
+    """Coordinates (3, n) times a vector of three, times a factor."""
+    x, y, z = factor * axis[0], factor * axis[1], factor * axis[2]
+    for i in range(out.size):
+        out[i] = coordinates[0, i] * x + coordinates[1, i] * y + coordinates[2, i] * z
+
+
+@vector_function
+def _see_phase(block: Any, sky: Any, s: int, seen: Any) -> None:
+    """K_pq of source s."""
+    re, im = seen.re[s], seen.im[s]
+    _along(block.phase, sky.direction[s], 1.0, im)
+    for i in range(im.size):
+        re[i], im[i] = _cos_sin(im[i])
+
+
+@vector_function
+def _see_envelope(block: Any, sky: Any, s: int, g: int, seen: Any) -> None:
+    """Multiply K_pq of Gaussian g by its envelope."""
+    for axis in range(2):
+        _along(block.wavelengths, sky.projection[g, axis], _C, seen.shape[g, axis])
+    for i in range(block.nu.size):
+        along, across = seen.shape[g, 0, i], seen.shape[g, 1, i]
+        envelope = math.exp(-(along * along + across * across))
+        seen.re[s, i] *= envelope
+        seen.im[s, i] *= envelope
+
+
+@vector_function
+def _see_bright(where: Any, block: Any, sky: Any, s: int, seen: Any) -> None:
+    """B of source s."""
+    n_time, _, n_stokes = sky.stokes.shape
+    for k in range(n_stokes):
+        for i in range(block.nu.size):
+            time = min(where.time[block.row[i]], n_time - 1)
+            seen.bright[s, k, i] = sky.stokes[time, s, k] * sky.factor[s, k, block.chan[i]]
+
+
+@vector_function
+def _see_gain(code: int, where: Any, block: Any, sky: Any, s: int, seen: Any) -> None:
+    """E_p E_q of source s, and what makes its changes."""
+    for i in range(block.nu.size):
+        row, nu = block.row[i], block.nu[i]
+        time = min(where.time[row], sky.pointing.shape[0] - 1)
+        for end in range(2):
+            antenna = where.antenna1[row] if end == 0 else where.antenna2[row]
+            dl = sky.direction[s, 0] - sky.pointing[time, antenna, 0]
+            dm = sky.direction[s, 1] - sky.pointing[time, antenna, 1]
+            x = sky.beam_scale * nu * math.sqrt(dl * dl + dm * dm)
+            voltage, slope = _voltage(code, x), nu * _voltage_slope(code, x)
+            by_scale, by_l, by_m = _argument_slopes(sky.beam_scale, 1.0, dl, dm)
+            seen.offset[end, 0, s, i], seen.offset[end, 1, s, i] = by_scale, by_l
+            seen.offset[end, 2, s, i] = by_m
+            if end == 0:
+                seen.gain[s, i], seen.slope[0, s, i], seen.slope[1, s, i] = voltage, slope, voltage
+            else:
+                seen.gain[s, i] *= voltage
+                seen.slope[0, s, i] *= voltage
+                seen.slope[1, s, i] *= slope
+
+
+@inner_function
+def _see(code: int, where: Any, block: Any, sky: Any, seen: Any) -> None:
+    """Fill `_Seen`."""
+    n_source = sky.direction.shape[0]
+    for s in range(n_source):
+        _see_phase(block, sky, s, seen)
+        g = s - (n_source - sky.projection.shape[0])
+        if g >= 0:
+            _see_envelope(block, sky, s, g, seen)
+        _see_bright(where, block, sky, s, seen)
+        if code != _NO_BEAM:
+            _see_gain(code, where, block, sky, s, seen)
+
+
+@vector_function
+def _move(where: Any, block: Any, changes: Any, i_change: int, room: Any) -> bool:
+    """The changes of pointing errors of the antennas of each sample; whether there are any."""
+    n_time, n_antenna = changes.pointing.shape[1:3]
+    moves = _any(changes.pointing[i_change])
+    for i in range(block.nu.size if moves else 0):
+        row = block.row[i]
+        time = min(where.time[row], n_time - 1)
+        for end in range(2):
+            antenna = (where.antenna1[row] if end == 0 else where.antenna2[row]) % n_antenna
+            for k in range(2):
+                room.pointing[end, k, i] = changes.pointing[i_change, time, antenna, k]
+    return moves
+
+
+@vector_function
+def _add_gain(changes: Any, i_change: int, pair: int, s: int, moves: bool, seen: Any, room: Any) -> None:
+    """Add the changes of E_p E_q to `of_gain`."""
+    scale, l, m = changes.beam_scale[i_change], changes.direction[pair, 0], changes.direction[pair, 1]
+    of_gain = room.of_gain
+    for end in range(2):
+        slope, by_scale, by_l = seen.slope[end, s], seen.offset[end, 0, s], seen.offset[end, 1, s]
+        by_m, of_l, of_m = seen.offset[end, 2, s], room.pointing[end, 0], room.pointing[end, 1]
+        if moves:
+            for i in range(of_gain.size):
+                of_gain[i] += slope[i] * (
+                    by_l[i] * (l - of_l[i]) + by_m[i] * (m - of_m[i]) + by_scale[i] * scale
+                )
+        else:
+            for i in range(of_gain.size):
+                of_gain[i] += slope[i] * (by_l[i] * l + by_m[i] * m + by_scale[i] * scale)
+
+
+@vector_function
+def _add_bright(
+    where: Any, block: Any, sky: Any, changes: Any, pair: int, s: int, seen: Any, room: Any
+) -> None:
+    """Add what changes of the brightness do to the sums."""
+    re, im, gain, of_bright = seen.re[s], seen.im[s], seen.gain[s], room.of_bright
+    n_time = sky.stokes.shape[0]
+    for k in range(sky.stokes.shape[2]):
+        for i in range(of_bright.size):
+            time, chan = min(where.time[block.row[i]], n_time - 1), block.chan[i]
+            of_bright[i] = changes.stokes[pair, time, k] * sky.factor[s, k, chan]
+            of_bright[i] += sky.stokes[time, s, k] * changes.factor[pair, k, chan]
+        sum_re, sum_im = room.sums[0, k], room.sums[1, k]
+        for i in range(of_bright.size):
+            x = of_bright[i] * gain[i]
+            sum_re[i] += x * re[i]
+            sum_im[i] += x * im[i]
+
+
+@vector_function
+def _add_seen(n_stokes: int, s: int, seen: Any, room: Any) -> None:
+    """Add what changes of phase, envelope and beams do to the sums."""
+    re, im, of_gain, of_phase = seen.re[s], seen.im[s], room.of_gain, room.of_phase
+    for k in range(n_stokes):
+        bright, sum_re, sum_im = seen.bright[s, k], room.sums[0, k], room.sums[1, k]
+        for i in range(of_gain.size):
+            x, y = bright[i] * of_gain[i], bright[i] * of_phase[i]
+            sum_re[i] += x * re[i] - y * im[i]
+            sum_im[i] += x * im[i] + y * re[i]
+
+
+@vector_function
+def _add_pair(
+    code: int, where: Any, block: Any, sky: Any, changes: Any, i_change: int, pair: int, moves: bool,
+    seen: Any, room: Any,
+) -> None:  # fmt: skip
+    """Add what a change of a source does to the sums; what does not change is passed over."""
+    s = changes.source[pair]
+    if _any(changes.stokes[pair]) or _any(changes.factor[pair]):
+        _add_bright(where, block, sky, changes, pair, s, seen, room)
+    turns, shapes = _any(changes.direction[pair]), _any(changes.projection[pair])
+    points = code != _NO_BEAM and (moves or turns or changes.beam_scale[i_change] != 0.0)
+    if not (turns or shapes or points):
+        return
+    gain, of_gain, of_phase = seen.gain[s], room.of_gain, room.of_phase
+    of_phase[:] = 0.0
+    of_gain[:] = 0.0
+    if turns:
+        _along(block.wavelengths, changes.direction[pair], _TWO_PI, of_phase)
+    if shapes:
+        g = s - (seen.re.shape[0] - sky.projection.shape[0])
+        for axis in range(2):
+            _along(block.wavelengths, changes.projection[pair, axis], -2.0 * _C, room.of_bright)
+            along = seen.shape[g, axis]
+            for i in range(of_gain.size):
+                of_gain[i] += along[i] * room.of_bright[i]
+    for i in range(of_gain.size):
+        of_phase[i] *= gain[i]
+        of_gain[i] *= gain[i]
+    if points:
+        _add_gain(changes, i_change, pair, s, moves, seen, room)
+    _add_seen(sky.stokes.shape[2], s, seen, room)
+
+
+@vector_function
+def _write(matrix: Any, sums: Any, out: Any) -> None:
+    """Correlations of the sums, complex128 (n, n_corr)."""
+    n_corr, n_stokes = matrix.shape
+    for i in range(out.shape[0]):
+        for corr in range(n_corr):
+            total = 0j
+            for k in range(n_stokes):
+                total += matrix[corr, k] * complex(sums[0, k, i], sums[1, k, i])
+            out[i, corr] = total
+
+
+@inner_function
+def _push(
+    code: int, where: Any, block: Any, sky: Any, changes: Any, matrix: Any, seen: Any, room: Any, out: Any
+) -> None:
+    """All changes of a block, (n_change, n, n_corr)."""
+    _see(code, where, block, sky, seen)
+    for i_change in range(changes.start.size - 1):
+        first, stop = changes.start[i_change], changes.start[i_change + 1]
+        if first < stop:
+            room.sums[:] = 0.0
+            moves = code != _NO_BEAM and _move(where, block, changes, i_change, room)
+            for pair in range(first, stop):
+                _add_pair(code, where, block, sky, changes, i_change, pair, moves, seen, room)
+            _write(matrix, room.sums, out[i_change])
+
+
+@loop
+def fill_columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Any, out: Any) -> None:
+    """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
+
+    `code` is that of the beam in the antennas' voltages, `matrix` complex128 (n_corr, n_stokes).
+    """
+    n_source, n_chan, n_stokes = sky.direction.shape[0], where.chan_freq.size, matrix.shape[1]
+    n_sample = out.shape[1]
+    for i_block in prange(-(-n_sample // _SAMPLES)):
+        first = i_block * _SAMPLES
+        n = min(_SAMPLES, n_sample - first)
+        row, chan = np.empty(n, np.int64), np.empty(n, np.int64)
+        nu, wavelengths, turning = np.empty(n), np.empty((3, n)), np.empty((3, n))
+        for i in range(n):
+            row[i], chan[i] = (first + i) // n_chan, (first + i) % n_chan
+            nu[i] = where.chan_freq[chan[i]]
+            for k in range(3):
+                wavelengths[k, i] = where.uvw[row[i], k] * (nu[i] / _C)
+                turning[k, i] = where.phase_uvw[row[i], k] * (nu[i] / _C)
+        n_beam = n_source if code != _NO_BEAM else 0
+        seen = _Seen(
+            np.empty((n_source, n)), np.empty((n_source, n)), np.empty((n_source, n_stokes, n)),
+            np.ones((n_source, n)), np.empty((2, n_beam, n)), np.empty((2, 3, n_beam, n)),
+            np.empty((sky.projection.shape[0], 2, n)),
+        )  # fmt: skip
+        room = _Room(np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n)))
+        block = _Block(row, chan, nu, wavelengths, turning)
+        _push(code, where, block, sky, changes, matrix, seen, room, out[:, first : first + n])

@@ -1,0 +1,167 @@
+"""From what sources gather in each launch to the derivatives of chi2: totals in a fixed order, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.adjoint import Adjoint
+from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
+from rime_kernels.cuda.kernels import brightness, scalars
+from rime_kernels.cuda.kernels.misfit import n_kinds
+from rime_kernels.cuda.launch import Arrays, Slab
+from rime_kernels.inputs import Parameters, Variant
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+# d env / d projection = -2 ln 2 env times the coordinate along the source times this times (u, v, w).
+_OF_PROJECTION = -2.0 * math.log(2.0) * scalars.EXPONENT_SCALE * SPEED_OF_LIGHT
+
+
+class AdjointSums:
+    """Sums of one kind of call, on the device.
+
+    Parameters
+    ----------
+    gather : TileGather or RowGather
+        The kernel that makes records.
+    variant : Variant
+    shared_beam : int
+        Code of the beam that all antennas share.
+    given : Parameters
+        Of a call; sizes alone matter.
+    n_template : int
+    """
+
+    def __init__(
+        self, gather: Any, variant: Variant, shared_beam: int, given: Parameters, n_template: int
+    ) -> None:
+        self._gather, self._variant, self._shared_beam = gather, variant, shared_beam
+        self._n_template, self._n_term = n_template, given.spectral_terms.shape[3]
+        self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
+        self._n_time, self._n_antenna = given.stokes.shape[1], given.pointing.shape[2]
+        self._n_kind = n_kinds(n_template, variant.log, True)
+        n_total = gather.n_column * self._n_source * gather.moments.n_value
+        self._groups = grouped(gather.unit_time, self._n_time, n_total)
+
+    def record_bytes(self, slab: Slab) -> int:
+        """Records of one entry of the batch."""
+        first, stop = self._gather.units(slab)
+        itemsize, gather = np.dtype(self._variant.real).itemsize, self._gather
+        each = gather.n_copy * self._n_source * gather.moments.n_value * itemsize
+        return int((stop - first) * gather.n_column * each) + int(gather.antenna_bytes(slab))
+
+    def total_bytes(self) -> int:
+        """Totals of one entry of the batch."""
+        gather = self._gather
+        per_group = gather.n_column * self._n_source * gather.moments.n_value
+        n_total = self._groups.n_group * per_group + self._n_kind * gather.n_sum
+        return 16 * n_total
+
+    @property
+    def max_batch(self) -> int:
+        return int(self._gather.max_batch)
+
+    def launch(
+        self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Any, main: Any
+    ) -> None:
+        """Work a piece out, and add what it gives to the totals; pieces come in the order of their units.
+
+        `main` is the stream that waits for all others, or the only one.
+        """
+        gather, n_batch = self._gather, arrays.inputs.direction.shape[0]
+        first, stop = gather.units(piece)
+        n_value = n_batch * (stop - first) * gather.n_column * gather.n_copy * self._n_source
+        n_value *= gather.moments.n_value
+        records = workspace.array("records", (n_value,), self._variant.real)
+        gather.launch(workspace, piece, arrays, records, stream, main)
+        collect(self._groups, first, stop, gather.n_copy, records, self._totals(workspace, n_batch), main)
+
+    def nothing(self) -> Adjoint:
+        """The derivatives of an empty batch."""
+        return self.adjoint(np.empty(0), 0)
+
+    def sums(self, workspace: device.Workspace, n_batch: int) -> Any:
+        """Room for the partial sums of chi2, and of what templates gather, and turnovers."""
+        shape = n_batch * self._n_kind, self._gather.n_sum
+        return workspace.array("adjoint sums", shape, np.float64)
+
+    def _totals(self, workspace: device.Workspace, n_batch: int) -> Any:
+        n_item = self._n_source * self._gather.moments.n_value
+        shape = n_batch, self._groups.n_group, self._gather.n_column, n_item
+        return workspace.array("totals", shape, np.float64)
+
+    def _shapes(self, n_batch: int) -> list[tuple[int, ...]]:
+        """What is fetched: sums of rows; of sources; S0, spectra and shared beam; what antennas gathered."""
+        moments = self._gather.moments
+        of_time = n_batch, self._n_time, self._n_source, self._variant.n_stokes
+        shapes: list[tuple[int, ...]] = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
+        shapes += [of_time, (*of_time, self._n_term), of_time]
+        if moments.has_beam:
+            shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
+        return shapes
+
+    def answer(self, workspace: device.Workspace, given: Parameters, chan_freq: Any, main: Any) -> Any:
+        """All that is fetched, float64 on the device, once all pieces have been launched."""
+        gather, variant, n_batch = self._gather, self._variant, given.lm.shape[0]
+        whole, rows, of_source, *of_bright = workspace.parts("answer", self._shapes(n_batch), np.float64)
+        sums, totals = self.sums(workspace, n_batch), self._totals(workspace, n_batch)
+        moments = gather.moments
+        n_thread, (n_group, n_column) = device.threads_per_block(), totals.shape[1:3]
+        brightness.make_batch_sums(n_thread)[sums.shape[0], n_thread, main](sums, rows.reshape(rows.size))
+        shape = n_batch, n_column, self._n_source * moments.n_value
+        groups = workspace.array("groups", shape, np.float64)
+        add_up(totals, (n_batch, n_group), groups, main)
+        add_up(groups, (n_batch, n_column), of_source, main)
+        of_channel = n_batch, self._n_time, n_column, self._n_source, gather.run, variant.n_stokes
+        bright = workspace.array("by channel", of_channel, np.float64)
+        groups_of_time = n_group if self._n_time == 1 else 1
+        add_up(
+            totals, (n_batch * self._n_time, groups_of_time), bright, main, moments.n_value, moments.n_bright
+        )
+        brightness.make_pull_brightness(variant, self._shared_beam, self._n_term)[
+            n_batch * self._n_time * self._n_source, brightness.pull_threads(), main
+        ](
+            bright, chan_freq, given.lm, given.stokes, given.ref_freq, given.log_spectrum,
+            given.spectral_terms, given.beam_scale, *of_bright[:3],
+        )  # fmt: skip
+        if moments.has_beam:
+            gather.sum_pointing(workspace, n_batch, of_bright[3], main)
+        return whole
+
+    def adjoint(self, fetched: NDArray[np.float64], n_batch: int) -> Adjoint:
+        """The derivatives from what was fetched."""
+        shapes = self._shapes(n_batch)
+        parts = np.split(fetched, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+        rows, of_source, stokes, terms, argument, *by_antenna = (
+            part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)
+        )
+        moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
+        projection = np.zeros((n_batch, self._n_gaussian, 2, 3))
+        if moments.has_gaussian:
+            found = of_source[:, self._n_source - self._n_gaussian :, moments.projection :]
+            projection = 2.0 * _OF_PROJECTION * found.reshape(projection.shape)
+        scale, voltage_lm = np.zeros(n_batch), np.zeros((n_batch, self._n_source, 2))
+        pointing = np.zeros((n_batch, 1, 1, 2))
+        if moments.has_beam:
+            of_voltage = 2.0 * of_source[..., moments.voltage : moments.voltage + 3]
+            scale, voltage_lm = of_voltage[..., 2].sum(axis=1), of_voltage[..., :2]
+            pointing = -2.0 * self._gather.pointing(by_antenna[0], self._n_antenna)
+        template = np.zeros((n_batch, 4 * n_row))
+        template[:, : self._n_kind - 1] = 2.0 * rows[:, 1:]
+        direction = of_source[..., moments.direction : moments.direction + 3]
+        return Adjoint(
+            rows[:, 0], stokes, terms.sum(axis=1), argument.sum(axis=(1, 3)), 4.0 * math.pi * direction,
+            projection, scale, pointing, voltage_lm, template.reshape(n_batch, n_row, 4),
+        )  # fmt: skip
+
+
+def joined(each: Sequence[Adjoint]) -> Adjoint:
+    """The parts of a batch in one."""
+    if len(each) == 1:
+        return each[0]
+    return Adjoint(*(np.concatenate(values) for values in zip(*each, strict=True)))

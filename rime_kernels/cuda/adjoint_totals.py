@@ -1,0 +1,72 @@
+"""Records of units added up on the device: in float64, and in an order that no cut of the work changes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import adjoint_parts as parts
+
+# Totals that are worth a thread each, and the most groups that units are summed in to have so many.
+_TOTALS, _MAX_GROUP = 65536, 64
+
+
+class Groups(NamedTuple):
+    """Runs of units: where each begins, on the host and on the device; int32 (n_group + 1,)."""
+
+    starts: NDArray[np.int32]
+    on_device: Any
+
+    @property
+    def n_group(self) -> int:
+        return self.starts.size - 1
+
+    def meeting(self, first: int, stop: int) -> tuple[int, int]:
+        """The first group with these units, and how many; groups without units are taken with the next."""
+        low, high = (int(x) for x in np.searchsorted(self.starts, [first, stop]))
+        if self.starts[low] != first:
+            low -= 1
+        if stop == self.starts[-1]:
+            high = self.n_group  # with groups behind that have no units
+        return low, high - low
+
+
+def grouped(time: NDArray[np.int32], n_time: int, n_total: int) -> Groups:
+    """Units of these times, ascending, by time; or in as many groups as it takes to fill a device."""
+    if n_time > 1:
+        starts = np.searchsorted(time, np.arange(n_time + 1))
+    else:
+        n_group = max(1, min(_MAX_GROUP, time.size, _TOTALS // n_total))
+        starts = np.arange(n_group + 1) * time.size // n_group
+    found = starts.astype(np.int32)
+    return Groups(found, device.upload(found))
+
+
+def collect(
+    groups: Groups, first: int, stop: int, n_copy: int, records: Any, totals: Any, main: Any = 0
+) -> None:
+    """Add the records of these units to the totals (n_batch, n_group, n_column, n_item) of their groups.
+
+    `records` (n_batch, units, n_column, n_copy, n_item), flat. On the stream that waits for all others, and
+    they for it, or the only one: units come in their order.
+    """
+    low, n_group = groups.meeting(first, stop)
+    n_thread = device.threads_per_block()
+    n_item = totals.size // groups.n_group * n_group
+    parts.make_collect()[-(-n_item // n_thread), n_thread, main](
+        first, stop - first, low, n_group, n_copy, groups.on_device, records, totals
+    )
+
+
+def add_up(values: Any, shape: tuple[int, int], out: Any, main: Any, each: int = 1, kept: int = 1) -> None:
+    """The sums over the second axis of values of this shape and one axis more, into `out`, on the device.
+
+    Of each so many values the first `kept` are summed.
+    """
+    values = values.reshape(*shape, values.size // (shape[0] * shape[1]))
+    n_thread = device.threads_per_block()
+    into = out.reshape(shape[0], values.shape[2] // each * kept)
+    parts.make_row_totals()[-(-into.size // n_thread), n_thread, main](values, each, kept, into)

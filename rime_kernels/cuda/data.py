@@ -1,0 +1,123 @@
+"""Data, weights and templates on the device: for good where they fit, streamed slab by slab where not."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+from rime_kernels import device
+from rime_kernels.cuda.launch import Columns, Layout, Slab
+from rime_kernels.inputs import Constants
+
+# Bytes of rows that are uploaded at a time to be laid out, and the share of the data's budget beside the data
+# that they may take: no more than the work has, which is not there yet.
+_ARRANGE_BYTES = 256 << 20
+_ARRANGE_SHARE = 1 / 3
+
+
+class Data:
+    """Data, weights and templates of a layout, in slabs.
+
+    Where all of it fits into `budget` bytes there is one slab, laid out on the device for good. Otherwise
+    rows stay in pinned memory of the host, and `load` brings those of a slab into one of two buffers
+    and lays them out, on the stream that will read them: while one slab is summed the next comes.
+    """
+
+    def __init__(self, fixed: Constants, layout: Layout, budget: int) -> None:
+        whole = layout.slab(0, layout.n_unit)
+        self._layout = layout
+        self._values = [fixed.vis, fixed.weight, *fixed.template]
+        self._item_bytes = sum(each.dtype.itemsize for each in self._values)
+        self.n_byte = layout.n_datum(whole) * self._item_bytes
+        self.resident = self.n_byte <= budget
+        if self.resident:
+            self.slabs = [whole]
+            self._columns = [self._buffer(layout.n_datum(whole))]
+            part_bytes = min(_ARRANGE_BYTES, int(_ARRANGE_SHARE * budget))
+            self._fill(part_bytes // self._item_bytes)
+        else:
+            self._stream_rows(budget // (2 * self._item_bytes))
+        del self._values
+
+    def load(self, i: int, stream: Any) -> Columns:
+        """What there is of slab i on the device, laid out, once the stream gets there."""
+        if not self.resident:
+            for k, (host, rows, out) in enumerate(self._ways[i]):
+                rows.copy_to_device(host, stream=stream)
+                self._layout.arrange(self.slabs[i], rows, out, stream, turned=_turned(k))
+        return self._columns[i]
+
+    def _fill(self, n_datum: int) -> None:
+        """Lay everything out, from parts of at most so many data."""
+        first = 0
+        for part in cut(self._layout, self.slabs[0].unit, self._layout.n_datum, n_datum):
+            n = self._layout.n_datum(part)
+            for k, out in enumerate(self._parts(self._columns[0], first, n)):
+                rows = device.upload(self._values[k][part.place])
+                self._layout.arrange(part, rows, out, 0, turned=_turned(k))
+            first += n
+
+    def _stream_rows(self, limit: int) -> None:
+        """Pin the rows of each slab, and make the two buffers; a slab and its rows are within the limit."""
+        n_each = self._values[0].shape[1] * self._values[0].shape[2]
+
+        def size(slab: Slab) -> int:
+            return self._layout.n_datum(slab) + n_each * (slab.place.stop - slab.place.start)
+
+        self.slabs = cut(self._layout, slice(0, self._layout.n_unit), size, limit)
+        host = [[device.pinned_copy(x[slab.place]) for x in self._values] for slab in self.slabs]
+        sizes, shapes = [self._layout.n_datum(slab) for slab in self.slabs], [x[0].shape for x in host]
+        longest = max(shape[0] for shape in shapes)
+        buffers = [self._buffer(max(sizes)) for _ in range(2)]
+        rows = [[device.empty((longest, *shapes[0][1:]), x.dtype) for x in self._values] for _ in range(2)]
+        # Views are made once: each takes as long as a launch.
+        self._columns = [buffers[i % 2] for i in range(len(sizes))]
+        self._ways = [
+            list(
+                zip(
+                    host[i],
+                    [x[: shapes[i][0]] for x in rows[i % 2]],
+                    self._parts(buffers[i % 2], 0, n),
+                    strict=True,
+                )
+            )
+            for i, n in enumerate(sizes)
+        ]
+
+    def _buffer(self, n: int) -> Columns:
+        """Room for n data."""
+        vis, weight, *template = (x.dtype for x in self._values)
+        room = device.empty((max(1, len(template) * n),), vis)
+        return Columns(device.empty((n,), vis), device.empty((n,), weight), room, n if template else 0)
+
+    def _parts(self, columns: Columns, first: int, n: int) -> list[Any]:
+        """Where n data from `first` on lie: those of each of the values."""
+        starts = [first + t * columns.stride for t in range(len(self._values) - 2)]
+        return [
+            *(x[first : first + n] for x in (columns.vis, columns.weight)),
+            *(columns.template[start : start + n] for start in starts),
+        ]
+
+
+def _turned(k: int) -> float:
+    """Weights say by their sign that antennas have changed sides."""
+    return -1.0 if k == 1 else 1.0
+
+
+def cut(layout: Layout, unit: slice, size: Callable[[Slab], float], limit: float) -> list[Slab]:
+    """Slabs of these units, each of at most this size or as small as there are; none without rows.
+
+    `size` must not fall when a slab grows at its end. Rows may be crowded in few of the units.
+    """
+
+    def upto(stop: int) -> Slab:
+        return layout.slab(first, min(stop, unit.stop))
+
+    slabs, first, step = [], unit.start, layout.unit_step
+    while first < unit.stop:
+        stops = range(first + step, unit.stop + step, step)
+        n_fitting = bisect_right(stops, limit, key=lambda stop: size(upto(stop)))
+        slabs.append(upto(stops[max(0, n_fitting - 1)]))
+        first = slabs[-1].unit.stop
+    return [slab for slab in slabs if slab.place.stop > slab.place.start]

@@ -1,0 +1,424 @@
+"""The device's side of `Rime`: what lies there for good, and what each call sends, launches and fetches."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.adjoint import Adjoint
+from rime_kernels.arrays import Sources
+from rime_kernels.cuda.adjoint_launch import gather_of
+from rime_kernels.cuda.adjoint_sums import AdjointSums, joined
+from rime_kernels.cuda.data import Data, cut
+from rime_kernels.cuda.kernels import brightness
+from rime_kernels.cuda.launch import Arrays, Columns, Layout, Runs, Slab, Tiles
+from rime_kernels.cuda.recordings import InOne, Recordings
+from rime_kernels.cuda.shapes.candidates import grown
+from rime_kernels.cuda.shapes.choice import row_shape, tile_shape
+from rime_kernels.cuda.staging import Call, Feed, n_times
+from rime_kernels.cuda.tile_table import tile_table
+from rime_kernels.errors import BackendError
+from rime_kernels.geometry import RowTable
+from rime_kernels.inputs import (
+    Constants,
+    Output,
+    Parameters,
+    Variant,
+    beam_codes,
+    in_time_order,
+    parameters,
+)
+from rime_kernels.physics.beam import NO_BEAM
+from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+from rime_kernels.tuning import Size, kind_of
+
+log = logging.getLogger(__name__)
+
+# Tiles that rows fill by less than this lose to rows one by one.
+_LEAST_FILL = 0.15
+# The share of the memory that data may take; brightness, sums and visibilities share the rest.
+_DATA_SHARE = 0.75
+# Kinds of call whose sums of derivatives are remembered.
+_MAX_ADJOINT = 64
+
+T = TypeVar("T")
+Chi2 = Callable[[], NDArray[np.float64]]
+
+
+class Engine:
+    """The device's side of `Rime`: keeps the data there, cuts batch and rows to the memory budget."""
+
+    def __init__(
+        self,
+        fixed: Constants,
+        table: RowTable,
+        *,
+        single: bool,
+        factored: bool,
+        frame: GaussianFrame,
+        memory_limit: int | None,
+    ) -> None:
+        self._fixed, self._table = in_time_order(fixed), table
+        self._single, self._factored = single, factored
+        # Asked for once: to ask takes longer than a small problem.
+        memory = device.memory_budget() if memory_limit is None else memory_limit
+        self._data_budget = int(_DATA_SHARE * memory)
+        self._work_budget = memory - self._data_budget
+        self._layouts: dict[tuple[Variant, bool], Layout] = {}
+        self._data: tuple[Layout, Data] | None = None
+        self._workspace = device.Workspace()
+        self._feed = Feed(self._workspace, tangent=frame == "tangent")
+        self._adjoints: dict[Any, AdjointSums] = {}
+        self._streams = device.streams(2)
+        self._recordings = Recordings(self._workspace)
+        self._begun: Chi2 | None = None
+
+    def run(self, sources: Sources, output: Output) -> NDArray[Any]:
+        """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
+        if output is Output.CHI2:
+            return self.start_chi2(sources)()
+        call = self._until_it_fits(lambda: self._call(sources))
+        vis = self._until_it_fits(lambda: self._predict(call))
+        for b, each in enumerate(call.given.template):
+            for (scale, *shift), template in zip(each, self._fixed.template, strict=False):
+                factor = vis.dtype.type(scale) * self._phases(np.array(shift)).astype(vis.dtype)
+                vis[b, self._fixed.order] += factor * template
+        if output is Output.VIS:
+            return vis
+        vis[:, self._fixed.order] -= self._fixed.vis
+        if output is Output.RESIDUAL:
+            return vis
+        weight = np.empty(vis.shape[1:])
+        weight[self._fixed.order] = self._fixed.weight
+        return weight * (vis.real.astype(np.float64) ** 2 + vis.imag.astype(np.float64) ** 2)
+
+    def _phases(self, shift: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """exp(2 pi i (u, v, w) shift nu/c) of the rows in order of time, complex128 (n_row, n_chan, 1)."""
+        if not shift.any():
+            return np.ones((1, 1, 1), np.complex128)
+        metres = self._fixed.uvw @ shift
+        turns = metres[:, None, None] * (self._fixed.chan_freq / SPEED_OF_LIGHT)[:, None]
+        return np.exp(2j * np.pi * (turns - np.rint(turns)))
+
+    def start_chi2(self, sources: Sources, turnover: NDArray[np.float64] | None = None) -> Chi2:
+        """Begin to work out chi2, or the sum of logarithms, (n_batch,); the function returned waits for it.
+
+        The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
+        """
+        if self._begun is not None:
+            self._begun()  # calls share their arrays: one that nobody has waited for is waited for
+        self._begun = functools.cache(self._start(sources, turnover))
+        return self._begun
+
+    def _start(self, sources: Sources, turnover: NDArray[np.float64] | None) -> Chi2:
+        given = parameters(sources, self._fixed.template_lm, turnover)
+        key = self._key("chi2", sources, given, turnover)
+        recording = self._recordings.get(key)
+        if recording is not None:
+            return recording.play(given)
+        if not sources.n_batch:
+            return lambda: np.empty(0)
+        call = self._until_it_fits(lambda: self._call(sources, turnover))
+        recording = self._recorded(key, call, self._chi2_in_one)
+        if recording is not None:
+            return recording.play(given)
+        chi2 = self._until_it_fits(lambda: self._chi2(call))
+        return lambda: chi2
+
+    def chi2_and_adjoint(
+        self, sources: Sources, turnover: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None
+    ) -> Adjoint:
+        """chi2 and its derivatives with respect to what the kernels read; with `vis` in place of the data.
+
+        Recorded and played as chi2 is, but not with other data.
+        """
+        if self._begun is not None:
+            self._begun()
+        if vis is not None:
+            return self._with_data(vis, lambda: self._new_adjoint(sources, turnover, None))
+        given = parameters(sources, self._fixed.template_lm, turnover)
+        key = self._key("adjoint", sources, given, turnover)
+        recording = self._recordings.get(key)
+        if recording is None:
+            return self._new_adjoint(sources, turnover, key)
+        found: Adjoint = recording.play(given)()
+        return found
+
+    def _new_adjoint(self, sources: Sources, turnover: NDArray[np.float64] | None, key: Any) -> Adjoint:
+        """The same for calls of which there is no recording; one is made under `key`, or none for None."""
+        call = self._until_it_fits(lambda: self._call(sources, turnover))
+        if not call.n_batch:
+            return self._adjoint_sums(call).nothing()
+        recording = None if key is None else self._recorded(key, call, self._adjoint_in_one)
+        if recording is not None:
+            found: Adjoint = recording.play(call.given)()
+            return found
+        return self._until_it_fits(lambda: self._adjoint(call))
+
+    def _key(
+        self, what: str, sources: Sources, given: Parameters, turnover: NDArray[np.float64] | None
+    ) -> tuple[Any, ...]:
+        """What calls that are recorded as one have in common."""
+        kind = what, sources.polarised, sources.template_shift is None, turnover is None
+        return _beam_codes(sources), kind, sources.n_gaussian, tuple([value.shape for value in given])
+
+    def _recorded(
+        self, key: Any, call: Call, in_one: Callable[[Call], InOne | None]
+    ) -> device.Recording | None:
+        """A recording of such calls, where it is time to make one and `in_one` can do them."""
+        work = self._until_it_fits(lambda: in_one(call))
+        return self._recordings.make(key, call.given, work) if work else None
+
+    def _chi2_in_one(self, call: Call) -> InOne | None:
+        """chi2 in one launch; None where it takes several."""
+        data = self._data_of(call.layout)
+        if len(self._pieces(call, data)) > 1 or self._batch_step(call, data) < call.n_batch:
+            return None
+
+        def launch(arrays: list[Any], stream: Any) -> Any:
+            return self._launch_chi2(call, Parameters(*arrays), data, [stream], stream)
+
+        return InOne(launch, lambda chi2: chi2)
+
+    def _adjoint_in_one(self, call: Call) -> InOne | None:
+        """The same of chi2 and its derivatives."""
+        data, sums = self._data_of(call.layout), self._adjoint_sums(call)
+        pieces = self._pieces(call, data, sums.record_bytes)
+        if len(pieces) > 1 or self._adjoint_step(call, pieces) < call.n_batch:
+            return None
+
+        def launch(arrays: list[Any], stream: Any) -> Any:
+            return self._launch_adjoint(call, Parameters(*arrays), data, pieces, [stream], stream)
+
+        return InOne(launch, lambda answer: sums.adjoint(answer, call.n_batch))
+
+    def _with_data(self, vis: NDArray[Any], work: Callable[[], T]) -> T:
+        """Do it with other data (n_row, n_chan, n_corr) on the device; the next call brings its own back."""
+        fixed = self._fixed
+        in_order = np.ascontiguousarray(vis[fixed.order], dtype=fixed.vis.dtype)
+        self._fixed, self._data = fixed._replace(vis=in_order), None
+        try:
+            return work()
+        finally:
+            self._fixed, self._data = fixed, None
+            self._recordings.clear()  # of data that are no longer there
+
+    def plan(self, sources: Sources) -> str:
+        """How chi2 of such sources is worked out, in words."""
+        call = self._call(sources)
+        data = self._until_it_fits(lambda: self._data_of(call.layout))
+        step, n_piece = self._batch_step(call, data), len(self._pieces(call, data))
+        where = "on the device" if data.resident else f"streamed in {len(data.slabs)} slabs"
+        return (
+            f"{call.layout}; {data.n_byte / 1e6:.3g} MB of data {where}; "
+            f"batch of {call.n_batch} in steps of {step}, {n_piece} launches each"
+        )
+
+    def _call(self, sources: Sources, turnover: NDArray[np.float64] | None = None) -> Call:
+        shared_beam, beam = _beam_codes(sources)
+        shifted, is_log = sources.template_shift is not None, turnover is not None
+        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted, is_log)
+        layout = self._layout(variant, sources)
+        given = parameters(sources, self._fixed.template_lm, turnover)
+        return Call(given, shared_beam, variant, layout, sources.n_gaussian)
+
+    def _layout(self, variant: Variant, sources: Sources) -> Layout:
+        """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
+        key = variant, sources.n_gaussian > 0
+        if key not in self._layouts and variant.log:
+            self._layouts[key] = self._layout(dataclasses.replace(variant, log=False), sources).of(variant)
+        if key not in self._layouts:
+            rows = self._fixed
+            n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
+            work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
+            self._layouts[key] = self._new_layout(*key, Size(n_antenna, work))
+        return self._layouts[key]
+
+    def _new_layout(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
+        if variant.factored:
+            shape, rows = tile_shape(variant, has_gaussian, size), self._fixed
+            tiles = tile_table(
+                rows.antenna1, rows.antenna2, rows.time_index,
+                shape.side, shape.n_thread, shape.n_slot, _LEAST_FILL,
+            )  # fmt: skip
+            if tiles is not None:
+                if 2 * tiles.n_slot > shape.n_slot:
+                    shape = grown(kind_of("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
+                return Tiles(rows, self._table, tiles, variant, shape)
+        return Runs(self._fixed, variant, row_shape(variant, has_gaussian, size))
+
+    def _data_of(self, layout: Layout) -> Data:
+        """Data laid out for this kernel; those of another make room."""
+        if self._data is None or self._data[0].arrangement is not layout.arrangement:
+            self._data = None
+            self._recordings.clear()
+            self._data = layout, Data(self._fixed, layout, self._data_budget)
+        return self._data[1]
+
+    def _until_it_fits(self, work: Callable[[], T]) -> T:
+        """Do it with ever smaller budgets, for good, until the device has room."""
+        while True:
+            try:
+                return work()
+            except device.DeviceMemoryError as error:
+                self._workspace.clear()
+                self._recordings.clear()
+                self._data_budget //= 2
+                self._work_budget //= 2
+                if self._data is not None and self._data[1].n_byte > self._data_budget:
+                    self._data = None  # laid out anew, in smaller slabs
+                if self._work_budget < 1:
+                    raise BackendError(f"{error}, and the work cannot be cut smaller") from error
+                rest = (self._data_budget + self._work_budget) / 1e6
+                log.warning("%s: going on in smaller steps, with %.3g MB of it", error, rest)
+
+    def _bright_bytes(self, call: Call) -> int:
+        """Brightness of one entry of the batch at one time."""
+        itemsize = np.dtype(call.variant.real).itemsize
+        return itemsize * call.variant.n_stokes * call.layout.n_chan * call.n_source
+
+    def _pieces(
+        self, call: Call, data: Data, more: Callable[[Slab], int] | None = None
+    ) -> list[tuple[int, Slab]]:
+        """Slabs of the data, cut further where brightness per time is large; with the number of the slab.
+
+        `more` are bytes that a piece needs besides.
+        """
+        slabs = enumerate(data.slabs)
+        if not call.per_time and more is None:
+            return list(slabs)
+        per_time, limit = 2 * self._bright_bytes(call) * call.per_time, self._work_budget
+
+        def size(piece: Slab) -> int:
+            return per_time * n_times(piece) + (2 * more(piece) if more else 0)
+
+        return [(i, piece) for i, slab in slabs for piece in cut(call.layout, slab.unit, size, limit)]
+
+    def _batch_step(self, call: Call, data: Data) -> int:
+        """Entries of the batch that are worked out together."""
+        return self._step(
+            call, self._pieces(call, data), 8 * call.layout.n_sum, lambda piece: 0, call.layout.max_batch
+        )
+
+    def _step(
+        self, call: Call, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
+        max_batch: int,
+    ) -> int:  # fmt: skip
+        """The same where an entry takes so many bytes for its sums, and more for each piece."""
+        n_time = max(n_times(piece) for _, piece in pieces) if call.per_time else 1
+        given = sum(value[:1].nbytes for value in call.given)
+        each = n_byte + max(more(piece) for _, piece in pieces)
+        each += 2 * n_time * self._bright_bytes(call) + given
+        return max(1, min(call.n_batch, self._work_budget // each, max_batch))
+
+    def _chi2(self, call: Call) -> NDArray[np.float64]:
+        data = self._data_of(call.layout)
+        step = self._batch_step(call, data)
+        result = np.empty(call.n_batch)
+        for first in range(0, call.n_batch, step):
+            part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
+            given = Parameters(*self._workspace.fill("parameters", part.given))
+            out = self._launch_chi2(part, given, data, self._streams)
+            result[first : first + step] = out.copy_to_host()
+        return result
+
+    def _launch_chi2(
+        self, call: Call, given: Parameters, data: Data, streams: list[Any], main: Any = 0
+    ) -> Any:
+        """Launch all that chi2 takes; float64 (n_batch,) on the device."""
+        n_batch = call.n_batch
+        sums = self._workspace.array("sums", (n_batch, call.layout.n_sum), np.float64)
+        out = self._workspace.array("chi2", (n_batch,), np.float64)
+        for piece, arrays, stream in self._feed.arrays(
+            call, given, data, self._pieces(call, data), streams, main
+        ):
+            call.layout.launch(piece, True, arrays._replace(sum_out=sums), stream)
+        n_thread = device.threads_per_block()
+        brightness.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
+        return out
+
+    def _adjoint(self, call: Call) -> Adjoint:
+        data, sums = self._data_of(call.layout), self._adjoint_sums(call)
+        pieces = self._pieces(call, data, sums.record_bytes)
+        step = self._adjoint_step(call, pieces)
+        parts = []
+        for first in range(0, call.n_batch, step):
+            part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
+            given = Parameters(*self._workspace.fill("parameters", part.given))
+            answer = self._launch_adjoint(part, given, data, pieces, self._streams)
+            parts.append(sums.adjoint(answer.copy_to_host(), part.n_batch))
+        return joined(parts)
+
+    def _adjoint_step(self, call: Call, pieces: list[tuple[int, Slab]]) -> int:
+        """Entries of the batch whose derivatives are worked out together."""
+        sums = self._adjoint_sums(call)
+        return self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
+
+    def _launch_adjoint(
+        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]], streams: list[Any],
+        main: Any = 0,
+    ) -> Any:  # fmt: skip
+        """Launch all that chi2 and its derivatives take; flat, on the device."""
+        sums = self._adjoint_sums(call)
+        room = sums.sums(self._workspace, call.n_batch)
+        for piece, arrays, stream in self._feed.arrays(call, given, data, pieces, streams, main):
+            sums.launch(self._workspace, piece, arrays._replace(sum_out=room), stream, main)
+        return sums.answer(self._workspace, given, call.layout.chan_freq, main)
+
+    def _adjoint_sums(self, call: Call) -> AdjointSums:
+        given = call.given
+        key = (
+            call.layout,
+            call.n_gaussian > 0,
+            call.shared_beam,
+            *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape, given.spectral_terms)),
+        )
+        if key not in self._adjoints:
+            if len(self._adjoints) >= _MAX_ADJOINT:
+                self._adjoints.clear()
+            gather = gather_of(call.layout, call.n_gaussian > 0, call.per_time, given.pointing.shape[1])
+            n_template = len(self._fixed.template)
+            self._adjoints[key] = AdjointSums(gather, call.variant, call.shared_beam, given, n_template)
+        return self._adjoints[key]
+
+    def _predict(self, call: Call) -> NDArray[Any]:
+        """V, (n_batch, n_row, n_chan, n_corr)."""
+        n_chan, n_corr, order = self._fixed.chan_freq.size, len(self._fixed.matrix), self._fixed.order
+        result = np.empty((call.n_batch, order.size, n_chan, n_corr), call.variant.complex)
+        per_row, per_time = n_chan * n_corr * result.itemsize, self._bright_bytes(call) * call.per_time
+        pieces = cut(
+            call.layout,
+            slice(0, call.layout.n_unit),
+            lambda piece: per_row * (piece.place.stop - piece.place.start) + per_time * n_times(piece),
+            self._work_budget,
+        )
+        sums = self._workspace.array("no sums", (1, 1), np.float64)
+        no_vis = self._workspace.array("no data", (1,), call.variant.complex)
+        no_weight = self._workspace.array("no weight", (1,), call.variant.real)
+        nothing = Columns(no_vis, no_weight, no_vis, 0)
+        for b in range(call.n_batch):
+            part = call._replace(given=call.given.batch(b, b + 1))
+            given = Parameters(*self._workspace.fill("parameters", part.given))
+            inputs = self._feed.inputs(part, given, 0)
+            for piece in pieces:
+                shape = (1, piece.place.stop - piece.place.start, n_chan, n_corr)
+                vis = self._workspace.array("vis", shape, call.variant.complex)
+                bright = self._feed.brightness(part, given, piece if call.per_time else None, "brightness", 0)
+                n_time = n_times(piece) if call.per_time else 1
+                arrays = Arrays(inputs, call.n_gaussian, bright, n_time, nothing, vis, sums)
+                call.layout.launch(piece, False, arrays, 0)
+                result[b, order[piece.place]] = vis.copy_to_host()[0]
+        return result
+
+
+def _beam_codes(sources: Sources) -> tuple[int, int]:
+    """As `beam_codes`, but the source of no flux that stands for none has no beam either."""
+    return beam_codes(sources) if sources.n_source else (NO_BEAM, NO_BEAM)

@@ -1,0 +1,1 @@
+"""The CUDA kernels of the measurement equation and of its adjoint."""

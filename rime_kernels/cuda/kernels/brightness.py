@@ -1,0 +1,184 @@
+"""What both forms of the RIME need on a CUDA device: brightness before, sums of fixed order after."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from numba import float64
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels.lane_sums import make_block_sum
+from rime_kernels.inputs import Variant
+from rime_kernels.physics import beam, brightness, envelope, phase
+
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Any = device.cuda
+
+_n_minus_1, _projection = phase.n_minus_1, envelope.projection
+_voltage, _argument = beam.voltage, beam.argument
+_variable, _factor, _brightness = (
+    brightness.spectral_variable,
+    brightness.spectral_factor,
+    brightness.brightness,
+)
+_factor_slope, _voltage_slope = brightness.spectral_slope, beam.voltage_slope
+
+
+@functools.cache
+def make_geometry(tangent: bool) -> Any:
+    """Kernel that fills directions (n_batch, n_source, 3) and Gaussian axes (n_batch, n_gaussian, 2, 3).
+
+    As `phase.directions` and `envelope.projections` have them. n_point sources come before the Gaussians.
+    """
+
+    @device.kernel(0)
+    def fill_geometry(n_point: int, lm: Any, shape: Any, direction: Any, projection: Any) -> None:
+        i = cuda.grid(1)
+        n_source = lm.shape[1]
+        if i >= lm.shape[0] * n_source:
+            return
+        b, s = i // n_source, i % n_source
+        l, m = lm[b, s, 0], lm[b, s, 1]
+        n_minus_1 = _n_minus_1(l, m)
+        direction[b, s, 0], direction[b, s, 1], direction[b, s, 2] = l, m, n_minus_1
+        if s >= n_point:
+            g = s - n_point
+            slope_l, slope_m = 0.0, 0.0
+            if tangent:
+                slope_l, slope_m = l / (1.0 + n_minus_1), m / (1.0 + n_minus_1)
+            sin, cos = math.sin(shape[b, g, 2]), math.cos(shape[b, g, 2])
+            x = _projection(shape[b, g, 0], sin, cos, slope_l, slope_m)
+            projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2] = x
+            y = _projection(shape[b, g, 1], cos, -sin, slope_l, slope_m)
+            projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2] = y
+
+    return fill_geometry
+
+
+@functools.cache
+def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Any:
+    """Kernel that fills B (n_batch, n_time or 1, n_chan, n_source), or with the last two axes exchanged.
+
+    Stokes parameters times the spectral factor and the power of the beam that all antennas share:
+    pairs I + iQ and U + iV, complex, or I alone, real, as a flat array. `n_chan` may exceed the
+    frequencies, for kernels that read whole runs of channels: the last one is repeated.
+    """
+    real, n_stokes = variant.real, variant.n_stokes
+
+    @device.kernel(0)
+    def fill_brightness(
+        n_chan: int, first_time: int, n_time: int, chan_freq: Any, lm: Any, stokes: Any, ref_freq: Any,
+        log_spectrum: Any, spectral_terms: Any, beam_scale: Any, out: Any,
+    ) -> None:  # fmt: skip
+        i = cuda.grid(1)
+        n_batch, n_source = lm.shape[0], lm.shape[1]
+        if i >= n_batch * n_time * n_source * n_chan:
+            return
+        if source_first:
+            c, s = i % n_chan, i // n_chan % n_source
+        else:
+            s, c = i % n_source, i // n_source % n_chan
+        t, b = i // (n_chan * n_source) % n_time, i // (n_chan * n_source * n_time)
+        nu = chan_freq[min(c, chan_freq.size - 1)]
+        l, m = lm[b, s, 0], lm[b, s, 1]
+        voltage = _voltage(beam_code, _argument(beam_scale[b], nu, l, m))
+        is_log = log_spectrum[s] != 0.0
+        x = _variable(nu / ref_freq[s], is_log)
+        previous = real(0)
+        for k in range(n_stokes):
+            polynomial = 0.0
+            for j in range(spectral_terms.shape[3] - 1, -1, -1):
+                polynomial = polynomial * x + spectral_terms[b, s, k, j]
+            factor = _factor(polynomial, x, is_log) * voltage * voltage
+            value = real(_brightness(stokes[b, first_time + t, s, k], factor))
+            if n_stokes == 1:
+                out[i] = value
+            elif k % 2 == 1:
+                out[2 * i + k // 2] = complex(previous, value)
+            previous = value
+
+    return fill_brightness
+
+
+def pull_threads() -> int:
+    """Threads of a block of `make_pull_brightness`: one warp on a device."""
+    return device.threads_per_block() // 4
+
+
+@functools.cache
+def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Any:
+    """Kernel in which a block goes back through the brightness of one entry, time and source.
+
+    As `spectra.pull_brightness`, from `gradient` float64 (n_batch, n_time or 1, n_column, n_source, run,
+    n_stokes), columns of runs of channels, half the derivatives with respect to B: `of_stokes` (n_batch,
+    n_time or 1, n_source, n_stokes), and still for each time and Stokes parameter `of_terms` (.., n_term)
+    and `of_argument`. Each thread takes every n_thread-th channel, then a tree joins them.
+    """
+    n_stokes, n_thread = variant.n_stokes, pull_threads()
+    n_kind, has_beam = n_term + 2, beam_code != beam.NO_BEAM
+    block_sum = make_block_sum(n_thread)
+
+    @device.kernel(0)
+    def pull(
+        gradient: Any, chan_freq: Any, lm: Any, stokes: Any, ref_freq: Any, log_spectrum: Any,
+        spectral_terms: Any, beam_scale: Any, of_stokes: Any, of_terms: Any, of_argument: Any,
+    ) -> None:  # fmt: skip
+        shared = cuda.shared.array(n_thread, float64)
+        sums = cuda.local.array(n_kind, float64)
+        n_time, n_source, n_chan = stokes.shape[1], stokes.shape[2], chan_freq.size
+        run = gradient.shape[4]
+        thread, s = cuda.threadIdx.x, cuda.blockIdx.x % n_source
+        t, b = cuda.blockIdx.x // n_source % n_time, cuda.blockIdx.x // (n_source * n_time)
+        is_log, l, m = log_spectrum[s] != 0.0, lm[b, s, 0], lm[b, s, 1]
+        for k in range(n_stokes):
+            for j in range(n_kind):
+                sums[j] = 0.0
+            for c in range(thread, n_chan, n_thread):
+                nu, of_bright = chan_freq[c], 2.0 * gradient[b, t, c // run, s, c % run, k]
+                x, voltage, slope = _variable(nu / ref_freq[s], is_log), 1.0, 0.0
+                if has_beam:
+                    argument = _argument(beam_scale[b], nu, l, m)
+                    voltage, slope = _voltage(beam_code, argument), _voltage_slope(beam_code, argument)
+                polynomial = 0.0
+                for j in range(n_term - 1, -1, -1):
+                    polynomial = polynomial * x + spectral_terms[b, s, k, j]
+                factor, of_factor = _factor(polynomial, x, is_log), of_bright * stokes[b, t, s, k]
+                sums[n_term] += of_bright * factor * voltage * voltage
+                if of_factor != 0.0:  # no flux: whatever the spectrum
+                    sums[n_term + 1] += 2.0 * voltage * slope * of_factor * factor * nu
+                    of_term = of_factor * voltage * voltage * _factor_slope(factor, x, is_log)
+                    for j in range(n_term):
+                        sums[j] += of_term
+                        of_term *= x
+            for j in range(n_kind):
+                total = block_sum(thread, sums[j], shared)
+                if thread == 0:
+                    if j < n_term:
+                        of_terms[b, t, s, k, j] = total
+                    elif j == n_term:
+                        of_stokes[b, t, s, k] = total
+                    else:
+                        of_argument[b, t, s, k] = total
+
+    return pull
+
+
+@functools.cache
+def make_batch_sums(n_thread: int) -> Any:
+    """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
+    block_sum = make_block_sum(n_thread)
+
+    @device.kernel(0)
+    def sum_batch(values: Any, out: Any) -> None:
+        shared = cuda.shared.array(n_thread, float64)
+        b, thread = cuda.blockIdx.x, cuda.threadIdx.x
+        total = 0.0
+        for i in range(thread, values.shape[1], n_thread):
+            total += values[b, i]
+        total = block_sum(thread, total, shared)
+        if thread == 0:
+            out[b] = total
+
+    return sum_batch

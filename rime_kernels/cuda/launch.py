@@ -1,0 +1,279 @@
+"""How the rows are laid out for each of the two CUDA kernels, and how a slab of them is launched."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import row as row_cuda
+from rime_kernels.cuda.kernels import tile as tile_cuda
+from rime_kernels.cuda.kernels import tile_parts
+from rime_kernels.cuda.kernels.row_parts import RowKernel, RowShape
+from rime_kernels.cuda.kernels.tile_parts import TileKernel, TileShape
+from rime_kernels.cuda.tile_table import TileTable
+from rime_kernels.geometry import RowTable
+from rime_kernels.inputs import Constants, Inputs, Variant
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+# Channels may stray this far from even spacing, relative to the frequency: some roundings.
+_EVEN = 4 * float(np.finfo(np.float64).eps)
+# Kernels count the items of a launch in 32 bits.
+MAX_ITEM = 2**31 - 2**16
+
+
+class Slab(NamedTuple):
+    """Some rows, as places in the order of time, and their time slots.
+
+    `unit` counts what a layout cuts by: time slots or rows.
+    """
+
+    unit: slice
+    place: slice
+    time: slice
+
+
+class Columns(NamedTuple):
+    """Data, weights and templates as the chi2 reads them: template t lies t `stride` behind the first."""
+
+    vis: Any
+    weight: Any
+    template: Any
+    stride: int
+
+    def ahead(self, n: int) -> Columns:
+        """The same without the first n data."""
+        if not n:
+            return self
+        template = self.template[n:] if self.stride else self.template
+        return Columns(self.vis[n:], self.weight[n:], template, self.stride)
+
+
+class Arrays(NamedTuple):
+    """What a launch reads and writes besides the constants of the layout."""
+
+    inputs: Inputs
+    n_gaussian: int
+    bright: Any
+    n_bright_time: int
+    columns: Columns
+    vis_out: Any
+    sum_out: Any
+
+
+def no_records(variant: Variant) -> tuple[Any, Any]:
+    """What a kernel without an adjoint writes instead of records: nothing."""
+    return device.empty((1,), variant.real), device.empty((1,), np.float64)
+
+
+class Tiles:
+    """Tiles of antennas for the factored form; cut by time slots.
+
+    Attributes
+    ----------
+    n_unit, unit_step : int
+        Units in all; slabs are multiples of `unit_step`.
+    n_chan : int
+        Channels that the kernel wants brightness for.
+    n_sum : int
+        Partial sums of each chi2.
+    arrangement : object
+        The same one where data are laid out alike.
+    """
+
+    source_first = False
+    unit_step = 1
+
+    def __init__(
+        self, fixed: Constants, table: RowTable, tiles: TileTable, variant: Variant, shape: TileShape
+    ) -> None:
+        self.shape, self.variant, self.n_template = shape, variant, len(fixed.template)
+        self.matrix, self.tiles = tuple(fixed.matrix.ravel().tolist()), tiles
+        fitting = min(shape.n_thread // tiles.n_tile, shape.n_slot // tiles.n_slot, shape.n_item)
+        self.n_item = max(1, fitting)
+        self.n_unit, self.n_chan = fixed.antenna_uvw.shape[0], fixed.chan_freq.size
+        self._layer_start = np.searchsorted(tiles.layer_time, np.arange(self.n_unit + 1))
+        self._place_start = table.slot_start
+        self._per_layer = self.n_chan * tiles.n_split * shape.side**2 * tiles.n_tile * len(fixed.matrix)
+        self.n_sum = tiles.n_layer * self.n_chan * tiles.n_split
+        no_table = device.empty((1, 1), np.int32)
+        self._no_adjoint = 1, 1, no_table, no_table, *no_records(variant)
+        self._tables = [device.upload(value) for value in tiles[:4]]
+        self._freq, self._antenna_uvw = device.upload(fixed.chan_freq), device.upload(fixed.antenna_uvw)
+        # How far the antennas' coordinates reach, at any time and channel.
+        farthest = np.linalg.norm(fixed.antenna_uvw, axis=2).max(initial=0.0)
+        self._reach = float(farthest * fixed.chan_freq.max()) / SPEED_OF_LIGHT
+        self.arrangement = object()
+
+    def of(self, variant: Variant) -> Tiles:
+        """The same layout for a variant that is cut alike."""
+        other = copy.copy(self)
+        other.variant = variant
+        return other
+
+    @property
+    def chan_freq(self) -> Any:
+        """On the device."""
+        return self._freq
+
+    def slab(self, first: int, stop: int) -> Slab:
+        """The slab of these time slots."""
+        place = slice(int(self._place_start[first]), int(self._place_start[stop]))
+        return Slab(slice(first, stop), place, slice(first, stop))
+
+    def n_datum(self, slab: Slab) -> int:
+        """Data of the slab as the chi2 reads them, gaps between rows counted."""
+        first, stop = self.layers(slab)
+        return (stop - first) * self._per_layer
+
+    def arrange(self, slab: Slab, values: Any, out: Any, stream: Any, *, turned: float = 1.0) -> None:
+        """Lay values of the slab's rows out as the chi2 reads them, times `turned` where antennas swap."""
+        n_thread = device.threads_per_block()
+        tile_parts.make_arrange()[-(-out.size // n_thread), n_thread, stream](
+            self.layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self._tables[0],
+            values, out,
+        )  # fmt: skip
+
+    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
+        """Sum a slab's visibilities over the sources."""
+        n_template = self.n_template if is_chi2 else 0
+        key = TileKernel(self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape)
+        self.launch_kernel(key, slab, arrays, self.n_item, self.tiles.n_split, self._no_adjoint, stream)
+
+    def launch_kernel(
+        self, key: TileKernel, slab: Slab, arrays: Arrays, n_item: int, n_copy: int,
+        of_adjoint: tuple[Any, ...], stream: Any,
+    ) -> None:  # fmt: skip
+        """Launch a kernel with `n_copy` blocks for so many items; `of_adjoint` are its last arguments."""
+        n_batch, inputs = arrays.inputs.direction.shape[0], arrays.inputs
+        first, stop = self.layers(slab)
+        n_total = (stop - first) * self.n_chan
+        n_block = -(-n_total // n_item) * n_batch * n_copy
+        tile_cuda.make_tile_sums(key)[n_block, key.shape.n_thread, stream](
+            n_item, self.tiles.n_used, n_total, n_batch, first, slab.place.start, arrays.n_gaussian,
+            slab.time.start, arrays.n_bright_time, self._reach,
+            *self._tables, self._antenna_uvw, self._freq,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template,
+            arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out, *of_adjoint,
+        )  # fmt: skip
+
+    @property
+    def unit_time(self) -> NDArray[np.int32]:
+        """Time slot of each layer."""
+        return self.tiles.layer_time
+
+    @property
+    def max_batch(self) -> int:
+        """The most entries of the batch in a launch."""
+        return max(1, MAX_ITEM // self.n_sum)
+
+    def layers(self, slab: Slab) -> tuple[int, int]:
+        return int(self._layer_start[slab.time.start]), int(self._layer_start[slab.time.stop])
+
+    def __str__(self) -> str:
+        side, threads = self.shape.side, self.shape.n_thread
+        return f"tiles of {side} x {side} antennas, {threads} threads and {self.n_item} items a block"
+
+
+class Runs:
+    """Rows with runs of channels, for any form; cut by rows. Attributes as those of `Tiles`."""
+
+    source_first = True
+    max_batch = device.MAX_GRID_Y
+
+    def __init__(self, fixed: Constants, variant: Variant, shape: RowShape) -> None:
+        self.variant, self.matrix = variant, tuple(fixed.matrix.ravel().tolist())
+        self.n_real_chan, self.n_template = fixed.chan_freq.size, len(fixed.template)
+        self._step = _even_step(fixed.chan_freq)
+        run = min(shape.run, self.n_real_chan) if self._step is not None else 1
+        self.n_unit = fixed.uvw.shape[0]
+        n_row = shape.n_row
+        while n_row // 2 >= max(self.n_unit, 32):
+            n_row //= 2
+        self.shape = RowShape(n_row, run, shape.max_register)
+        self.unit_step = n_row
+        self.n_run = -(-self.n_real_chan // run)
+        self.n_chan = self.n_run * run
+        self.time = fixed.time_index
+        self.n_sum = -(-self.n_unit // n_row) * self.n_run
+        self._rows = [
+            device.upload(value) for value in (fixed.time_index, fixed.antenna1, fixed.antenna2, fixed.uvw)
+        ]
+        self._freq = device.upload(fixed.chan_freq)
+        self._antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1)
+        self._no_adjoint = device.empty((1,), np.int32), *no_records(variant)
+        self.arrangement = object()
+
+    def of(self, variant: Variant) -> Runs:
+        """The same layout for a variant that is cut alike."""
+        other = copy.copy(self)
+        other.variant = variant
+        return other
+
+    @property
+    def chan_freq(self) -> Any:
+        """On the device."""
+        return self._freq
+
+    def slab(self, first: int, stop: int) -> Slab:
+        """The slab of these rows."""
+        time = slice(int(self.time[first]), int(self.time[stop - 1]) + 1)
+        return Slab(slice(first, stop), slice(first, stop), time)
+
+    def n_datum(self, slab: Slab) -> int:
+        """Data of the slab as the chi2 reads them, the last block filled up."""
+        n_block = -(-(slab.place.stop - slab.place.start) // self.unit_step)
+        return n_block * self.unit_step * self.n_real_chan * (len(self.matrix) // 4)
+
+    def arrange(self, slab: Slab, values: Any, out: Any, stream: Any, *, turned: float = 1.0) -> None:
+        """Lay values of the slab's rows out as the chi2 reads them; no antennas swap here."""
+        n_thread = device.threads_per_block()
+        row_cuda.make_arrange(self.unit_step)[-(-out.size // n_thread), n_thread, stream](
+            self.n_real_chan, values.shape[2], values, out
+        )
+
+    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
+        """Sum a slab's visibilities over the sources."""
+        n_template = self.n_template if is_chi2 else 0
+        key = RowKernel(self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape)
+        self.launch_kernel(key, slab, arrays, self._no_adjoint, stream)
+
+    def launch_kernel(
+        self, key: RowKernel, slab: Slab, arrays: Arrays, of_adjoint: tuple[Any, ...], stream: Any
+    ) -> None:
+        """Launch a kernel; `of_adjoint` are its last arguments."""
+        n_row = slab.place.stop - slab.place.start
+        inputs = arrays.inputs
+        grid = -(-n_row // self.unit_step) * self.n_run, inputs.direction.shape[0]
+        row_cuda.make_row_sums(key)[grid, self.unit_step, stream](
+            n_row, slab.place.start, self.n_run, arrays.n_gaussian, slab.time.start, arrays.n_bright_time,
+            self._step or 0.0, *self._rows, self._freq,
+            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template,
+            arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out, *of_adjoint,
+        )  # fmt: skip
+
+    def rows_of_antennas(self, n_time: int, n_antenna: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Where those of each time (or all) and antenna begin; twice the rows, 1 more for antenna2."""
+        time = np.repeat(self.time if n_time > 1 else np.zeros_like(self.time), 2)
+        entry = time.astype(np.int64) * n_antenna + self._antennas.ravel()
+        order = np.argsort(entry, kind="stable")
+        starts = np.searchsorted(entry[order], np.arange(n_time * n_antenna + 1))
+        return starts.astype(np.int32), order.astype(np.int32)
+
+    def __str__(self) -> str:
+        return f"row by row, {self.shape.run} channels a thread, {self.unit_step} rows a block"
+
+
+Layout = Tiles | Runs
+
+
+def _even_step(chan_freq: Any) -> float | None:
+    """Spacing of the channels; None where it is uneven or there is one channel."""
+    if chan_freq.size < 2:
+        return None
+    step = float(chan_freq[-1] - chan_freq[0]) / (chan_freq.size - 1)
+    even = chan_freq[0] + step * np.arange(chan_freq.size)
+    return step if np.all(np.abs(chan_freq - even) <= _EVEN * np.abs(chan_freq)) else None

@@ -1,0 +1,80 @@
+"""What a `Rime` is given, checked: data, weights, templates, the form, and turnovers of Student's t."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rime_kernels import check
+from rime_kernels.arrays import Rows, Sources
+from rime_kernels.errors import InputError
+from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form
+
+
+def turnover_of(sources: Sources, given: ArrayLike | None) -> NDArray[np.float64] | None:
+    """The turnover of each entry of the batch, NaN where it cannot be meant."""
+    if given is None:
+        return None
+    turnover = check.array("turnover", given, np.float64, ("batch",), {"batch": sources.n_batch})
+    return np.where((turnover > 0.0) & (turnover < np.inf), turnover, np.nan)
+
+
+def form_of(
+    rows: Rows, geometry: AntennaGeometry, form: str, extent: float, precision: Precision
+) -> tuple[Form, str]:
+    """The form, and why it was chosen."""
+    check.one_of("form", form, ("auto", "factored", "row"))
+    if not extent >= 0.0:
+        raise InputError(f"extent must be a number of at least 0 (largest |l|, |m|), got {extent}")
+    chosen, reason = choose_form(geometry, float(rows.chan_freq.max()), extent, precision)
+    if form == "auto" or form == chosen:
+        return chosen, reason
+    forced: Form = "row" if form == "row" else "factored"
+    return forced, f"{forced} form: as asked (by itself: {reason})"
+
+
+def data_of(
+    rows: Rows, vis: ArrayLike | None, weight: ArrayLike | None
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Data and weights, checked; data are 0 where the weight is."""
+    if vis is None:
+        if weight is not None:
+            raise InputError("weight was given without vis")
+        return None
+    sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
+    found = check.array("vis", vis, _complex_type(vis), ("row", "chan", "corr"), sizes)
+    if weight is None:
+        return found, np.zeros((1, 1, 1))
+    weights = check.array("weight", weight, np.float64, ("row", "chan", "corr"), sizes)
+    check.finite("weight", weights)
+    if weights.min() < 0.0:
+        raise InputError(f"weight must be at least 0 (0 for what does not count), got {weights.min():g}")
+    found = np.where(weights > 0.0, found, found.dtype.type(0))
+    check.finite("vis, where the weight is above 0,", found)
+    return found, weights
+
+
+def templates_of(
+    rows: Rows, template: ArrayLike | None, lm: ArrayLike | None
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Templates and their centres, checked; none of them where none are given."""
+    sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
+    if template is None:
+        if lm is not None:
+            raise InputError("template_lm was given without template")
+        return np.zeros((0, *sizes.values()), np.complex64), np.zeros((0, 2))
+    axes = "template", "row", "chan", "corr"
+    found = check.array("template", template, _complex_type(template), axes, sizes)
+    check.finite("template", found)
+    n_template = len(found)
+    centres = np.zeros((n_template, 2)) if lm is None else lm
+    centres = check.array("template_lm", centres, np.float64, ("template", 2), {"template": n_template})
+    if not np.all(np.sum(centres**2, axis=1) < 1.0):
+        raise InputError("template_lm must be direction cosines with l^2 + m^2 below 1")
+    return found, centres
+
+
+def _complex_type(vis: ArrayLike) -> type:
+    return np.complex64 if getattr(vis, "dtype", None) == np.complex64 else np.complex128

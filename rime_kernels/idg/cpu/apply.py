@@ -1,0 +1,212 @@
+"""Taper, w and A-terms on the pixels of a subgrid, by vectors: between its transform and the sums over its
+pixels.
+
+Before, each plane is S x S complex numbers as the transform leaves them; behind, vectors of pixels of all
+planes (`_sums_cpu`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.cpu.simd import ahead, constant, fma, load, size, spread, store
+from rime_kernels.cpu.vector_math import cos_sin_turns
+from rime_kernels.idg.cpu.shuffles import even, first_of_pairs, odd, second_of_pairs
+
+
+class Terms(NamedTuple):
+    """What is applied, as pointers; arrays of pixels have the order of `_sums_cpu.Coordinates`.
+
+    Attributes
+    ----------
+    n_pixel : int
+        S^2.
+    taper : (S^2,)
+    curvature : float64 (S^2,)
+    kind : int
+        A-terms: 0 none, 1 scalar, 2 matrices.
+    screens : (n_slot, n_antenna, 1 or 4, 2, S^2)
+        Real and imaginary parts.
+    n_plane, n_sum : int
+        Planes before and behind.
+    is_mixed : bool
+        Whether planes are turned into correlations here.
+    mix : (n_sum or 4, n_plane, 2)
+        By this matrix; with A-terms of kind 2 it gives the four elements of the coherency.
+    element : int64 (n_sum,)
+        Which of these a correlation is.
+    """
+
+    n_pixel: int
+    taper: Any
+    curvature: Any
+    kind: int
+    screens: Any
+    n_plane: int
+    n_sum: int
+    is_mixed: bool
+    mix: Any
+    element: Any
+
+
+@vector_function
+def _times(a_re: Any, a_im: Any, b_re: Any, b_im: Any) -> Any:
+    """a b."""
+    return fma(a_re, b_re, -(a_im * b_im)), fma(a_re, b_im, a_im * b_re)
+
+
+@vector_function
+def _plus_times(re: Any, im: Any, a_re: Any, a_im: Any, b_re: Any, b_im: Any) -> Any:
+    """(re, im) + a b."""
+    return fma(-a_im, b_im, fma(a_re, b_re, re)), fma(a_im, b_re, fma(a_re, b_im, im))
+
+
+@vector_function
+def _complex(where: Any, at: int, step: int, like: Any) -> Any:
+    """Real parts from `at` on, and imaginary ones `step` further."""
+    return load(where, at, like), load(where, at + step, like)
+
+
+@vector_function
+def _factor(terms: Any, w: float, p: Any, q: Any, at: int, like: Any) -> Any:
+    """Taper times exp(2 pi i w c), and scalar A-terms."""
+    cos, sin = cos_sin_turns(spread(w, like) * load(terms.curvature, at, like), like)
+    taper = load(terms.taper, at, like)
+    re, im = taper * cos, taper * sin
+    if terms.kind == 1:
+        p_re, p_im = _complex(p, at, terms.n_pixel, like)
+        q_re, q_im = _complex(q, at, terms.n_pixel, like)
+        both_re, both_im = _times(p_re, p_im, q_re, -q_im)
+        re, im = _times(re, im, both_re, both_im)
+    return re, im
+
+
+@inner_function
+def _mixed(terms: Any, source: Any, k: int, at: int, flip: int, like: Any) -> Any:
+    """Combination k of the planes; the conjugate matrix where flipped and not of feeds."""
+    n = size(like)
+    re, im = constant(0.0, like), constant(0.0, like)
+    for s in range(terms.n_plane):
+        m_re, m_im = terms.mix[2 * (k * terms.n_plane + s)], terms.mix[2 * (k * terms.n_plane + s) + 1]
+        if m_re != 0.0 or m_im != 0.0:
+            m_im = -m_im if flip and terms.kind < 2 else m_im
+            where = 2 * (s * terms.n_pixel + at)
+            a, b = load(source, where, like), load(source, where + n, like)
+            re, im = _plus_times(re, im, even(a, b), odd(a, b), spread(m_re, like), spread(m_im, like))
+    return re, im
+
+
+@inner_function
+def _jones(terms: Any, c: int, p: Any, q: Any, at: int, flip: int, element: Any, like: Any) -> Any:
+    """Correlation c of E_p B E_q^H; B in `element` as (4, 2, lanes)."""
+    n, step = size(like), 2 * terms.n_pixel
+    row, column = terms.element[c] // 2, terms.element[c] % 2
+    if flip:
+        row, column = column, row
+    re, im = constant(0.0, like), constant(0.0, like)
+    for j in range(2):
+        left_re, left_im = constant(0.0, like), constant(0.0, like)
+        for i in range(2):
+            e_re, e_im = _complex(p, (2 * row + i) * step + at, terms.n_pixel, like)
+            b_re, b_im = _complex(element, 2 * n * (2 * i + j), n, like)
+            left_re, left_im = _plus_times(left_re, left_im, e_re, e_im, b_re, b_im)
+        f_re, f_im = _complex(q, (2 * column + j) * step + at, terms.n_pixel, like)
+        re, im = _plus_times(re, im, left_re, left_im, f_re, -f_im)
+    return re, im
+
+
+@inner_function
+def apply(
+    terms: Any, w: float, p: Any, q: Any, flip: int, source: Any, target: Any, scratch: Any, like: Any
+) -> None:
+    """From transformed planes to what is summed. p and q are the antennas' screens; `scratch` takes 8
+    vectors."""
+    n = size(like)
+    for at in range(0, terms.n_pixel, n):
+        f_re, f_im = _factor(terms, w, p, q, at, like)
+        out = ahead(target, 2 * terms.n_sum * at)
+        if terms.kind == 2:
+            for k in range(4):
+                re, im = _mixed(terms, source, k, at, flip, like)
+                store(scratch, 2 * n * k, re)
+                store(scratch, 2 * n * k + n, im)
+        for c in range(terms.n_sum):
+            if terms.kind == 2:
+                re, im = _jones(terms, c, p, q, at, flip, scratch, like)
+            elif terms.is_mixed:
+                re, im = _mixed(terms, source, c, at, flip, like)
+            else:
+                where = 2 * (c * terms.n_pixel + at)
+                a, b = load(source, where, like), load(source, where + n, like)
+                re, im = even(a, b), odd(a, b)
+            re, im = _times(f_re, f_im, re, im)
+            store(out, n * c, re)
+            store(out, n * (terms.n_sum + c), im)
+
+
+@inner_function
+def _jones_adjoint(
+    terms: Any, c: int, p: Any, q: Any, at: int, flip: int, v_re: Any, v_im: Any, element: Any, like: Any
+) -> None:
+    """Add E_p^H v E_q, of a correlation's v, to the elements."""
+    n, step = size(like), 2 * terms.n_pixel
+    row, column = terms.element[c] // 2, terms.element[c] % 2
+    if flip:
+        row, column = column, row
+    for j in range(2):
+        f_re, f_im = _complex(q, (2 * column + j) * step + at, terms.n_pixel, like)
+        right_re, right_im = _times(v_re, v_im, f_re, f_im)
+        for i in range(2):
+            e_re, e_im = _complex(p, (2 * row + i) * step + at, terms.n_pixel, like)
+            where = 2 * n * (2 * i + j)
+            b_re, b_im = _complex(element, where, n, like)
+            b_re, b_im = _plus_times(b_re, b_im, e_re, -e_im, right_re, right_im)
+            store(element, where, b_re)
+            store(element, where + n, b_im)
+
+
+@inner_function
+def _unmixed(terms: Any, source: Any, s: int, n_mix: int, flip: int, like: Any) -> Any:
+    """Plane s of n_mix combinations, (n_mix, 2, lanes)."""
+    n = size(like)
+    re, im = constant(0.0, like), constant(0.0, like)
+    for k in range(n_mix):
+        m_re, m_im = terms.mix[2 * (k * terms.n_plane + s)], terms.mix[2 * (k * terms.n_plane + s) + 1]
+        if m_re != 0.0 or m_im != 0.0:
+            m_im = -m_im if flip and terms.kind < 2 else m_im
+            a_re, a_im = _complex(source, 2 * n * k, n, like)
+            re, im = _plus_times(re, im, a_re, a_im, spread(m_re, like), spread(-m_im, like))
+    return re, im
+
+
+@inner_function
+def apply_adjoint(
+    terms: Any, w: float, p: Any, q: Any, flip: int, source: Any, target: Any, scratch: Any, like: Any
+) -> None:
+    """The adjoint of `apply`."""
+    n = size(like)
+    for at in range(0, terms.n_pixel, n):
+        f_re, f_im = _factor(terms, w, p, q, at, like)
+        given = ahead(source, 2 * terms.n_sum * at)
+        if terms.kind == 2:
+            for k in range(8):
+                store(scratch, n * k, constant(0.0, like))
+        for c in range(terms.n_sum):
+            v_re, v_im = load(given, n * c, like), load(given, n * (terms.n_sum + c), like)
+            v_re, v_im = _times(v_re, v_im, f_re, -f_im)
+            if terms.kind == 2:
+                _jones_adjoint(terms, c, p, q, at, flip, v_re, v_im, scratch, like)
+            else:
+                store(scratch, 2 * n * c, v_re)
+                store(scratch, 2 * n * c + n, v_im)
+        for s in range(terms.n_plane):
+            if terms.kind == 2:
+                re, im = _unmixed(terms, scratch, s, 4, flip, like)
+            elif terms.is_mixed:
+                re, im = _unmixed(terms, scratch, s, terms.n_sum, flip, like)
+            else:
+                re, im = load(scratch, 2 * n * s, like), load(scratch, 2 * n * s + n, like)
+            where = 2 * (s * terms.n_pixel + at)
+            store(target, where, first_of_pairs(re, im))
+            store(target, where + n, second_of_pairs(re, im))

@@ -1,0 +1,156 @@
+"""Fourier transforms of subgrids on the CPU, by vectors: one item's at a time, so that they stay in the
+cache.
+
+A subgrid of S x S complex numbers is small: a radix-4 step and S/4 x S/4 matrices take fewer steps than
+calls of a library, and what comes before and after needs no second pass through memory. Rows are transformed
+against each other, so that lanes are neighbours in a row; then the subgrid is transposed, and that again.
+Numbers are counted from -S/2 before and after: which rows are taken and written says so, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.compile.jit import inner_function
+from rime_kernels.cpu.lanes import copied
+from rime_kernels.cpu.simd import ahead, constant, fma, load, size, spread, store
+from rime_kernels.idg.cpu.shuffles import alternating, swapped
+
+
+class Tables(NamedTuple):
+    """Factors of transforms of S numbers; `sign` that of the exponent.
+
+    Attributes
+    ----------
+    twiddle : (4, S/4, 2)
+        Real and imaginary part of exp(sign 2 pi i r k / S).
+    matrix : (S/4, S/4, 2)
+        Those of exp(sign 2 pi i q k / (S/4)).
+    sign : float
+    """
+
+    twiddle: NDArray[np.floating]
+    matrix: NDArray[np.floating]
+    sign: float
+
+
+@functools.cache
+def tables(size: int, sign: int, single: bool) -> Tables:
+    """The factors, in working precision."""
+    quarter, real = size // 4, np.float32 if single else np.float64
+
+    def waves(rows: int, period: int) -> NDArray[np.floating]:
+        turns = np.outer(np.arange(rows), np.arange(quarter)) % period / period
+        waves = np.exp(sign * 2j * np.pi * turns)
+        return copied(np.stack([waves.real, waves.imag], axis=-1), real)
+
+    return Tables(waves(4, size), waves(quarter, quarter), float(sign))
+
+
+@inner_function
+def _columns(
+    source: Any, stride: int, target: Any, scratch: Any, n: int, factors: Any, sign: float, like: Any
+) -> None:
+    """Transform as many columns as `like` has lanes, of n rows; those of the target have 2n numbers.
+
+    `factors` are the tables' `twiddle` and `matrix`; `scratch` takes 2n vectors.
+    """
+    quarter, lanes, row = n // 4, size(like), 2 * n
+    twiddle, matrix = factors
+    turn = alternating(1.0, like)  # times swapped parts: multiplication by i
+    signed = alternating(sign, like)
+    for k in range(quarter):
+        g2, g3 = load(source, k * stride, like), load(source, (k + quarter) * stride, like)
+        g0 = load(source, (k + 2 * quarter) * stride, like)
+        g1 = load(source, (k + 3 * quarter) * stride, like)
+        a, b, c, d = g0 + g2, g0 - g2, g1 + g3, swapped(g1 - g3) * signed
+        at = 2 * lanes * k
+        _put(scratch, at, a + c, turn)
+        _put_twiddled(scratch, at + 2 * lanes * quarter, b + d, turn, twiddle, 2 * (quarter + k))
+        _put_twiddled(scratch, at + 4 * lanes * quarter, a - c, turn, twiddle, 2 * (2 * quarter + k))
+        _put_twiddled(scratch, at + 6 * lanes * quarter, b - d, turn, twiddle, 2 * (3 * quarter + k))
+    for r in range(4):
+        here = ahead(scratch, 2 * lanes * quarter * r)
+        for q in range(0, quarter - 1, 2):
+            total, other = constant(0.0, like), constant(0.0, like)
+            w, w2 = ahead(matrix, 2 * quarter * q), ahead(matrix, 2 * quarter * (q + 1))
+            for k in range(quarter):
+                g, turned = load(here, 2 * lanes * k, like), load(here, 2 * lanes * k + lanes, like)
+                total = fma(spread(w[2 * k], like), g, total)
+                other = fma(spread(w2[2 * k], like), g, other)
+                total = fma(spread(w[2 * k + 1], like), turned, total)
+                other = fma(spread(w2[2 * k + 1], like), turned, other)
+            store(target, (4 * q + r + 2 * quarter) % n * row, total)
+            store(target, (4 * q + 4 + r + 2 * quarter) % n * row, other)
+        if quarter % 2:
+            total, w = constant(0.0, like), ahead(matrix, 2 * quarter * (quarter - 1))
+            for k in range(quarter):
+                g, turned = load(here, 2 * lanes * k, like), load(here, 2 * lanes * k + lanes, like)
+                total = fma(spread(w[2 * k], like), g, total)
+                total = fma(spread(w[2 * k + 1], like), turned, total)
+            store(target, (4 * (quarter - 1) + r + 2 * quarter) % n * row, total)
+
+
+@inner_function
+def _put(scratch: Any, at: int, value: Any, turn: Any) -> None:
+    """Write a vector, and i times it."""
+    store(scratch, at, value)
+    store(scratch, at + size(value), swapped(value) * turn)
+
+
+@inner_function
+def _put_twiddled(scratch: Any, at: int, value: Any, turn: Any, twiddle: Any, which: int) -> None:
+    turned = swapped(value) * turn
+    re, im = spread(twiddle[which], value), spread(twiddle[which + 1], value)
+    _put(scratch, at, re * value + im * turned, turn)
+
+
+@inner_function
+def _rows(
+    source: Any,
+    stride: int,
+    target: Any,
+    scratch: Any,
+    n: int,
+    factors: Any,
+    sign: float,
+    like: Any,
+    half: Any,
+) -> None:
+    """Transform n x n complex numbers along their first axis; `half` has half of the lanes of `like`."""
+    lanes = size(like)
+    for first in range(0, 2 * n - lanes + 1, lanes):
+        _columns(ahead(source, first), stride, ahead(target, first), scratch, n, factors, sign, like)
+    if 2 * n % lanes:
+        first = 2 * n - size(half)
+        _columns(ahead(source, first), stride, ahead(target, first), scratch, n, factors, sign, half)
+
+
+@inner_function
+def _transpose(source: Any, target: Any, n: int, pair: Any) -> None:
+    """Exchange the axes of n x n complex numbers; `pair` is a vector of two."""
+    for i in range(n):
+        for j in range(n):
+            store(target, 2 * (j * n + i), load(source, 2 * (i * n + j), pair))
+
+
+@inner_function
+def transform(
+    source: Any, stride: int, target: Any, scratch: Any, n: int, factors: Any, sign: float, like: Any, half:
+    Any, pair: Any,
+) -> None:  # fmt: skip
+    """The transform of n x n complex numbers along both axes, which change places.
+
+        target[j, i] = sum over k, l of source[k, l] exp(sign 2 pi i (i k + j l)/n), all from -n/2
+
+    Rows of the source begin `stride` numbers apart. `scratch` takes 4n (n + lanes) numbers; `half` is a
+    vector of half the lanes of `like`, `pair` one of two.
+    """
+    first, second = ahead(scratch, 4 * n * size(like)), ahead(scratch, 4 * n * size(like) + 2 * n * n)
+    _rows(source, stride, first, scratch, n, factors, sign, like, half)
+    _transpose(first, second, n, pair)
+    _rows(second, 2 * n, target, scratch, n, factors, sign, like, half)

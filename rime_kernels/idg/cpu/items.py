@@ -1,0 +1,371 @@
+"""Items of work on the CPU: from the grid to visibilities, and back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.cpu.brightness import room
+from rime_kernels.cpu.simd import ahead, n_lanes, pointer, size, zeros
+from rime_kernels.idg.cpu.apply import Terms, apply, apply_adjoint
+from rime_kernels.idg.cpu.dft import transform
+from rime_kernels.idg.cpu.sums import Coordinates, add_channels, fill_phasors, sum_pixels, sum_pixels_of_4
+from rime_kernels.idg.plan import Plan, SortedRows
+from rime_kernels.physics.phase import make_cos_sin
+
+_cos_sin = make_cos_sin(False)
+
+
+class Pixels(NamedTuple):
+    """What every subgrid shares, in the order of `Coordinates`.
+
+    Attributes
+    ----------
+    size : int
+    x, y, curvature
+        As in `Coordinates`.
+    exact_curvature : float64 (S^2,)
+    taper : (S^2,)
+        Divided by S^2.
+    twiddle, matrix, sign
+        As in `Tables`.
+    """
+
+    size: int
+    x: NDArray[np.floating]
+    y: NDArray[np.floating]
+    curvature: NDArray[np.floating]
+    exact_curvature: NDArray[np.float64]
+    taper: NDArray[np.floating]
+    twiddle: NDArray[np.floating]
+    matrix: NDArray[np.floating]
+    sign: float
+
+
+class Recipe(NamedTuple):
+    """A-terms and planes of one call (`_apply_cpu.Terms`), and what becomes of the sums.
+
+    Attributes
+    ----------
+    kind : int
+    screens : (n_slot, n_antenna, 1 or 4, 2, S^2)
+    n_plane, n_sum : int
+    is_mixed : bool
+    mix : (n_sum or 4, n_plane, 2)
+    element : int64 (n_sum,)
+    to_corr : (n_corr, n_sum, 2)
+        Correlations from sums; not used where `is_direct`.
+    is_direct : bool
+        Whether the sums are the correlations.
+    """
+
+    kind: int
+    screens: NDArray[np.floating]
+    n_plane: int
+    n_sum: int
+    is_mixed: bool
+    mix: NDArray[np.floating]
+    element: NDArray[np.int64]
+    to_corr: NDArray[np.floating]
+    is_direct: bool
+
+
+class Channels(NamedTuple):
+    """Channels, and where their evenly spaced runs end."""
+
+    scale: NDArray[np.float64]
+    run_end: NDArray[np.int64]
+    longest: int
+
+
+@inner_function
+def _terms(pixels: Any, recipe: Any) -> Any:
+    return Terms(
+        pixels.size * pixels.size, pointer(pixels.taper), pointer(pixels.exact_curvature), recipe.kind,
+        pointer(recipe.screens), recipe.n_plane, recipe.n_sum, recipe.is_mixed, pointer(recipe.mix),
+        pointer(recipe.element),
+    )  # fmt: skip
+
+
+@inner_function
+def _coordinates(pixels: Any) -> Any:
+    return Coordinates(pointer(pixels.x), pointer(pixels.y), pointer(pixels.curvature))
+
+
+@inner_function
+def _screens_of(recipe: Any, terms: Any, plan: Any, item: int) -> Any:
+    """The screens of an item's antennas."""
+    n_each = recipe.screens.shape[2] * recipe.screens.shape[3] * recipe.screens.shape[4]
+    first = plan.slot[item] * recipe.screens.shape[1] * (terms.kind > 0)
+    p, q = first + plan.antenna1[item], first + plan.antenna2[item]
+    return ahead(terms.screens, p * n_each * (terms.kind > 0)), ahead(
+        terms.screens, q * n_each * (terms.kind > 0)
+    )
+
+
+@inner_function
+def _copy_wrapped(grid: Any, n_grid: int, x0: int, y0: int, n: int, out: Any) -> None:
+    """Copy a subgrid that lies across the edge of the periodic grid."""
+    for y in range(n):
+        row = (y0 + y) % n_grid * n_grid
+        for x in range(n):
+            at = 2 * (row + (x0 + x) % n_grid)
+            out[2 * (y * n + x)], out[2 * (y * n + x) + 1] = grid[at], grid[at + 1]
+
+
+@inner_function
+def _load_subgrid(grid: Any, n_grid: int, plan: Any, item: int, pixels: Any, n_plane: int, out: Any, scratch:
+Any,
+                  like: Any, half: Any, pair: Any) -> None:  # fmt: skip
+    """The transformed subgrids of an item, one per plane."""
+    n = pixels.size
+    x0, y0 = plan.x[item] - n // 2, plan.y[item] - n // 2
+    x0, y0 = x0 + n_grid * (x0 < 0), y0 + n_grid * (y0 < 0)
+    factors = pointer(pixels.twiddle), pointer(pixels.matrix)
+    copy = ahead(scratch, 4 * n * (n + size(like)))
+    for p in range(n_plane):
+        plane, target = ahead(grid, 2 * p * n_grid * n_grid), ahead(out, 2 * p * n * n)
+        if x0 + n <= n_grid and y0 + n <= n_grid:
+            source, stride = ahead(plane, 2 * (y0 * n_grid + x0)), 2 * n_grid
+        else:
+            _copy_wrapped(plane, n_grid, x0, y0, n, copy)
+            source, stride = copy, 2 * n
+        transform(source, stride, target, scratch, n, factors, pixels.sign, like, half, pair)
+
+
+@inner_function
+def _fill_run(rows: Any, channels: Any, plan: Any, item: int, r: int, c: int, stop: int, coordinates: Any, n:
+int,
+              phasors: Any, like: Any) -> None:  # fmt: skip
+    """Phases of channels c .. stop - 1 of a row: the first, and the step."""
+    u, v, w, scale = rows.uvw[r, 0], rows.uvw[r, 1], rows.uvw[r, 2], channels.scale[c]
+    step = channels.scale[c + 1] - scale if stop > c + 1 else 0.0
+    fill_phasors(
+        u * scale - plan.x[item], v * scale - plan.y[item], w * scale - plan.w[item], u * step, v * step,
+        w * step, stop > c + 1, coordinates, n, phasors, like,
+    )  # fmt: skip
+
+
+class _Ending(NamedTuple):
+    """How correlations come from sums over pixels."""
+
+    n_corr: int
+    n_in: int  # sums used
+    n_sum: int
+    is_direct: bool
+    to_corr: Any  # (n_corr, n_in, 2)
+
+
+@inner_function
+def _ending(recipe: Any) -> Any:
+    return _Ending(
+        recipe.to_corr.shape[0],
+        recipe.to_corr.shape[1],
+        recipe.n_sum,
+        recipe.is_direct,
+        pointer(recipe.to_corr),
+    )
+
+
+@inner_function
+def _write(sums: Any, ending: Any, sign: Any, cos: Any, sin: Any, vis: Any) -> None:
+    """One visibility from its sums, (2, n_sum) numbers; `sign` that of imaginary parts, (cos, sin) phase."""
+    if ending.is_direct:
+        for c in range(ending.n_corr):
+            re, im = sums[c], sign * sums[ending.n_sum + c]
+            vis[2 * c], vis[2 * c + 1] = cos * re - sin * im, sin * re + cos * im
+        return
+    for s in range(ending.n_in):
+        a, b = sums[s], sign * sums[ending.n_sum + s]
+        re, im = cos * a - sin * b, sin * a + cos * b
+        for c in range(ending.n_corr):
+            at = 2 * (c * ending.n_in + s)
+            m_re, m_im = ending.to_corr[at], ending.to_corr[at + 1]
+            v_re, v_im = m_re * re - m_im * im, m_re * im + m_im * re
+            if s > 0:
+                v_re, v_im = v_re + vis[2 * c], v_im + vis[2 * c + 1]
+            vis[2 * c], vis[2 * c + 1] = v_re, v_im
+
+
+@inner_function
+def _read(
+    vis: Any, weight: Any, has_weight: bool, ending: Any, sign: Any, cos: Any, sin: Any, out: Any
+) -> None:
+    """The sums' share of one weighted visibility, (2, n_sum) numbers: the adjoint of `_write`."""
+    for s in range(2 * ending.n_sum):
+        out[s] = 0.0
+    for c in range(ending.n_corr):
+        w = weight[c] if has_weight else 1.0
+        if w > 0.0:
+            a, b = w * vis[2 * c], w * vis[2 * c + 1]
+            re, im = cos * a + sin * b, cos * b - sin * a
+            if ending.is_direct:
+                out[c], out[ending.n_sum + c] = re, sign * im
+            else:
+                for s in range(ending.n_in):
+                    at = 2 * (c * ending.n_in + s)
+                    m_re, m_im = ending.to_corr[at], ending.to_corr[at + 1]
+                    out[s] += m_re * re + m_im * im
+                    out[ending.n_sum + s] += sign * (m_re * im - m_im * re)
+
+
+@inner_function
+def _item_sums(
+    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, ending: Any, planes: Any, phasors: Any,
+    sums: Any, vis: Any, real: Any, like: Any, wide: Any,
+) -> None:  # fmt: skip
+    """The visibilities of an item from its planes."""
+    coordinates, n_sum, sign = _coordinates(pixels), ending.n_sum, real(1 - 2 * plan.flip[item])
+    n_vector, at_once = pixels.size**2 // size(like), 4 if size(wide) <= 2 * size(like) else 2
+    first, end = plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]
+    for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
+        c, row = first, np.int64(rows.order[r])
+        while c < end:
+            stop = min(channels.run_end[c], end)
+            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, like)
+            for k in range(c, stop, at_once):
+                more, at = k + at_once < stop, 2 * n_sum * (k - c)
+                if at_once == 4:
+                    sum_pixels_of_4(n_vector, phasors, planes, more, sums, at, like, wide)
+                else:
+                    sum_pixels(n_vector, phasors, planes, more, sums, at, like, wide)
+            for k in range(c, stop):
+                cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
+                there = ahead(vis, 2 * ending.n_corr * (row * channels.scale.size + k))
+                _write(ahead(sums, 2 * n_sum * (k - c)), ending, sign, real(cos), real(sin), there)
+            c = stop
+
+
+@inner_function
+def _degrid_task(
+    first: Any, stop: Any, grid: Any, plan: Any, layer_w: Any, rows: Any, channels: Any, pixels: Any,
+    recipe: Any, vis: Any, real: Any, like: Any, wide: Any, half: Any, pair: Any,
+) -> None:  # fmt: skip
+    n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
+    n2 = n * n
+    subgrids, planes = room(2 * n2 * recipe.n_plane, real), room(2 * n2 * n_sum, real)
+    scratch, phasors = room(4 * n * (n + lanes) + 2 * n2, real), room(4 * n2, real)
+    sums, element = room(2 * n_sum * (channels.longest + 4), real), room(8 * lanes, real)
+    terms, ending = _terms(pixels, recipe), _ending(recipe)
+    for item in range(first, stop):
+        _load_subgrid(
+            pointer(grid), grid.shape[1], plan, item, pixels, recipe.n_plane, pointer(subgrids),
+            pointer(scratch), like, half, pair,
+        )  # fmt: skip
+        p, q = _screens_of(recipe, terms, plan, item)
+        apply(
+            terms, plan.w[item] - layer_w, p, q, plan.flip[item], pointer(subgrids), pointer(planes),
+            pointer(element), like,
+        )  # fmt: skip
+        _item_sums(
+            item, plan, rows, channels, pixels, ending, pointer(planes), pointer(phasors), pointer(sums),
+            pointer(vis), real, like, wide,
+        )  # fmt: skip
+    # Used once more: Numba takes no notice of pointers to arrays.
+    subgrids[0] = planes[0] = scratch[0] = phasors[0] = sums[0] = element[0] = 0
+
+
+@functools.cache
+def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
+    """The loop over tasks, parts of the items of a layer, from the grid to visibilities."""
+    real = np.float32 if single else np.float64
+    lanes = n_lanes(real)
+    half_lanes, all_lanes = lanes // 2, n_sum * lanes
+
+    @loop
+    def degrid(
+        tasks: Any, grid: Any, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels, pixels:
+        Pixels, recipe: Recipe, vis: Any,
+    ) -> None:  # fmt: skip
+        for i in prange(tasks.size - 1):
+            _degrid_task(
+                tasks[i], tasks[i + 1], grid, plan, layer_w, rows, channels, pixels, recipe, vis,
+                real, zeros(real, lanes), zeros(real, all_lanes), zeros(real, half_lanes), zeros(real, 2),
+            )  # fmt: skip
+
+    return degrid
+
+
+@inner_function
+def _item_planes(
+    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, ending: Any, planes: Any, phasors: Any,
+    shares: Any, vis: Any, weight: Any, has_weight: Any, real: Any, like: Any, wide: Any,
+) -> None:  # fmt: skip
+    """The planes of an item from its visibilities."""
+    coordinates, sign = _coordinates(pixels), real(1 - 2 * plan.flip[item])
+    n_vector, first, end = pixels.size**2 // size(like), plan.first_chan[item], plan.first_chan[item]
+    end += plan.n_chan[item]
+    for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
+        c, row = first, np.int64(rows.order[r])
+        while c < end:
+            stop = min(channels.run_end[c], end)
+            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, like)
+            for k in range(c, stop):
+                cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
+                at, share = ending.n_corr * (row * channels.scale.size + k), 2 * ending.n_sum * (k - c)
+                _read(
+                    ahead(vis, 2 * at), ahead(weight, at), has_weight, ending, sign, real(cos), real(sin),
+                    ahead(shares, share),
+                )  # fmt: skip
+            add_channels(n_vector, phasors, shares, stop - c, planes, like, wide)
+            c = stop
+
+
+@inner_function
+def _grid_task(
+    first: Any, stop: Any, begin: Any, vis: Any, weight: Any, has_weight: Any, plan: Any, layer_w: Any,
+    rows: Any, channels: Any, pixels: Any, recipe: Any, out: Any, real: Any, like: Any, wide: Any,
+    half: Any, pair: Any,
+) -> None:  # fmt: skip
+    n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
+    n2 = n * n
+    subgrids, planes = room(2 * n2 * recipe.n_plane, real), room(2 * n2 * n_sum, real)
+    scratch, phasors = room(4 * n * (n + lanes), real), room(4 * n2, real)
+    shares, element = room(2 * n_sum * (channels.longest + 2), real), room(8 * lanes, real)
+    terms, ending = _terms(pixels, recipe), _ending(recipe)
+    factors = pointer(pixels.twiddle), pointer(pixels.matrix)
+    for item in range(first, stop):
+        planes[:] = 0
+        _item_planes(
+            item, plan, rows, channels, pixels, ending, pointer(planes), pointer(phasors), pointer(shares),
+            pointer(vis), pointer(weight), has_weight, real, like, wide,
+        )  # fmt: skip
+        p, q = _screens_of(recipe, terms, plan, item)
+        apply_adjoint(
+            terms, plan.w[item] - layer_w, p, q, plan.flip[item], pointer(planes), pointer(subgrids),
+            pointer(element), like,
+        )  # fmt: skip
+        for s in range(recipe.n_plane):
+            transform(
+                ahead(pointer(subgrids), 2 * n2 * s), 2 * n, ahead(pointer(out), 2 * n2 * ((item - begin)
+                * recipe.n_plane + s)), pointer(scratch), n, factors, pixels.sign, like, half, pair,
+            )  # fmt: skip
+    subgrids[0] = planes[0] = scratch[0] = phasors[0] = shares[0] = element[0] = 0
+
+
+@functools.cache
+def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
+    """The loop over tasks from visibilities to the subgrids of a batch, (n_item, n_plane, S, 2 S)."""
+    real = np.float32 if single else np.float64
+    lanes = n_lanes(real)
+    half_lanes, all_lanes = lanes // 2, n_sum * lanes
+
+    @loop
+    def grid(
+        tasks: Any, vis: Any, weight: Any, has_weight: bool, plan: Plan, layer_w: float, rows: SortedRows,
+        channels: Channels, pixels: Pixels, recipe: Recipe, out: Any,
+    ) -> None:  # fmt: skip
+        for i in prange(tasks.size - 1):
+            _grid_task(
+                tasks[i], tasks[i + 1], tasks[0], vis, weight, has_weight, plan, layer_w, rows, channels,
+                pixels, recipe, out, real, zeros(real, lanes), zeros(real, all_lanes),
+                zeros(real, half_lanes), zeros(real, 2),
+            )  # fmt: skip
+
+    return grid

@@ -1,0 +1,1 @@
+"""Image-domain gridding on the GPU."""

@@ -1,0 +1,315 @@
+"""CUDA kernels from the image to the grid, from there to subgrids, and back; what the CPU's loops do."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.compile.jit import serial_loop
+from rime_kernels.idg import scalars
+from rime_kernels.idg.cuda.parts import turn_function
+from rime_kernels.idg.cuda.tasks import X, Y
+from rime_kernels.idg.plan import Plan
+
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Any = device.cuda
+
+# Cells along a side of the tiles that threads of one block add subgrids to.
+TILE = 4 if device.simulated() else 16
+
+_curvature = scalars.curvature
+
+
+class Tiles(NamedTuple):
+    """Which items cover which tiles of the grid, layer after layer.
+
+    Attributes
+    ----------
+    x, y : int32 (n_tile,)
+        Tiles with items, counted in tiles.
+    start : int64 (n_tile + 1,)
+        Where the items of each begin.
+    item : int32 (n_pair, 3)
+        Items, ascending within a tile, and the grid cell (x, y) where the subgrid of each begins.
+    layer_start : int64 (n_layer + 1,)
+        Where the tiles of each layer begin.
+    """
+
+    x: Any
+    y: Any
+    start: Any
+    item: Any
+    layer_start: NDArray[np.int64]
+
+
+def make_tiles(plan: Plan, size: int, n_grid: int) -> Tiles:
+    """The tiles under each subgrid."""
+    x, y = ((each - size // 2) % n_grid for each in (plan.x, plan.y))
+    n_axis = -(-n_grid // TILE)
+    found = np.empty((_cover(x, y, size, n_grid, TILE, np.empty((0, 2), np.int64)), 2), np.int64)
+    _cover(x, y, size, n_grid, TILE, found)
+    key = plan.layer[found[:, 1]].astype(np.int64) * n_axis**2 + found[:, 0]
+    order = np.argsort(key, kind="stable")  # items ascend within a tile
+    used, start = np.unique(key[order], return_index=True)
+    layer, tile = np.divmod(used, n_axis**2)
+    item = found[order, 1]
+    return Tiles(
+        (tile % n_axis).astype(np.int32), (tile // n_axis).astype(np.int32), np.append(start, key.size),
+        np.stack([item, x[item], y[item]], axis=1).astype(np.int32),
+        np.searchsorted(layer, np.arange(plan.layer_w.size + 1)),
+    )  # fmt: skip
+
+
+@serial_loop
+def _cover(x: Any, y: Any, size: int, n_grid: int, side: int, found: Any) -> int:
+    """Pairs of tile and item, if there is room for any; their number."""
+    n, n_axis = 0, -(-n_grid // side)
+    columns, rows = np.empty(n_axis, np.int64), np.empty(n_axis, np.int64)
+    for item in range(x.size):
+        n_column = _tiles_from(x[item], size, n_grid, side, columns)
+        n_row = _tiles_from(y[item], size, n_grid, side, rows)
+        if found.shape[0] > 0:
+            for j in range(n_row):
+                for i in range(n_column):
+                    found[n + j * n_column + i, 0] = rows[j] * n_axis + columns[i]
+                    found[n + j * n_column + i, 1] = item
+        n += n_row * n_column
+    return n
+
+
+@serial_loop
+def _tiles_from(first: int, size: int, n_grid: int, side: int, found: Any) -> int:
+    """Tiles along an axis of the cells first ... first + size - 1, which may go round; their number."""
+    n = 0
+    for k in range(min(size, n_grid)):
+        tile = ((first + k) % n_grid) // side
+        # Round the grid it may come back to where it began.
+        if n == 0 or (tile != found[n - 1] and tile != found[0]):
+            found[n] = tile
+            n += 1
+    return n
+
+
+@device.inline
+def place(coordinate: Any, size: Any) -> Any:
+    """Where a cell or pixel, counted from the edge, is in a transform: the middle one is first."""
+    half = uint32(uint32(size) // uint32(2))
+    return uint32(coordinate) - half if uint32(coordinate) >= half else uint32(coordinate) + half
+
+
+@functools.cache
+def make_curvatures() -> Any:
+    """Kernel that works out `scalars.curvature` of the pixels of a subgrid, (S, S), `width` apart."""
+
+    @device.kernel(0)
+    def curvatures(width: float, l0: float, m0: float, n0: float, corner2: float, out: Any) -> None:
+        size, i = int32(out.shape[0]), cuda.grid(1)
+        while i < int64(size) * size:
+            x, y = int32(i % size) - size // 2, int32(i // size) - size // 2
+            out[i // size, i % size] = _curvature(-x * width, y * width, l0, m0, n0, corner2)
+            i += cuda.gridsize(1)
+
+    return curvatures
+
+
+@functools.cache
+def make_fill(single: bool, n_stokes: int, n_plane: int) -> Any:
+    """Kernel that writes planes times exp(2 pi i w c) into the corners of the grid, and zeros elsewhere.
+
+    A plane is a combination of the Stokes parameters of `image` (n_stokes, N, N), times `correction` of row
+    and column.
+    """
+    real, cplx = (float32, complex64) if single else (float64, complex128)
+    cos_sin = turn_function(single)
+
+    @device.kernel(0)
+    def fill(
+        w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, from_stokes: Any,
+        correction: Any, image: Any, grid: Any,
+    ) -> None:  # fmt: skip
+        value = cuda.local.array(n_stokes, real)
+        n_pixel, n_grid = int32(image.shape[1]), int32(grid.shape[1])
+        half, row = int32(n_pixel // 2), int32(cuda.blockIdx.y)
+        while row < n_grid:
+            # Cells beyond the middle are those of negative coordinates.
+            y = row if row < half else row - n_grid
+            column = int32(cuda.grid(1))
+            while column < n_grid:
+                x = column if column < half else column - n_grid
+                inside = -half <= x and x < half and -half <= y and y < half
+                cos, sin = real(0), real(0)
+                for s in range(n_stokes):
+                    value[s] = real(0)
+                if inside:
+                    cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
+                    factor = correction[y + half] * correction[x + half]
+                    for s in range(n_stokes):
+                        value[s] = factor * image[s, y + half, x + half]
+                for p in range(n_plane):
+                    total = real(0)
+                    for s in range(n_stokes):
+                        total += from_stokes[p, s] * value[s]
+                    grid[p, row, column] = cplx(complex(total * cos, total * sin))
+                column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
+
+    return fill
+
+
+@functools.cache
+def make_clear(single: bool) -> Any:
+    """Kernel that makes every cell of the grid 0."""
+
+    @device.kernel(0)
+    def clear(grid: Any) -> None:
+        n_grid, row = int32(grid.shape[1]), int32(cuda.blockIdx.y)
+        while row < n_grid:
+            for p in range(grid.shape[0]):
+                column = int32(cuda.grid(1))
+                while column < n_grid:
+                    grid[p, row, column] = 0.0
+                    column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
+
+    return clear
+
+
+@functools.cache
+def make_take(single: bool) -> Any:
+    """Kernel that adds the real part of exp(-2 pi i w c) times the grid's corners to planes, float64.
+
+    The first layer writes over what was there.
+    """
+    cos_sin = turn_function(single)
+
+    @device.kernel(0)
+    def take(
+        is_first: bool, w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, grid: Any,
+        planes: Any,
+    ) -> None:  # fmt: skip
+        n_plane, n_pixel, n_grid = planes.shape[0], int32(planes.shape[1]), int32(grid.shape[1])
+        half, row = int32(n_pixel // 2), int32(cuda.blockIdx.y)
+        while row < n_pixel:
+            y, column = row - half, int32(cuda.grid(1))
+            while column < n_pixel:
+                x = column - half
+                cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
+                for p in range(n_plane):
+                    z = grid[p, y if y >= 0 else y + n_grid, x if x >= 0 else x + n_grid]
+                    before = 0.0 if is_first else planes[p, row, column]
+                    planes[p, row, column] = before + float64(z.real * cos + z.imag * sin)
+                column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
+
+    return take
+
+
+@functools.cache
+def make_mix() -> Any:
+    """Kernel that makes the image (n_stokes, N, N) of planes: the adjoint of what `make_fill` does to it."""
+
+    @device.kernel(0)
+    def mix(from_stokes: Any, correction: Any, planes: Any, image: Any) -> None:
+        n_plane, n_pixel, row = planes.shape[0], int32(planes.shape[1]), int32(cuda.blockIdx.y)
+        while row < n_pixel:
+            column = int32(cuda.grid(1))
+            while column < n_pixel:
+                factor = correction[row] * correction[column]
+                for s in range(image.shape[0]):
+                    total = 0.0
+                    for p in range(n_plane):
+                        total += from_stokes[p, s] * planes[p, row, column]
+                    image[s, row, column] = factor * total
+                column += int32(cuda.gridsize(1))
+            row += int32(cuda.gridDim.y)
+
+    return mix
+
+
+@functools.cache
+def make_split(size: int, n_plane: int) -> Any:
+    """Kernel that copies the cells of each item's subgrid from the grid, the middle one to place (0, 0)."""
+    half = size // 2
+
+    @device.kernel(0)
+    def split(n_item: int, first_item: int, items: Any, grid: Any, subgrids: Any) -> None:
+        n_grid, i = int32(grid.shape[1]), cuda.grid(1)
+        while i < int64(n_item) * (size * size):
+            item = uint32(uint64(i) // uint64(size * size))
+            pixel = uint32(i - int64(item) * (size * size))
+            y = uint32(pixel // uint32(size))
+            x = uint32(pixel - y * uint32(size))
+            column = _around(items[first_item + item, X] + int32(x) - int32(half), n_grid)
+            row = _around(items[first_item + item, Y] + int32(y) - int32(half), n_grid)
+            to_y, to_x = place(y, size), place(x, size)
+            for p in range(n_plane):
+                subgrids[item, p, to_y, to_x] = grid[p, row, column]
+            i += cuda.gridsize(1)
+
+    return split
+
+
+@device.inline
+def _around(cell: Any, n: Any) -> Any:
+    """The place of a cell in a grid that repeats itself; most lie in the first repetition."""
+    found = int32(cell)
+    while found < 0:
+        found += n
+    while found >= n:
+        found -= n
+    return found
+
+
+@functools.cache
+def make_add(single: bool) -> Any:
+    """Kernel that adds subgrids to the grid.
+
+    A block has one tile of one plane, a thread one cell; it goes through the items over the tile in their
+    order, so that sums repeat to the bit.
+    """
+    real = float32 if single else float64
+
+    @device.kernel(0)
+    def add(
+        n_item: int, first_item: int, first_tile: int, tile_x: Any, tile_y: Any, tile_start: Any,
+        tile_item: Any, subgrids: Any, grid: Any,
+    ) -> None:  # fmt: skip
+        n_grid, size = int32(grid.shape[1]), int32(subgrids.shape[2])
+        tile, plane = first_tile + cuda.blockIdx.x, cuda.blockIdx.y
+        x = int32(tile_x[tile]) * int32(TILE) + int32(cuda.threadIdx.x) % int32(TILE)
+        y = int32(tile_y[tile]) * int32(TILE) + int32(cuda.threadIdx.x) // int32(TILE)
+        if x >= n_grid or y >= n_grid:
+            return
+        # Those of the batch follow one another.
+        at, end = tile_start[tile], tile_start[tile + 1]
+        stop = end
+        while at < stop:
+            middle = (at + stop) // 2
+            if tile_item[middle, 0] < first_item:
+                at = middle + 1
+            else:
+                stop = middle
+        re, im = real(0), real(0)
+        while at < end and tile_item[at, 0] < first_item + n_item:
+            local = tile_item[at, 0] - first_item
+            dx, row = x - tile_item[at, 1], y - tile_item[at, 2]
+            dx, row = (dx + n_grid if dx < 0 else dx), (row + n_grid if row < 0 else row)
+            # Once, unless a subgrid is larger than the grid.
+            while row < size:
+                column = dx
+                while column < size:
+                    z = subgrids[local, plane, place(row, size), place(column, size)]
+                    re += z.real
+                    im += z.imag
+                    column += n_grid
+                row += n_grid
+            at += 1
+        z = grid[plane, y, x]
+        grid[plane, y, x] = complex(z.real + re, z.imag + im)
+
+    return add

@@ -1,0 +1,80 @@
+"""Stokes brightness: spectra, and the map to correlations (physics: sections 3 and 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.compile.jit import scalar
+from rime_kernels.errors import InputError
+
+_STOKES_TO_CORR: dict[str, tuple[complex, complex, complex, complex]] = {
+    "I": (1, 0, 0, 0),
+    "Q": (0, 1, 0, 0),
+    "U": (0, 0, 1, 0),
+    "V": (0, 0, 0, 1),
+    "XX": (1, 1, 0, 0),
+    "XY": (0, 0, 1, 1j),
+    "YX": (0, 0, 1, -1j),
+    "YY": (1, -1, 0, 0),
+    "RR": (1, 0, 0, 1),
+    "RL": (0, 1, 1j, 0),
+    "LR": (0, 1, -1j, 0),
+    "LL": (1, 0, 0, -1),
+}
+
+
+def stokes_to_corr(corr_type: Sequence[str]) -> NDArray[np.complex128]:
+    """The matrix that makes correlations of (I, Q, U, V), without a factor 1/2 (physics: section 3).
+
+        XX = I+Q   XY = U+iV   YX = U-iV   YY = I-Q
+        RR = I+V   RL = Q+iU   LR = Q-iU   LL = I-V
+
+    Parameters
+    ----------
+    corr_type : sequence of str
+        "XX", "XY", "YX", "YY", "RR", "RL", "LR", "LL", "I", "Q", "U", "V" in any order.
+
+    Returns
+    -------
+    complex128 (n_corr, 4)
+
+    Raises
+    ------
+    InputError
+        Empty, or a name that is none of these.
+    """
+    names = [corr_type] if isinstance(corr_type, str) else list(corr_type)
+    unknown = [name for name in names if name not in _STOKES_TO_CORR]
+    if unknown or not names:
+        given = ", ".join(map(repr, unknown)) or "none"
+        raise InputError(f"correlations must be among {', '.join(_STOKES_TO_CORR)}; got {given}")
+    return np.array([_STOKES_TO_CORR[name] for name in names], dtype=np.complex128)
+
+
+@scalar
+def spectral_variable(ratio: float, is_log: bool) -> Any:
+    """The variable of the spectral polynomial: ln(nu/nu0), or nu/nu0 - 1; float64."""
+    return math.log(ratio) if is_log else ratio - 1.0
+
+
+@scalar
+def spectral_factor(polynomial: float, x: float, is_log: bool) -> Any:
+    """S(nu)/S0 from the polynomial a0 + a1 x + ... (or c1 + c2 x + ...) at x: exp(x p), or 1 + x p."""
+    return math.exp(x * polynomial) if is_log else 1.0 + x * polynomial
+
+
+@scalar
+def spectral_slope(factor: float, x: float, is_log: bool) -> Any:
+    """The derivative of `spectral_factor` with respect to the polynomial."""
+    return x * factor if is_log else x
+
+
+@scalar
+def brightness(s0: float, factor: float) -> Any:
+    """S0 times its spectral factor; S0 = 0 is 0, whatever the factor."""
+    return s0 * factor if s0 != 0.0 else s0

@@ -1,0 +1,104 @@
+"""The envelope of an elliptical Gaussian source (physics: section 5)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.compile.jit import scalar
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+GaussianFrame = Literal["tangent", "uv"]
+
+_SQRT_K = math.pi / (2.0 * math.sqrt(math.log(2.0)) * SPEED_OF_LIGHT)
+
+
+def projections(
+    shape: NDArray[np.float64], direction: NDArray[np.float64], frame: GaussianFrame
+) -> NDArray[np.float64]:
+    """Two vectors whose products with (u, v, w) are the scaled coordinates along the axes.
+
+    With k = pi^2 / (4 ln 2 c^2):
+
+        x . (u, v, w) = sqrt(k) emaj a,   y . (u, v, w) = sqrt(k) emin b
+        a = u' sin(pa) + v' cos(pa),      b = u' cos(pa) - v' sin(pa)
+
+    and (u', v') = (u - w l/n, v - w m/n) in the "tangent" frame, (u, v) in the "uv" frame.
+
+    Parameters
+    ----------
+    shape : float64 (..., 3), rad
+        emaj, emin, pa.
+    direction : float64 (..., 3)
+        l, m, n - 1.
+    frame : "tangent" or "uv"
+
+    Returns
+    -------
+    float64 (..., 2, 3), s / m
+    """
+    emaj, emin, pa = np.moveaxis(shape, -1, 0)
+    l, m, n_minus_1 = np.moveaxis(direction, -1, 0)
+    tilt = 1.0 if frame == "tangent" else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope_l, slope_m = tilt * l / (1.0 + n_minus_1), tilt * m / (1.0 + n_minus_1)
+    sin, cos = np.sin(pa), np.cos(pa)
+    along = emaj[..., None] * np.stack([sin, cos, -(sin * slope_l + cos * slope_m)], axis=-1)
+    across = emin[..., None] * np.stack([cos, -sin, -(cos * slope_l - sin * slope_m)], axis=-1)
+    return _SQRT_K * np.stack([along, across], axis=-2)
+
+
+def pull_projections(
+    shape: NDArray[np.float64],
+    direction: NDArray[np.float64],
+    frame: GaussianFrame,
+    gradient: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The derivatives with respect to shape and l, m of what has this one with respect to `projections`.
+
+    With x = sqrt(k) emaj e and y = sqrt(k) emin f: de/d(pa) = f, df/d(pa) = -e, and their third elements
+    are those of (u', v') with slopes l/n, m/n, whose derivatives are 1/n + l^2/n^3, l m/n^3, ...
+
+    Parameters
+    ----------
+    shape, direction, frame
+        As for `projections`.
+    gradient : float64 (..., 2, 3)
+
+    Returns
+    -------
+    float64 (..., 3)
+        With respect to emaj, emin, pa.
+    float64 (..., 2)
+        With respect to l, m: 0 in the "uv" frame.
+    """
+    emaj, emin, pa = np.moveaxis(shape, -1, 0)
+    l, m, n = direction[..., 0], direction[..., 1], 1.0 + direction[..., 2]
+    unit = np.stack([np.ones_like(emaj), np.ones_like(emaj), pa], axis=-1)
+    axes = projections(unit, direction, frame)
+    along, across = axes[..., 0, :], axes[..., 1, :]
+    of_along, of_across = gradient[..., 0, :], gradient[..., 1, :]
+    of_pa = emaj * np.sum(of_along * across, axis=-1) - emin * np.sum(of_across * along, axis=-1)
+    of_shape = np.stack([np.sum(of_along * along, axis=-1), np.sum(of_across * across, axis=-1), of_pa], -1)
+    if frame == "uv":
+        return of_shape, np.zeros_like(direction[..., :2])
+    a, b, sin, cos = emaj * of_along[..., 2], emin * of_across[..., 2], np.sin(pa), np.cos(pa)
+    slope_l, slope_m = -_SQRT_K * (sin * a + cos * b), -_SQRT_K * (cos * a - sin * b)
+    radial = (l * slope_l + m * slope_m) / n**3
+    return of_shape, np.stack([slope_l / n + l * radial, slope_m / n + m * radial], axis=-1)
+
+
+@scalar
+def projection(axis: float, first: float, second: float, slope_l: float, slope_m: float) -> Any:
+    """One of these vectors: `axis` is the FWHM, (first, second) the axis' direction in (u', v')."""
+    scale = _SQRT_K * axis
+    return scale * first, scale * second, -scale * (first * slope_l + second * slope_m)
+
+
+@scalar
+def exponent(along: float, across: float, nu: float) -> Any:
+    """-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2 from the scaled coordinates; float64."""
+    return -(along * along + across * across) * (nu * nu)

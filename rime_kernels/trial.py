@@ -1,0 +1,93 @@
+"""What a shape of a CUDA kernel is measured on: a small synthetic problem that fills a device."""
+
+from __future__ import annotations
+
+import functools
+import time
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rime_kernels.arrays import Rows, Sources
+from rime_kernels.cuda.shapes.candidates import Kind
+from rime_kernels.physics.brightness import stokes_to_corr
+from rime_kernels.rime import Rime
+
+# Calls before the clock runs: the first compiles, the second is recorded.
+_WARM = 3
+# Calls that are timed, or as many as this takes.
+_CALLS, _SECONDS = 15, 0.25
+# More than the problem takes; less than a device has.
+_MEMORY = 1 << 30
+# Antennas and times; a batch, as samplers have it, fills the device with few data.
+_SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
+_CHAN, _SOURCE, _BATCH = 64, 100, 8
+
+
+class Problem(NamedTuple):
+    """Rows with data and weights, the same for every shape of one kind, and sources."""
+
+    rows: Rows
+    vis: Any
+    weight: Any
+    sources: Sources
+
+
+def milliseconds(kind: Kind) -> float:
+    """Median time of one chi2 of the problem of this kind, parameters up and chi2 down.
+
+    A `Rime` of its own: shapes decide how data lie on the device.
+    """
+    problem = make_problem(kind.antennas, kind.polarised, kind.has_gaussian)
+    rime = Rime(
+        problem.rows,
+        vis=problem.vis,
+        weight=problem.weight,
+        backend="cuda",
+        precision="single" if kind.single else "double",
+        form="row" if kind.kernel == "rows" else "factored",
+        extent=0.02,
+        memory_limit=_MEMORY,
+    )
+    # Without the lock of `Rime.chi2`: a call that meets a kernel for the first time holds it.
+    for _ in range(_WARM):
+        rime._start_chi2(problem.sources)()
+    seconds: list[float] = []
+    while len(seconds) < _CALLS and sum(seconds) < _SECONDS:
+        start = time.perf_counter()
+        rime._start_chi2(problem.sources)()
+        seconds.append(time.perf_counter() - start)
+    return 1e3 * median(seconds)
+
+
+@functools.lru_cache(maxsize=1)
+def make_problem(antennas: str, polarised: bool, has_gaussian: bool) -> Problem:
+    """All baselines at all times; four correlations of polarised sources, or the two of Stokes I."""
+    rng = np.random.default_rng(1)
+    n_antenna, n_time = _SIZES[antennas]
+    first, second = np.triu_indices(n_antenna, 1)
+    position = rng.normal(scale=500.0, size=(n_time, n_antenna, 3))
+    uvw = (position[:, first] - position[:, second]).reshape(-1, 3)
+    p, q = (np.tile(x, n_time).astype(np.int32) for x in (first, second))
+    time_index = np.repeat(np.arange(n_time, dtype=np.int32), first.size)
+    matrix = stokes_to_corr(["XX", "XY", "YX", "YY"] if polarised else ["XX", "YY"])
+    rows = Rows(uvw, p, q, time_index, np.linspace(1.0e9, 1.5e9, _CHAN), matrix, n_antenna, n_time)
+    shape = rows.n_row, rows.n_chan, rows.n_corr
+    return Problem(rows, np.ones(shape, np.complex64), np.ones(shape), _sources(rng, polarised, has_gaussian))
+
+
+def _sources(rng: np.random.Generator, polarised: bool, has_gaussian: bool) -> Sources:
+    """Points, or half points and half Gaussians, as a sampler hands them over."""
+    n_gaussian = _SOURCE // 2 if has_gaussian else 0
+    stokes = np.zeros((_BATCH, 1, _SOURCE, 4))
+    stokes[..., 0] = 1.0
+    stokes[..., 1:] = 0.1 if polarised else 0.0
+    return Sources(
+        rng.uniform(-0.01, 0.01, (_BATCH, _SOURCE, 2)),
+        stokes,
+        np.full(_SOURCE, 1.25e9),
+        np.full((_BATCH, _SOURCE, 4, 1), -0.7),
+        np.ones(_SOURCE, np.bool_),
+        np.tile([2e-5, 1e-5, 0.5], (_BATCH, n_gaussian, 1)),
+    )

@@ -1,0 +1,101 @@
+"""Processes that work off replicates: none is lost when one dies, none is left when we do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sbc_tasks import DiesOnce, refuses, slow, square
+
+from biro.errors import InputError, LikelihoodError, RunError
+from biro.run.directory import StopFlag
+from biro.sbc.pool import rows_of
+
+
+def test_every_task_is_done_by_another_process() -> None:
+    rows = list(rows_of(square, range(7), 2, StopFlag()))
+    assert sorted(row["square"] for row in rows) == [k * k for k in range(7)]
+    assert os.getpid() not in {row["process"] for row in rows}
+
+
+def test_one_worker_is_this_process() -> None:
+    rows = list(rows_of(square, [3, 1], 1, StopFlag()))
+    assert [row["replicate"] for row in rows] == [3, 1]
+    assert {row["process"] for row in rows} == {os.getpid()}
+
+
+def test_the_task_of_a_process_that_died_is_done_again(tmp_path, caplog) -> None:
+    rows = list(rows_of(DiesOnce(tmp_path / "mark", once=True), range(6), 2, StopFlag()))
+    assert sorted(row["replicate"] for row in rows) == list(range(6))
+    assert "replicate 2: its process was killed" in caplog.text
+
+
+def test_a_task_that_kills_every_process_ends_it(tmp_path) -> None:
+    with pytest.raises(RunError, match=r"replicate 2 cost 3 processes, the last of which was killed"):
+        list(rows_of(DiesOnce(tmp_path / "mark", once=False), range(3), 2, StopFlag()))
+
+
+def test_an_error_is_raised_here_in_its_own_words() -> None:
+    with pytest.raises(LikelihoodError, match=r"not [01]"):
+        list(rows_of(refuses, range(2), 2, StopFlag()))
+
+
+def test_what_no_other_process_can_find_is_refused() -> None:
+    with pytest.raises(InputError, match=r"cannot be sent to other processes .* or give workers=1"):
+        list(rows_of(lambda k: square(k), range(2), 2, StopFlag()))
+
+
+def test_a_stop_is_seen_within_a_second_and_leaves_nobody(tmp_path) -> None:
+    stop = StopFlag()
+    rows, seen = [], []
+
+    def ask() -> None:
+        stop.signal = signal.SIGINT
+        seen.append(time.monotonic())
+
+    for row in rows_of(slow, range(200), 2, stop):
+        rows.append(row)
+        if len(rows) == 2:
+            threading.Timer(0.1, ask).start()
+    assert time.monotonic() - seen[0] < 2.0  # looks are half a second apart; the machine may be busy
+    assert 2 <= len(rows) < 20
+    assert not any(_alive(row["process"]) for row in rows)
+
+
+def test_processes_end_with_their_parent(tmp_path) -> None:
+    """kill -9 of the parent: its workers, in the middle of their tasks, see that."""
+    code = (
+        "from biro.sbc.pool import rows_of\nfrom biro.run.directory import StopFlag\n"
+        "from sbc_tasks import Lingers\nfrom pathlib import Path\n"
+        f"list(rows_of(Lingers(Path({str(tmp_path)!r})), range(9), 2, StopFlag()))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    _wait_for(lambda: len(list(tmp_path.iterdir())) == 2, 60.0)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert all(_alive(worker) for worker in workers)
+    parent.kill()
+    parent.wait()
+    _wait_for(lambda: not any(_alive(worker) for worker in workers), 10.0)
+
+
+def _wait_for(true: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
