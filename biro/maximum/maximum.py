@@ -17,7 +17,7 @@ from biro.errors import InputError, LikelihoodError
 from biro.maximum.climb import ENOUGH, Ascent, Watch, climb, settle, starting_points
 from biro.maximum.laplace import Laplace
 from biro.maximum.target import Target
-from biro.posterior.posterior import Column
+from biro.models.quantities.parameter import Column
 from biro.posterior.table import align, digits_after_point
 from biro.run.directory import write_atomic
 from biro.samplers.start import search

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
-from biro.posterior.posterior import Column
+from biro.models.quantities.parameter import Column
 
 
 class Target:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from biro.errors import InputError
+from biro.models.quantities.parameter import Column
 from biro.plots.data import residuals, uv, whole_numbers
-from biro.posterior.posterior import Column, Posterior
+from biro.posterior.posterior import Posterior
 from biro.posterior.table import LEVELS, digits_after_point, quantiles, unwrap
 
 __all__ = ["MAX_CORNER", "corner", "residuals", "sky", "traces", "uv"]

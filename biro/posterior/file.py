@@ -21,8 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.files.hdf5 import read_hdf5
+from biro.models.quantities.parameter import Column
 from biro.models.quantities.strict import shown
-from biro.posterior.posterior import Column, Posterior, Provenance
+from biro.posterior.posterior import Posterior, Provenance
 from biro.run.directory import write_atomic
 from biro.samplers.sampling import PACKAGE_OF
 

@@ -11,41 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.models.quantities.parameter import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from biro.likelihood.likelihood import Likelihood
     from biro.posterior.table import PosteriorTable
-
-
-@dataclass(frozen=True)
-class Column:
-    """One parameter of a posterior.
-
-    Attributes
-    ----------
-    name, unit, latex : str
-    prior : str
-        The prior, in words.
-    period : float or None
-        In the parameter's unit; statistics of a parameter that wraps are circular.
-    low, high : float or None
-        Ends of the prior; None where it has none, or where the two are one point.
-    """
-
-    name: str
-    unit: str = ""
-    latex: str = ""
-    prior: str = ""
-    period: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def label(self) -> str:
-        """Name and unit, for tables."""
-        return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 
 if TYPE_CHECKING:
-    from biro.posterior.posterior import Column, Posterior
+    from biro.models.quantities.parameter import Column
+    from biro.posterior.posterior import Posterior
 
 LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 """95 %, 68.27 % (one sigma of a Gaussian) and the median."""

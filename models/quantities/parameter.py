@@ -72,6 +72,35 @@ class Parameter:
     latex: str
 
 
+@dataclass(frozen=True)
+class Column:
+    """What a table or a figure must know of a fitted parameter.
+
+    Attributes
+    ----------
+    name, unit, latex : str
+    prior : str
+        The prior, in words.
+    period : float or None
+        In the parameter's unit; statistics of a parameter that wraps are circular.
+    low, high : float or None
+        Ends of the prior; None where it has none, or where the two are one point.
+    """
+
+    name: str
+    unit: str = ""
+    latex: str = ""
+    prior: str = ""
+    period: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Name and unit, for tables."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
 def _fixed(value: Any, kind: Kind) -> Fixed:
     if isinstance(value, str) and kind in (RIGHT_ASCENSION, DECLINATION):
         degrees = units.sexagesimal(value, hours=kind is RIGHT_ASCENSION)
