@@ -104,7 +104,7 @@ def run_demo(
 
 def truth_table(posterior: Posterior) -> str:
     """What was put in against what came out."""
-    from biro.posterior.table import align, digits_after_point
+    from biro.formatting import align, digits_after_point
 
     rows = [["parameter", "unit", "truth", "median", "-68 %", "+68 %", "off by"]]
     for row in posterior.summary().rows:

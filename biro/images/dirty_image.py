@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import angle_text, sexagesimal
 from biro.images.psf import RestoringBeam
 from biro.models.components.direction import lm_to_radec
 from biro.observation.noise import MAD_TO_SIGMA
-from biro.observation.summary import angle_text, sexagesimal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

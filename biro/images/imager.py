@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import angle_text, check_names
 from biro.images.dirty_image import DirtyImage
 from biro.images.fits import free_memory
 from biro.images.psf import fit_beam
 from biro.images.resolution import refuse_coarse
 from biro.images.weights import Weighting, image_weights
 from biro.observation.averaging import field_of_view
-from biro.observation.from_arrays import check_names
 from biro.observation.observation import Observation, Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import Stokes, stokes_visibilities
-from biro.observation.summary import angle_text
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from biro.errors import InputError
-from biro.observation.summary import angle_text
+from biro.formatting import angle_text
 from rime_kernels.arrays import Rows
 
 if TYPE_CHECKING:

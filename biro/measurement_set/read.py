@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, MeasurementSetError
+from biro.formatting import check_names
 from biro.measurement_set.layout import Layout, Part
 from biro.measurement_set.process import MeasurementSetProcess, existing_set
 from biro.measurement_set.write import WriteReport, create_ms, write_column
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import describe_causes, empty_counts, settle
-from biro.observation.from_arrays import check_names, typical_interval
+from biro.observation.from_arrays import typical_interval
 from biro.observation.observation import Convention, Observation, Partition
 from biro.observation.selection import Selection
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.formatting import check_names
 from biro.observation.flags import describe_causes, empty_counts, settle
 from biro.observation.observation import Convention, Observation, Partition
 
@@ -57,21 +57,6 @@ class About:
         """From keyword arguments; an unknown one is refused with its nearest neighbour."""
         check_names(given, [item.name for item in fields(cls)], "Observation.from_arrays")
         return cls(**given)
-
-
-def check_names(given: Mapping[str, Any], allowed: Sequence[str], caller: str) -> None:
-    """Refuse keyword arguments that nobody knows.
-
-    Raises
-    ------
-    InputError
-        Naming the argument, the nearest allowed one and all of them.
-    """
-    for name in given:
-        if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
 
 
 def observation_from_arrays(

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from biro.formatting import angle_text, frequency_text, sexagesimal
 from biro.observation.averaging import Averaged, field_of_view, longest_wavelengths
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
 from biro.observation.observation import Observation, Partition
 from biro.observation.selection import C, to_utc
-
-ARCSEC = np.pi / 180 / 3600
 
 
 @dataclass(frozen=True)
@@ -178,39 +177,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value
-
-
-def sexagesimal(ra: float, dec: float) -> tuple[str, str]:
-    """Right ascension as 12h29m06.700s and declination as +02d03m08.60s, from rad."""
-    milli = round(ra % (2 * np.pi) * 12 / np.pi * 3600e3) % (24 * 3600000)
-    centi = round(abs(dec) * 180 / np.pi * 3600e2)
-    hours, minutes, seconds = milli // 3600000, milli // 60000 % 60, milli % 60000 / 1e3
-    degrees, arcmin, arcsec = centi // 360000, centi // 6000 % 60, centi % 6000 / 1e2
-    return (
-        f"{hours:02d}h{minutes:02d}m{seconds:06.3f}s",
-        f"{'-' if dec < 0 else '+'}{degrees:02d}d{arcmin:02d}m{arcsec:05.2f}s",
-    )
-
-
-def angle_text(angle: float) -> str:
-    """An angle in rad with a unit in which it is readable."""
-    for unit, size in (
-        ("deg", 3600 * ARCSEC),
-        ("arcmin", 60 * ARCSEC),
-        ("arcsec", ARCSEC),
-        ("mas", 1e-3 * ARCSEC),
-    ):
-        if angle >= size:
-            return f"{angle / size:.3g} {unit}"
-    return f"{angle / (1e-6 * ARCSEC):.3g} uas"
-
-
-def frequency_text(frequency: float) -> str:
-    """A frequency in Hz with a unit in which it is readable."""
-    for unit, size in (("GHz", 1e9), ("MHz", 1e6), ("kHz", 1e3)):
-        if abs(frequency) >= size:
-            return f"{frequency / size:.6g} {unit}"
-    return f"{frequency:.6g} Hz"
 
 
 def _wavelength_text(number: float) -> str:

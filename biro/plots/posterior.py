@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from biro.errors import InputError
+from biro.formatting import digits_after_point
 from biro.models.quantities.parameter import Column
 from biro.plots.data import residuals, uv, whole_numbers
 from biro.posterior.posterior import Posterior
-from biro.posterior.table import LEVELS, digits_after_point, quantiles, unwrap
+from biro.posterior.table import LEVELS, quantiles, unwrap
 
 __all__ = ["MAX_CORNER", "corner", "residuals", "sky", "traces", "uv"]
 

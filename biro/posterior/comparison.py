@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from biro.errors import InputError
+from biro.formatting import align
 from biro.posterior.posterior import Posterior
-from biro.posterior.table import align
 
 WORDS = (
     (1.0, "not worth more than a mention"),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import align, digits_after_point
 
 if TYPE_CHECKING:
     from biro.models.quantities.parameter import Column
@@ -211,27 +212,6 @@ def _weighted_quantiles(
     order = np.argsort(values, kind="stable")
     middle = np.cumsum(weight[order]) - 0.5 * weight[order]
     return np.interp(levels, middle / weight.sum(), values[order]).tolist()
-
-
-def align(cells: list[list[str]]) -> str:
-    """Cells as text, the first two columns to the left, numbers to the right."""
-    width = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    lines = []
-    for row in cells:
-        padded = [
-            cell.ljust(w) if i < 2 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, width, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    lines.insert(1, "-" * max(map(len, lines)))
-    return "\n".join(lines)
-
-
-def digits_after_point(spread: float) -> int:
-    """Digits after the point that show `spread` with two significant figures."""
-    if not math.isfinite(spread) or spread <= 0:
-        return 6
-    return max(0, 1 - math.floor(math.log10(spread)))
 
 
 def _cells(row: Row, with_tau: bool) -> list[str]:

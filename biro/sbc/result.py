@@ -140,7 +140,7 @@ class Calibration:
         return list(dict.fromkeys(t.quantity for t in tests if len(tests) * t.p_value < DOUBTFUL))
 
     def __str__(self) -> str:
-        from biro.posterior.table import align
+        from biro.formatting import align
 
         return "\n".join([align(self.cells()), *self.notes()])
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import angle_text
 from biro.images.imager import Imager
 from biro.observation.observation import Observation
-from biro.observation.summary import angle_text
 from biro.simulation.prediction import predict
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.source_fit import Component, Fit, SourceFit

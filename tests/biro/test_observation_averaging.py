@@ -24,7 +24,6 @@ from biro.observation.averaging import (
 )
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation, Partition
-from biro.observation.summary import angle_text, frequency_text, sexagesimal
 
 C = 299792458.0
 
@@ -312,26 +311,3 @@ def test_no_noise_without_neighbours(measurement_set) -> None:
     summary = read_ms(measurement_set("sim_7_circ")).summary()
     assert "not measured" in str(summary)
     assert json.loads(json.dumps(summary.to_dict(), allow_nan=False))["noise"]["RR"]["measured"] is None
-
-
-@pytest.mark.parametrize(
-    ("ra", "dec", "text"),
-    [
-        (0.0, 0.0, ("00h00m00.000s", "+00d00m00.00s")),
-        (-1e-12, -1e-12, ("00h00m00.000s", "-00d00m00.00s")),
-        (np.pi, -np.pi / 2, ("12h00m00.000s", "-90d00m00.00s")),
-        ((1 - 1e-13) * np.pi / 12, 0.1, ("01h00m00.000s", "+05d43m46.48s")),
-    ],
-)
-def test_sexagesimal(ra: float, dec: float, text: tuple[str, str]) -> None:
-    assert sexagesimal(ra, dec) == text
-
-
-def test_units_for_people() -> None:
-    assert [angle_text(x) for x in (0.1, 1e-3, 1e-5, 1e-8)] == [
-        "5.73 deg",
-        "3.44 arcmin",
-        "2.06 arcsec",
-        "2.06 mas",
-    ]
-    assert frequency_text(8.085e9) == "8.085 GHz"

@@ -14,7 +14,7 @@ from gaussian_likelihood import Flat, SmoothGaussian
 from biro.errors import InputError
 from biro.posterior.comparison import compare
 from biro.posterior.posterior import Column, Posterior, Provenance
-from biro.posterior.table import digits_after_point, quantiles, r_hat
+from biro.posterior.table import quantiles, r_hat
 from biro.samplers.sampling import sample
 
 
@@ -120,11 +120,6 @@ def test_a_posterior_is_shown_in_one_line():
     assert repr(posterior()) == (
         "<Posterior: 4000 samples of 2 parameters, sampler emcee; summary() is its table>"
     )
-
-
-@pytest.mark.parametrize(("spread", "digits"), [(0.0123, 3), (1.2, 1), (12.0, 0), (0.00091, 5), (0.0, 6)])
-def test_digits_show_two_figures_of_the_uncertainty(spread, digits):
-    assert digits_after_point(spread) == digits
 
 
 def test_equal_weight_has_the_right_mean_and_repeats():

@@ -1,0 +1,51 @@
+"""Text of angles, numbers and tables."""
+
+import numpy as np
+import pytest
+
+from biro.errors import InputError
+from biro.formatting import align, angle_text, check_names, digits_after_point, frequency_text, sexagesimal
+
+
+@pytest.mark.parametrize(
+    ("ra", "dec", "text"),
+    [
+        (0.0, 0.0, ("00h00m00.000s", "+00d00m00.00s")),
+        (-1e-12, -1e-12, ("00h00m00.000s", "-00d00m00.00s")),
+        (np.pi, -np.pi / 2, ("12h00m00.000s", "-90d00m00.00s")),
+        ((1 - 1e-13) * np.pi / 12, 0.1, ("01h00m00.000s", "+05d43m46.48s")),
+    ],
+)
+def test_sexagesimal(ra: float, dec: float, text: tuple[str, str]) -> None:
+    assert sexagesimal(ra, dec) == text
+
+
+def test_units_for_people() -> None:
+    assert [angle_text(x) for x in (0.1, 1e-3, 1e-5, 1e-8)] == [
+        "5.73 deg",
+        "3.44 arcmin",
+        "2.06 arcsec",
+        "2.06 mas",
+    ]
+    assert frequency_text(8.085e9) == "8.085 GHz"
+
+
+@pytest.mark.parametrize(("spread", "digits"), [(0.0123, 3), (1.2, 1), (12.0, 0), (0.00091, 5), (0.0, 6)])
+def test_digits_show_two_figures_of_the_uncertainty(spread: float, digits: int) -> None:
+    assert digits_after_point(spread) == digits
+
+
+def test_a_table_has_text_to_the_left_and_numbers_to_the_right() -> None:
+    table = align([["name", "unit", "value"], ["flux", "Jy", "1.25"], ["x", "arcsec", "-10.5"]])
+    assert table.splitlines() == [
+        "name  unit    value",
+        "-------------------",
+        "flux  Jy       1.25",
+        "x     arcsec  -10.5",
+    ]
+
+
+def test_an_unknown_argument_is_refused_with_its_nearest_neighbour() -> None:
+    check_names(["cell"], ["cell", "pixels"], "image")
+    with pytest.raises(InputError, match=r"image has no argument 'pixel'; did you mean 'pixels'\? \(it has"):
+        check_names({"pixel": 3}, ["cell", "pixels"], "image")
