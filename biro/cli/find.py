@@ -82,7 +82,7 @@ def find(
 
 def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
     """What a fit of sources without polarisation is to read, where there is more."""
-    from biro.observation.noise import PARALLEL_HANDS
+    from biro.observation.partition import PARALLEL_HANDS
 
     names = list(dict.fromkeys(name for part in observation.partitions for name in part.corr_type))
     parallel = [name for name in names if name in (*PARALLEL_HANDS, "I")]

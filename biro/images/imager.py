@@ -19,7 +19,8 @@ from biro.images.psf import fit_beam
 from biro.images.resolution import refuse_coarse
 from biro.images.weights import Weighting, image_weights
 from biro.observation.averaging import field_of_view
-from biro.observation.observation import Observation, Partition
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import Stokes, stokes_visibilities
 from rime_kernels.arrays import Rows

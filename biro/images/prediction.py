@@ -15,7 +15,7 @@ from biro.images.resolution import refuse_coarse
 from biro.images.seen_image import SeenImage, warn_where_empty
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
-from biro.observation.observation import Partition
+from biro.observation.partition import Partition
 from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

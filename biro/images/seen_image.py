@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
-from biro.observation.observation import Partition
+from biro.observation.partition import Partition
 from rime_kernels.arrays import Beam
 from rime_kernels.physics.beam import CODES, voltage
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.observation.observation import Partition
+from biro.observation.partition import Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Weighting = Literal["natural", "uniform", "briggs"]

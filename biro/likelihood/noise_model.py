@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biro.likelihood.normalisation import Normalisation
 from biro.models import BoundModel
-from biro.observation.observation import Partition
+from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.observation.observation import Partition
+from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,8 @@ from scipy import special
 
 from biro.errors import BiroError
 from biro.maximum.climb import Ascent, climb, settle, starting_points
-from biro.observation.observation import Observation, Partition
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 from rime_kernels.geometry import Precision
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biro.errors import MeasurementSetError
 from biro.measurement_set.process import MeasurementSetProcess
-from biro.observation.from_arrays import KNOWN_CORRELATIONS
+from biro.observation.partition import KNOWN_CORRELATIONS
 from biro.observation.selection import (
     Selection,
     UVRange,

@@ -18,8 +18,8 @@ from biro.measurement_set.process import MeasurementSetProcess, existing_set
 from biro.measurement_set.write import WriteReport, create_ms, write_column
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import describe_causes, empty_counts, settle
-from biro.observation.from_arrays import typical_interval
-from biro.observation.observation import Convention, Observation, Partition
+from biro.observation.observation import Observation
+from biro.observation.partition import Convention, Partition, typical_interval
 from biro.observation.selection import Selection
 
 __all__ = ["Selection", "WriteReport", "create_ms", "read_ms", "write_column"]

@@ -19,7 +19,8 @@ from biro.measurement_set import drafts
 from biro.measurement_set.child.backup import put_back
 from biro.measurement_set.layout import STOKES
 from biro.measurement_set.process import MeasurementSetProcess, ask_storage, existing_set
-from biro.observation.observation import Observation, Partition
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 
 Mode = Literal["replace", "add", "subtract"]
 CHUNK_VISIBILITIES = 1 << 21

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.observation.from_arrays import typical_interval
-from biro.observation.observation import Partition
+from biro.observation.partition import Partition, typical_interval
 from biro.observation.selection import C
 
 EARTH_RATE = 7.2921150e-5

@@ -12,14 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError
 from biro.formatting import check_names
 from biro.observation.flags import describe_causes, empty_counts, settle
-from biro.observation.observation import Convention, Observation, Partition
-
-KNOWN_CORRELATIONS = ("I", "Q", "U", "V", "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY")
+from biro.observation.partition import (
+    Convention,
+    Partition,
+    check_correlations,
+    typical_interval,
+)
 
 
 @dataclass(frozen=True)
-class About:
-    """What may be said about plain arrays beyond what the likelihood needs.
+class ArrayMetadata:
+    """What is known of plain arrays beyond what the likelihood needs; all of it has defaults.
 
     Attributes
     ----------
@@ -53,34 +56,65 @@ class About:
     convention: Convention = "casa"
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> About:
+    def of(cls, options: Mapping[str, Any]) -> ArrayMetadata:
         """From keyword arguments; an unknown one is refused with its nearest neighbour."""
-        check_names(given, [item.name for item in fields(cls)], "Observation.from_arrays")
-        return cls(**given)
+        check_names(options, [item.name for item in fields(cls)], "Observation.from_arrays")
+        return cls(**options)
 
 
-def observation_from_arrays(
-    data: Mapping[str, ArrayLike], corr_type: tuple[str, ...], phase_centre: tuple[float, float], about: About
-) -> Observation:
-    """See `Observation.from_arrays`."""
+@dataclass(frozen=True)
+class CheckedArrays:
+    """Plain arrays as an observation holds them.
+
+    Attributes
+    ----------
+    partition : Partition
+    counts : dict str -> int
+        Visibilities by cause of exclusion, "usable" and "total".
+    antenna_names : tuple of str
+    antenna_positions : float64 (n_antenna, 3), m, ITRF
+    dish_diameter : float64 (n_antenna,), m
+        0 where it is not known.
+    """
+
+    partition: Partition
+    counts: dict[str, int]
+    antenna_names: tuple[str, ...]
+    antenna_positions: NDArray[np.float64]
+    dish_diameter: NDArray[np.float64]
+
+
+def check_arrays(
+    data: Mapping[str, ArrayLike],
+    corr_type: tuple[str, ...],
+    phase_centre: tuple[float, float],
+    metadata: ArrayMetadata,
+) -> CheckedArrays:
+    """Check plain arrays and apply their flags; see `Observation.from_arrays` for the arrays and errors.
+
+    Parameters
+    ----------
+    data : mapping
+        vis, uvw, antenna1, antenna2, time, chan_freq, weight and flag.
+    """
     check_correlations(corr_type, "corr_type")
     vis, weight, flag = _sampled(data, corr_type)
-    rows = _rows(data, len(vis), about.convention)
-    chan_freq, chan_width = _channels(data["chan_freq"], about.chan_width, vis.shape[1])
-    names, positions, diameter = _antennas(rows, about)
+    rows = _rows(data, len(vis), metadata.convention)
+    chan_freq, chan_width = _channels(data["chan_freq"], metadata.chan_width, vis.shape[1])
+    names, positions, diameter = _antennas(rows, metadata)
     counts = empty_counts()
-    same = rows["antenna1"] == rows["antenna2"]
+    autocorrelation = rows["antenna1"] == rows["antenna2"]
     excluded = [("FLAG", flag)]
-    if not about.autocorrelations:
-        excluded.append(("autocorrelation", same[:, None, None]))
+    if not metadata.autocorrelations:
+        excluded.append(("autocorrelation", autocorrelation[:, None, None]))
     settle(vis, weight, excluded, counts)
     if not counts["usable"]:
         raise InputError(f"0 of {counts['total']} visibilities usable: {describe_causes(counts)}")
-    keep = np.ones(len(vis), bool) if about.autocorrelations else ~same
+    keep = np.ones(len(vis), bool) if metadata.autocorrelations else ~autocorrelation
     times, time_index = np.unique(rows["time"][keep], return_inverse=True)
     partition = Partition(
-        field=about.field,
-        spw=about.spw,
+        field=metadata.field,
+        spw=metadata.spw,
         field_id=0,
         spw_id=0,
         data_desc_id=0,
@@ -89,49 +123,16 @@ def observation_from_arrays(
         time_index=time_index.astype(np.int32),
         chan_freq=chan_freq,
         chan_width=chan_width,
-        freq_frame=about.freq_frame,
+        freq_frame=metadata.freq_frame,
         corr_type=corr_type,
         vis=vis[keep],
         weight=weight[keep],
         row_id=np.flatnonzero(keep).astype(np.int64),
         n_antenna=len(names),
-        interval=typical_interval(times) if about.interval is None else float(about.interval),
+        interval=typical_interval(times) if metadata.interval is None else float(metadata.interval),
         weight_origin="given",
     )
-    return Observation(
-        partitions=(partition,),
-        antenna_names=names,
-        antenna_positions=positions,
-        telescope=about.telescope,
-        source=about.source,
-        column="arrays",
-        weight_origin="given",
-        counts=counts,
-        dish_diameter=diameter,
-        convention=about.convention,
-    )
-
-
-def typical_interval(times: NDArray[np.float64]) -> float:
-    """Median spacing of sorted distinct times, s; 0 for a single one."""
-    return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-
-
-def check_correlations(corr_type: Sequence[str], where: str) -> None:
-    """Refuse correlations that physics section 3 does not define.
-
-    Raises
-    ------
-    InputError
-    """
-    unknown = [name for name in corr_type if name not in KNOWN_CORRELATIONS]
-    if unknown or not corr_type:
-        raise InputError(
-            f"{where}: unknown correlation {', '.join(map(repr, unknown)) or '(none given)'};"
-            f" known are {', '.join(KNOWN_CORRELATIONS)}"
-        )
-    if len(set(corr_type)) < len(corr_type):
-        raise InputError(f"{where}: {', '.join(corr_type)} has a correlation twice")
+    return CheckedArrays(partition, counts, names, positions, diameter)
 
 
 def _sampled(
@@ -204,23 +205,25 @@ def _channels(
 
 
 def _antennas(
-    rows: Mapping[str, NDArray[Any]], about: About
+    rows: Mapping[str, NDArray[Any]], metadata: ArrayMetadata
 ) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
     size = 1 + max((int(rows[a].max()) for a in ("antenna1", "antenna2") if rows[a].size), default=-1)
-    if about.antenna_names is not None:
-        names = tuple(about.antenna_names)
-    elif about.antenna_positions is not None:
-        names = tuple(str(i) for i in range(max(size, len(np.asarray(about.antenna_positions)))))
+    if metadata.antenna_names is not None:
+        names = tuple(metadata.antenna_names)
+    elif metadata.antenna_positions is not None:
+        names = tuple(str(i) for i in range(max(size, len(np.asarray(metadata.antenna_positions)))))
     else:
         names = tuple(str(i) for i in range(size))
     if len(names) < size:
         raise InputError(f"antenna_names has {len(names)} names, but antenna number {size - 1} is used")
     positions = (
-        np.zeros((len(names), 3)) if about.antenna_positions is None else np.array(about.antenna_positions)
+        np.zeros((len(names), 3))
+        if metadata.antenna_positions is None
+        else np.array(metadata.antenna_positions)
     )
     if positions.shape != (len(names), 3):
         raise InputError(f"antenna_positions must have shape ({len(names)}, 3), got {positions.shape}")
-    diameter = np.broadcast_to(np.asarray(about.dish_diameter, np.float64), (len(names),)).copy()
+    diameter = np.broadcast_to(np.asarray(metadata.dish_diameter, np.float64), (len(names),)).copy()
     return names, positions.astype(np.float64), diameter
 
 

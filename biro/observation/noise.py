@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.observation.from_arrays import typical_interval
-from biro.observation.observation import Partition
+from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interval
 
-PARALLEL_HANDS = ("RR", "LL", "XX", "YY")
 MAX_SAMPLES = 1 << 22
 MAD_TO_SIGMA = 1.4826022185056018
 """1 / (sqrt(2) erfinv(1/2)): sigma of a Gaussian from the median of |x|."""

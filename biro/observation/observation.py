@@ -5,154 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.models.components.frame import Frame
-from rime_kernels.arrays import Rows
-
-if TYPE_CHECKING:
-    from biro.observation.averaging import Averaged
-    from biro.observation.summary import Summary
-
-Convention = Literal["casa", "fourier"]
-
-
-def _freeze(holder: object) -> None:
-    """Make every array of a frozen dataclass read-only (a view, so the maker's own array stays as it is)."""
-    for item in fields(holder):  # type: ignore[arg-type]
-        value = getattr(holder, item.name)
-        if isinstance(value, np.ndarray):
-            view = value.view()
-            view.flags.writeable = False
-            object.__setattr__(holder, item.name, view)
-
-
-def _remade(holder: object, **changed: Any) -> tuple[Any, tuple[()]]:
-    """How pickle makes it anew, so that its arrays are read-only there, too."""
-    values = {item.name: getattr(holder, item.name) for item in fields(holder)}  # type: ignore[arg-type]
-    return partial(type(holder), **(values | changed)), ()
-
-
-@dataclass(frozen=True, eq=False)
-class Partition:
-    """One field seen through one data description.
-
-    Attributes
-    ----------
-    field, spw : str
-        Names (the id as text where the set has no name, or gives one name twice).
-    field_id, spw_id, data_desc_id : int
-    phase_centre : (float, float), rad
-        ICRS.
-    uvw : float64 (n_row, 3), m
-        As stored, negated when read with convention="fourier".
-    antenna1, antenna2 : int32 (n_row,)
-    time : float64 (n_row,), s
-        MJD, TIME column (mid-point), on the time scale that the observation names.
-    time_index : int32 (n_row,)
-        Index of each row's time among the sorted distinct times.
-    chan_freq, chan_width : float64 (n_chan,), Hz
-    freq_frame : str
-        "TOPO", "LSRK", ...
-    corr_type : tuple of str
-        "XX", "XY", ... or "RR", ... as stored.
-    vis : complex64 or complex128 (n_row, n_chan, n_corr), Jy
-        0 where the weight is 0.
-    weight : float32 or float64 (n_row, n_chan, n_corr), 1/Jy^2
-        1/sigma^2 of the real and of the imaginary part; 0 for what does not count.
-    row_id : int64 (n_row,)
-        Row numbers in the Measurement Set; after averaging in time, the first row of those averaged.
-    n_antenna : int
-        Length of the antenna axis; 0 means the largest antenna number + 1.
-    interval : float, s
-        Integration time of a row; 0 where it is not known.
-    chan_id, corr_id : int64 (n_chan,), (n_corr,)
-        Which stored channels and correlations these are; None means all, in order. After averaging
-        in frequency, the first channel of those averaged.
-    weight_origin : str
-        Column that the weights of this partition came from.
-    frame : str
-        Frame that the set gives the phase centre (and so UVW's axes) in, "J2000", "B1950_VLA", ...
-    """
-
-    field: str
-    spw: str
-    field_id: int
-    spw_id: int
-    data_desc_id: int
-    phase_centre: tuple[float, float]
-    uvw: NDArray[np.float64]
-    antenna1: NDArray[np.int32]
-    antenna2: NDArray[np.int32]
-    time: NDArray[np.float64]
-    time_index: NDArray[np.int32]
-    chan_freq: NDArray[np.float64]
-    chan_width: NDArray[np.float64]
-    freq_frame: str
-    corr_type: tuple[str, ...]
-    vis: NDArray[np.complexfloating]
-    weight: NDArray[np.floating]
-    row_id: NDArray[np.int64]
-    n_antenna: int = 0
-    interval: float = 0.0
-    chan_id: NDArray[np.int64] | None = None
-    corr_id: NDArray[np.int64] | None = None
-    weight_origin: str = ""
-    frame: str = "ICRS"
-
-    def __post_init__(self) -> None:
-        if not self.n_antenna and self.antenna1.size:
-            largest = max(int(self.antenna1.max()), int(self.antenna2.max()))
-            object.__setattr__(self, "n_antenna", largest + 1)
-        _freeze(self)
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return _remade(self)
-
-    @property
-    def n_row(self) -> int:
-        return int(self.vis.shape[0])
-
-    @property
-    def n_chan(self) -> int:
-        return int(self.vis.shape[1])
-
-    @property
-    def n_corr(self) -> int:
-        return int(self.vis.shape[2])
-
-    @cached_property
-    def times(self) -> NDArray[np.float64]:
-        """Sorted distinct times, float64 (n_time,), s; `time_index` points into them."""
-        times = np.unique(self.time)
-        times.flags.writeable = False
-        return times
-
-    @cached_property
-    def n_usable(self) -> int:
-        """Complex samples with weight > 0."""
-        return int(np.count_nonzero(self.weight))
-
-    @cached_property
-    def rows(self) -> Rows:
-        """What the kernels need of this partition."""
-        from rime_kernels.physics.brightness import stokes_to_corr
-
-        return Rows(
-            uvw=self.uvw,
-            antenna1=self.antenna1,
-            antenna2=self.antenna2,
-            time_index=self.time_index,
-            chan_freq=self.chan_freq,
-            stokes_to_corr=stokes_to_corr(self.corr_type),
-            n_antenna=self.n_antenna,
-            n_time=len(self.times),
-        )
+from biro.observation.averaging import Averaged
+from biro.observation.from_arrays import ArrayMetadata, check_arrays
+from biro.observation.partition import Convention, Partition
+from biro.observation.read_only import freeze_arrays, reduce_to_fields
+from biro.observation.summary import Summary, summarise
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +69,10 @@ class Observation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
-        _freeze(self)
+        freeze_arrays(self)
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return _remade(self, counts=dict(self.counts))
+    def __reduce__(self) -> tuple[object, ...]:
+        return reduce_to_fields(self, counts=dict(self.counts))
 
     def __repr__(self) -> str:
         n_part, n_usable = len(self.partitions), sum(part.n_usable for part in self.partitions)
@@ -250,8 +115,6 @@ class Observation:
 
     def summary(self) -> Summary:
         """Figures about the data for people and programs; see `biro.observation.summary.Summary`."""
-        from biro.observation.summary import summarise
-
         return summarise(self)
 
     @classmethod
@@ -268,7 +131,7 @@ class Observation:
         weight: ArrayLike = 1.0,
         flag: ArrayLike = False,
         phase_centre: tuple[float, float] = (0.0, 0.0),
-        **about: Any,
+        **metadata: Any,
     ) -> Observation:
         """An observation of one field and one spectral window from plain arrays (copied).
 
@@ -290,8 +153,8 @@ class Observation:
         flag : bool, broadcast against vis
         phase_centre : (float, float), rad
             ICRS right ascension and declination.
-        **about
-            Any of `biro.observation.from_arrays.About`: chan_width, antenna_names,
+        **metadata
+            Any of `biro.observation.from_arrays.ArrayMetadata`: chan_width, antenna_names,
             antenna_positions, dish_diameter, telescope, field, spw, interval, freq_frame,
             autocorrelations, convention, source.
 
@@ -300,11 +163,22 @@ class Observation:
         InputError
             Shapes that do not fit, values that are not finite, unknown correlations, or nothing usable.
         """
-        from biro.observation.from_arrays import About, observation_from_arrays
-
         data = {"vis": vis, "uvw": uvw, "antenna1": antenna1, "antenna2": antenna2, "time": time}
         data |= {"chan_freq": chan_freq, "weight": weight, "flag": flag}
-        return observation_from_arrays(data, tuple(corr_type), phase_centre, About.of(about))
+        known = ArrayMetadata.of(metadata)
+        checked = check_arrays(data, tuple(corr_type), phase_centre, known)
+        return cls(
+            partitions=(checked.partition,),
+            antenna_names=checked.antenna_names,
+            antenna_positions=checked.antenna_positions,
+            telescope=known.telescope,
+            source=known.source,
+            column="arrays",
+            weight_origin="given",
+            counts=checked.counts,
+            dish_diameter=checked.dish_diameter,
+            convention=known.convention,
+        )
 
 
 def _unique_labels(partitions: Sequence[Partition]) -> tuple[str, ...]:

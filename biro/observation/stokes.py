@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.observation.noise import PARALLEL_HANDS
-from biro.observation.observation import Partition
+from biro.observation.partition import PARALLEL_HANDS, Partition
 from rime_kernels.physics.brightness import stokes_to_corr
 
 Stokes = Literal["I", "IQUV"]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.formatting import angle_text, frequency_text, sexagesimal
 from biro.observation.averaging import Averaged, field_of_view, longest_wavelengths
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
-from biro.observation.observation import Observation, Partition
+from biro.observation.partition import PARALLEL_HANDS, Partition
 from biro.observation.selection import C, to_utc
 
 
@@ -93,7 +94,36 @@ class Summary:
         return "\n".join(_lines(self))
 
 
-def summarise(observation: Observation) -> Summary:
+class Described(Protocol):
+    """The attributes of an `Observation` that a summary is made of."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def telescope(self) -> str: ...
+    @property
+    def column(self) -> str: ...
+    @property
+    def weight_origin(self) -> str: ...
+    @property
+    def partitions(self) -> tuple[Partition, ...]: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def antenna_names(self) -> tuple[str, ...]: ...
+    @property
+    def dish_diameter(self) -> NDArray[np.float64]: ...
+    @property
+    def utc_offset(self) -> float: ...
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+    @property
+    def averaged(self) -> Averaged | None: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+def summarise(observation: Described) -> Summary:
     """The figures of an observation."""
     parts = observation.partitions
     used = sorted({int(i) for part in parts for a in (part.antenna1, part.antenna2) for i in np.unique(a)})
@@ -132,7 +162,7 @@ def _antennas(part: Partition) -> tuple[list[int], list[int]]:
 def _noise(parts: Sequence[Partition]) -> dict[str, Noise]:
     names = list(dict.fromkeys(name for part in parts for name in part.corr_type))
     noise = {name: measure_noise(parts, name) for name in names}
-    if "I" not in noise and all(set(part.corr_type) & {"XX", "YY", "RR", "LL"} for part in parts):
+    if "I" not in noise and all(set(part.corr_type) & set(PARALLEL_HANDS) for part in parts):
         noise["I"] = measure_noise(parts, stokes_i=True)
     return noise
 

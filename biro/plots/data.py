@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.constants import c
 
 from biro.errors import InputError
-from biro.observation.observation import Partition
+from biro.observation.partition import Partition
 
 PARALLEL = ("XX", "YY", "RR", "LL", "I")
 _UV_UNITS = ((1e9, "Gλ"), (1e6, "Mλ"), (1e3, "kλ"), (1.0, "λ"))

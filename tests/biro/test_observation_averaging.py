@@ -23,7 +23,8 @@ from biro.observation.averaging import (
     time_bins,
 )
 from biro.observation.noise import measure_noise
-from biro.observation.observation import Observation, Partition
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 
 C = 299792458.0
 

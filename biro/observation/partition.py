@@ -1,0 +1,160 @@
+"""One field seen through one data description: visibilities, weights and where they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.observation.read_only import freeze_arrays, reduce_to_fields
+from rime_kernels.arrays import Rows
+from rime_kernels.physics.brightness import stokes_to_corr
+
+Convention = Literal["casa", "fourier"]
+"""Signs of uvw: as a Measurement Set stores them, or negated (physics: section 2)."""
+KNOWN_CORRELATIONS = ("I", "Q", "U", "V", "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY")
+"""Correlations that physics: section 3 defines."""
+PARALLEL_HANDS = ("RR", "LL", "XX", "YY")
+"""Correlations of equal receptors, whose mean is Stokes I of an unpolarised sky."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """One field seen through one data description.
+
+    Attributes
+    ----------
+    field, spw : str
+        Names (the id as text where the set has no name, or gives one name twice).
+    field_id, spw_id, data_desc_id : int
+    phase_centre : (float, float), rad
+        ICRS.
+    uvw : float64 (n_row, 3), m
+        As stored, negated when read with convention="fourier".
+    antenna1, antenna2 : int32 (n_row,)
+    time : float64 (n_row,), s
+        MJD, TIME column (mid-point), on the time scale that the observation names.
+    time_index : int32 (n_row,)
+        Index of each row's time among the sorted distinct times.
+    chan_freq, chan_width : float64 (n_chan,), Hz
+    freq_frame : str
+        "TOPO", "LSRK", ...
+    corr_type : tuple of str
+        "XX", "XY", ... or "RR", ... as stored.
+    vis : complex64 or complex128 (n_row, n_chan, n_corr), Jy
+        0 where the weight is 0.
+    weight : float32 or float64 (n_row, n_chan, n_corr), 1/Jy^2
+        1/sigma^2 of the real and of the imaginary part; 0 for what does not count.
+    row_id : int64 (n_row,)
+        Row numbers in the Measurement Set; after averaging in time, the first row of those averaged.
+    n_antenna : int
+        Length of the antenna axis; 0 means the largest antenna number + 1.
+    interval : float, s
+        Integration time of a row; 0 where it is not known.
+    chan_id, corr_id : int64 (n_chan,), (n_corr,)
+        Which stored channels and correlations these are; None means all, in order. After averaging
+        in frequency, the first channel of those averaged.
+    weight_origin : str
+        Column that the weights of this partition came from.
+    frame : str
+        Frame that the set gives the phase centre (and so UVW's axes) in, "J2000", "B1950_VLA", ...
+    """
+
+    field: str
+    spw: str
+    field_id: int
+    spw_id: int
+    data_desc_id: int
+    phase_centre: tuple[float, float]
+    uvw: NDArray[np.float64]
+    antenna1: NDArray[np.int32]
+    antenna2: NDArray[np.int32]
+    time: NDArray[np.float64]
+    time_index: NDArray[np.int32]
+    chan_freq: NDArray[np.float64]
+    chan_width: NDArray[np.float64]
+    freq_frame: str
+    corr_type: tuple[str, ...]
+    vis: NDArray[np.complexfloating]
+    weight: NDArray[np.floating]
+    row_id: NDArray[np.int64]
+    n_antenna: int = 0
+    interval: float = 0.0
+    chan_id: NDArray[np.int64] | None = None
+    corr_id: NDArray[np.int64] | None = None
+    weight_origin: str = ""
+    frame: str = "ICRS"
+
+    def __post_init__(self) -> None:
+        if not self.n_antenna and self.antenna1.size:
+            largest = max(int(self.antenna1.max()), int(self.antenna2.max()))
+            object.__setattr__(self, "n_antenna", largest + 1)
+        freeze_arrays(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return reduce_to_fields(self)
+
+    @property
+    def n_row(self) -> int:
+        return int(self.vis.shape[0])
+
+    @property
+    def n_chan(self) -> int:
+        return int(self.vis.shape[1])
+
+    @property
+    def n_corr(self) -> int:
+        return int(self.vis.shape[2])
+
+    @cached_property
+    def times(self) -> NDArray[np.float64]:
+        """Sorted distinct times, float64 (n_time,), s; `time_index` points into them."""
+        times = np.unique(self.time)
+        times.flags.writeable = False
+        return times
+
+    @cached_property
+    def n_usable(self) -> int:
+        """Complex samples with weight > 0."""
+        return int(np.count_nonzero(self.weight))
+
+    @cached_property
+    def rows(self) -> Rows:
+        """What the kernels need of this partition."""
+        return Rows(
+            uvw=self.uvw,
+            antenna1=self.antenna1,
+            antenna2=self.antenna2,
+            time_index=self.time_index,
+            chan_freq=self.chan_freq,
+            stokes_to_corr=stokes_to_corr(self.corr_type),
+            n_antenna=self.n_antenna,
+            n_time=len(self.times),
+        )
+
+
+def typical_interval(times: NDArray[np.float64]) -> float:
+    """Median spacing of sorted distinct times, s; 0 for a single one."""
+    return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+
+
+def check_correlations(corr_type: Sequence[str], where: str) -> None:
+    """Refuse correlations that physics section 3 does not define.
+
+    Raises
+    ------
+    InputError
+    """
+    unknown = [name for name in corr_type if name not in KNOWN_CORRELATIONS]
+    if unknown or not corr_type:
+        raise InputError(
+            f"{where}: unknown correlation {', '.join(map(repr, unknown)) or '(none given)'};"
+            f" known are {', '.join(KNOWN_CORRELATIONS)}"
+        )
+    if len(set(corr_type)) < len(corr_type):
+        raise InputError(f"{where}: {', '.join(corr_type)} has a correlation twice")
