@@ -3,10 +3,10 @@
 from biro.models.bound.model import BoundModel
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import Bounds, Condition, Order
-from biro.models.components.frame import Frame
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
+from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.files import read_model, read_sky, write_model
@@ -33,7 +33,6 @@ __all__ = [
     "Cos3Beam",
     "Cosine",
     "Fixed",
-    "Frame",
     "Frozen",
     "GaussianBeam",
     "GaussianSource",
@@ -46,6 +45,7 @@ __all__ = [
     "Normal",
     "Order",
     "Parameter",
+    "PartitionView",
     "PointSource",
     "Pointing",
     "Prior",

@@ -12,9 +12,9 @@ from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
 from biro.models.components.direction import Centre, parse_direction
-from biro.models.components.frame import Frame
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
+from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import RESERVED, GaussianSource, PointSource, in_si
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, under
@@ -133,16 +133,16 @@ class SkyModel:
         ref_freq = in_si(self.ref_freq, FREQUENCY) if self.ref_freq is not None else None
         return SourceLayout(self.sources, ref_freq, slots, self.images)
 
-    def origin(self, frames: Sequence[Frame]) -> Centre:
+    def origin(self, partitions: Sequence[PartitionView]) -> Centre:
         """Where offsets start, rad."""
-        return self.centre if self.centre is not None else frames[0].phase_centre
+        return self.centre if self.centre is not None else partitions[0].phase_centre
 
-    def bind(self, frames: Sequence[Frame]) -> BoundModel:
+    def bind(self, partitions: Sequence[PartitionView]) -> BoundModel:
         """The model with everything that the data decide: parameters, and theta to source arrays.
 
         Parameters
         ----------
-        frames : sequence of Frame
+        partitions : sequence of PartitionView
             One per partition of the observation.
 
         Raises
@@ -153,7 +153,7 @@ class SkyModel:
         """
         from biro.models.bound.model import BoundModel
 
-        return BoundModel(self, frames)
+        return BoundModel(self, partitions)
 
     def to_toml(self) -> str:
         """The text of the model file that reads back as this model.

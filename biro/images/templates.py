@@ -151,7 +151,7 @@ class Shifts:
         self._lm = (middle @ axes.T)[:, :2]
         self._turn = [
             basis(frame.phase_centre) @ axes.T if frame.phase_centre != bound.origin else None
-            for frame in bound.frames
+            for frame in bound.partitions
         ]
 
     def of(self, i_frame: int, sources: Sources) -> Sources:

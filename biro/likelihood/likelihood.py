@@ -98,7 +98,7 @@ class Likelihood:
                 )
         limits = _shares(memory_limit, [part.vis.size for part in observation.partitions])
         self.observation = observation
-        self.model: BoundModel = sky.bind(observation.frames)
+        self.model: BoundModel = sky.bind(observation.partition_views)
         self.precision_reason = "as asked"
         if precision == "auto":
             options: dict[str, Any] = {"backend": backend, "form": form, "gaussian_frame": gaussian_frame}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.models.components.frame import Frame
+from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
 from biro.observation.partition import Convention, Partition
@@ -89,10 +89,10 @@ class Observation:
         return _unique_labels(self.partitions)
 
     @cached_property
-    def frames(self) -> tuple[Frame, ...]:
+    def partition_views(self) -> tuple[PartitionView, ...]:
         """What a sky model must know of each partition."""
         return tuple(
-            Frame(
+            PartitionView(
                 label=label,
                 field=part.field,
                 spw=part.spw,

@@ -115,7 +115,7 @@ def _bound(
     """The model bound to the data, and one parameter vector."""
     from biro.models import Noise
 
-    bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(observation.frames)
+    bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(observation.partition_views)
     # Noise and pointing errors are of the partitions and antennas that were fitted, which may be others.
     known = (*bound.parameter_names, "noise", "pointing")
     unknown = [name for name in given if name not in known and name.split(".")[0] not in known]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.components.beam import AnyBeam
-from biro.models.components.frame import Frame
+from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
 from biro.models.quantities.strict import nearest, shown
 from biro.models.quantities.units import ANGLE, NUMBER
@@ -32,15 +32,15 @@ class InstrumentLayout:
         Slot of the number that the beam has, where there is a beam.
     pointing : list of PointingSlots
         Of each partition, or none at all; one object for partitions of the same antennas and times.
-    noise : int (n_frame,)
+    noise : int (n_partition,)
         Slot of each partition's noise factor: all constant or all free, for they are one quantity.
-    dof : int (n_frame,) or None
+    dof : int (n_partition,) or None
         The same of degrees of freedom; None where noise is Gaussian.
     positive : list of int
         Slots that only mean something above 0.
     """
 
-    def __init__(self, model: SkyModel, frames: Sequence[Frame], slots: Slots) -> None:
+    def __init__(self, model: SkyModel, partitions: Sequence[PartitionView], slots: Slots) -> None:
         self.beam: AnyBeam | None = model.beam
         self.scale = ZERO
         self.positive: list[int] = []
@@ -48,16 +48,16 @@ class InstrumentLayout:
             key = model.beam.key
             self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.quantity_kind)
             self.positive.append(self.scale)
-        self.pointing = _pointing(model, frames, slots) if model.pointing is not None else []
-        self.noise = self._add_noise(model, frames, slots, "factor")
+        self.pointing = _pointing(model, partitions, slots) if model.pointing is not None else []
+        self.noise = self._add_noise(model, partitions, slots, "factor")
         is_student = model.noise.distribution == "student-t"
-        self.dof = self._add_noise(model, frames, slots, "dof") if is_student else None
+        self.dof = self._add_noise(model, partitions, slots, "dof") if is_student else None
 
     def _add_noise(
-        self, model: SkyModel, frames: Sequence[Frame], slots: Slots, key: str
+        self, model: SkyModel, partitions: Sequence[PartitionView], slots: Slots, key: str
     ) -> NDArray[np.int64]:
         """Slot of each partition's number of this name, which is above 0."""
-        groups, value = model.noise.groups(frames), getattr(model.noise, key)
+        groups, value = model.noise.groups(partitions), getattr(model.noise, key)
         slot_of = {
             group: slots.add("noise", key, value, NUMBER, f"[{group}]" if group else "")
             for group in dict.fromkeys(groups)
@@ -82,8 +82,8 @@ class PointingSlots:
     powers: Array
 
 
-def _pointing(model: SkyModel, frames: Sequence[Frame], slots: Slots) -> list[PointingSlots]:
-    antennas = list(dict.fromkeys(name for frame in frames for name in frame.antenna_names))
+def _pointing(model: SkyModel, partitions: Sequence[PartitionView], slots: Slots) -> list[PointingSlots]:
+    antennas = list(dict.fromkeys(name for partition in partitions for name in partition.antenna_names))
     unknown = sorted(model.pointing.named() - set(antennas))
     if unknown:
         raise ModelError(f"pointing: no antenna is called {shown(unknown[0])}{nearest(unknown[0], antennas)}")
@@ -101,17 +101,17 @@ def _pointing(model: SkyModel, frames: Sequence[Frame], slots: Slots) -> list[Po
             )
             for axis, power, item in terms
         }
-    times = np.concatenate([frame.time for frame in frames])
+    times = np.concatenate([partition.time for partition in partitions])
     middle, half = 0.5 * (times.min() + times.max()), 0.5 * (times.max() - times.min())
     n_power = 1 + max((power for terms in found.values() for _, power in terms), default=0)
     made: dict[tuple[bytes, bytes], PointingSlots] = {}
     each = []
-    for frame in frames:
-        table = np.zeros((n_power, len(frame.antenna_names), 2), dtype=np.int64)
-        for i, name in enumerate(frame.antenna_names):
+    for partition in partitions:
+        table = np.zeros((n_power, len(partition.antenna_names), 2), dtype=np.int64)
+        for i, name in enumerate(partition.antenna_names):
             for (axis, power), slot in found[name].items():
                 table[power, i, axis] = slot
-        moment = (frame.time - middle) / half if half > 0 else 0 * frame.time
+        moment = (partition.time - middle) / half if half > 0 else 0 * partition.time
         powers = moment[:, None] ** np.arange(n_power) if n_power > 1 else np.ones((1, 1))
         each.append(made.setdefault((table.tobytes(), powers.tobytes()), PointingSlots(table, powers)))
     return each

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.assembly import Assembly, SourceGradient
 from biro.models.bound.checks import Check, OnSky, UserCondition, log_mass, split_orders
-from biro.models.bound.each_frame import EachFrame
 from biro.models.bound.implied_constraints import Implied
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.joint_prior import JointPrior
+from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.slots import Slots
 from biro.models.bound.unconstrained import Unconstrained
 from biro.models.components.constraint import Condition
 from biro.models.components.direction import Directions, TangentPlanes
-from biro.models.components.frame import Frame
+from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Parameter
 from rime_kernels.arrays import Beam, Sources
@@ -44,7 +44,7 @@ class BoundModel:
     Parameters
     ----------
     model : SkyModel
-    frames : sequence of Frame
+    partitions : sequence of PartitionView
 
     Attributes
     ----------
@@ -57,26 +57,26 @@ class BoundModel:
         In the order of the arrays: points, then Gaussians.
     """
 
-    def __init__(self, model: SkyModel, frames: Sequence[Frame]) -> None:
-        frames = tuple(frames)
-        if not frames:
+    def __init__(self, model: SkyModel, partitions: Sequence[PartitionView]) -> None:
+        partitions = tuple(partitions)
+        if not partitions:
             raise ModelError("a sky model must be bound to at least one partition of data, found none")
-        self.model, self.frames = model, frames
-        self.origin = model.origin(frames)
+        self.model, self.partitions = model, partitions
+        self.origin = model.origin(partitions)
         slots = Slots()
         self._layout = model.layout(slots)
-        self._instrument = InstrumentLayout(model, frames, slots)
+        self._instrument = InstrumentLayout(model, partitions, slots)
         self._resolved = slots.resolve()
-        self._factor = EachFrame(self._resolved, self._instrument.noise)
+        self._factor = PerPartition(self._resolved, self._instrument.noise)
         dof = self._instrument.dof
-        self._dof = EachFrame(self._resolved, dof) if dof is not None else None
+        self._dof = PerPartition(self._resolved, dof) if dof is not None else None
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
         self._check_times()
-        self._extent = [self._find_extent(frame) for frame in frames]
-        self._assembly = self._assemble(range(len(frames)))
+        self._extent = [self._find_extent(partition) for partition in partitions]
+        self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
-        self._single = {0: self._assembly} if len(frames) == 1 else {}
+        self._single = {0: self._assembly} if len(partitions) == 1 else {}
         checks, chains = self._find_checks()
         self._checks = checks
         self._prior = JointPrior(self.parameters, chains)
@@ -157,13 +157,13 @@ class BoundModel:
         """theta with periodic parameters (position angles) brought back into their prior's range."""
         return self._prior.wrap(self._shaped(theta))
 
-    def sources(self, theta: ArrayLike, i_frame: int) -> Sources:
+    def sources(self, theta: ArrayLike, i_partition: int) -> Sources:
         """The sources of a batch as the kernels want them.
 
         Parameters
         ----------
         theta : float64 (n_batch, n_param) or (n_param,)
-        i_frame : int
+        i_partition : int
             Which partition: positions are relative to its phase centre.
 
         Returns
@@ -171,9 +171,9 @@ class BoundModel:
         Sources
             With NaN positions for a source below the horizon.
         """
-        if i_frame not in self._single:
-            self._single[i_frame] = self._assemble([i_frame])
-        (shared,) = self._single[i_frame].sources(self._wrapped(theta))
+        if i_partition not in self._single:
+            self._single[i_partition] = self._assemble([i_partition])
+        (shared,) = self._single[i_partition].sources(self._wrapped(theta))
         return shared.copy()
 
     def sources_of_all(self, theta: ArrayLike) -> Iterator[Sources]:
@@ -210,7 +210,7 @@ class BoundModel:
         theta : float64 (n_batch, n_param) or (n_param,)
         gradients : iterable of SourceGradient
             For each partition, the derivatives of a number with respect to its sources.
-        weight : float or float64 (n_batch, n_frame)
+        weight : float or float64 (n_batch, n_partition)
             What the numbers of each partition are multiplied by before they are summed.
 
         Returns
@@ -219,7 +219,7 @@ class BoundModel:
             Per unit of theta; a row with a NaN among what it is made of has NaN.
         """
         vectors = self._wrapped(theta)
-        weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(vectors), len(self.frames)))
+        weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(vectors), len(self.partitions)))
         return self._assembly.pull_back(vectors, gradients, weights)
 
     def pull_back_noise(self, slopes: Array, dof_slopes: Array | None = None) -> Array:
@@ -231,27 +231,27 @@ class BoundModel:
 
     @property
     def noise_parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
-        """Of each parameter that is a noise factor: its partitions, bool (n_frame,), and factor per unit."""
+        """Of each noise-factor parameter: its partitions, bool (n_partition,), and factor per unit."""
         return self._factor.parameters
 
     def noise_factor(self, theta: ArrayLike) -> Array:
-        """What the stated noise of each partition is multiplied by, float64 (n_batch, n_frame)."""
+        """What the stated noise of each partition is multiplied by, float64 (n_batch, n_partition)."""
         return self._factor(self._batch(theta))
 
     def noise_dof(self, theta: ArrayLike) -> Array | None:
-        """Degrees of freedom of Student's t, float64 (n_batch, n_frame); None where noise is Gaussian."""
+        """Degrees of freedom of Student's t, float64 (n_batch, n_partition); None where noise is Gaussian."""
         return None if self._dof is None else self._dof(self._batch(theta))
 
-    def extent(self, i_frame: int) -> float:
+    def extent(self, i_partition: int) -> float:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
-        return self._extent[i_frame]
+        return self._extent[i_partition]
 
     def image_shift(self) -> float:
         """How far east or north an image is moved at most under the prior, rad; 0 where none is."""
         shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(_TAIL))
         return float(max(np.abs(shift).max(initial=0.0) for shift in shifts))
 
-    def fixed_beam(self, i_frame: int) -> Beam | None:
+    def fixed_beam(self, i_partition: int) -> Beam | None:
         """The beam through which a partition sees an image that is worked out once.
 
         Raises
@@ -260,14 +260,14 @@ class BoundModel:
             Beam or pointing errors are fitted.
         """
         instrument = self._instrument
-        tables = [instrument.pointing[i_frame].table.ravel()] if instrument.pointing else []
+        tables = [instrument.pointing[i_partition].table.ravel()] if instrument.pointing else []
         if self._resolved.is_free(np.concatenate([[instrument.scale], *tables])).any():
             raise ModelError(
                 "an image is worked out once, seen through a beam that does not change: fix the beam and its "
                 "pointing errors, or leave out [[image]]"
             )
         middle = self.prior_transform(np.full((1, self.n_param), 0.5))
-        return self.sources(middle, i_frame).beam
+        return self.sources(middle, i_partition).beam
 
     def to_toml(self) -> str:
         """The model with what the data decided filled in; what only Python can say stands in comments."""
@@ -280,7 +280,7 @@ class BoundModel:
 
         Not of where images lie: `Likelihood.digest` has what is in them.
         """
-        centres = [f"{frame.label} {frame.phase_centre!r}" for frame in self.frames]
+        centres = [f"{partition.label} {partition.phase_centre!r}" for partition in self.partitions]
         lines = [line for line in self.to_toml().split("\n") if not line.startswith("file = ")]
         text = "\n".join([*lines, *self.parameter_names, *centres])
         return hashlib.sha256(text.encode()).hexdigest()
@@ -313,21 +313,21 @@ class BoundModel:
             allowed &= check.test(flat).reshape(shape)
         return allowed
 
-    def _assemble(self, i_frames: Iterable[int]) -> Assembly:
+    def _assemble(self, i_partitions: Iterable[int]) -> Assembly:
         pointing = self._instrument.pointing
-        partitions = [(self.frames[i].phase_centre, pointing[i] if pointing else None) for i in i_frames]
-        return Assembly(self._layout, self._instrument, self._resolved, self.origin, partitions)
+        pairs = [(self.partitions[i].phase_centre, pointing[i] if pointing else None) for i in i_partitions]
+        return Assembly(self._layout, self._instrument, self._resolved, self.origin, pairs)
 
     def _check_times(self) -> None:
         n_time = self._layout.n_time
-        for frame in self.frames:
-            if n_time > 1 and frame.time.size != n_time:
+        for partition in self.partitions:
+            if n_time > 1 and partition.time.size != n_time:
                 raise ModelError(
-                    f"brightness lists have {n_time} elements, but partition {frame.label!r} "
-                    f"has {frame.time.size} times"
+                    f"brightness lists have {n_time} elements, but partition {partition.label!r} "
+                    f"has {partition.time.size} times"
                 )
 
-    def _find_extent(self, frame: Frame) -> float:
+    def _find_extent(self, partition: PartitionView) -> float:
         """Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension."""
         if not self.source_names:
             return 0.0
@@ -336,20 +336,21 @@ class BoundModel:
         n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
         first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
         steps = np.array([[a, b] for a in first for b in second])[:, None, :]
-        planes = TangentPlanes([frame.phase_centre], self.origin)
+        planes = TangentPlanes([partition.phase_centre], self.origin)
         lm = Directions(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
         fixed = (low == high).all(axis=-1)
         lost = fixed & np.isnan(lm).any(axis=(0, 2))
         if lost.any():
             name = self._layout.names[int(np.argmax(lost))]
             raise ModelError(
-                f"source {name!r} lies below the horizon of the tangent plane of partition {frame.label!r} "
-                "(90 degrees or more from its phase centre); remove it or select other fields"
+                f"source {name!r} lies below the horizon of the tangent plane of partition "
+                f"{partition.label!r} (90 degrees or more from its phase centre); "
+                "remove it or select other fields"
             )
         if np.isnan(lm).all(axis=(0, 2)).any():
             name = self._layout.names[int(np.argmax(np.isnan(lm).all(axis=(0, 2))))]
             raise ModelError(
-                f"source {name!r}: its prior lies below the horizon of partition {frame.label!r}"
+                f"source {name!r}: its prior lies below the horizon of partition {partition.label!r}"
             )
         return 1.0 if np.isnan(lm).any() else float(np.abs(lm).max())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from biro.models.components.frame import Frame
+from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import QuantityLike, quantity, under
 from biro.models.quantities.prior import LogUniform
@@ -53,10 +53,10 @@ class Noise:
         elif self.dof is not None:
             raise ModelError('dof: belongs to distribution = "student-t", which is not set')
 
-    def groups(self, frames: Sequence[Frame]) -> list[str]:
-        """The group that each frame belongs to; "" where all belong to one."""
+    def groups(self, partitions: Sequence[PartitionView]) -> list[str]:
+        """The group that each partition belongs to; "" where all belong to one."""
         keys = {"partition": "label", "field": "field", "spw": "spw"}
         if self.per == "all":
-            return [""] * len(frames)
-        groups = [str(getattr(frame, keys[self.per])) for frame in frames]
-        return groups if len(set(groups)) > 1 else [""] * len(frames)
+            return [""] * len(partitions)
+        groups = [str(getattr(partition, keys[self.per])) for partition in partitions]
+        return groups if len(set(groups)) > 1 else [""] * len(partitions)

@@ -193,7 +193,7 @@ def test_a_path_is_relative_to_the_working_directory_when_the_term_is_made(tmp_p
 
 
 def test_a_run_does_not_lose_an_image_in_memory_unnoticed() -> None:
-    text = sky().bind(observed(np.zeros_like(direct())).frames).to_toml()
+    text = sky().bind(observed(np.zeros_like(direct())).partition_views).to_toml()
     with pytest.raises(ModelError, match=r"'halo': file: .* save it as FITS"):
         from_toml(text)
 

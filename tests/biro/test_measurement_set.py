@@ -255,7 +255,7 @@ def test_fields_and_windows_are_never_mixed(tmp_path: Path) -> None:
         assert (mine.phase_centre, mine.corr_type) == (theirs.phase_centre, theirs.corr_type)
     one = read_ms(tmp_path / "four.ms", fields="F1", spws="W1").partitions
     assert [(p.field, p.spw) for p in one] == [("F1", "W1")]
-    names = [frame.label for frame in found.frames]
+    names = [frame.label for frame in found.partition_views]
     assert names == list(found.labels)
     cross_hands = read_ms(tmp_path / "four.ms", correlations="XY").partitions
     assert [p.spw for p in cross_hands] == ["W0", "W0"]

@@ -45,7 +45,7 @@ def test_from_arrays() -> None:
     assert part.times.tolist() == [5e9, 5e9 + 20]
     assert (part.n_antenna, part.interval, part.chan_width.tolist()) == (3, 20.0, [1e8, 1e8])
     assert observation.counts["usable"] == observation.counts["total"] == 48
-    (frame,) = observation.frames
+    (frame,) = observation.partition_views
     assert (frame.label, frame.field, frame.phase_centre) == ("F/spw0", "F", (1.0, -0.5))
     assert (frame.antenna_names, frame.time.tolist()) == (("a", "b", "c"), [5e9, 5e9 + 20])
 

@@ -76,7 +76,7 @@ def test_noise_of_student_is_that_of_the_model() -> None:
     """Two-dimensional t: |n|^2 / (2 sigma^2) follows Fisher's F with 2 and dof degrees of freedom."""
     text = POINT.replace("[noise]", '[noise]\ndistribution = "student-t"\ndof = 3')
     sky, like = from_toml(text), likelihood()
-    bound = biro.models.SkyModel.bind(sky, like.observation.frames)
+    bound = biro.models.SkyModel.bind(sky, like.observation.partition_views)
 
     class Drawn:
         observation, model = like.observation, bound

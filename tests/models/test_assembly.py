@@ -11,10 +11,10 @@ import pytest
 
 from biro.models import (
     Cos3Beam,
-    Frame,
     GaussianSource,
     Noise,
     Normal,
+    PartitionView,
     Pointing,
     PointSource,
     SkyModel,
@@ -25,7 +25,7 @@ from biro.models.bound.model import BoundModel
 from biro.models.components.direction import Directions, TangentPlanes
 from rime_kernels import Sources
 
-MakeFrame = Callable[..., Frame]
+MakeView = Callable[..., PartitionView]
 ARCSEC = np.pi / 648000
 DEG = np.pi / 180
 CENTRES = [(1.0, 0.5), (1.01, 0.49), (1.0, 0.5)]
@@ -43,14 +43,14 @@ def lm_of(ra: np.ndarray, dec: np.ndarray, centre: tuple[float, float]) -> np.nd
 
 
 @pytest.fixture
-def fields(frame: MakeFrame) -> list[Frame]:
+def fields(view: MakeView) -> list[PartitionView]:
     """Two fields; the first and the last partition are of one, in two bands."""
     names = ("a/x", "b/x", "a/y")
-    return [frame(name, centre) for name, centre in zip(names, CENTRES, strict=True)]
+    return [view(name, centre) for name, centre in zip(names, CENTRES, strict=True)]
 
 
 @pytest.fixture
-def mixed(fields: list[Frame]) -> BoundModel:
+def mixed(fields: list[PartitionView]) -> BoundModel:
     """Constant, free, tied and periodic quantities, positions of both kinds, Gaussians before points."""
     sources = [
         GaussianSource(
@@ -145,8 +145,8 @@ def test_partitions_share_what_they_may(mixed: BoundModel) -> None:
         assert getattr(second, name) is getattr(first, name)
 
 
-def test_pointing_is_shared_by_partitions_of_the_same_times(frame: MakeFrame) -> None:
-    fields = [frame("a/x"), frame("a/y"), frame("b/x", n_time=2)]
+def test_pointing_is_shared_by_partitions_of_the_same_times(view: MakeView) -> None:
+    fields = [view("a/x"), view("a/y"), view("b/x", n_time=2)]
     pointing = Pointing(east=["0 rad", Normal(0, 1, "arcsec")])
     source = PointSource("s", east="0 rad", north="0 rad", I="1 Jy")
     model = SkyModel(source, beam=Cos3Beam(), pointing=pointing, noise=Noise(1)).bind(fields)
@@ -216,11 +216,11 @@ def test_a_bound_model_can_be_pickled(mixed: BoundModel) -> None:
         np.testing.assert_array_equal(kept.lm, sources.lm)
 
 
-def test_a_sky_of_stokes_i_says_so(frame: MakeFrame) -> None:
+def test_a_sky_of_stokes_i_says_so(view: MakeView) -> None:
     at = {"east": "0 rad", "north": "0 rad"}
 
     def polarised(**given: object) -> bool:
-        model = SkyModel(PointSource("s", **at, **given), noise=Noise(1)).bind([frame()])
+        model = SkyModel(PointSource("s", **at, **given), noise=Noise(1)).bind([view()])
         (sources,) = model.sources_of_all(draws(model, 2))
         return sources.polarised
 
@@ -232,7 +232,7 @@ def test_a_sky_of_stokes_i_says_so(frame: MakeFrame) -> None:
     assert polarised(I="1 Jy", v_fraction=0.1)
 
 
-def test_constraints_see_angles_within_their_period(frame: MakeFrame) -> None:
+def test_constraints_see_angles_within_their_period(view: MakeView) -> None:
     source = GaussianSource(
         "g",
         east="0 rad",
@@ -242,10 +242,10 @@ def test_constraints_see_angles_within_their_period(frame: MakeFrame) -> None:
         emin="1 arcsec",
         pa=Uniform(0, 180, "deg"),
     )
-    free = SkyModel(source, noise=Noise(1)).bind([frame()])
+    free = SkyModel(source, noise=Noise(1)).bind([view()])
     assert not free.is_constrained
     assert free.allowed([[400.0]]).tolist() == [True]
-    model = SkyModel(source, noise=Noise(1), constraints=[lambda p: p["g.pa"] < 90]).bind([frame()])
+    model = SkyModel(source, noise=Noise(1), constraints=[lambda p: p["g.pa"] < 90]).bind([view()])
     assert model.is_constrained
     assert model.allowed([[10.0], [100.0], [190.0], [-10.0], [np.nan]]).tolist() == [
         True,
@@ -279,7 +279,7 @@ def test_an_angle_a_rounding_below_its_range_is_its_start(mixed: BoundModel) -> 
     np.testing.assert_allclose(wrapped[1:], low, atol=1e-12)
 
 
-def test_a_few_moving_sources_among_fixed_ones(frame: MakeFrame) -> None:
+def test_a_few_moving_sources_among_fixed_ones(view: MakeView) -> None:
     """Fixed positions are settled beforehand, the others put in their places."""
     ra, dec = 1.0 + 0.001 * np.arange(6), 0.5 - 0.002 * np.arange(6)
     sources = [
@@ -291,7 +291,7 @@ def test_a_few_moving_sources_among_fixed_ones(frame: MakeFrame) -> None:
         )
         for i in range(6)
     ]
-    model = SkyModel(sources, noise=Noise(1)).bind([frame("a", CENTRES[0]), frame("b", CENTRES[1])])
+    model = SkyModel(sources, noise=Noise(1)).bind([view("a", CENTRES[0]), view("b", CENTRES[1])])
     theta = np.array([[0.45, 0.55], [0.5, 0.51], [0.41, 0.59]])
     for found, centre in zip(model.sources_of_all(theta), CENTRES, strict=False):
         for k, (second, fifth) in enumerate(theta):

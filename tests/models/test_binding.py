@@ -12,7 +12,6 @@ from scipy import stats
 from biro.models import (
     AiryBeam,
     Cos3Beam,
-    Frame,
     Frozen,
     GaussianBeam,
     GaussianSource,
@@ -20,26 +19,27 @@ from biro.models import (
     ModelError,
     Noise,
     Normal,
+    PartitionView,
     Pointing,
     PointSource,
     SkyModel,
     Uniform,
 )
 
-MakeFrame = Callable[..., Frame]
+MakeView = Callable[..., PartitionView]
 ARCSEC = np.pi / 648000
 HERE = {"east": "0 arcsec", "north": "0 arcsec"}
 FIXED_NOISE = Noise(1)
 
 
-def bind(frame: MakeFrame, *sources: object, **given: object) -> object:
-    return SkyModel(sources, noise=given.pop("noise", FIXED_NOISE), **given).bind([frame()])
+def bind(view: MakeView, *sources: object, **given: object) -> object:
+    return SkyModel(sources, noise=given.pop("noise", FIXED_NOISE), **given).bind([view()])
 
 
-def test_points_come_first_and_keep_their_numbers(frame: MakeFrame) -> None:
+def test_points_come_first_and_keep_their_numbers(view: MakeView) -> None:
     shape = {"emaj": "4 arcsec", "emin": "2 arcsec", "pa": "30 deg"}
     model = bind(
-        frame,
+        view,
         GaussianSource("g", east=Uniform(-1, 1, "arcsec"), north="2 arcsec", I="3 Jy", **shape),
         PointSource("p", east="10 mas", north="-1 arcmin", I=LogUniform("100 mJy", "2000 mJy"), V="-1 Jy"),
         GaussianSource("h", **HERE, I="1 Jy", emaj=Uniform(1, 2, "deg"), ratio=0.25, pa="-0.1 rad"),
@@ -62,9 +62,9 @@ def test_points_come_first_and_keep_their_numbers(frame: MakeFrame) -> None:
     assert sources.spectral_terms.shape == (2, 4, 4, 0)
 
 
-def test_polarisation_by_fraction_and_angle(frame: MakeFrame) -> None:
+def test_polarisation_by_fraction_and_angle(view: MakeView) -> None:
     model = bind(
-        frame,
+        view,
         PointSource(
             "a", **HERE, I=Uniform(1, 9, "Jy"), pol_fraction=0.1, pol_angle="15 deg", v_fraction=-0.01
         ),
@@ -84,11 +84,11 @@ def value_of(sources: object, freq: float) -> np.ndarray:
     return sources.stokes[0, 0] * np.where(sources.log_spectrum[:, None], log, poly)
 
 
-def test_every_form_of_spectrum(frame: MakeFrame) -> None:
+def test_every_form_of_spectrum(view: MakeView) -> None:
     """Formulas of physics section 4, evaluated here with logarithms to base 10 where the user's is."""
     at = {**HERE, "ref_freq": "1 GHz"}
     sources = bind(
-        frame,
+        view,
         PointSource("flat", **HERE, I="2 Jy"),
         PointSource("index", **at, I="2 Jy", Q="-1 Jy", spectral_index=-0.7),
         PointSource("curved", **at, I="2 Jy", spectral_index=[-0.7, 0.2, -0.1]),
@@ -118,27 +118,27 @@ def test_every_form_of_spectrum(frame: MakeFrame) -> None:
     assert found[5, 3] == pytest.approx(x**-0.7, rel=1e-14)  # follows I
 
 
-def test_brightness_per_time_slot(frame: MakeFrame) -> None:
+def test_brightness_per_time_slot(view: MakeView) -> None:
     varying = ["1 Jy", Uniform(0, 10, "Jy"), "core.I"]
-    model = bind(frame, PointSource("core", **HERE, I="7 Jy"), PointSource("v", **HERE, I=varying))
+    model = bind(view, PointSource("core", **HERE, I="7 Jy"), PointSource("v", **HERE, I=varying))
     assert model.parameter_names == ("v.I[1]",)
     stokes = model.sources([[5.0]], 0).stokes
     np.testing.assert_array_equal(stokes[0, :, 0, 0], [7, 7, 7])
     np.testing.assert_array_equal(stokes[0, :, 1, 0], [1, 5, 7])
     with pytest.raises(ModelError, match="3 elements, but partition 'f/spw0' has 4 times"):
-        model.model.bind([frame(n_time=4)])
-    assert SkyModel(PointSource("v", **HERE, I=[1, 2, 3] * u.Jy)).bind([frame()]).n_param == 1
+        model.model.bind([view(n_time=4)])
+    assert SkyModel(PointSource("v", **HERE, I=[1, 2, 3] * u.Jy)).bind([view()]).n_param == 1
 
 
-def test_astropy_quantities_are_taken(frame: MakeFrame) -> None:
+def test_astropy_quantities_are_taken(view: MakeView) -> None:
     source = PointSource("a", ra=187.3 * u.deg, dec=0.03 * u.rad, I=Normal(1 * u.Jy, 20 * u.mJy))
     assert source.I[0] == Normal(1, 0.02, "Jy")
-    assert bind(frame, source).extent(0) > 0
+    assert bind(view, source).extent(0) > 0
 
 
-def test_ties_follow(frame: MakeFrame) -> None:
+def test_ties_follow(view: MakeView) -> None:
     model = bind(
-        frame,
+        view,
         PointSource("a", east=Normal(0, 1, "arcsec"), north="c.east", I="b.I"),
         PointSource("b", east="a.east", north="0 deg", I=Uniform(1, 2000, "mJy")),
         PointSource("c", east="1 arcmin", north="0 deg", I="a.I"),
@@ -150,10 +150,10 @@ def test_ties_follow(frame: MakeFrame) -> None:
     np.testing.assert_allclose(sources.stokes[0, 0, :, 0], 0.5)
 
 
-def test_radec_and_offsets_agree_between_frames(frame: MakeFrame) -> None:
+def test_radec_and_offsets_agree_between_frames(view: MakeView) -> None:
     """A source at the stated centre is the centre, seen from any field."""
     centre = (1.0, 0.5)
-    fields = [frame("a", (1.01, 0.49)), frame("b", (0.98, 0.52))]
+    fields = [view("a", (1.01, 0.49)), view("b", (0.98, 0.52))]
     at_centre = PointSource("o", **HERE, I="1 Jy")
     same = PointSource("r", ra="1 rad", dec="0.5 rad", I="1 Jy")
     model = SkyModel([at_centre, same], centre=centre).bind(fields)
@@ -169,16 +169,16 @@ def test_radec_and_offsets_agree_between_frames(frame: MakeFrame) -> None:
         )
 
 
-def test_default_centre_is_the_first_field(frame: MakeFrame) -> None:
+def test_default_centre_is_the_first_field(view: MakeView) -> None:
     model = SkyModel(PointSource("a", east="1 deg", north="0 deg", I="1 Jy"), noise=Noise(1))
-    bound = model.bind([frame("a", (1.0, 0.5)), frame("b", (1.0, 0.6))])
+    bound = model.bind([view("a", (1.0, 0.5)), view("b", (1.0, 0.6))])
     np.testing.assert_array_equal(bound.sources(np.zeros(0), 0).lm[0, 0], [np.deg2rad(1), 0])
     assert bound.sources(np.zeros(0), 1).lm[0, 0, 1] == pytest.approx(-0.0998, abs=1e-4)
 
 
-def test_extent_covers_the_prior(frame: MakeFrame) -> None:
+def test_extent_covers_the_prior(view: MakeView) -> None:
     wide = bind(
-        frame,
+        view,
         PointSource("a", east=Uniform(-3, 1, "arcsec"), north=Normal(1, 1, "arcsec"), I="1 Jy"),
         PointSource("b", east="-2 arcsec", north="0 arcsec", I="1 Jy"),
     )
@@ -186,13 +186,13 @@ def test_extent_covers_the_prior(frame: MakeFrame) -> None:
     draws = wide.prior_transform(np.random.default_rng(0).random((1000, wide.n_param)))
     assert np.abs(wide.sources(draws, 0).lm).max() <= wide.extent(0)
     everywhere = PointSource("a", east=Normal(0, 1, "rad"), north="0 rad", I="1 Jy")
-    assert bind(frame, everywhere).extent(0) == 1.0
+    assert bind(view, everywhere).extent(0) == 1.0
 
 
 @pytest.mark.parametrize("dec", ["85 deg", Uniform("84 deg", "85 deg")])
 def test_extent_of_a_ring_about_the_pole(dec: object) -> None:
     centre = (np.pi / 4, np.deg2rad(85))
-    about = Frame("a", "a", "0", centre, np.zeros(1), np.array([1e9]), ("A", "B"))
+    about = PartitionView("a", "a", "0", centre, np.zeros(1), np.array([1e9]), ("A", "B"))
     ring = PointSource("a", ra=Uniform("0 deg", "360 deg"), dec=dec, I="1 Jy")
     model = SkyModel(ring, noise=FIXED_NOISE).bind([about])
     draws = model.prior_transform(np.random.default_rng(0).random((4000, model.n_param)))
@@ -201,8 +201,8 @@ def test_extent_of_a_ring_about_the_pole(dec: object) -> None:
     assert 0.995 * seen <= model.extent(0) < 1.1 * seen
 
 
-def test_noise_groups(frame: MakeFrame) -> None:
-    fields = [frame("a/x"), frame("a/y"), frame("b/x")]
+def test_noise_groups(view: MakeView) -> None:
+    fields = [view("a/x"), view("a/y"), view("b/x")]
     source = PointSource("s", **HERE, I="1 Jy")
     for per, names, column in (
         ("partition", ["[a/x]", "[a/y]", "[b/x]"], [0, 1, 2]),
@@ -214,7 +214,7 @@ def test_noise_groups(frame: MakeFrame) -> None:
         assert model.parameter_names == tuple(f"noise.factor{name}" for name in names)
         theta = np.arange(1.0, 1 + len(names))[None]
         np.testing.assert_array_equal(model.noise_factor(theta), theta[:, column])
-    default = SkyModel(source).bind([frame()])
+    default = SkyModel(source).bind([view()])
     assert default.parameter_names == ("noise.factor",)
     assert default.parameters[0].prior == LogUniform(1e-3, 1e3)
     np.testing.assert_array_equal(
@@ -222,27 +222,27 @@ def test_noise_groups(frame: MakeFrame) -> None:
     )
 
 
-def test_beams_reach_the_kernels_in_their_units(frame: MakeFrame) -> None:
+def test_beams_reach_the_kernels_in_their_units(view: MakeView) -> None:
     source = PointSource("s", **HERE, I="1 Jy")
     none = np.zeros((1, 0))
-    assert bind(frame, source, beam=Cos3Beam()).sources(none, 0).beam.scale == pytest.approx(65e-9, rel=1e-15)
-    fitted = bind(frame, source, beam=Cos3Beam(Uniform(60, 70, "1/GHz")))
+    assert bind(view, source, beam=Cos3Beam()).sources(none, 0).beam.scale == pytest.approx(65e-9, rel=1e-15)
+    fitted = bind(view, source, beam=Cos3Beam(Uniform(60, 70, "1/GHz")))
     assert fitted.parameter_names == ("beam.coefficient",)
     np.testing.assert_allclose(fitted.sources([[61.0], [62.0]], 0).beam.scale, [61e-9, 62e-9], rtol=1e-15)
-    gaussian = bind(frame, source, beam=GaussianBeam("1 deg", ref_freq="1 GHz")).sources(none, 0).beam
+    gaussian = bind(view, source, beam=GaussianBeam("1 deg", ref_freq="1 GHz")).sources(none, 0).beam
     assert gaussian.kind == "gaussian"
     assert gaussian.scale == pytest.approx(1 / (np.pi / 180 * 1e9), rel=1e-15)
-    airy = bind(frame, source, beam=AiryBeam("25 m")).sources(none, 0).beam
+    airy = bind(view, source, beam=AiryBeam("25 m")).sources(none, 0).beam
     assert airy.scale == pytest.approx(np.pi * 25 / 299792458, rel=1e-15)
 
 
-def test_pointing_is_a_polynomial_in_time(frame: MakeFrame) -> None:
+def test_pointing_is_a_polynomial_in_time(view: MakeView) -> None:
     pointing = Pointing(
         east=["10 arcsec", Normal(0, 1, "arcsec")],
         antennas=["A", "B"],
         antenna={"C": {"north": Uniform(-1, 1, "arcmin")}, "B": {"east": "0 rad"}},
     )
-    model = bind(frame, PointSource("s", **HERE, I="1 Jy"), beam=Cos3Beam(), pointing=pointing)
+    model = bind(view, PointSource("s", **HERE, I="1 Jy"), beam=Cos3Beam(), pointing=pointing)
     assert model.parameter_names == ("pointing.east[A][1]", "pointing.north[C]")
     found = model.sources([[4.0, 0.5], [0.0, 0.0]], 0).beam.pointing / ARCSEC
     assert found.shape == (2, 3, 3, 2)
@@ -251,14 +251,14 @@ def test_pointing_is_a_polynomial_in_time(frame: MakeFrame) -> None:
     np.testing.assert_allclose(found[0, :, 2, 1], 30, rtol=1e-14)
     np.testing.assert_allclose(found[1, :, 0, 0], 10, rtol=1e-14)
     constant = bind(
-        frame, PointSource("s", **HERE, I="1 Jy"), beam=Cos3Beam(), pointing=Pointing(east="1 deg")
+        view, PointSource("s", **HERE, I="1 Jy"), beam=Cos3Beam(), pointing=Pointing(east="1 deg")
     )
     assert constant.sources(np.zeros((1, 0)), 0).beam.pointing.shape == (1, 1, 3, 2)
 
 
-def test_position_angle_wraps(frame: MakeFrame) -> None:
+def test_position_angle_wraps(view: MakeView) -> None:
     model = bind(
-        frame,
+        view,
         GaussianSource("g", **HERE, I="1 Jy", emaj="2 arcsec", emin="1 arcsec", pa=Uniform(10, 190, "deg")),
     )
     assert model.parameters[0].period == 180
@@ -267,14 +267,14 @@ def test_position_angle_wraps(frame: MakeFrame) -> None:
     np.testing.assert_allclose(model.sources(theta, 0).shape[:, 0, 2], np.deg2rad(20), rtol=1e-12)
     np.testing.assert_allclose(model.wrap(theta), 20, rtol=1e-12)
     half = GaussianSource("g", **HERE, I="1 Jy", emaj="2 arcsec", emin="1 arcsec", pa=Uniform(0, 90, "deg"))
-    bound = bind(frame, half)
+    bound = bind(view, half)
     assert bound.parameters[0].period is None
     assert np.isneginf(bound.log_prior([[100.0]]))
 
 
-def test_log_prior_is_the_sum_of_scipy_densities(frame: MakeFrame) -> None:
+def test_log_prior_is_the_sum_of_scipy_densities(view: MakeView) -> None:
     model = bind(
-        frame,
+        view,
         PointSource(
             "a", east=Normal(1, 2, "arcsec"), north=Uniform(-5, 5, "arcsec"), I=LogUniform(1, 10, "Jy")
         ),
@@ -299,8 +299,8 @@ def test_log_prior_is_the_sum_of_scipy_densities(frame: MakeFrame) -> None:
     assert np.isneginf(model.log_prior(np.full(6, np.nan)))
 
 
-def test_shapes_of_theta_are_strict(frame: MakeFrame) -> None:
-    model = bind(frame, PointSource("a", east="0 deg", north="0 deg", I=Uniform(0, 1, "Jy")))
+def test_shapes_of_theta_are_strict(view: MakeView) -> None:
+    model = bind(view, PointSource("a", east="0 deg", north="0 deg", I=Uniform(0, 1, "Jy")))
     for bad in (np.zeros(2), np.zeros((3, 2)), 0.5):
         with pytest.raises(ModelError, match="n_param = 1"):
             model.log_prior(bad)
@@ -308,9 +308,9 @@ def test_shapes_of_theta_are_strict(frame: MakeFrame) -> None:
         model.sources(np.zeros((2, 2, 1)), 0)
 
 
-def test_the_digest_sees_every_change(frame: MakeFrame) -> None:
+def test_the_digest_sees_every_change(view: MakeView) -> None:
     def digest(flux: str = "1 Jy", **given: object) -> str:
-        return SkyModel(PointSource("a", **HERE, I=flux), **given).bind([frame()]).digest()
+        return SkyModel(PointSource("a", **HERE, I=flux), **given).bind([view()]).digest()
 
     assert digest() == digest()
     changed = [
@@ -324,4 +324,4 @@ def test_the_digest_sees_every_change(frame: MakeFrame) -> None:
         PointSource("a", **HERE, I=Uniform(0, 1, "Jy")), constraints=[lambda p: p["a.I"] > 0.1]
     )
     other = SkyModel(PointSource("a", **HERE, I=Uniform(0, 1, "Jy")), constraints=[lambda p: p["a.I"] > 0.2])
-    assert function.bind([frame()]).digest() != other.bind([frame()]).digest()
+    assert function.bind([view()]).digest() != other.bind([view()]).digest()

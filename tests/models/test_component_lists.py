@@ -12,7 +12,7 @@ from astropy.coordinates import Angle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biro.models import Frame, ModelError, Noise, PointSource, SkyModel, Uniform, read_sky
+from biro.models import ModelError, Noise, PartitionView, PointSource, SkyModel, Uniform, read_sky
 from biro.models.components.spectrum import STOKES
 from biro.models.files import read_bbs, read_tigger, write_bbs, write_tigger
 from biro.models.files.components import Component, from_model, to_model
@@ -142,9 +142,9 @@ def test_tigger_columns_of_other_kinds(tmp_path: Path) -> None:
 
 def test_a_list_binds(tmp_path: Path) -> None:
     model = read_sky(write(tmp_path / "sources.txt", WSCLEAN))
-    field = Frame("f", "f", "s", (1.06, 0.5), np.zeros(1), np.array([1e9]), ("A",))
+    field = PartitionView("f", "f", "s", (1.06, 0.5), np.zeros(1), np.array([1e9]), ("A",))
     with pytest.raises(ModelError, match="below the horizon"):
-        model.bind([Frame("f", "f", "s", (2.2 + np.pi, -0.7), np.zeros(1), np.array([1e9]), ("A",))])
+        model.bind([PartitionView("f", "f", "s", (2.2 + np.pi, -0.7), np.zeros(1), np.array([1e9]), ("A",))])
     bound = model.bind([field])
     assert bound.source_names == ("s0c0", "s0c1", "s1c0")
     assert bound.parameter_names == ("noise.factor",)

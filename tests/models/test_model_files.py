@@ -19,7 +19,6 @@ from biro.models import (
     Cos3Beam,
     Cosine,
     Fixed,
-    Frame,
     Frozen,
     GaussianBeam,
     GaussianSource,
@@ -29,6 +28,7 @@ from biro.models import (
     Noise,
     Normal,
     Order,
+    PartitionView,
     Pointing,
     PointSource,
     Sine,
@@ -43,7 +43,7 @@ from biro.models import (
 )
 from biro.models.files.toml import from_toml
 
-MakeFrame = Callable[..., Frame]
+MakeView = Callable[..., PartitionView]
 
 JET = """
 [sky]
@@ -76,7 +76,7 @@ order = ["core.I", "jet.I"]
 """
 
 
-def test_a_file_and_python_say_the_same(tmp_path: Path, frame: MakeFrame) -> None:
+def test_a_file_and_python_say_the_same(tmp_path: Path, view: MakeView) -> None:
     path = tmp_path / "jet.toml"
     path.write_text(JET)
     flux = LogUniform("0.1 Jy", "50 Jy")
@@ -102,7 +102,7 @@ def test_a_file_and_python_say_the_same(tmp_path: Path, frame: MakeFrame) -> Non
     model = read_model(path)
     assert model == same
     assert read_sky(path) == same
-    bound = model.bind([frame("a/x"), frame("a/y")])
+    bound = model.bind([view("a/x"), view("a/y")])
     assert bound.parameter_names == (
         "core.I",
         "jet.east",
@@ -201,7 +201,7 @@ def test_writing_and_reading_is_the_identity(model: SkyModel) -> None:
     assert from_toml(model.to_toml()) == model
 
 
-def test_what_only_python_can_say_is_not_written(tmp_path: Path, frame: MakeFrame) -> None:
+def test_what_only_python_can_say_is_not_written(tmp_path: Path, view: MakeView) -> None:
     source = PointSource("a", east="0 deg", north="0 deg", I=Frozen(stats.beta(2, 3), "Jy"))
     for model in (
         SkyModel([source]),
@@ -209,7 +209,7 @@ def test_what_only_python_can_say_is_not_written(tmp_path: Path, frame: MakeFram
     ):
         with pytest.raises(ModelError, match="Python only"):
             write_model(model, tmp_path / "x.toml")
-    text = SkyModel([source], constraints=[lambda p: p["a.I"] > 0.1]).bind([frame()]).to_toml()
+    text = SkyModel([source], constraints=[lambda p: p["a.I"] > 0.1]).bind([view()]).to_toml()
     assert "# I = (Frozen(scipy.stats.beta(2.0, 3.0), unit='Jy'),)" in text
     assert "# [[constraint]] Condition(" in text
 
@@ -315,12 +315,12 @@ def test_impossible_shapes(shape: str, words: str, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_what_the_data_forbid(frame: MakeFrame) -> None:
+def test_what_the_data_forbid(view: MakeView) -> None:
     far = from_toml('[[source]]\nname = "a"\nra = "0 deg"\ndec = "-60 deg"\nI = "1 Jy"')
     with pytest.raises(
         ModelError, match="source 'a' lies below the horizon of the tangent plane of partition 'f/x'"
     ):
-        far.bind([frame("f/x", (np.pi, 0.5))])
+        far.bind([view("f/x", (np.pi, 0.5))])
     with pytest.raises(ModelError, match="at least one partition"):
         far.bind([])
     pointed = from_toml(
@@ -328,7 +328,7 @@ def test_what_the_data_forbid(frame: MakeFrame) -> None:
         '[pointing]\nantennas = ["RT0"]\neast = "1 deg"'
     )
     with pytest.raises(ModelError, match="no antenna is called 'RT0'"):
-        pointed.bind([frame()])
+        pointed.bind([view()])
 
 
 @pytest.mark.parametrize("reader", [read_model, read_sky])

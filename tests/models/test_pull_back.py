@@ -11,13 +11,13 @@ import pytest
 from biro.models import (
     AiryBeam,
     Cos3Beam,
-    Frame,
     GaussianBeam,
     GaussianSource,
     ImageModel,
     ImageTerm,
     Noise,
     Normal,
+    PartitionView,
     Pointing,
     PointSource,
     SkyModel,
@@ -27,7 +27,7 @@ from biro.models.bound.model import BoundModel
 from biro.models.bound.scatter import Scatter
 from rime_kernels import Sources
 
-MakeFrame = Callable[..., Frame]
+MakeView = Callable[..., PartitionView]
 CENTRES = [(1.0, 0.5), (1.01, 0.49), (1.0, 0.5)]
 AT = {"east": "1 arcsec", "north": "-2 arcsec"}
 
@@ -73,7 +73,7 @@ def check(model: BoundModel, n_batch: int = 3, seed: int = 0) -> None:
     """pull_back of random slopes is the derivative of the sum with these slopes, by 4th-order differences."""
     rng = np.random.default_rng(seed)
     theta = model.prior_transform(0.05 + 0.9 * rng.random((n_batch, model.n_param)))
-    weight = rng.uniform(0.5, 2.0, len(model.frames))
+    weight = rng.uniform(0.5, 2.0, len(model.partitions))
     slopes = [random_slopes(fields_of(sources), rng) for sources in model.sources_of_all(theta)]
     for each in slopes:  # one row for all entries of the batch, so that a sum over rows is no mixture
         for name, array in vars(each).items():
@@ -117,12 +117,12 @@ def check_push_forward(
 
 
 @pytest.fixture
-def fields(frame: MakeFrame) -> list[Frame]:
+def fields(view: MakeView) -> list[PartitionView]:
     names = ("a/x", "b/x", "a/y")
-    return [frame(name, centre) for name, centre in zip(names, CENTRES, strict=True)]
+    return [view(name, centre) for name, centre in zip(names, CENTRES, strict=True)]
 
 
-def test_of_positions_fluxes_spectra_and_shapes(fields: list[Frame]) -> None:
+def test_of_positions_fluxes_spectra_and_shapes(fields: list[PartitionView]) -> None:
     sources = [
         GaussianSource(
             "g", east="p.east", north="3 arcsec", I="q.I", emaj=Uniform(2, 4, "arcsec"),
@@ -142,7 +142,7 @@ def test_of_positions_fluxes_spectra_and_shapes(fields: list[Frame]) -> None:
     check(SkyModel(sources, ref_freq="1 GHz", noise=Noise(1)).bind(fields))
 
 
-def test_of_polarised_light_curves(fields: list[Frame]) -> None:
+def test_of_polarised_light_curves(fields: list[PartitionView]) -> None:
     """Fractions are one number for all times, fluxes one for each."""
     fluxes = [Uniform(1, 2, "Jy"), "s.I[0]", Uniform(500, 900, "mJy")]
     source = PointSource("s", **AT, I=fluxes, pol_fraction=Uniform(0.1, 0.5), pol_angle=Uniform(0, 60, "deg"),
@@ -158,7 +158,7 @@ def test_of_polarised_light_curves(fields: list[Frame]) -> None:
         AiryBeam(Uniform(2200, 2600, "cm")),
     ],
 )
-def test_of_beams_and_pointing(fields: list[Frame], frame: MakeFrame, beam: object) -> None:
+def test_of_beams_and_pointing(fields: list[PartitionView], view: MakeView, beam: object) -> None:
     """Polynomials in time, antennas of their own, partitions with other times."""
     pointing = Pointing(
         east=[Normal(0, 1, "arcsec"), "0 arcsec", Normal(0, 2, "arcsec")],
@@ -166,10 +166,10 @@ def test_of_beams_and_pointing(fields: list[Frame], frame: MakeFrame, beam: obje
         antenna={"B": {"east": "pointing.north[A]", "north": [Normal(0, 1, "arcmin"), "1 arcsec"]}},
     )
     sky = SkyModel(PointSource("s", **AT, I="1 Jy"), beam=beam, pointing=pointing, noise=Noise(1))
-    check(sky.bind([*fields, frame("c/x", CENTRES[1], n_time=2, antennas="BAD")]))
+    check(sky.bind([*fields, view("c/x", CENTRES[1], n_time=2, antennas="BAD")]))
 
 
-def test_of_images(fields: list[Frame]) -> None:
+def test_of_images(fields: list[PartitionView]) -> None:
     image = ImageModel(np.ones((1, 1, 4, 4)), 1e-5, (1.0, 0.5))
     terms = [
         ImageTerm("a", file=image, scale=Uniform(0, 2), east=Uniform(-1, 1, "arcsec"), north="s.east"),
@@ -180,14 +180,14 @@ def test_of_images(fields: list[Frame]) -> None:
     check(SkyModel(source, images=[ImageTerm("a", file=image, scale=Uniform(0, 2))]).bind(fields[:1]))
 
 
-def test_of_offsets_far_out(fields: list[Frame]) -> None:
+def test_of_offsets_far_out(fields: list[PartitionView]) -> None:
     """Where the outward part of an offset counts: 30 deg out, seen from centres 1 rad apart."""
-    away = [Frame("z/x", "z", "x", (1.9, -0.2), fields[0].time, fields[0].chan_freq, ("A", "B", "C"))]
+    away = [PartitionView("z/x", "z", "x", (1.9, -0.2), fields[0].time, fields[0].chan_freq, ("A", "B", "C"))]
     source = PointSource("s", east=Uniform(0.3, 0.5, "rad"), north=Uniform(-0.5, -0.3, "rad"), I="1 Jy")
     check(SkyModel(source, noise=Noise(1)).bind([*fields, *away]))
 
 
-def test_of_a_few_moving_sources_among_fixed_ones(fields: list[Frame]) -> None:
+def test_of_a_few_moving_sources_among_fixed_ones(fields: list[PartitionView]) -> None:
     sources = [
         PointSource(f"s{i}", ra=f"{1 + 0.001 * i} rad", dec=Uniform(0.4, 0.6, "rad") if i == 3 else "0.5 rad",
                     I="1 Jy")
@@ -197,7 +197,7 @@ def test_of_a_few_moving_sources_among_fixed_ones(fields: list[Frame]) -> None:
 
 
 @pytest.mark.parametrize("per", ["partition", "field", "all"])
-def test_of_noise_factors(fields: list[Frame], per: str) -> None:
+def test_of_noise_factors(fields: list[PartitionView], per: str) -> None:
     model = SkyModel(PointSource("s", **AT, I=Uniform(0, 1, "Jy")), noise=Noise(per=per)).bind(fields)
     rng = np.random.default_rng(1)
     slopes, theta = rng.normal(size=(4, 3)), model.prior_transform(rng.random((4, model.n_param)))
@@ -210,7 +210,7 @@ def test_of_noise_factors(fields: list[Frame], per: str) -> None:
     assert not fixed.pull_back_noise(slopes).any()
 
 
-def test_not_a_number_stays_in_its_row(fields: list[Frame]) -> None:
+def test_not_a_number_stays_in_its_row(fields: list[PartitionView]) -> None:
     source = PointSource("s", east=Uniform(0, 1, "arcsec"), north="0 rad", I=Uniform(0, 1, "Jy"))
     model = SkyModel(source, noise=Noise(1)).bind(fields)
     theta = np.full((3, 2), 0.5)

@@ -10,13 +10,13 @@ from scipy import integrate
 
 from biro.models import (
     Bounds,
-    Frame,
     GaussianSource,
     HalfNormal,
     LogUniform,
     Noise,
     Normal,
     Order,
+    PartitionView,
     PointSource,
     Prior,
     SkyModel,
@@ -26,17 +26,17 @@ from biro.models import (
 )
 from biro.models.bound.model import BoundModel
 
-MakeFrame = Callable[..., Frame]
+MakeView = Callable[..., PartitionView]
 AT = {"east": "0 arcsec", "north": "0 arcsec"}
 
 
-def of_fluxes(frame: MakeFrame, *priors: Prior, constraints: object = ()) -> BoundModel:
+def of_fluxes(view: MakeView, *priors: Prior, constraints: object = ()) -> BoundModel:
     sources = [PointSource(f"s{i}", **AT, I=prior) for i, prior in enumerate(priors)]
-    return SkyModel(sources, noise=Noise(1), constraints=constraints).bind([frame()])
+    return SkyModel(sources, noise=Noise(1), constraints=constraints).bind([view()])
 
 
 @pytest.fixture
-def every_kind(frame: MakeFrame) -> BoundModel:
+def every_kind(view: MakeView) -> BoundModel:
     """Two ends, one end on either side, none, six decades, an angle, an order of three, bounds of a prior."""
     sources = [
         GaussianSource("g", **AT, I=Uniform(-2, 5, "mJy"), emaj=Normal(1, 2, "arcsec"), ratio=Normal(0.5, 1),
@@ -49,7 +49,7 @@ def every_kind(frame: MakeFrame) -> BoundModel:
         GaussianSource("h", **AT, I="1 Jy", emaj="9 arcsec", emin=Uniform(1, 20, "arcsec"), pa="0 deg"),
     ]  # fmt: skip
     constraints = [Order(["b.I", "c.I", "d.I"]), Bounds("f.I", low="0.5 Jy")]
-    return SkyModel(sources, noise=Noise(), constraints=constraints).bind([frame()])
+    return SkyModel(sources, noise=Noise(), constraints=constraints).bind([view()])
 
 
 def some(model: BoundModel, n: int, width: float = 2.0) -> np.ndarray:
@@ -121,8 +121,8 @@ def test_the_slope_of_the_prior(every_kind: BoundModel) -> None:
     ],
     ids=lambda prior: prior.family,
 )
-def test_a_density_stays_normalised(frame: MakeFrame, prior: Prior) -> None:
-    model = of_fluxes(frame, prior)
+def test_a_density_stays_normalised(view: MakeView, prior: Prior) -> None:
+    model = of_fluxes(view, prior)
     change = model.unconstrained
 
     def density(y: float) -> float:
@@ -133,9 +133,9 @@ def test_a_density_stays_normalised(frame: MakeFrame, prior: Prior) -> None:
     assert total == pytest.approx(1.0, abs=1e-8)
 
 
-def test_an_order_of_two_stays_normalised(frame: MakeFrame) -> None:
+def test_an_order_of_two_stays_normalised(view: MakeView) -> None:
     """Uniform a > b in 0 .. 1 has the density 2 on a triangle."""
-    model = of_fluxes(frame, *2 * [Uniform(0, 1, "Jy")], constraints=[Order(["s0.I", "s1.I"])])
+    model = of_fluxes(view, *2 * [Uniform(0, 1, "Jy")], constraints=[Order(["s0.I", "s1.I"])])
     change = model.unconstrained
 
     # Sums over a grid are exact for a smooth function that falls off to all sides.
@@ -146,8 +146,8 @@ def test_an_order_of_two_stays_normalised(frame: MakeFrame) -> None:
     assert 0.25**2 * density.sum() == pytest.approx(1.0, abs=1e-10)
 
 
-def test_starts_at_an_end_are_moved_in(frame: MakeFrame) -> None:
-    model = of_fluxes(frame, *3 * [Uniform(0, 1, "Jy")], constraints=[Order(["s0.I", "s1.I"])])
+def test_starts_at_an_end_are_moved_in(view: MakeView) -> None:
+    model = of_fluxes(view, *3 * [Uniform(0, 1, "Jy")], constraints=[Order(["s0.I", "s1.I"])])
     change = model.unconstrained
     theta = np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 1.0]])
     y = change.of_theta(theta)
@@ -156,9 +156,9 @@ def test_starts_at_an_end_are_moved_in(frame: MakeFrame) -> None:
     assert np.isfinite(model.log_prior(change.theta(y))).all()
 
 
-def test_what_is_nearer_to_an_end_than_its_spread_is_moved_in(frame: MakeFrame) -> None:
+def test_what_is_nearer_to_an_end_than_its_spread_is_moved_in(view: MakeView) -> None:
     model = of_fluxes(
-        frame,
+        view,
         Uniform(1, 5, "Jy"),
         LogUniform(0.1, 1000, "Jy"),
         Normal(1, 2, "Jy"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class PartitionView:
     """One partition of an observation (field x data description), as a sky model sees it.
 
     Attributes

@@ -11,13 +11,13 @@ from biro.models.bound.slots import Resolved
 Array = NDArray[np.float64]
 
 
-class EachFrame:
+class PerPartition:
     """One quantity of several groups of partitions, such as the noise factor.
 
     Parameters
     ----------
     resolved : Resolved
-    slots : int (n_frame,)
+    slots : int (n_partition,)
         Of each partition's number: all constant or all free.
     """
 
@@ -27,7 +27,7 @@ class EachFrame:
         self._base, self._n_param = resolved.base[slots], len(resolved.parameters)
 
     def __call__(self, theta: Array) -> Array:
-        """The number of each partition, (n_batch, n_frame)."""
+        """The number of each partition, (n_batch, n_partition)."""
         if self._is_free:
             return np.asarray(theta.take(self._parameter, axis=1) * self._scale)
         return np.repeat(self._base[None], len(theta), axis=0)
@@ -41,7 +41,7 @@ class EachFrame:
 
     @property
     def parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
-        """Of each parameter that is such a number: its partitions, bool (n_frame,), and factor per unit."""
+        """Of each such parameter: its partitions, bool (n_partition,), and factor per unit."""
         if not self._is_free:
             return {}
         which, scale = self._parameter, self._scale
