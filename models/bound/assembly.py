@@ -22,7 +22,8 @@ from biro.models.bound.source_arrays import (
     Template,
 )
 from biro.models.bound.source_layout import SourceLayout
-from biro.models.components.direction import Centre, TangentPlanes
+from biro.models.bound.tangent_planes import TangentPlanes
+from biro.models.components.direction import Centre
 from rime_kernels.arrays import Beam, Sources
 from rime_kernels.gradient import Gradient
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +11,10 @@ from numpy.typing import NDArray
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.components.beam import AnyBeam
 from biro.models.components.partition_view import PartitionView
+from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from biro.models.quantities.strict import nearest, shown
 from biro.models.quantities.units import ANGLE, NUMBER
-
-if TYPE_CHECKING:
-    from biro.models.sky import SkyModel
 
 Array = NDArray[np.float64]
 
@@ -40,7 +37,7 @@ class InstrumentLayout:
         Slots that only mean something above 0.
     """
 
-    def __init__(self, model: SkyModel, partitions: Sequence[PartitionView], slots: Slots) -> None:
+    def __init__(self, model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots) -> None:
         self.beam: AnyBeam | None = model.beam
         self.scale = ZERO
         self.positive: list[int] = []
@@ -54,7 +51,7 @@ class InstrumentLayout:
         self.dof = self._add_noise(model, partitions, slots, "dof") if is_student else None
 
     def _add_noise(
-        self, model: SkyModel, partitions: Sequence[PartitionView], slots: Slots, key: str
+        self, model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots, key: str
     ) -> NDArray[np.int64]:
         """Slot of each partition's number of this name, which is above 0."""
         groups, value = model.noise.groups(partitions), getattr(model.noise, key)
@@ -82,7 +79,9 @@ class PointingSlots:
     powers: Array
 
 
-def _pointing(model: SkyModel, partitions: Sequence[PartitionView], slots: Slots) -> list[PointingSlots]:
+def _pointing(
+    model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots
+) -> list[PointingSlots]:
     antennas = list(dict.fromkeys(name for partition in partitions for name in partition.antenna_names))
     unknown = sorted(model.pointing.named() - set(antennas))
     if unknown:

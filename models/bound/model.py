@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,17 +16,17 @@ from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.joint_prior import JointPrior
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.slots import Slots
+from biro.models.bound.source_layout import SourceLayout
+from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.bound.unconstrained import Unconstrained
 from biro.models.components.constraint import Condition
-from biro.models.components.direction import Directions, TangentPlanes
 from biro.models.components.partition_view import PartitionView
+from biro.models.components.sky import SkyDescription
+from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Parameter
 from rime_kernels.arrays import Beam, Sources
 from rime_kernels.gradient import Gradient
-
-if TYPE_CHECKING:
-    from biro.models.sky import SkyModel
 
 Array = NDArray[np.float64]
 _TAIL = 1e-9
@@ -43,7 +42,8 @@ class BoundModel:
 
     Parameters
     ----------
-    model : SkyModel
+    model : SkyDescription
+        Such as a `SkyModel`.
     partitions : sequence of PartitionView
 
     Attributes
@@ -57,14 +57,14 @@ class BoundModel:
         In the order of the arrays: points, then Gaussians.
     """
 
-    def __init__(self, model: SkyModel, partitions: Sequence[PartitionView]) -> None:
+    def __init__(self, model: SkyDescription, partitions: Sequence[PartitionView]) -> None:
         partitions = tuple(partitions)
         if not partitions:
             raise ModelError("a sky model must be bound to at least one partition of data, found none")
         self.model, self.partitions = model, partitions
         self.origin = model.origin(partitions)
         slots = Slots()
-        self._layout = model.layout(slots)
+        self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots)
         self._resolved = slots.resolve()
         self._factor = PerPartition(self._resolved, self._instrument.noise)
@@ -271,8 +271,6 @@ class BoundModel:
 
     def to_toml(self) -> str:
         """The model with what the data decided filled in; what only Python can say stands in comments."""
-        from biro.models.files.toml import to_toml
-
         return to_toml(self.model, centre=self.origin, python_as_comments=True)
 
     def digest(self) -> str:

@@ -11,8 +11,8 @@ from biro.models.bound.memory import Reused
 from biro.models.bound.scatter import as_slice
 from biro.models.bound.slots import Resolved
 from biro.models.bound.source_layout import SourceLayout
+from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.components.beam import AnyBeam
-from biro.models.components.direction import Directions, TangentPlanes
 
 Array = NDArray[np.float64]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.slots import ZERO, Slots
-from biro.models.components.image_term import ImageTerm
+from biro.models.components.sky import SkyDescription
 from biro.models.components.source import KINDS, GaussianSource, Source, in_si
 from biro.models.components.spectrum import STOKES, term_scale
 from biro.models.errors import ModelError
@@ -23,15 +21,13 @@ _IMAGE_KINDS = {"scale": units.NUMBER, "east": units.ANGLE, "north": units.ANGLE
 
 
 class SourceLayout:
-    """Index tables of a list of sources, points first.
+    """Index tables of the sources and images of a sky model, points first.
 
     Parameters
     ----------
-    sources : sequence of Source
-    ref_freq : float or None, Hz
-        For sources that give none.
+    sky : SkyDescription
     slots : Slots
-        Takes up every quantity.
+        Takes up every quantity of the sources and images.
 
     Attributes
     ----------
@@ -57,13 +53,12 @@ class SourceLayout:
 
     def __init__(
         self,
-        sources: Sequence[Source],
-        ref_freq: float | None,
+        sky: SkyDescription,
         slots: Slots,
-        images: Sequence[ImageTerm] = (),
     ) -> None:
+        ref_freq = None if sky.ref_freq is None else in_si(sky.ref_freq, units.FREQUENCY)
         # Parameters are numbered in the order of the file; arrays have points first.
-        tables = [_SourceSlots(source, ref_freq, slots) for source in sources]
+        tables = [_SourceSlots(source, ref_freq, slots) for source in sky.sources]
         tables.sort(key=lambda table: table.is_gaussian)
         self.names = [table.name for table in tables]
         gaussians = [table for table in tables if table.is_gaussian]
@@ -75,10 +70,10 @@ class SourceLayout:
         self.log_spectrum = np.array([table.log_spectrum for table in tables], dtype=bool)
         self._brightness(tables)
         self._spectra(tables)
-        self.moves_image = any(image.is_moved for image in images)
+        self.moves_image = any(image.is_moved for image in sky.images)
         keys = [
             [slots.add(image.name, key, getattr(image, key), kind) for key, kind in _IMAGE_KINDS.items()]
-            for image in images
+            for image in sky.images
         ]
         self.image: Index = np.array(keys, dtype=np.int64).reshape(-1, 3)
 

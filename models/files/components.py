@@ -127,7 +127,7 @@ def from_model(model: SkyModel) -> list[Component]:
         or the model has images.
     """
     slots = Slots()
-    layout = model.layout(slots)
+    layout = SourceLayout(model, slots)
     resolved = slots.resolve()
     if resolved.parameters:
         raise ModelError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -11,18 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from biro.models.components.beam import BEAMS, Pointing
-from biro.models.components.constraint import Bounds, Condition, Order, read_constraint
-from biro.models.components.direction import Centre
-from biro.models.components.image import ImageModel
+from biro.models.components.constraint import read_constraint
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
 from biro.models.components.source import GaussianSource, PointSource
+from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
 from biro.models.files.text import naming, read_text, write_text
-from biro.models.quantities.frozen_prior import Frozen
-from biro.models.quantities.parameter import Fixed, Tie
-from biro.models.quantities.prior import Prior
-from biro.models.quantities.prior_table import to_table
 from biro.models.quantities.strict import nearest, shown
 from biro.models.sky import SkyModel
 
@@ -164,124 +157,3 @@ def _beam(table: dict[str, Any]) -> Any:
     if not isinstance(kind, str) or kind not in BEAMS:
         raise ModelError(f"beam: kind: one of {', '.join(BEAMS)}, found {shown(kind)}{nearest(kind, BEAMS)}")
     return BEAMS[kind](**{key: value for key, value in table.items() if key != "kind"})
-
-
-def to_toml(model: SkyModel, *, centre: Centre | None = None, python_as_comments: bool = False) -> str:
-    """The TOML text of a model.
-
-    Parameters
-    ----------
-    model : SkyModel
-    centre : (float, float), rad, optional
-        Written where the model states none.
-    python_as_comments : bool
-        Write what only Python can say as comments, instead of raising.
-    """
-    emit = _Emitter(python_as_comments)
-    centre = model.centre if model.centre is not None else centre
-    sky: dict[str, Any] = {}
-    if centre is not None:
-        sky["centre"] = [f"{centre[0]!r} rad", f"{centre[1]!r} rad"]
-    if model.ref_freq is not None:
-        sky["ref_freq"] = model.ref_freq
-    if sky:
-        emit.table("[sky]", sky)
-    for source in model.sources:
-        emit.table("[[source]]", {"name": source.name, "type": source.type} | _given(source, ("name",)))
-    for image in model.images:
-        emit.image(image)
-    if model.beam is not None:
-        emit.table("[beam]", {"kind": model.beam.kind} | _given(model.beam))
-    if model.pointing is not None:
-        emit.table("[pointing]", {k: v for k, v in _given(model.pointing).items() if v != {}})
-    if model.noise != Noise() or python_as_comments:
-        default = ("distribution",) if model.noise.distribution == Noise.distribution else ()
-        emit.table("[noise]", _given(model.noise, default))
-    for constraint in model.constraints:
-        emit.constraint(constraint)
-    return emit.text()
-
-
-def _given(item: Any, leave: tuple[str, ...] = ()) -> dict[str, Any]:
-    fields = [field.name for field in dataclasses.fields(item) if field.name not in leave]
-    return {name: getattr(item, name) for name in fields if getattr(item, name) is not None}
-
-
-class _Emitter:
-    """Writes tables of strings, numbers, quantities, lists and tables; nothing else occurs in a model."""
-
-    def __init__(self, python_as_comments: bool) -> None:
-        self._comments = python_as_comments
-        self._lines: list[str] = []
-
-    def text(self) -> str:
-        return "\n".join(self._lines).lstrip("\n") + "\n"
-
-    def table(self, header: str, table: Mapping[str, Any]) -> None:
-        self._lines += ["", header]
-        for key, value in table.items():
-            if self._comments and _has_frozen(value):
-                self._lines.append(f"# {_key(key)} = {value!r}")
-            else:
-                self._lines.append(f"{_key(key)} = {self._value(value)}")
-
-    def image(self, image: ImageTerm) -> None:
-        given = _given(image)
-        if isinstance(image.file, ImageModel):
-            if not self._comments:
-                raise ModelError(
-                    f"image {image.name!r}: an image in memory cannot be written to a model file; save it as "
-                    "FITS and give the path"
-                )
-            given["file"] = ""  # which no reader takes: without its image the model is another
-        self.table("[[image]]", given)
-
-    def constraint(self, constraint: Order | Bounds | Condition) -> None:
-        if not isinstance(constraint, Condition):
-            self.table("[[constraint]]", _given(constraint))
-        elif self._comments:
-            self._lines += ["", f"# [[constraint]] {constraint!r}"]
-        else:
-            raise ModelError(f"{constraint!r} can be used from Python only, not written to a model file")
-
-    def _value(self, value: Any) -> str:
-        if isinstance(value, Fixed):
-            number = _float(value.value)
-            return _string(f"{value.value!r} {value.unit}") if value.unit else number
-        if isinstance(value, Tie):
-            return f"{{ tie = {_string(value.to)} }}"
-        if isinstance(value, Prior):
-            return self._value(to_table(value))
-        if isinstance(value, str):
-            return _string(value)
-        if isinstance(value, float):
-            return _float(value)
-        if isinstance(value, (list, tuple)):
-            # A list of one quantity is written as that quantity, which reads back the same.
-            if len(value) == 1 and not isinstance(value[0], str):
-                return self._value(value[0])
-            return "[" + ", ".join(self._value(item) for item in value) + "]"
-        if isinstance(value, Mapping):
-            return "{ " + ", ".join(f"{_key(k)} = {self._value(v)}" for k, v in value.items()) + " }"
-        raise ModelError(f"cannot be written to a model file: {shown(value)}")
-
-
-def _has_frozen(value: Any) -> bool:
-    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
-    return isinstance(value, Frozen) or any(_has_frozen(item) for item in inside)
-
-
-def _float(value: float) -> str:
-    return repr(value) if math.isfinite(value) else str(value)
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").isalnum() and key.isascii() else _string(key)
-
-
-_ESCAPES = {'"': '\\"', "\\": "\\\\"}
-
-
-def _string(text: str) -> str:
-    made = "".join(_ESCAPES.get(c, c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}") for c in text)
-    return f'"{made}"'

@@ -11,8 +11,9 @@ from astropy.io import fits
 import biro
 from biro.errors import BiroError, InputError
 from biro.models import Cos3Beam, ImageModel, ImageTerm, ModelError, Noise, PointSource, SkyModel, Uniform
+from biro.models.components.toml_text import to_toml
 from biro.models.files import write_bbs
-from biro.models.files.toml import from_toml, to_toml
+from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
 

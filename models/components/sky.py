@@ -1,0 +1,99 @@
+"""What a user writes about the sky and the instrument, checked as far as that is possible without data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
+from biro.models.components.constraint import read_constraints
+from biro.models.components.direction import Centre, parse_direction
+from biro.models.components.image_term import ImageTerm
+from biro.models.components.noise import Noise
+from biro.models.components.partition_view import PartitionView
+from biro.models.components.source import GaussianSource, PointSource
+from biro.models.errors import ModelError
+from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, under
+from biro.models.quantities.strict import shown
+from biro.models.quantities.units import FREQUENCY
+
+MAX_SOURCES = 1_000_000
+DEFAULT_NOISE = Noise()
+
+
+@dataclass(frozen=True)
+class SkyDescription:
+    """The entries of a sky model; see `SkyModel`, which can be bound to data."""
+
+    label: ClassVar[str] = "sky"
+    sources: Any
+    _: KW_ONLY
+    images: Any = ()
+    ref_freq: QuantityLike = None
+    centre: Any = None
+    beam: Any = None
+    pointing: Any = None
+    noise: Any = DEFAULT_NOISE
+    constraints: Any = ()
+
+    def __post_init__(self) -> None:
+        self._check_sources()
+        if self.ref_freq is not None:
+            ref_freq = under("ref_freq", quantity, self.ref_freq, FREQUENCY)
+            if not isinstance(ref_freq, Fixed) or not ref_freq.value > 0:
+                raise ModelError(f"ref_freq: must be a positive number, found {shown(self.ref_freq)}")
+            object.__setattr__(self, "ref_freq", ref_freq)
+        if self.centre is not None:
+            object.__setattr__(self, "centre", under("centre", parse_direction, self.centre))
+        self._check_kind("beam", (Cos3Beam, GaussianBeam, AiryBeam))
+        self._check_kind("pointing", (Pointing,))
+        if self.pointing is not None and self.beam is None:
+            raise ModelError("pointing: pointing errors have no effect without a beam; give one")
+        if not isinstance(self.noise, Noise):
+            raise ModelError(f"noise: expected Noise, found {shown(self.noise)}")
+        object.__setattr__(self, "constraints", under("constraints", read_constraints, self.constraints))
+
+    def _check_sources(self) -> None:
+        if isinstance(self.sources, (PointSource, GaussianSource)):
+            object.__setattr__(self, "sources", (self.sources,))
+        if isinstance(self.images, ImageTerm):
+            object.__setattr__(self, "images", (self.images,))
+        if not isinstance(self.images, Sequence):
+            raise ModelError(f"images: expected a list of ImageTerm, found {shown(self.images)}")
+        least = 0 if self.images else 1
+        if not isinstance(self.sources, Sequence) or not least <= len(self.sources) <= MAX_SOURCES:
+            raise ModelError(
+                f"sources: expected a list of {least} to {MAX_SOURCES} sources, found {shown(self.sources)}"
+            )
+        seen: set[str] = set()
+        for source in self.sources:
+            if isinstance(source, ImageTerm):
+                raise ModelError(
+                    f"sources: {source.name!r} is an image; give it as SkyModel(sources, images=[...])"
+                )
+            if not isinstance(source, (PointSource, GaussianSource)):
+                raise ModelError(f"sources: expected PointSource or GaussianSource, found {shown(source)}")
+            if source.name in seen:
+                raise ModelError(
+                    f"source {source.name!r}: another source has this name; names must be unique"
+                )
+            seen.add(source.name)
+        for image in self.images:
+            if not isinstance(image, ImageTerm):
+                raise ModelError(f"images: expected ImageTerm, found {shown(image)}")
+            if image.name in seen:
+                raise ModelError(f"image {image.name!r}: something else has this name; names must be unique")
+            seen.add(image.name)
+        object.__setattr__(self, "sources", tuple(self.sources))
+        object.__setattr__(self, "images", tuple(self.images))
+
+    def _check_kind(self, key: str, kinds: tuple[type, ...]) -> None:
+        value = getattr(self, key)
+        if value is not None and not isinstance(value, kinds):
+            names = ", ".join(kind.__name__ for kind in kinds)
+            raise ModelError(f"{key}: expected {names}, found {shown(value)}")
+
+    def origin(self, partitions: Sequence[PartitionView]) -> Centre:
+        """Where offsets start, rad."""
+        return self.centre if self.centre is not None else partitions[0].phase_centre
