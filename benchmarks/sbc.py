@@ -40,7 +40,7 @@ except ImportError:  # chains are not kept here: only the import must not fail
 import biro
 from biro.errors import BiroError
 from biro.models.files.toml import from_toml
-from biro.run.directory import RunInterrupted
+from biro.run.interrupt import RunInterrupted
 from biro.sbc.procedure import load
 from biro.sbc.procedure import run as run_sbc
 from biro.simulation.simulator import Channels, Track, simulate

@@ -37,7 +37,7 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     from biro.models import read_model
     from biro.models.files import read_bbs, read_sky, read_tigger
     from biro.posterior.posterior import Column, Posterior, Provenance
-    from biro.run.directory import read_record
+    from biro.run.record import read_record
     from biro.samplers.chain import ChainFile
     from biro.samplers.draws import STATS, DrawsFile
     from biro.simulation.telescopes import read_antennas

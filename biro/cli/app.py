@@ -288,9 +288,9 @@ app.command(epilog=EXIT_CODES)(tune.tune)
 
 def _precision_of(run: Path) -> Any:
     """What "auto" means for a run: what it was begun with, if it was; a GPU may choose other than a CPU."""
-    from biro.run.directory import read_record
+    from biro.run.record import read_facts
 
-    return ((read_record(run) or {}).get("facts", {}).get("likelihood") or {}).get("precision", "auto")
+    return (read_facts(run).get("likelihood") or {}).get("precision", "auto")
 
 
 def _batch_of(sampler: str, options: dict[str, Any], n_param: int) -> int:
@@ -318,9 +318,9 @@ def _likelihood_of(run: Path, obs: Path | None, data_digest: str) -> Any:
     from biro.likelihood.likelihood import Likelihood
     from biro.measurement_set.read import read_ms
     from biro.models import read_model
-    from biro.run.directory import read_record
+    from biro.run.record import read_facts
 
-    facts = (read_record(run) or {}).get("facts", {})
+    facts = read_facts(run)
     place = obs or facts.get("observation")
     if place is None:
         raise InputError(f"{run} does not say which Measurement Set it is of; give it with --obs")

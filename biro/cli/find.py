@@ -50,8 +50,8 @@ def find(
     reading: dict[str, Any],
 ) -> None:
     """Find sources, and propose a sky model with priors around them."""
+    from biro.files.atomic import write_atomic
     from biro.measurement_set.read import read_ms
-    from biro.run.directory import write_atomic
     from biro.source_finding.find import find_sources
 
     refuse_existing([output], overwrite)

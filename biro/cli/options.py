@@ -289,7 +289,7 @@ class Guard:
                 self._leave("interrupted", 130)
             except Exception as error:
                 from biro.errors import BiroError
-                from biro.run.directory import RunInterrupted
+                from biro.run.interrupt import RunInterrupted
 
                 if self.debug or not isinstance(error, BiroError):
                     raise

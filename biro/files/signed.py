@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 
 from biro.errors import RunError
-from biro.run.directory import write_atomic
+from biro.files.atomic import write_atomic
 
 _MAGIC = b"biro signed checkpoint 1\n"
 _KEY_SIZE = 32

@@ -241,7 +241,7 @@ def write_image(
     """
     from astropy.io import fits
 
-    from biro.run.directory import write_atomic
+    from biro.files.atomic import write_atomic
 
     hdu = fits.PrimaryHDU(planes[:, None].astype(np.float32))
     for name, value in cards.items():

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
+from biro.files.atomic import write_atomic
 from biro.formatting import align, digits_after_point
 from biro.maximum.climb import ENOUGH, Ascent, Watch, climb, settle, starting_points
 from biro.maximum.laplace import Laplace
 from biro.maximum.target import Target
 from biro.models.quantities.parameter import Column
-from biro.run.directory import write_atomic
 from biro.samplers.start import search
 
 if TYPE_CHECKING:

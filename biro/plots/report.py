@@ -12,9 +12,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from biro.files.atomic import write_atomic
 from biro.posterior.comparison import Comparison
 from biro.posterior.posterior import Posterior
-from biro.run.directory import write_atomic
 
 MAX_FIELDS = 4
 """Fields whose images are in a report."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from biro.files.atomic import write_atomic
 from biro.plots import sbc
 from biro.plots.report import page, picture, png, preformatted, table
-from biro.run.directory import write_atomic
 from biro.sbc.result import Calibration
 from biro.sbc.statistics import BANDS
 

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.files.atomic import write_atomic
 from biro.files.hdf5 import read_hdf5
 from biro.models.quantities.parameter import Column
 from biro.models.quantities.strict import shown
 from biro.posterior.posterior import Posterior, Provenance
-from biro.run.directory import write_atomic
 from biro.samplers.sampling import PACKAGE_OF
 
 FORMAT = "biro-posterior-1"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import RunError
-from biro.run.directory import write_atomic
+from biro.files.atomic import write_atomic
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from biro.errors import RunError
 from biro.maximum.maximum import maximise
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior, Provenance
-from biro.run.directory import StopFlag
+from biro.run.interrupt import StopFlag
 from biro.samplers.chain import ChainFile, last_state
 from biro.samplers.normal_approximation import draws_within
 from biro.samplers.options import EnsembleOptions

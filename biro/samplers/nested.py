@@ -24,7 +24,7 @@ from biro.files.signed import read_signed, write_signed
 from biro.maximum.batching import BatchingPool, ask
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior, Provenance
-from biro.run.directory import StopFlag
+from biro.run.interrupt import StopFlag
 from biro.samplers.options import NestedOptions
 
 log = logging.getLogger(__name__)

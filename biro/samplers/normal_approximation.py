@@ -13,7 +13,7 @@ from biro.errors import LikelihoodError
 from biro.maximum.maximum import Maximum, maximise
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior, Provenance
-from biro.run.directory import StopFlag
+from biro.run.interrupt import StopFlag
 from biro.samplers.options import MaximumOptions
 
 log = logging.getLogger(__name__)

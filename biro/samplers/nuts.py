@@ -19,7 +19,7 @@ from biro.maximum.laplace import Laplace
 from biro.maximum.maximum import maximise
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior, Provenance
-from biro.run.directory import StopFlag
+from biro.run.interrupt import StopFlag
 from biro.samplers.draws import RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.gate import Gate
 from biro.samplers.options import NutsOptions

@@ -13,7 +13,9 @@ from typing import Any
 
 from biro.errors import BackendError, InputError
 from biro.posterior.posterior import Posterior, Provenance
-from biro.run.directory import RunDirectory, StopFlag, read_record, stop_on_signal, versions
+from biro.run.directory import RunDirectory
+from biro.run.interrupt import StopFlag, stop_on_signal
+from biro.run.record import read_record, versions
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from biro.errors import BiroError, InputError, RunError
-from biro.run.directory import StopFlag
+from biro.run.interrupt import StopFlag
 
 log = logging.getLogger(__name__)
 

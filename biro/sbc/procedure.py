@@ -13,15 +13,10 @@ from typing import Any
 from tqdm import tqdm
 
 from biro.errors import InputError, RunError
-from biro.run.directory import (
-    RunDirectory,
-    RunInterrupted,
-    StopFlag,
-    read_record,
-    stop_on_signal,
-    versions,
-    write_atomic,
-)
+from biro.files.atomic import write_atomic
+from biro.run.directory import RunDirectory
+from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
+from biro.run.record import read_facts, read_record, versions
 from biro.sbc.pool import n_core, rows_of
 from biro.sbc.replicate import FitWith, Replicates
 from biro.sbc.result import Calibration
@@ -129,8 +124,7 @@ def load(run_dir: str | os.PathLike[str]) -> Calibration:
     LikelihoodError
         No replicate is done, or none could be fitted.
     """
-    record = read_record(Path(run_dir))
-    about = (record or {}).get("facts", {}).get("calibration")
+    about = read_facts(Path(run_dir)).get("calibration")
     if about is None:
         raise RunError(f"{run_dir}: no calibration began there")
     return Calibration.of(Rows(Path(run_dir) / LINES).done, about["names"], about)

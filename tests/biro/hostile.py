@@ -15,7 +15,7 @@ from biro.errors import BiroError
 from biro.images.fits import read_image
 from biro.models.files import read_bbs, read_model, read_sky, read_tigger
 from biro.posterior.posterior import Posterior
-from biro.run.directory import read_record
+from biro.run.record import read_record
 from biro.samplers.chain import ChainFile
 from biro.samplers.draws import DrawsFile
 from biro.files.signed import read_signed

@@ -25,7 +25,8 @@ from biro.errors import BiroError, RunError
 from biro.files import hdf5
 from biro.images.fits import read_image
 from biro.posterior.posterior import Column, Posterior, Provenance
-from biro.run.directory import RunDirectory, read_record
+from biro.run.directory import RunDirectory
+from biro.run.record import read_record
 from biro.samplers.chain import FILE as CHAIN
 from biro.samplers.chain import ChainFile
 from biro.samplers.draws import STATS, DrawsFile

@@ -10,7 +10,10 @@ import sys
 import pytest
 
 from biro.errors import RunError
-from biro.run.directory import RunDirectory, RunInterrupted, read_record, stop_on_signal, write_atomic
+from biro.files.atomic import write_atomic
+from biro.run.directory import RunDirectory
+from biro.run.interrupt import RunInterrupted, stop_on_signal
+from biro.run.record import read_record
 
 SETTINGS = {"sampler": "emcee", "seed": 1, "options": {"n_walker": 32, "max_steps": 10}, "data": "a" * 64}
 

@@ -13,7 +13,7 @@ from test_samplers_emcee import interrupting, kill_in_mid_run, small
 
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.files import signed
-from biro.run.directory import RunInterrupted
+from biro.run.interrupt import RunInterrupted
 from biro.samplers import nested
 from biro.samplers.sampling import sample
 

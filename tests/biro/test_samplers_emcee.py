@@ -16,7 +16,7 @@ from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
 
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.posterior.posterior import Posterior
-from biro.run.directory import RunInterrupted
+from biro.run.interrupt import RunInterrupted
 from biro.samplers import chain as chain_module
 from biro.samplers.ensemble import chain_tau, looks
 from biro.samplers.sampling import sample

@@ -20,7 +20,7 @@ from test_maximum import PLACES, design, normal, point, simulated, uniform
 
 import biro
 from biro.errors import InputError, LikelihoodError, RunError
-from biro.run.directory import RunInterrupted
+from biro.run.interrupt import RunInterrupted
 from biro.samplers import draws, nuts
 from biro.samplers.gate import Gate
 from biro.samplers.nuts import unwound

@@ -15,7 +15,7 @@ import pytest
 from sbc_tasks import DiesOnce, refuses, slow, square
 
 from biro.errors import InputError, LikelihoodError, RunError
-from biro.run.directory import StopFlag
+from biro.run.interrupt import StopFlag
 from biro.sbc.pool import rows_of
 
 
@@ -72,7 +72,7 @@ def test_a_stop_is_seen_within_a_second_and_leaves_nobody(tmp_path) -> None:
 def test_processes_end_with_their_parent(tmp_path) -> None:
     """kill -9 of the parent: its workers, in the middle of their tasks, see that."""
     code = (
-        "from biro.sbc.pool import rows_of\nfrom biro.run.directory import StopFlag\n"
+        "from biro.sbc.pool import rows_of\nfrom biro.run.interrupt import StopFlag\n"
         "from sbc_tasks import Lingers\nfrom pathlib import Path\n"
         f"list(rows_of(Lingers(Path({str(tmp_path)!r})), range(9), 2, StopFlag()))\n"
     )

@@ -1,0 +1,46 @@
+"""Write a file as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+_TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc)\.\d+\.tmp")
+"""Names of the temporary files of `write_atomic`, for the kinds of files that a run directory holds."""
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file as a whole or not at all: into a temporary file, flushed to disk, then renamed.
+
+    Parameters
+    ----------
+    path : Path
+    data : bytes
+    mode : int
+        Permissions of the file.
+
+    Raises
+    ------
+    OSError
+        It cannot be written; an older file of that name is left as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove what processes that were killed in the middle of `write_atomic` have left in a folder."""
+    for path in folder.iterdir():
+        if _TEMPORARY.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()

@@ -1,0 +1,60 @@
+"""Stop a run on the first SIGINT or SIGTERM, after its state was saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from biro.errors import RunError
+
+
+class RunInterrupted(RunError):  # noqa: N818 - a stop that was asked for
+    """A run was stopped by a signal after its state was saved; the same command goes on with it."""
+
+
+class StopFlag:
+    """Set by the first SIGINT or SIGTERM; samplers look at it where their state can be saved."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def raise_interrupted(self, how_to_go_on: str) -> None:
+        """End the run with one line that says how to go on.
+
+        Raises
+        ------
+        RunInterrupted
+            Always.
+        """
+        name = signal.Signals(self.signal or signal.SIGINT).name
+        raise RunInterrupted(f"stopped by {name}; {how_to_go_on}")
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopFlag]:
+    """Turn the first SIGINT or SIGTERM into a flag; a second one interrupts at once.
+
+    Outside of the main thread, where Python allows no handlers, the flag is never set.
+    """
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if flag:
+            raise KeyboardInterrupt
+        flag.signal = number
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
