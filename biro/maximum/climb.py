@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.batching import BatchingPool, ask
 from biro.maximum.laplace import Laplace, curvature, sigmas, step_lengths
+from biro.maximum.protocol import DifferentiableLikelihood
 from biro.maximum.saddles import Place, look_beside, modes
-
-if TYPE_CHECKING:
-    from biro.likelihood.likelihood import Likelihood
 
 Array = NDArray[np.float64]
 Watch = Callable[[float], None]
@@ -66,7 +64,7 @@ class Ascent:
         Where that was; empty before anything was seen.
     """
 
-    def __init__(self, likelihood: Likelihood, watch: Watch | None = None) -> None:
+    def __init__(self, likelihood: DifferentiableLikelihood, watch: Watch | None = None) -> None:
         self.likelihood, self._watch = likelihood, watch
         self._change = likelihood.model.unconstrained
         self.low, self.high = likelihood.model.box
@@ -135,7 +133,7 @@ class Ascent:
             raise LikelihoodError(f"the derivative with respect to {culprit} is not a number at {words}")
 
 
-def starting_points(ascent: Ascent, starts: Any, rng: np.random.Generator) -> Array:
+def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Array:
     """Where to begin, theta (n_start, n_param).
 
     Parameters
@@ -166,7 +164,7 @@ def starting_points(ascent: Ascent, starts: Any, rng: np.random.Generator) -> Ar
     return theta
 
 
-def _outside(likelihood: Likelihood, theta: Array) -> str:
+def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:
     """One line about a start outside of the prior."""
     wrapped, (low, high) = likelihood.model.wrap(theta), likelihood.model.box
     for i, parameter in enumerate(likelihood.parameters):
@@ -179,7 +177,7 @@ def _outside(likelihood: Likelihood, theta: Array) -> str:
     return "a start breaks a constraint of the model"
 
 
-def _best_draws(likelihood: Likelihood, n: int, rng: np.random.Generator) -> Array:
+def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Generator) -> Array:
     """The best n of the middle of the prior and draws from it, noise factors fitted."""
     unit = rng.random((N_SCREEN * n, likelihood.n_param))
     unit[0] = 0.5
@@ -199,7 +197,7 @@ def _best_draws(likelihood: Likelihood, n: int, rng: np.random.Generator) -> Arr
     return theta[order[np.isfinite(value[order])]]
 
 
-def with_best_noise(likelihood: Likelihood, theta: Array) -> Array:
+def with_best_noise(likelihood: DifferentiableLikelihood, theta: Array) -> Array:
     """theta (n, n_param) with fitted noise factors where the likelihood is highest, within the prior.
 
     s^2 = sum chi2 / sum 2 N over the partitions of a factor s.

@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,12 +18,10 @@ from biro.files.atomic import write_atomic
 from biro.formatting import align, digits_after_point
 from biro.maximum.climb import ENOUGH, Ascent, Watch, climb, settle, starting_points
 from biro.maximum.laplace import Laplace
+from biro.maximum.protocol import DifferentiableLikelihood
 from biro.maximum.target import Target
 from biro.models.quantities.parameter import Column
 from biro.samplers.start import search
-
-if TYPE_CHECKING:
-    from biro.likelihood.likelihood import Likelihood
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +213,7 @@ class Maximum:
 
 
 def maximise(
-    likelihood: Likelihood,
+    likelihood: DifferentiableLikelihood,
     *,
     seed: int | None = None,
     starts: int | ArrayLike = STARTS,
@@ -231,6 +229,7 @@ def maximise(
     Parameters
     ----------
     likelihood : Likelihood
+        Or anything else that is a `DifferentiableLikelihood` (`biro.maximum.protocol`).
     seed : int, optional
         Of the draws that starts are chosen from; drawn, and kept in the result, when not given.
     starts : int or float (n_start, n_param)
@@ -261,7 +260,7 @@ def maximise(
     if not np.isfinite(rest.log_posterior):
         raise LikelihoodError(f"none of the {len(first)} starts has a finite posterior")
     theta = rest.laplace.theta
-    log_prior = likelihood.log_prior(theta)
+    log_prior = float(likelihood.log_prior(theta[None])[0])
     found = Maximum(
         columns=target.columns,
         laplace=rest.laplace,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
+from biro.maximum.protocol import SampledLikelihood
 from biro.models.quantities.parameter import Column
 
 
@@ -18,8 +18,7 @@ class Target:
     Parameters
     ----------
     likelihood : Likelihood
-        Or anything that answers `parameters`, `log_likelihood`, `log_prior`, `prior_transform`,
-        `allowed`, `log_constraint_mass`.
+        Or anything else that is a `SampledLikelihood` (`biro.maximum.protocol`).
 
     Attributes
     ----------
@@ -35,7 +34,7 @@ class Target:
         A likelihood without free parameters.
     """
 
-    def __init__(self, likelihood: Any) -> None:
+    def __init__(self, likelihood: SampledLikelihood) -> None:
         self.likelihood = likelihood
         self.n_param = len(likelihood.parameters)
         if self.n_param == 0:
@@ -71,11 +70,11 @@ class Target:
         LikelihoodError
             Another shape, NaN or +inf came back.
         """
-        return self._checked("log_likelihood", theta)
+        return self._checked("log_likelihood", self.likelihood.log_likelihood(theta), theta)
 
     def log_prior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log prior density (n_batch,), -inf outside; checked alike."""
-        return self._checked("log_prior", theta)
+        return self._checked("log_prior", self.likelihood.log_prior(theta), theta)
 
     def log_likelihood_of_unit(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log-likelihood at points of the unit cube (n_batch, n_param); -inf where a constraint fails."""
@@ -98,8 +97,10 @@ class Target:
         moved = np.where(moved >= self.lower + self.period, self.lower, moved)
         return np.where(self.wraps, moved, theta)
 
-    def _checked(self, name: str, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        value = np.asarray(getattr(self.likelihood, name)(theta))
+    def _checked(
+        self, name: str, value: NDArray[np.float64], theta: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        value = np.asarray(value)
         if value.shape != (len(theta),):
             raise LikelihoodError(
                 f"{name} of theta {theta.shape} must have shape ({len(theta)},), got {value.shape}"

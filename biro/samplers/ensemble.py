@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from biro.errors import RunError
 from biro.maximum.maximum import maximise
+from biro.maximum.protocol import has_gradient
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior, Provenance
 from biro.run.interrupt import StopFlag
@@ -152,8 +153,9 @@ class EnsembleRun:
                     stop.raise_interrupted("no step was taken yet, the same command begins again")
 
             n_walker = self._options.n_walker
-            if hasattr(self._target.likelihood, "log_posterior_and_gradient"):
-                found = maximise(self._target.likelihood, seed=self._seed, watch=watch)
+            likelihood = self._target.likelihood
+            if has_gradient(likelihood):
+                found = maximise(likelihood, seed=self._seed, watch=watch)
                 walkers = draws_within(self._target, found, n_walker, self._seed)[0]
                 if len(walkers) == n_walker and not found.unidentified:
                     return self._target.wrapped(walkers), found.best_fit

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from biro.errors import LikelihoodError
 from biro.maximum.maximum import Maximum, maximise
+from biro.maximum.protocol import differentiable
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior, Provenance
 from biro.run.interrupt import StopFlag
@@ -114,7 +115,8 @@ def _maximum(
             if stop:
                 stop.raise_interrupted("the same command begins again")
 
-        return maximise(target.likelihood, seed=seed, starts=options.starts, watch=watch)
+        likelihood = differentiable(target.likelihood, "the maximum")
+        return maximise(likelihood, seed=seed, starts=options.starts, watch=watch)
 
 
 def draws_within(

@@ -17,7 +17,9 @@ from tqdm import tqdm
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.laplace import Laplace
 from biro.maximum.maximum import maximise
+from biro.maximum.protocol import DifferentiableLikelihood, differentiable
 from biro.maximum.target import Target
+from biro.models.bound.unconstrained import Unconstrained
 from biro.posterior.posterior import Posterior, Provenance
 from biro.run.interrupt import StopFlag
 from biro.samplers.draws import RECORDER, Draws, DrawsFile, Progress
@@ -60,13 +62,13 @@ class Whitened:
     factor : float64 (n_param, n_param)
     """
 
-    def __init__(self, likelihood: Any, middle: Array, factor: Array) -> None:
+    def __init__(self, likelihood: DifferentiableLikelihood, middle: Array, factor: Array) -> None:
         self._likelihood, self._change = likelihood, likelihood.model.unconstrained
         self._low, self._high = likelihood.model.box
         self.middle, self.factor = middle, factor
 
     @classmethod
-    def about(cls, likelihood: Any, laplace: Laplace) -> Whitened:
+    def about(cls, likelihood: DifferentiableLikelihood, laplace: Laplace) -> Whitened:
         """About a maximum; parameters at an end of their prior, where y is infinite, one sigma within."""
         change = likelihood.model.unconstrained
         middle = change.of_theta(_within(likelihood, laplace))
@@ -94,7 +96,7 @@ def _each(matrix: Array, rows: Array) -> Array:
     return np.array([matrix @ row for row in rows]).reshape(rows.shape)
 
 
-def _within(likelihood: Any, laplace: Laplace) -> Array:
+def _within(likelihood: DifferentiableLikelihood, laplace: Laplace) -> Array:
     """The maximum, with parameters at an end moved in by one sigma, and the others as they follow these.
 
     At an end: within a quarter of a sigma, where y of the maximum says little of the y of its surroundings.
@@ -114,7 +116,7 @@ def _within(likelihood: Any, laplace: Laplace) -> Array:
     return np.asarray(tried[int(np.argmax(enough))])
 
 
-def _factor(change: Any, middle: Array, laplace: Laplace) -> Array:
+def _factor(change: Unconstrained, middle: Array, laplace: Laplace) -> Array:
     """L of the covariance of y where it is known, 1 elsewhere."""
     n, factor = middle.size, np.eye(middle.size)
     known = np.flatnonzero((laplace.side == 0) & np.isfinite(np.diag(laplace.covariance)))
@@ -146,8 +148,7 @@ class NutsRun:
     """
 
     def __init__(self, target: Target, options: NutsOptions, seed: int, file: DrawsFile | None) -> None:
-        if not hasattr(target.likelihood, "log_posterior_and_gradient"):
-            raise InputError("NUTS needs a likelihood with log_posterior_and_gradient")
+        self._likelihood = differentiable(target.likelihood, "NUTS")
         self._nutpie = _nutpie()
         self._target, self._options, self._seed = target, options, seed
         self._file = file
@@ -166,11 +167,11 @@ class NutsRun:
         n_chain, n_draw, n_param = self._options.n_chain, self._options.n_draw, self._target.n_param
         found = self._file.read(n_chain, n_param) if self._file is not None else None
         if found is None:
-            density = Whitened.about(self._target.likelihood, self._maximum(stop, progress=progress))
+            density = Whitened.about(self._likelihood, self._maximum(stop, progress=progress))
             before = Progress.none(n_chain, n_param)
         else:
             middle, factor, before = found
-            density = Whitened(self._target.likelihood, middle, factor)
+            density = Whitened(self._likelihood, middle, factor)
             tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
             log.info("going on from draw %d%s of each chain", before.z.shape[1], tuned)
         done = before
@@ -188,7 +189,7 @@ class NutsRun:
                 if stop:
                     stop.raise_interrupted("no draw was made yet, the same command begins again")
 
-            return maximise(self._target.likelihood, seed=self._seed, watch=watch).laplace
+            return maximise(self._likelihood, seed=self._seed, watch=watch).laplace
 
     def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Progress:
         options, n_before = self._options, before.z.shape[1]

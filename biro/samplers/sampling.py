@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from biro.errors import BackendError, InputError
+from biro.maximum.protocol import RecordedLikelihood
 from biro.posterior.posterior import Posterior, Provenance
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import StopFlag, stop_on_signal
@@ -27,7 +28,7 @@ _DEVICE_PACKAGES = ("numba.cuda", "numba_cuda", "cuda.", "cupy")
 
 
 def sample(
-    likelihood: Any,
+    likelihood: RecordedLikelihood,
     sampler: str = "emcee",
     *,
     run_dir: str | os.PathLike[str] | None = None,
@@ -49,6 +50,7 @@ def sample(
     Parameters
     ----------
     likelihood : Likelihood
+        Or anything else that is a `RecordedLikelihood` (`biro.maximum.protocol`).
     sampler : "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none"
     run_dir : path, optional
         Keeps everything about the run. A run that was interrupted there goes on, a finished one is

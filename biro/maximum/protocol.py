@@ -1,0 +1,191 @@
+"""The types of what is climbed and what is sampled: the part of a likelihood that each of them uses.
+
+`biro.Likelihood` has all of it. A likelihood of one's own needs only what is asked of it: it is a
+`SampledLikelihood` for emcee and dynesty, a `DifferentiableLikelihood` for the maximum and NUTS, and a
+`RecordedLikelihood` for `biro.sample`, which writes down what was sampled.
+
+Where nothing else is said, theta is a batch of parameter vectors, float64 (n_batch, n_param), in the units
+of `parameters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+
+if TYPE_CHECKING:
+    from biro.models.bound.unconstrained import Unconstrained
+    from biro.models.quantities.parameter import Parameter
+    from rime_kernels.geometry import Precision
+
+Array = NDArray[np.float64]
+
+
+class ConstrainedModel(Protocol):
+    """What nested sampling asks of a model whose constraints cut into its prior."""
+
+    @property
+    def log_constraint_mass_error(self) -> float:
+        """Standard error of `SampledLikelihood.log_constraint_mass`."""
+
+
+class DifferentiableModel(ConstrainedModel, Protocol):
+    """What the climb to a maximum, and NUTS, ask of a model about its prior."""
+
+    @property
+    def box(self) -> tuple[Array, Array]:
+        """Lower and upper ends of the priors, float64 (n_param,) each; infinite where there is none."""
+
+    @property
+    def unconstrained(self) -> Unconstrained:
+        """The change to parameters that may be any real number."""
+
+    @property
+    def noise_parameters(self) -> Mapping[int, tuple[NDArray[np.bool_], float]]:
+        """Index of each noise factor in theta -> its partitions, bool (n_partition,), and factor per unit."""
+
+    def prior_transform(self, unit: Array) -> Array:
+        """Parameters of points of the unit cube, float64 (n_batch, n_param)."""
+
+    def wrap(self, theta: Array) -> Array:
+        """theta, one vector or a batch, with periodic parameters moved into the range of their priors."""
+
+
+class RecordedModel(ConstrainedModel, Protocol):
+    """What the record of a run asks of a model."""
+
+    def digest(self) -> str:
+        """sha256 of the model."""
+
+    def to_toml(self) -> str:
+        """The model as text."""
+
+
+class LabelledData(Protocol):
+    """Data with a label for each partition."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """One for each partition."""
+
+
+class RecordedData(Protocol):
+    """Data with a digest."""
+
+    def digest(self) -> str:
+        """sha256 of the data."""
+
+
+class SampledLikelihood(Protocol):
+    """What every sampler asks of a likelihood."""
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """Free parameters in the order of theta."""
+
+    @property
+    def log_constraint_mass(self) -> float:
+        """Log of the prior mass that is left by constraints outside the prior transform."""
+
+    @property
+    def model(self) -> ConstrainedModel:
+        """The model, with its prior."""
+
+    def log_likelihood(self, theta: Array) -> Array:
+        """float64 (n_batch,); -inf where theta is impossible."""
+
+    def log_prior(self, theta: Array) -> Array:
+        """Log of the normalised prior density, float64 (n_batch,); -inf outside the prior."""
+
+    def prior_transform(self, unit: Array) -> Array:
+        """Parameters of points of the unit cube, float64 (n_batch, n_param)."""
+
+    def allowed(self, theta: Array) -> NDArray[np.bool_]:
+        """Whether the constraints hold, bool (n_batch,)."""
+
+
+class DifferentiableLikelihood(SampledLikelihood, Protocol):
+    """What the climb to the maximum of a posterior, and NUTS, ask of a likelihood."""
+
+    @property
+    def model(self) -> DifferentiableModel:
+        """The model, with its prior."""
+
+    @property
+    def observation(self) -> LabelledData:
+        """The data."""
+
+    @property
+    def n_param(self) -> int:
+        """How many parameters are free."""
+
+    @property
+    def parameter_names(self) -> Sequence[str]:
+        """In the order of theta."""
+
+    @property
+    def precision(self) -> Precision:
+        """Of the values: how small a difference of them means something."""
+
+    @property
+    def n_vis(self) -> NDArray[np.int64]:
+        """Usable complex visibilities of each partition, int64 (n_partition,)."""
+
+    def log_posterior(self, theta: Array) -> Array:
+        """Log-prior plus log-likelihood, float64 (n_batch,)."""
+
+    def log_posterior_and_gradient(self, theta: Array) -> tuple[Array, Array]:
+        """`log_posterior` and its derivatives, float64 (n_batch, n_param), NaN where it is -inf."""
+
+    def chi2(self, theta: Array) -> Array:
+        """Chi-squared of each partition, float64 (n_partition,) of one theta or (n_batch, n_partition)."""
+
+    def noise_factor(self, theta: Array) -> Array:
+        """Noise factor of each partition, float64 (n_partition,), of one theta (n_param,)."""
+
+
+class RecordedLikelihood(SampledLikelihood, Protocol):
+    """What `biro.sample` asks of a likelihood for the record of a run."""
+
+    @property
+    def model(self) -> RecordedModel:
+        """The model, with its prior."""
+
+    @property
+    def observation(self) -> RecordedData:
+        """The data."""
+
+    def digest(self) -> str:
+        """Hash of everything that decides the value of the likelihood."""
+
+    def description(self) -> Mapping[str, object]:
+        """What was chosen (precision, backend, ...), as plain values for JSON."""
+
+
+def has_gradient(likelihood: SampledLikelihood) -> TypeGuard[DifferentiableLikelihood]:
+    """Whether a likelihood has the derivatives that the climb to a maximum, and NUTS, need."""
+    return hasattr(likelihood, "log_posterior_and_gradient")
+
+
+def differentiable(likelihood: SampledLikelihood, wanted_by: str) -> DifferentiableLikelihood:
+    """The likelihood itself, if it has derivatives.
+
+    Parameters
+    ----------
+    likelihood : SampledLikelihood
+    wanted_by : str
+        Who asks, for the message.
+
+    Raises
+    ------
+    InputError
+        It has none.
+    """
+    if not has_gradient(likelihood):
+        raise InputError(f"{wanted_by} needs a likelihood with log_posterior_and_gradient")
+    return likelihood
