@@ -36,7 +36,9 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     from biro.images.fits import read_image
     from biro.models import read_model
     from biro.models.files import read_bbs, read_sky, read_tigger
-    from biro.posterior.posterior import Column, Posterior, Provenance
+    from biro.models.quantities.parameter import Column
+    from biro.posterior.posterior import Posterior
+    from biro.posterior.samples import Provenance
     from biro.run.record import read_record
     from biro.samplers.chain import ChainFile
     from biro.samplers.draws import STATS, DrawsFile

@@ -8,7 +8,6 @@ Newton's method, projected on the priors: parameters whose density rises towards
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.batching import BatchingPool, ask
 from biro.maximum.laplace import Laplace, curvature, sigmas, step_lengths
-from biro.maximum.protocol import DifferentiableLikelihood
+from biro.maximum.protocol import DifferentiableLikelihood, Watch
 from biro.maximum.saddles import Place, look_beside, modes
 
 Array = NDArray[np.float64]
-Watch = Callable[[float], None]
 BATCH = 256
 """Parameter vectors in one call, at most."""
 N_SCREEN, N_KEPT = 64, 4

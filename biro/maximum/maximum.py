@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.formatting import align, digits_after_point
-from biro.maximum.climb import ENOUGH, Ascent, Watch, climb, settle, starting_points
+from biro.maximum.climb import ENOUGH, Ascent, climb, settle, starting_points
 from biro.maximum.laplace import Laplace
-from biro.maximum.protocol import DifferentiableLikelihood
+from biro.maximum.protocol import DifferentiableLikelihood, Watch
+from biro.maximum.search import search
 from biro.maximum.target import Target
 from biro.models.quantities.parameter import Column
-from biro.samplers.start import search
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ of `parameters`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import numpy as np
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rime_kernels.geometry import Precision
 
 Array = NDArray[np.float64]
+Watch = Callable[[float], None]
+"""Called with the highest value so far, after each batch; what it raises ends a search."""
 
 
 class ConstrainedModel(Protocol):

@@ -20,7 +20,8 @@ from biro.formatting import digits_after_point
 from biro.models.quantities.parameter import Column
 from biro.plots.data import residuals, uv, whole_numbers
 from biro.posterior.posterior import Posterior
-from biro.posterior.table import LEVELS, quantiles, unwrap
+from biro.posterior.statistics import quantiles, unwrap
+from biro.posterior.table import LEVELS
 
 __all__ = ["MAX_CORNER", "corner", "residuals", "sky", "traces", "uv"]
 

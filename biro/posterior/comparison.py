@@ -1,11 +1,10 @@
-"""Models against each other: evidences and Bayes factors of posteriors on the same data."""
+"""The comparison of models: evidences and Bayes factors of posteriors on the same data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from biro.errors import InputError
 from biro.formatting import align
@@ -51,7 +50,7 @@ class Comparison:
                 return standing
         raise InputError(f"no model {name!r}; there are {', '.join(s.name for s in self.standings)}")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain numbers and text; models by name."""
         rows = [asdict(standing) for standing in self.standings]
         return {"best": self.best, "models": {row.pop("name"): row for row in rows}}

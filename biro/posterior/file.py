@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -24,15 +24,15 @@ from biro.files.atomic import write_atomic
 from biro.files.hdf5 import read_hdf5
 from biro.models.quantities.parameter import Column
 from biro.models.quantities.strict import shown
-from biro.posterior.posterior import Posterior, Provenance
-from biro.samplers.sampling import PACKAGE_OF
+from biro.posterior.samples import Provenance, Samples
 
+S = TypeVar("S", bound=Samples)
 FORMAT = "biro-posterior-1"
 _SCALARS = ("n_walker", "log_evidence", "log_evidence_err")
 _ARRAYS = ("samples", "log_likelihood", "log_prior", "log_weight", "effective", "tau")
 
 
-def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
+def save(posterior: Samples, path: str | os.PathLike[str]) -> None:
     """Write a posterior; the file appears as a whole or not at all."""
     # Made in memory: HDF5 that meets a full disk cannot close its file, and ends Python with a crash.
     with h5py.File("posterior", "w", driver="core", backing_store=False, track_order=True) as file:
@@ -43,8 +43,8 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     write_atomic(Path(path), image)
 
 
-def load(path: str | os.PathLike[str]) -> Posterior:
-    """Read a posterior.
+def load(path: str | os.PathLike[str], cls: type[S]) -> S:
+    """Read a posterior, as an object of the class `cls`.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         arrays: dict[str, Any] = {
             name: found[f"biro/{name}"].astype(np.float64) for name in _ARRAYS if f"biro/{name}" in found
         }
-        return Posterior(
+        return cls(
             columns=tuple(Column(**column) for column in record["columns"]),
             provenance=Provenance(**record["provenance"]),
             diagnostics=record["diagnostics"],
@@ -112,7 +112,7 @@ def _check_kinds(what: str, given: Any, kinds: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} of {what}: {shown(given[name])}")
 
 
-def _write_own(group: h5py.Group, posterior: Posterior) -> None:
+def _write_own(group: h5py.Group, posterior: Samples) -> None:
     record: dict[str, Any] = {name: getattr(posterior, name) for name in _SCALARS}
     record["columns"] = [asdict(column) for column in posterior.columns]
     record["provenance"] = asdict(posterior.provenance)
@@ -126,7 +126,7 @@ def _write_own(group: h5py.Group, posterior: Posterior) -> None:
             dims.write(name, ("parameter",) if name in ("effective", "tau") else axes, value)
 
 
-def _write_arviz(file: h5py.File, posterior: Posterior) -> None:
+def _write_arviz(file: h5py.File, posterior: Samples) -> None:
     equal = posterior.equal_weight()
     shape = (equal.n_walker, len(equal.samples) // equal.n_walker)
 
@@ -134,11 +134,10 @@ def _write_arviz(file: h5py.File, posterior: Posterior) -> None:
         return values.reshape(shape[1], shape[0]).T
 
     provenance = posterior.provenance
-    library = PACKAGE_OF.get(provenance.sampler, provenance.sampler)
     about = {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "inference_library": library,
-        "inference_library_version": provenance.versions.get(library, ""),
+        "inference_library": provenance.package,
+        "inference_library_version": provenance.versions.get(provenance.package, ""),
     }
     file.attrs["format"] = FORMAT
     file.attrs.update(about)

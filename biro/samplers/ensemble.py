@@ -15,7 +15,8 @@ from biro.errors import RunError
 from biro.maximum.maximum import maximise
 from biro.maximum.protocol import has_gradient
 from biro.maximum.target import Target
-from biro.posterior.posterior import Posterior, Provenance
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
 from biro.samplers.chain import ChainFile, last_state
 from biro.samplers.normal_approximation import draws_within

@@ -23,7 +23,8 @@ from biro.errors import LikelihoodError, RunError
 from biro.files.signed import read_signed, write_signed
 from biro.maximum.batching import BatchingPool, ask
 from biro.maximum.target import Target
-from biro.posterior.posterior import Posterior, Provenance
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
 from biro.samplers.options import NestedOptions
 

@@ -13,7 +13,8 @@ from biro.errors import LikelihoodError
 from biro.maximum.maximum import Maximum, maximise
 from biro.maximum.protocol import differentiable
 from biro.maximum.target import Target
-from biro.posterior.posterior import Posterior, Provenance
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
 from biro.samplers.options import MaximumOptions
 

@@ -20,7 +20,8 @@ from biro.maximum.maximum import maximise
 from biro.maximum.protocol import DifferentiableLikelihood, differentiable
 from biro.maximum.target import Target
 from biro.models.bound.unconstrained import Unconstrained
-from biro.posterior.posterior import Posterior, Provenance
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
 from biro.samplers.draws import RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.gate import Gate

@@ -13,7 +13,8 @@ from typing import Any
 
 from biro.errors import BackendError, InputError
 from biro.maximum.protocol import RecordedLikelihood
-from biro.posterior.posterior import Posterior, Provenance
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import StopFlag, stop_on_signal
 from biro.run.record import read_record, versions
@@ -21,8 +22,6 @@ from biro.run.record import read_record, versions
 log = logging.getLogger(__name__)
 
 SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic", "nuts", "none")
-PACKAGE_OF = {"dynesty-dynamic": "dynesty", "nuts": "nutpie"}
-"""Where it has another name."""
 _DEVICE_PACKAGES = ("numba.cuda", "numba_cuda", "cuda.", "cupy")
 """Whose exceptions are the device's."""
 
@@ -113,7 +112,7 @@ def sample(
         "data": provenance.data_digest,
         "model": provenance.model_digest,
         "likelihood": likelihood.digest(),
-        "sampler version": provenance.versions.get(PACKAGE_OF.get(sampler, sampler)),
+        "sampler version": provenance.versions.get(provenance.package),
     }
     record = {"likelihood": likelihood.description(), **(facts or {})}
     with (

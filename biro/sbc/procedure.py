@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from biro.errors import InputError, RunError
 from biro.files.atomic import write_atomic
+from biro.posterior.samples import package_of
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
 from biro.run.record import read_facts, read_record, versions
@@ -170,9 +171,6 @@ def _resolved(sampler: str, options: Mapping[str, Any], fitted: Any, draws: int)
 
 def _settings(likelihood: Any, fitted: Any, sampler: str, seed: int) -> dict[str, Any]:
     """What decides the replicates, for the record that a resumed calibration is held against."""
-    from biro.samplers.sampling import PACKAGE_OF
-
-    package = PACKAGE_OF.get(sampler, sampler)
     return {
         "command": "sbc",
         "sampler": sampler,
@@ -181,7 +179,7 @@ def _settings(likelihood: Any, fitted: Any, sampler: str, seed: int) -> dict[str
         "model": likelihood.model.digest(),
         "likelihood": likelihood.digest(),
         "fit with": f"{type(fitted).__qualname__} {fitted.digest()[:16]}",
-        "sampler version": versions().get(package),
+        "sampler version": versions().get(package_of(sampler)),
     }
 
 

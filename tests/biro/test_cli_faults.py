@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 
 from biro.cli.app import app
 from biro.measurement_set.read import read_ms
-from biro.posterior.posterior import Column, Posterior, Provenance
+from biro.models.quantities.parameter import Column
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 
 SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
 CARDS = (

@@ -24,7 +24,9 @@ from hypothesis import strategies as st
 from biro.errors import BiroError, RunError
 from biro.files import hdf5
 from biro.images.fits import read_image
-from biro.posterior.posterior import Column, Posterior, Provenance
+from biro.models.quantities.parameter import Column
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 from biro.run.directory import RunDirectory
 from biro.run.record import read_record
 from biro.samplers.chain import FILE as CHAIN

@@ -15,10 +15,12 @@ from test_imaging import observe
 import biro
 from biro.errors import InputError
 from biro.images import pictures
+from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
 from biro.plots import posterior as plots
 from biro.plots.report import write_report
-from biro.posterior.posterior import Column, Posterior, Provenance
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
 
 ARCSEC = np.pi / 180 / 3600
 FREQ = 1e9

@@ -12,9 +12,11 @@ import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
 
 from biro.errors import InputError
+from biro.models.quantities.parameter import Column
 from biro.posterior.comparison import compare
-from biro.posterior.posterior import Column, Posterior, Provenance
-from biro.posterior.table import quantiles, r_hat
+from biro.posterior.posterior import Posterior
+from biro.posterior.samples import Provenance
+from biro.posterior.statistics import quantiles, r_hat
 from biro.samplers.sampling import sample
 
 

@@ -1,0 +1,178 @@
+"""What a sampler returns, as plain data: samples with names, units, weights, evidence and provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.models.quantities.parameter import Column
+
+_PACKAGE_OF = {"dynesty-dynamic": "dynesty", "nuts": "nutpie"}
+"""Packages whose name is not that of the sampler."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a posterior came from; enough to see whether two of them may be compared.
+
+    Attributes
+    ----------
+    sampler : str
+        "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none".
+    seed : int
+    options : mapping
+        Of the sampler, with every default filled in.
+    data_digest, model_digest : str
+        sha256 of the observation and of the resolved model.
+    model_toml : str
+    versions : mapping str -> str
+        Of packages, by name.
+    """
+
+    sampler: str
+    seed: int
+    options: Mapping[str, object] = field(default_factory=dict)
+    data_digest: str = ""
+    model_digest: str = ""
+    model_toml: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def package(self) -> str:
+        """The package that the sampler comes from."""
+        return package_of(self.sampler)
+
+
+def package_of(sampler: str) -> str:
+    """The Python package that a sampler comes from."""
+    return _PACKAGE_OF.get(sampler, sampler)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples of a posterior, in the units of the model file: the data of a `Posterior`.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+        Parameters, in the order of the samples' second axis.
+    samples : float64 (n_sample, n_param)
+    log_weight : float64 (n_sample,) or None
+        Normalised log weights; None for samples of equal weight.
+    log_likelihood, log_prior : float64 (n_sample,)
+        log_prior is the normalised density in the units of the parameters.
+    provenance : Provenance
+    n_walker : int
+        Samples come step after step, `n_walker` of each; 1 when they are no chains.
+    log_evidence, log_evidence_err : float or None
+        Of the normalised prior (constraints included), and one sigma.
+    tau : float64 (n_param,) or None
+        Integrated autocorrelation time, in steps of the sampler.
+    effective : float64 (n_param,)
+        Effective sample size of each parameter.
+    diagnostics : mapping str -> float
+        What the sampler says about itself (acceptance, calls, burn-in ...).
+
+    Raises
+    ------
+    InputError
+        Shapes that do not belong together, or values that are not finite.
+    """
+
+    columns: tuple[Column, ...]
+    samples: NDArray[np.float64]
+    log_likelihood: NDArray[np.float64]
+    log_prior: NDArray[np.float64]
+    provenance: Provenance
+    effective: NDArray[np.float64]
+    log_weight: NDArray[np.float64] | None = None
+    n_walker: int = 1
+    log_evidence: float | None = None
+    log_evidence_err: float | None = None
+    tau: NDArray[np.float64] | None = None
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n_param = len(self.columns)
+        if self.samples.ndim != 2 or self.samples.shape[1] != n_param or not len(self.samples):
+            raise InputError(f"samples must have shape (n_sample, {n_param}), got {self.samples.shape}")
+        n_sample = len(self.samples)
+        for name in ("log_likelihood", "log_prior", "log_weight"):
+            value = getattr(self, name)
+            if value is not None and value.shape != (n_sample,):
+                raise InputError(f"{name} must have shape ({n_sample},), got {value.shape}")
+        if self.n_walker < 1 or n_sample % self.n_walker:
+            raise InputError(f"{n_sample} samples cannot be steps of {self.n_walker} walkers")
+        if len(set(self.names)) != n_param:
+            raise InputError(f"parameter names must differ, got {', '.join(self.names)}")
+        if not np.isfinite(self.samples).all():
+            raise InputError("samples must be finite numbers")
+        for name in ("effective", "tau"):
+            value = getattr(self, name)
+            if value is not None and value.shape != (n_param,):
+                raise InputError(f"{name} must have shape ({n_param},), got {value.shape}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parameter names."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def n_param(self) -> int:
+        return len(self.columns)
+
+    @property
+    def weight(self) -> NDArray[np.float64]:
+        """Weights (n_sample,), summing to 1."""
+        if self.log_weight is None:
+            return np.full(len(self.samples), 1.0 / len(self.samples))
+        weight = np.exp(self.log_weight - self.log_weight.max())
+        return weight / weight.sum()
+
+    @property
+    def best_fit(self) -> NDArray[np.float64]:
+        """The sample of highest likelihood, (n_param,)."""
+        return self.samples[np.argmax(self.log_likelihood)].copy()
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        """Samples of one parameter, (n_sample,).
+
+        Raises
+        ------
+        InputError
+            No such parameter.
+        """
+        if name not in self.names:
+            raise InputError(f"no parameter {name!r}; there are {', '.join(self.names)}")
+        return self.samples[:, self.names.index(name)]
+
+    def equal_weight(self, n: int | None = None) -> Self:
+        """The same posterior as samples of equal weight (systematic resampling, the run's seed).
+
+        Parameters
+        ----------
+        n : int, optional
+            How many; by default all samples where they have equal weight already, and as many as the
+            effective sample size of weighted ones, so that few are repeated.
+        """
+        if self.log_weight is None and n is None:
+            return self
+        weight = self.weight
+        count = n if n is not None else max(1, round(1.0 / float(np.sum(weight**2))))
+        rng = np.random.default_rng(self.provenance.seed)
+        positions = (rng.random() + np.arange(count)) / count
+        index = np.searchsorted(np.cumsum(weight), positions).clip(max=len(weight) - 1)
+        rng.shuffle(index)
+        return replace(
+            self,
+            samples=self.samples[index],
+            log_likelihood=self.log_likelihood[index],
+            log_prior=self.log_prior[index],
+            log_weight=None,
+            n_walker=1,
+        )
