@@ -13,7 +13,7 @@ from timing import measure, seconds_of
 from rime_kernels import device
 from rime_kernels.idg import Idg
 from rime_kernels.idg.cuda import sums
-from rime_kernels.idg.cuda.stream import make_copy
+from rime_kernels.idg.cuda.stream import copy
 
 # Kernels whose time counts as the degridder's, and the gridder's.
 _KERNELS = {"degridder": ("make_degrid",), "gridder": ("make_prepare", "make_grid")}
@@ -153,7 +153,7 @@ def goals(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _host_copy(n_byte: int) -> float:
     """Bytes/s at which all threads copy from pinned memory to new memory: results leave the bus so."""
-    pinned, copy, found = device.cuda.pinned_array(n_byte // 4, np.float32), make_copy(), []
+    pinned, found = device.cuda.pinned_array(n_byte // 4, np.float32), []
     pinned[:] = 1.0
     for _ in range(3):
         new = np.empty(pinned.shape, np.float32)
