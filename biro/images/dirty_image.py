@@ -1,4 +1,4 @@
-"""A dirty image with its point spread function: figures, FITS files, a picture."""
+"""The dirty image of an observation with its point spread function, as figures, FITS files and a picture."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro._version import __version__
 from biro.errors import InputError
 from biro.formatting import angle_text, sexagesimal
+from biro.images.fits import write_image
 from biro.images.psf import RestoringBeam
 from biro.models.components.direction import lm_to_radec
 from biro.observation.noise import MAD_TO_SIGMA
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from biro.images.pictures import Panel, Window
 
 _FRAMES = {"TOPO": "TOPOCENT", "BARY": "BARYCENT", "GEO": "GEOCENTR", "GALACTO": "GALACTOC"}
 
@@ -45,7 +49,7 @@ class Peak:
 
 @dataclass(frozen=True, eq=False)
 class DirtyImage:
-    """What `biro.image` makes.
+    """A dirty image with its point spread function, as `biro.image` makes it.
 
     Pixel (x, y) of `dirty[stokes, y, x]` lies at l = -(x - N/2) cell, m = (y - N/2) cell.
 
@@ -64,13 +68,13 @@ class DirtyImage:
     what : "data", "model" or "residual"
     weighting : str
     noise : float, Jy/beam
-        Rms that noise would have in the image, were it what the weights say.
+        Rms that noise of the variance which the weights state has in the image.
     n_vis : int
-        Stokes visibilities that went in.
+        Number of Stokes visibilities that the image is made of.
     freq, bandwidth : float, Hz
         Weighted mean of the channels, and from the lower edge of the lowest to the upper edge of the highest.
     freq_frame, field, telescope, date, origin : str
-        For headers.
+        For the headers of FITS files; `date` is the UTC of the first sample, `origin` names the data.
     """
 
     dirty: NDArray[np.float64]
@@ -103,7 +107,7 @@ class DirtyImage:
 
     @cached_property
     def rms(self) -> float:
-        """Robust rms of the first plane, 1.4826 median |I - median|, Jy/beam: what sources do not raise."""
+        """Robust rms of the first plane, 1.4826 median |I - median|, Jy/beam."""
         plane = self.dirty[0]
         return float(MAD_TO_SIGMA * np.median(np.abs(plane - np.median(plane))))
 
@@ -127,7 +131,7 @@ class DirtyImage:
         ]
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Figures for JSON: angles in rad, fluxes in Jy/beam."""
         beam = None if self.beam is None else vars(self.beam)
         names = ("what", "stokes", "weighting", "n_pixel", "cell", "centre", "freq", "bandwidth", "n_vis")
@@ -142,8 +146,6 @@ class DirtyImage:
         InputError
             A file is there already and `overwrite` is not given, or none can be written.
         """
-        from biro.images.fits import write_image
-
         base = Path(prefix)
         image, psf, picture = image_files(base)
         if not overwrite:
@@ -151,8 +153,8 @@ class DirtyImage:
                 if path.exists():
                     raise InputError(f"{path}: exists already; choose another name or give --overwrite")
         try:
-            write_image(image, self.dirty, self._cards("Jy/beam", self.stokes), self._history())
-            write_image(psf, self.psf[None], self._cards("", "I"), self._history())
+            write_image(image, self.dirty, self._header("Jy/beam"), self._history())
+            write_image(psf, self.psf[None], self._header(""), self._history())
             self.plot().savefig(picture, dpi=150)
         except OSError as error:
             raise InputError(f"{base}: images cannot be written ({error.strerror or error})") from None
@@ -160,9 +162,28 @@ class DirtyImage:
 
     def plot(self) -> Figure:
         """The first plane with its beam, offsets from the phase centre, east to the left."""
-        from biro.images.pictures import dirty_image
+        from biro.images.pictures import draw_panels
 
-        return dirty_image(self)
+        return draw_panels([[self.panel()]], (7.2, 6.2))
+
+    def panel(self, window: Window | None = None, title: str | None = None) -> Panel:
+        """The first plane as `biro.images.pictures.draw_panels` takes it.
+
+        Parameters
+        ----------
+        window : Window, optional
+            The part that is shown; by default all.
+        title : str, optional
+            By default what is shown, the field, peak and rms.
+        """
+        from biro.images.pictures import Panel
+
+        return Panel(self.dirty[0], self.cell, self.beam, self.rms, title or self._title(), window)
+
+    def _title(self) -> str:
+        """Two short lines, which leave room for the colour bars of neighbouring panels."""
+        field = self.field if len(self.field) <= 24 else f"{self.field[:23]}…"
+        return f"{self.what}, Stokes I, {field}\npeak {self.peak.value:.4g}, rms {self.rms:.3g} Jy/beam"
 
     def _beam_text(self) -> str:
         if self.beam is None:
@@ -170,11 +191,15 @@ class DirtyImage:
         sizes = f"{angle_text(self.beam.major)} x {angle_text(self.beam.minor)}"
         return f"{sizes}, PA {np.rad2deg(self.beam.pa):.4g} deg"
 
-    def _cards(self, unit: str, stokes: str) -> dict[str, Any]:
-        """Header: SIN, axes RA, DEC, FREQ, STOKES, in degrees and Hz; FITS counts pixels from 1."""
+    def _header(self, unit: str) -> dict[str, str | float]:
+        """Cards of the FITS header: axes RA, DEC (SIN), FREQ, STOKES, in degrees and Hz."""
         ra, dec = np.rad2deg(self.centre)
         step, middle = float(np.rad2deg(self.cell)), self.n_pixel / 2 + 1.0
-        cards: dict[str, Any] = {"BTYPE": "Intensity", "OBJECT": self.field, "TELESCOP": self.telescope}
+        cards: dict[str, str | float] = {
+            "BTYPE": "Intensity",
+            "OBJECT": self.field,
+            "TELESCOP": self.telescope,
+        }
         if unit:
             cards["BUNIT"] = unit
         axes = [
@@ -183,9 +208,9 @@ class DirtyImage:
             ("FREQ", self.freq, self.bandwidth, 1.0, "Hz"),
             ("STOKES", 1.0, 1.0, 1.0, ""),
         ]
-        for i, values in enumerate(axes, start=1):
-            for name, value in zip(("CTYPE", "CRVAL", "CDELT", "CRPIX", "CUNIT"), values, strict=True):
-                cards[f"{name}{i}"] = value
+        for i, (kind, value, delta, reference, axis_unit) in enumerate(axes, start=1):
+            cards |= {f"CTYPE{i}": kind, f"CRVAL{i}": value, f"CDELT{i}": delta, f"CRPIX{i}": reference}
+            cards[f"CUNIT{i}"] = axis_unit
         cards |= {"RADESYS": "ICRS", "SPECSYS": _FRAMES.get(self.freq_frame, self.freq_frame)}
         day = (np.datetime64(self.date) - np.datetime64("1858-11-17")) / np.timedelta64(1, "D")
         cards |= {"DATE-OBS": self.date, "MJD-OBS": float(day), "TIMESYS": "UTC"}
@@ -195,8 +220,6 @@ class DirtyImage:
         return cards
 
     def _history(self) -> list[str]:
-        from biro import __version__
-
         return [
             f"biro {__version__}: dirty image of the {self.what}",
             f"from {self.origin}",
@@ -206,7 +229,10 @@ class DirtyImage:
 
 
 def image_files(prefix: str | os.PathLike[str]) -> list[Path]:
-    """What `DirtyImage.save` writes: image, PSF, picture. The prefix may be the name of the image."""
+    """Paths of the image, the PSF and the picture that `DirtyImage.save` writes for a prefix.
+
+    The prefix may be the name of the image itself, with its ".fits".
+    """
     base = Path(prefix)
     name = base.name.removesuffix(".fits")
     return [base.with_name(name + end) for end in (".fits", "-psf.fits", ".png")]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.images.fits_header import ImageHeader, Plane, parse_header
 from biro.images.fits_vetting import vetted
+from biro.images.memory import free_memory
 from biro.models.components.image import ImageModel, Interpolation
 
 BEAM_AREA = np.pi / (4.0 * np.log(2.0))
@@ -125,16 +126,6 @@ def _check_memory(about: ImageHeader, hdu: Any, n_pixel: int) -> None:
         size, whole = where["file"].size, where["datLoc"] + stored
         if size < whole:
             raise InputError(f"the file has {size} bytes, its header asks for {whole}; it is cut off")
-
-
-def free_memory() -> int:
-    """Bytes that can be taken without swapping; without limit where the system does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            found = next(line for line in file if line.startswith("MemAvailable:"))
-        return int(found.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return 1 << 62
 
 
 def _ordered(about: ImageHeader, data: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.frequency_nodes import Nodes, choose_nodes
-from biro.images.resolution import refuse_coarse
+from biro.images.pixels import refuse_coarse
 from biro.images.seen_image import SeenImage, warn_where_empty
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.constants import c
@@ -186,12 +184,3 @@ def _distance(part: Partition) -> NDArray[np.float64]:
 
 def _label(likelihood: Any, i: int) -> str:
     return likelihood.observation.labels[i]
-
-
-def whole_numbers(ax: Axes) -> None:
-    """Few ticks with their values in full: neither "+3e4" nor "1e7" beside the axes."""
-    for axis in (ax.xaxis, ax.yaxis):
-        plain = ScalarFormatter(useOffset=False)
-        plain.set_scientific(False)
-        axis.set_major_formatter(plain)
-        axis.set_major_locator(MaxNLocator(5))

@@ -17,8 +17,9 @@ from scipy.ndimage import gaussian_filter
 
 from biro.errors import InputError
 from biro.formatting import digits_after_point
+from biro.images.pictures import plain_ticks
 from biro.models.quantities.parameter import Column
-from biro.plots.data import residuals, uv, whole_numbers
+from biro.plots.data import residuals, uv
 from biro.posterior.posterior import Posterior
 from biro.posterior.statistics import quantiles, unwrap
 from biro.posterior.table import LEVELS
@@ -161,7 +162,7 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
     _sky_limits(ax, lm, extent * scale)
     for i, (name, corners) in enumerate(likelihood.image_outlines[i_frame].items()):
         _image_box(ax, corners * scale, name, f"C{(lm.shape[1] + i) % 10}")
-    whole_numbers(ax)
+    plain_ticks(ax)
     ax.set_xlabel(f"east offset [{unit}]")
     ax.set_ylabel(f"north offset [{unit}]")
     ax.grid(alpha=0.25, lw=0.5)

@@ -82,20 +82,20 @@ def write_report(
 
 def standard_pictures(posterior: Posterior, likelihood: Any) -> dict[str, Figure]:
     """The pictures of a run by caption: data against model, residuals, images, sky, corner, traces."""
-    from biro.images import pictures as plots_image
+    from biro.images.fit_images import before_and_after, fit_images, image_rows
     from biro.plots import posterior as plots
 
     best = posterior.best_fit
     names = posterior.names[: plots.MAX_CORNER]
-    images = plots_image.fit_images(likelihood, best)
+    images = fit_images(likelihood, best)
     shown = images[:MAX_FIELDS]
     more = f"; {len(shown)} of {len(images)} fields are shown" if len(images) > len(shown) else ""
-    caption = f"Images of data, best fit and residual: {plots_image.before_and_after(shown)}{more}"
+    caption = f"Images of data, best fit and residual: {before_and_after(shown)}{more}"
     has_sources = bool(likelihood.model.source_names)
     return {
         "Amplitude and phase against uv distance, with the best fit": plots.uv(likelihood, best),
         "Residuals of the best fit": plots.residuals(likelihood, best),
-        caption: plots_image.image_rows(shown),
+        caption: image_rows(shown),
         **({"Sky": plots.sky(likelihood, posterior)} if has_sources else {}),
         "Posterior: 68 % and 95 % contours": plots.corner(posterior, names),
         "Traces": plots.traces(posterior),

@@ -58,7 +58,7 @@ class Posterior(Samples):
         InputError
             As `biro.image`.
         """
-        from biro.images.pictures import fit_images, image_rows
+        from biro.images.fit_images import fit_images, image_rows
 
         return image_rows(fit_images(likelihood, self.best_fit, **options))
 

@@ -14,7 +14,7 @@ from test_imaging import observe
 
 import biro
 from biro.errors import InputError
-from biro.images import pictures
+from biro.images.fit_images import before_and_after, fit_images, image_rows
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
 from biro.plots import posterior as plots
@@ -196,8 +196,8 @@ def test_images_of_data_model_and_residual_with_peak_and_rms():
     assert [ax.get_title().split(",")[0] for ax in panels] == ["data", "model", "residual"]
     peaks = [ax.images[0].get_array().max() for ax in panels]
     assert peaks == pytest.approx([4.0, 4.0, 0.0], abs=0.006)
-    rows = pictures.fit_images(Sky(), np.zeros(2))
-    caption = pictures.before_and_after(rows)
+    rows = fit_images(Sky(), np.zeros(2))
+    caption = before_and_after(rows)
     assert caption.startswith("peak 3.999 before, ")
     # A strip of 1-d coverage: noise of sigma / sqrt(6000), to a fifth, for some hundred independent fringes.
     assert rows[0][2].rms == pytest.approx(0.1 / np.sqrt(6000), rel=0.3)
@@ -209,10 +209,10 @@ def test_each_field_has_a_row_of_images():
     other = replace(part, field="other", field_id=1, phase_centre=(1.0, 0.5))
     two.observation = replace(two.observation, partitions=(part, other))
     two.predict = lambda theta: [np.full((3000, 1, 2), 4.0 + 0j)] * 2
-    rows = pictures.fit_images(two, np.zeros(2), n_pixel=64)
+    rows = fit_images(two, np.zeros(2), n_pixel=64)
     assert [[image.field for image in row] for row in rows] == [["field"] * 3, ["other"] * 3]
-    assert len([ax for ax in pictures.image_rows(rows).axes if ax.images]) == 6
-    assert pictures.before_and_after(rows).split("; ")[2].startswith("other: peak 3.999 before")
+    assert len([ax for ax in image_rows(rows).axes if ax.images]) == 6
+    assert before_and_after(rows).split("; ")[2].startswith("other: peak 3.999 before")
 
 
 def test_titles_stand_beside_colour_bars_and_wide_fields_are_shown_twice():
@@ -220,7 +220,7 @@ def test_titles_stand_beside_colour_bars_and_wide_fields_are_shown_twice():
     dirty = np.random.default_rng(1).normal(scale=0.01, size=made.dirty.shape)
     dirty[0, 300, 200] = 1.0
     made = replace(made, dirty=dirty, field="a field with quite a long name")
-    figure = pictures.image_rows([[made, replace(made, what="residual")]])
+    figure = image_rows([[made, replace(made, what="residual")]])
     figure.draw_without_rendering()
     panels = [ax for ax in figure.axes if ax.images]
     assert len(panels) == 4

@@ -1,0 +1,208 @@
+"""Choose the pixels of a dirty image, their size and number, and check them against baselines and memory."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.formatting import angle_text
+from biro.images.memory import free_memory
+from biro.observation.averaging import _number, field_of_view
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+from rime_kernels.arrays import Rows
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+if TYPE_CHECKING:
+    from rime_kernels.idg import ImageGrid
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+BEAM_OF_DISC = 0.705
+"""FWHM of the PSF of a uniformly filled disc of the uv plane, in 1/radius: 2 J1(x)/x = 1/2 at x = 2.215."""
+PIXELS_PER_BEAM = 5.0
+FRINGE = 0.45
+"""Largest default cell, in fringes of the longest baseline; at half a fringe, baselines are aliased."""
+SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 480, 512, 640, 768, 960, 1024, 1280, 1536, 2048)
+"""Default numbers of pixels along a side: 256 or more, except where that would reach beyond the horizon."""
+LARGEST = 16384
+"""Pixels along a side up to which a warning recommends the whole field of view; VLBI would need far more."""
+WIDEST = 1.3
+"""Direction cosines across a default image at most: its corners stay above the horizon."""
+
+
+def single_phase_centre(observation: Observation) -> tuple[float, float]:
+    """The phase centre that all partitions share, rad.
+
+    Raises
+    ------
+    InputError
+        The partitions have several phase centres, which would need a mosaic.
+    """
+    parts = observation.partitions
+    first = parts[0].phase_centre
+    others = [part.field for part in parts if not np.allclose(part.phase_centre, first, rtol=0.0, atol=1e-12)]
+    if others:
+        names = ", ".join(dict.fromkeys([parts[0].field, *others]))
+        raise InputError(
+            f"fields {names} have different phase centres, and an image has one; biro makes no mosaics: "
+            "choose a field (fields=, --fields)"
+        )
+    return first
+
+
+def parse_cell(cell: float | str) -> float:
+    """A cell size in rad, from a number in rad or from text with a unit.
+
+    Raises
+    ------
+    InputError
+        Text without a unit, or a size outside of 0 .. 1.
+    """
+    if isinstance(cell, str) and re.fullmatch(r"[-+.\deE]+", cell.strip()):
+        raise InputError(f"cell {cell!r} has no unit; write '{cell.strip()} arcsec'")
+    size = _number(cell, "rad", "cell")
+    if not 0.0 < size < 1.0:
+        raise InputError(f"cell must be an angle above 0, as '0.2 arcsec' or in radians, got {cell!r}")
+    return size
+
+
+def default_cell(observation: Observation, weight: Sequence[Array], is_natural: bool) -> float:
+    """A fifth of the expected beam, or 0.45 fringes of the longest baseline if that is less, in two digits.
+
+    Parameters
+    ----------
+    observation : Observation
+    weight : sequence of float64 (n_row, n_chan)
+        Weight of each visibility of each partition by its noise.
+    is_natural : bool
+        Whether these are the weights of the image; the beam is then expected from `expected_beam`.
+
+    Returns
+    -------
+    float, rad
+
+    Raises
+    ------
+    InputError
+        All baselines have length 0.
+    """
+    parts = observation.partitions
+    longest = max(_longest_baseline(part, w) for part, w in zip(parts, weight, strict=True))
+    if not longest > 0.0:
+        raise InputError(
+            "all baselines have length 0, so nothing says how large pixels should be; give a cell"
+        )
+    beam = BEAM_OF_DISC / longest
+    if is_natural:
+        beam = max(beam, expected_beam(parts, weight))
+    return _rounded_down(min(beam / PIXELS_PER_BEAM, FRINGE / longest))
+
+
+def expected_beam(parts: Sequence[Partition], weight: Sequence[Array]) -> float:
+    """FWHM, rad, of the Gaussian that curves like the PSF in its middle, along the PSF's narrowest direction.
+
+    About its middle the PSF is 1 - 2 pi^2 l^2 <u^2>, so that FWHM = sqrt(8 ln 2) / (2 pi sigma), with sigma^2
+    the larger eigenvalue of the weighted mean of (u, v) (u, v)^T.
+
+    Parameters
+    ----------
+    parts : sequence of Partition
+    weight : sequence of float64 (n_row, n_chan)
+    """
+    moment, total = np.zeros((2, 2)), 0.0
+    for part, w in zip(parts, weight, strict=True):
+        waves = w @ (part.chan_freq / SPEED_OF_LIGHT) ** 2
+        moment += (part.uvw[:, :2].T * waves) @ part.uvw[:, :2]
+        total += float(w.sum())
+    sigma = np.sqrt(np.linalg.eigvalsh(moment / total)[-1])
+    return float(np.sqrt(8.0 * np.log(2.0)) / (2.0 * np.pi * sigma))
+
+
+def check_n_pixel(n_pixel: int) -> int:
+    """Number of pixels along a side, as an int.
+
+    Raises
+    ------
+    InputError
+        It is odd, below 16, or no integer.
+    """
+    if not (isinstance(n_pixel, int | np.integer) and n_pixel >= 16 and n_pixel % 2 == 0):
+        raise InputError(f"n_pixel must be an even number of 16 or more, got {n_pixel!r}")
+    return int(n_pixel)
+
+
+def default_n_pixel(observation: Observation, cell: float) -> int:
+    """Pixels along a side, one of `SIZES`, for twice the field of view, or as near as they come."""
+    view = max(field_of_view(part, observation.dish_diameter) for part in observation.partitions)
+    wanted = max(256.0, 2.0 * view / cell) if view else 1024.0
+    fitting = [n for n in SIZES if n * cell <= WIDEST] or [SIZES[0]]
+    n_pixel = next((n for n in fitting if n >= wanted), fitting[-1])
+    if n_pixel * cell < view <= LARGEST * cell:
+        log.warning(
+            "the image, %s wide, is smaller than the field of view, %s; --size takes more",
+            angle_text(n_pixel * cell),
+            angle_text(view),
+        )
+    return n_pixel
+
+
+def check_memory(n_pixel: int, n_stokes: int) -> None:
+    """Refuse, before work is done, images that do not fit in memory with a complex grid twice as wide.
+
+    Raises
+    ------
+    InputError
+    """
+    needed = n_pixel**2 * (8 * (2 * n_stokes + 3) + 4 * 8 * n_stokes)
+    free = free_memory()
+    if needed > free:
+        raise InputError(
+            f"an image of {n_pixel} x {n_pixel} pixels, {n_stokes} planes, needs {needed / 1e9:.3g} GB "
+            f"of memory, {free / 1e9:.3g} GB are free; take fewer or coarser pixels"
+        )
+
+
+def refuse_coarse(rows: Rows, grid: ImageGrid, remedy: str) -> None:
+    """Refuse pixels of more than half a fringe of the longest baseline, before any gridding is done.
+
+    `rime_kernels.idg.Idg` refuses them too; here the message has units, and says what to do.
+
+    Parameters
+    ----------
+    rows : Rows
+    grid : ImageGrid
+    remedy : str
+        What to do; "{}" becomes the largest cell.
+
+    Raises
+    ------
+    InputError
+    """
+    lost, largest = grid.too_coarse(rows)
+    if lost:
+        cell = angle_text(0.995 * largest)  # three digits may be rounded up by half a per cent
+        raise InputError(
+            f"pixels of {angle_text(grid.cell)} are too coarse: {lost} of {rows.n_row * rows.n_chan} "
+            f"visibilities have more than half a fringe per pixel; {remedy.format(cell)}"
+        )
+
+
+def _longest_baseline(part: Partition, weight: Array) -> float:
+    """Longest baseline that has a weight, in wavelengths."""
+    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[weight.any(axis=1)]
+    return float(length.max(initial=0.0) * part.chan_freq.max() / SPEED_OF_LIGHT)
+
+
+def _rounded_down(angle: float) -> float:
+    """An angle rounded down to two digits in arcsec."""
+    arcsec = angle * 180.0 / np.pi * 3600.0
+    step = 10.0 ** (np.floor(np.log10(arcsec)) - 1.0)
+    return float(np.floor(arcsec / step * (1.0 + 1e-12)) * step / 3600.0 * np.pi / 180.0)
