@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.formatting import angle_text
 from biro.images.memory import free_memory
-from biro.observation.averaging import _number, field_of_view
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.observation.units import in_unit
+from biro.observation.uv_extent import field_of_view
 from rime_kernels.arrays import Rows
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
@@ -68,7 +69,7 @@ def parse_cell(cell: float | str) -> float:
     """
     if isinstance(cell, str) and re.fullmatch(r"[-+.\deE]+", cell.strip()):
         raise InputError(f"cell {cell!r} has no unit; write '{cell.strip()} arcsec'")
-    size = _number(cell, "rad", "cell")
+    size = in_unit(cell, "rad", "cell")
     if not 0.0 < size < 1.0:
         raise InputError(f"cell must be an angle above 0, as '0.2 arcsec' or in radians, got {cell!r}")
     return size

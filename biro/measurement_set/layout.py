@@ -16,11 +16,11 @@ from biro.observation.partition import KNOWN_CORRELATIONS
 from biro.observation.selection import (
     Selection,
     UVRange,
-    choose,
-    choose_channels,
-    choose_correlations,
-    choose_scans,
-    choose_times,
+    select_channels,
+    select_correlations,
+    select_names,
+    select_scans,
+    select_times,
 )
 
 # casacore's Stokes::StokesTypes, from 0.
@@ -191,26 +191,28 @@ class Layout:
 
     def _rows(self, selection: Selection) -> NDArray[np.int64]:
         index = self.index
-        mask = choose(selection.fields, [f["name"] for f in self.meta["fields"]], "field")[index["FIELD_ID"]]
-        spws = choose(selection.spws, [s["name"] for s in self.meta["spws"]], "spectral window")
+        mask = select_names(selection.fields, [f["name"] for f in self.meta["fields"]], "field")[
+            index["FIELD_ID"]
+        ]
+        spws = select_names(selection.spws, [s["name"] for s in self.meta["spws"]], "spectral window")
         mask &= spws[[spw for spw, _ in self.descriptions]][index["DATA_DESC_ID"]]
-        antennas = choose(selection.antennas, self.meta["antenna_names"], "antenna")
+        antennas = select_names(selection.antennas, self.meta["antenna_names"], "antenna")
         mask &= antennas[index["ANTENNA1"]] & antennas[index["ANTENNA2"]]
-        mask &= choose_scans(selection.scans, index["SCAN_NUMBER"])
-        mask &= choose_times(selection.time_range, index["TIME"], self.meta["utc_offset"])
+        mask &= select_scans(selection.scans, index["SCAN_NUMBER"])
+        mask &= select_times(selection.time_range, index["TIME"], self.meta["utc_offset"])
         return np.flatnonzero(mask)
 
     def _part(
         self, field_id: int, data_desc_id: int, rows: NDArray[np.int64], selection: Selection
     ) -> Part | None:
         spw_id = self.descriptions[data_desc_id][0]
-        corr = choose_correlations(selection.correlations, self.corr_type(data_desc_id))
+        corr = select_correlations(selection.correlations, self.corr_type(data_desc_id))
         if not corr.size:
             return None
         self._check_correlations(data_desc_id, corr)
         shape = self.cell_shape(data_desc_id)
         what = f"{self.source}: spectral window {self.spw_names[spw_id]}"
-        chan = choose_channels(selection.channels, shape[0], what)
+        chan = select_channels(selection.channels, shape[0], what)
         inside = np.ones((len(rows), 1), bool)
         if selection.uv_range is not None:
             chan_freq = np.array(self.meta["spws"][spw_id]["chan_freq"])[chan]

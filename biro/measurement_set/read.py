@@ -17,7 +17,7 @@ from biro.measurement_set.layout import Layout, Part
 from biro.measurement_set.process import MeasurementSetProcess, existing_set
 from biro.measurement_set.write import WriteReport, create_ms, write_column
 from biro.observation.averaging import Averaging, average
-from biro.observation.flags import describe_causes, empty_counts, settle
+from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import Convention, Partition, typical_interval
 from biro.observation.selection import Selection
@@ -244,7 +244,7 @@ class _Reader:
         excluded.append(("FLAG_ROW", index["FLAG_ROW"][part.rows][:, None, None]))
         if flag is not None:
             excluded.append(("FLAG", flag))
-        settle(vis, weight, excluded, self.counts)
+        apply_flags(vis, weight, excluded, self.counts)
         return vis, weight, origin
 
     def _weights(

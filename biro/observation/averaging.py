@@ -1,4 +1,4 @@
-"""Averaging in time and frequency, and what it costs sources away from the phase centre."""
+"""Average in time and frequency, and say how much of a source away from the phase centre is lost."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.observation.partition import Partition, typical_interval
-from biro.observation.selection import C
+from biro.observation.units import in_unit
+from biro.observation.uv_extent import field_of_view, longest_wavelengths
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 EARTH_RATE = 7.2921150e-5
 """Rotation of the Earth, rad/s."""
 BLOCK_VISIBILITIES = 1 << 23
+"""Visibilities held in double precision at a time while averaging."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Averaging:
     average_channels : int
         Adjacent channels averaged together; the last group may be smaller.
     smearing_radius : text with a unit of angle ("10 arcmin"), or float (rad)
-        Where the loss is stated; default: half the field of view lambda / D at the lowest frequency, or
-        ten times the resolution where dish diameters are not known.
+        Distance from the phase centre for which the loss is stated; default: half the field of view
+        lambda / D at the lowest frequency, or ten times the resolution where dish diameters are not known.
     """
 
     average_time: str | float | None = None
@@ -37,8 +40,7 @@ class Averaging:
     smearing_radius: str | float | None = None
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.average_channels, int | np.integer)
-        if not whole or self.average_channels < 1:
+        if not isinstance(self.average_channels, int | np.integer) or self.average_channels < 1:
             raise InputError(f"average_channels must be a whole number >= 1, got {self.average_channels!r}")
         if self.average_time is not None and not self.seconds > 0:
             raise InputError(f"average_time must be positive, got {self.average_time!r}")
@@ -46,12 +48,12 @@ class Averaging:
     @property
     def seconds(self) -> float:
         """Longest time averaged, s; 0 for none."""
-        return 0.0 if self.average_time is None else _number(self.average_time, "s", "average_time")
+        return 0.0 if self.average_time is None else in_unit(self.average_time, "s", "average_time")
 
 
 @dataclass(frozen=True)
 class Averaged:
-    """What was averaged, and its cost.
+    """What was averaged, and how much of a source is lost by it.
 
     Attributes
     ----------
@@ -71,22 +73,10 @@ class Averaged:
     loss: float
 
 
-def _number(given: str | float, unit: str, what: str) -> float:
-    """A quantity as a plain number in `unit`."""
-    if not isinstance(given, str):
-        return float(given)
-    from astropy import units
-
-    try:
-        return float(units.Quantity(given).to_value(unit))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what} {given!r} is not a quantity in units like {unit!r}") from error
-
-
 def average(
     partitions: Sequence[Partition], averaging: Averaging, dish_diameter: NDArray[np.float64]
 ) -> tuple[list[Partition], Averaged | None]:
-    """Average every partition; None in place of the record where nothing is to be averaged.
+    """Average every partition; None in place of `Averaged` where nothing is to be averaged.
 
     Visibilities are averaged with their weights, which add up. UVW is averaged over the rows of a baseline
     with the weights of the rows (summed over channels and correlations; equal ones where all are 0). All
@@ -116,7 +106,13 @@ def average(
 
 
 def average_channels(part: Partition, number: int) -> Partition:
-    """Average groups of adjacent channels.
+    """Average groups of adjacent channels; the last group may be smaller.
+
+    Parameters
+    ----------
+    part : Partition
+    number : int
+        Channels averaged together.
 
     Raises
     ------
@@ -129,7 +125,7 @@ def average_channels(part: Partition, number: int) -> Partition:
     size = np.diff(np.append(starts, part.n_chan))
     if (high - low > 1.5 * np.add.reduceat(part.chan_width, starts)).any():
         raise InputError("average_channels: the channels selected are not adjacent; select ranges of them")
-    vis, weight = _weighted(part, starts, axis=1)
+    vis, weight = _weighted_means(part, starts, axis=1)
     return replace(
         part,
         vis=vis,
@@ -141,11 +137,19 @@ def average_channels(part: Partition, number: int) -> Partition:
 
 
 def time_bins(times: NDArray[np.float64], seconds: float) -> NDArray[np.int64]:
-    """Bin number of each of the sorted distinct times: a bin begins at the first time not yet in one."""
+    """Number of the bin of each time, int64 (n_time,); a bin begins at the first time not yet in one.
+
+    Parameters
+    ----------
+    times : float64 (n_time,), s
+        Distinct, ascending.
+    seconds : float, s
+        Length of a bin.
+    """
     bins = np.zeros(len(times), np.int64)
     start, number = times[0], 0
     for i, time in enumerate(times):
-        # A little slack: times are stored rounded, and 3 x 10 s must fit "30 s" whatever the rounding.
+        # Stored times are rounded: the tolerance lets 3 x 10 s fit into "30 s" whatever the rounding.
         if time - start > seconds * (1 - 1e-4) - 1e-3:
             start, number = time, number + 1
         bins[i] = number
@@ -153,36 +157,36 @@ def time_bins(times: NDArray[np.float64], seconds: float) -> NDArray[np.int64]:
 
 
 def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
-    """Average rows of equal antennas within bins of time; also the longest time so averaged, s.
+    """Average the rows of each baseline within bins of time.
 
-    Rows come out in the order of their first row in the set.
+    Rows come out in the order of the first row of those averaged.
+
+    Parameters
+    ----------
+    part : Partition
+    seconds : float, s
+        Longest time averaged together.
+
+    Returns
+    -------
+    part : Partition
+    longest : float, s
+        Longest time that was averaged together, the length of an integration included.
     """
     bins = time_bins(part.times, seconds)
     row_bin = bins[part.time_index]
-    # One number for time bin and antennas: much faster to sort than triples.
-    key = (row_bin * part.n_antenna + part.antenna1) * part.n_antenna + part.antenna2
-    _, first, group = np.unique(key, return_index=True, return_inverse=True)
-    group = np.argsort(np.argsort(first))[group]  # numbered in order of appearance
-    first = np.sort(first)
+    first, group = _group_rows(part, row_bin)
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    vis, weight = _weighted(part, starts, axis=0, order=order)
-    row_weight = part.weight.sum(axis=(1, 2), dtype=np.float64)
-    dead = np.bincount(group, row_weight)[group] == 0
-    row_weight[dead] = 1.0
-    uvw = np.add.reduceat((part.uvw * row_weight[:, None])[order], starts, axis=0)
-    uvw /= np.add.reduceat(row_weight[order], starts)[:, None]
+    vis, weight = _weighted_means(part, starts, axis=0, order=order)
     bin_time = np.bincount(bins, part.times - part.times[0]) / np.bincount(bins) + part.times[0]
-    spacing = part.interval or typical_interval(part.times)
-    longest = (
-        float((np.maximum.reduceat(part.times, _starts(bins)) - part.times[_starts(bins)]).max()) + spacing
-    )
     times, time_index = np.unique(bin_time[row_bin[first]], return_inverse=True)
+    longest = _longest_bin(part, bins)
     averaged = replace(
         part,
         vis=vis,
         weight=weight,
-        uvw=uvw,
+        uvw=_mean_uvw(part, group, order, starts),
         antenna1=part.antenna1[first],
         antenna2=part.antenna2[first],
         time=times[time_index],
@@ -193,16 +197,58 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
     return averaged, longest
 
 
-def _starts(bins: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.flatnonzero(np.diff(bins, prepend=-1))
+def _group_rows(part: Partition, row_bin: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of equal antennas and time bin: the first row of each group, and the group of each row.
+
+    Groups are numbered in the order of their first rows.
+    """
+    # One number for time bin and antennas: much faster to sort than triples.
+    key = (row_bin * part.n_antenna + part.antenna1) * part.n_antenna + part.antenna2
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    return np.sort(first), np.argsort(np.argsort(first))[group]
 
 
-def _weighted(
+def _mean_uvw(
+    part: Partition, group: NDArray[np.int64], order: NDArray[np.int64], starts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """UVW averaged over the rows of each group with the weights of the rows, float64 (n_group, 3), m."""
+    row_weight = part.weight.sum(axis=(1, 2), dtype=np.float64)
+    unweighted = np.bincount(group, row_weight)[group] == 0
+    row_weight[unweighted] = 1.0
+    uvw = np.add.reduceat((part.uvw * row_weight[:, None])[order], starts, axis=0)
+    uvw /= np.add.reduceat(row_weight[order], starts)[:, None]
+    return uvw
+
+
+def _longest_bin(part: Partition, bins: NDArray[np.int64]) -> float:
+    """Longest time from the begin of a bin's first integration to the end of its last, s."""
+    starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    spacing = part.interval or typical_interval(part.times)
+    return float((np.maximum.reduceat(part.times, starts) - part.times[starts]).max()) + spacing
+
+
+def _weighted_means(
     part: Partition, starts: NDArray[np.int64], axis: int, order: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.complexfloating], NDArray[np.floating]]:
-    """Weighted means and summed weights over runs along an axis, summed in double precision.
+    """Weighted means of the visibilities and sums of the weights over runs along an axis.
 
-    The other axis is taken in blocks: beside the result, only BLOCK_VISIBILITIES are held in double.
+    Sums are taken in double precision. The other axis is taken in blocks: beside the result, only
+    BLOCK_VISIBILITIES are held in double precision.
+
+    Parameters
+    ----------
+    part : Partition
+    starts : int64 (n_run,)
+        Where each run begins along the axis, after sorting by `order`.
+    axis : int
+        0 for rows, 1 for channels.
+    order : int64 (n_row,), optional
+        Order in which the axis is read; only for rows.
+
+    Returns
+    -------
+    vis, weight : of the dtypes of the partition, n_run long along the axis
+        vis is 0 where the weight is.
     """
     shape = list(part.vis.shape)
     other = 1 - axis
@@ -211,15 +257,15 @@ def _weighted(
     shape[axis] = len(starts)
     vis, weight = np.empty(shape, part.vis.dtype), np.empty(shape, part.weight.dtype)
     for begin in begins:
-        some = (slice(None),) * other + (slice(begin, begin + size),)
-        block, given = part.vis[some], part.weight[some]
+        block = (slice(None),) * other + (slice(begin, begin + size),)
+        block_vis, block_weight = part.vis[block], part.weight[block]
         if order is not None:
-            block, given = block[order], given[order]
-        given = given.astype(np.float64)
-        total = np.add.reduceat(given, starts, axis=axis)
-        mean = np.add.reduceat(block * given, starts, axis=axis)
-        vis[some] = np.divide(mean, total, out=mean, where=total > 0)
-        weight[some] = total
+            block_vis, block_weight = block_vis[order], block_weight[order]
+        block_weight = block_weight.astype(np.float64)
+        total = np.add.reduceat(block_weight, starts, axis=axis)
+        mean = np.add.reduceat(block_vis * block_weight, starts, axis=axis)
+        vis[block] = np.divide(mean, total, out=mean, where=total > 0)
+        weight[block] = total
     return vis, weight
 
 
@@ -247,32 +293,18 @@ def smearing_loss(part: Partition, bandwidth: NDArray[np.float64], duration: flo
         return 0.0
     dec = part.phase_centre[1]
     speed = EARTH_RATE * np.hypot(w * np.cos(dec) - v * np.sin(dec), u * np.sin(dec))
-    band = np.hypot(u, v) * radius / C * bandwidth.max()
-    turn = speed * radius * duration / C * part.chan_freq.max()
-    # Beyond the first zero of the sinc nothing is kept for certain.
-    kept = np.sinc(np.minimum(band, 1.0)) * np.sinc(np.minimum(turn, 1.0))
-    return float(1 - kept.min())
-
-
-def longest_wavelengths(part: Partition) -> float:
-    """Longest projected baseline among usable visibilities, in wavelengths."""
-    used = part.weight.any(axis=2)
-    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None] * part.chan_freq / C
-    return float(length[used].max()) if used.any() else 0.0
-
-
-def field_of_view(part: Partition, dish_diameter: NDArray[np.float64]) -> float:
-    """lambda / D at the lowest frequency for the smallest dish used, rad; 0 where no diameter is known."""
-    diameter = dish_diameter[np.union1d(part.antenna1, part.antenna2)] if len(dish_diameter) else np.zeros(1)
-    known = diameter[diameter > 0]
-    return float(C / part.chan_freq.min() / known.min()) if known.size else 0.0
+    band = np.hypot(u, v) * radius / SPEED_OF_LIGHT * bandwidth.max()
+    turn = speed * radius * duration / SPEED_OF_LIGHT * part.chan_freq.max()
+    # Beyond the first zero of the sinc all of the amplitude may be lost.
+    amplitude = np.sinc(np.minimum(band, 1.0)) * np.sinc(np.minimum(turn, 1.0))
+    return float(1 - amplitude.min())
 
 
 def _radius(
     partitions: Sequence[Partition], averaging: Averaging, dish_diameter: NDArray[np.float64]
 ) -> float:
     if averaging.smearing_radius is not None:
-        return _number(averaging.smearing_radius, "rad", "smearing_radius")
+        return in_unit(averaging.smearing_radius, "rad", "smearing_radius")
     view = max(field_of_view(part, dish_diameter) for part in partitions)
     longest = max(longest_wavelengths(part) for part in partitions)
     return view / 2 if view else 10.0 / longest if longest else 0.0

@@ -1,4 +1,4 @@
-"""Which visibilities count, and why the others do not: each is counted under one cause."""
+"""Apply flags: set what does not count to weight 0, and count every visibility left out under one cause."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CAUSES = (
     "negative weight",
     "zero weight",
 )
-"""In the order in which a visibility is asked; the first that holds is the one it is counted under."""
+"""Why a visibility is left out. Where several causes hold, it is counted under the first of this order."""
 BLOCK_VISIBILITIES = 1 << 22
-"""Settled at a time, so that the masks on the way stay small beside the visibilities of a large set."""
+"""Visibilities worked on at a time, so that the masks stay small beside the visibilities of a large set."""
 
 
 def empty_counts() -> dict[str, int]:
@@ -28,57 +28,58 @@ def empty_counts() -> dict[str, int]:
     return dict.fromkeys((*CAUSES, "usable", "total"), 0)
 
 
-def settle(
+def apply_flags(
     vis: NDArray[np.complexfloating],
     weight: NDArray[np.floating],
     excluded: Iterable[tuple[str, NDArray[np.bool_]]],
     counts: dict[str, int],
 ) -> None:
-    """Set vis and weight to 0 where a visibility does not count, and add it to the counts, in place.
+    """Set vis and weight to 0 where a visibility does not count, and add up the causes; all in place.
 
     Parameters
     ----------
-    vis : complex (n_row, n_chan, n_corr)
-    weight : float (n_row, n_chan, n_corr)
-    excluded : pairs of a cause and bool, of three axes that broadcast against vis
-        What is left out for causes that vis and weight themselves do not show.
+    vis : complex (n_row, n_chan, n_corr), Jy
+    weight : float (n_row, n_chan, n_corr), 1/Jy^2
+    excluded : pairs of a cause and a mask
+        Which visibilities are left out for causes that vis and weight themselves do not show. A mask is bool
+        with three axes, which broadcast against those of vis.
     counts : dict
-        As `empty_counts` makes it.
+        As `empty_counts` makes it; added to.
     """
     excluded = list(excluded)
-    rows = max(1, BLOCK_VISIBILITIES // max(1, vis[:1].size))
-    for start in range(0, len(vis), rows):
-        some = slice(start, start + rows)
+    n_block = max(1, BLOCK_VISIBILITIES // max(1, vis[:1].size))
+    for start in range(0, len(vis), n_block):
+        rows = slice(start, start + n_block)
         # An axis of length 1 stands for every row.
-        given = {cause: mask if len(mask) == 1 else mask[some] for cause, mask in excluded}
-        _settle_block(vis[some], weight[some], given, counts)
+        masks = {cause: mask if len(mask) == 1 else mask[rows] for cause, mask in excluded}
+        _apply_to_block(vis[rows], weight[rows], masks, counts)
 
 
-def _settle_block(
+def _apply_to_block(
     vis: NDArray[np.complexfloating],
     weight: NDArray[np.floating],
-    given: dict[str, NDArray[np.bool_]],
+    masks: dict[str, NDArray[np.bool_]],
     counts: dict[str, int],
 ) -> None:
     with np.errstate(invalid="ignore"):
-        given["non-finite data"] = ~np.isfinite(vis)
-        given["non-finite weight"] = ~np.isfinite(weight)
-        given["negative weight"] = weight < 0
-        given["zero weight"] = weight == 0
+        masks["non-finite data"] = ~np.isfinite(vis)
+        masks["non-finite weight"] = ~np.isfinite(weight)
+        masks["negative weight"] = weight < 0
+        masks["zero weight"] = weight == 0
     usable = np.ones(vis.shape, bool)
-    left = vis.size
-    for cause in sorted(given, key=CAUSES.index):
-        usable &= ~given[cause]
-        now = int(np.count_nonzero(usable))
-        counts[cause] += left - now
-        left = now
-    counts["usable"] += left
+    n_usable = vis.size
+    for cause in sorted(masks, key=CAUSES.index):
+        usable &= ~masks[cause]
+        n_left = int(np.count_nonzero(usable))
+        counts[cause] += n_usable - n_left
+        n_usable = n_left
+    counts["usable"] += n_usable
     counts["total"] += vis.size
     vis[~usable] = 0
     weight[~usable] = 0
 
 
 def describe_causes(counts: Mapping[str, int]) -> str:
-    """The causes that took something, the largest first: "FLAG 120, zero weight 8"."""
-    taken = sorted(((counts.get(c, 0), c) for c in CAUSES if counts.get(c, 0)), reverse=True)
-    return ", ".join(f"{cause} {number}" for number, cause in taken) or "there is nothing at all"
+    """The causes that left something out, the largest first: "FLAG 120, zero weight 8"."""
+    numbers = sorted(((counts.get(c, 0), c) for c in CAUSES if counts.get(c, 0)), reverse=True)
+    return ", ".join(f"{cause} {number}" for number, cause in numbers) or "there is nothing at all"

@@ -1,23 +1,25 @@
-"""Observations from plain arrays: checks at the border, then the same path as a Measurement Set."""
+"""Check plain arrays and make a partition of them, with the same flags as data of a Measurement Set."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.formatting import check_names
-from biro.observation.flags import describe_causes, empty_counts, settle
+from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.partition import (
     Convention,
     Partition,
     check_correlations,
     typical_interval,
 )
+
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ class ArrayMetadata:
     convention: Convention = "casa"
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> ArrayMetadata:
+    def of(cls, options: Mapping[str, object]) -> ArrayMetadata:
         """From keyword arguments; an unknown one is refused with its nearest neighbour."""
         check_names(options, [item.name for item in fields(cls)], "Observation.from_arrays")
-        return cls(**options)
+        return cls(**options)  # type: ignore[arg-type]  # `check_arrays` looks at the values
 
 
 @dataclass(frozen=True)
@@ -98,20 +100,20 @@ def check_arrays(
         vis, uvw, antenna1, antenna2, time, chan_freq, weight and flag.
     """
     check_correlations(corr_type, "corr_type")
-    vis, weight, flag = _sampled(data, corr_type)
-    rows = _rows(data, len(vis), metadata.convention)
+    vis, weight, flag = _visibilities(data, corr_type)
+    rows = _row_arrays(data, len(vis), metadata.convention)
     chan_freq, chan_width = _channels(data["chan_freq"], metadata.chan_width, vis.shape[1])
     names, positions, diameter = _antennas(rows, metadata)
     counts = empty_counts()
-    autocorrelation = rows["antenna1"] == rows["antenna2"]
+    autocorrelation = rows.antenna1 == rows.antenna2
     excluded = [("FLAG", flag)]
     if not metadata.autocorrelations:
         excluded.append(("autocorrelation", autocorrelation[:, None, None]))
-    settle(vis, weight, excluded, counts)
+    apply_flags(vis, weight, excluded, counts)
     if not counts["usable"]:
         raise InputError(f"0 of {counts['total']} visibilities usable: {describe_causes(counts)}")
     keep = np.ones(len(vis), bool) if metadata.autocorrelations else ~autocorrelation
-    times, time_index = np.unique(rows["time"][keep], return_inverse=True)
+    times, time_index = np.unique(rows.time[keep], return_inverse=True)
     partition = Partition(
         field=metadata.field,
         spw=metadata.spw,
@@ -119,7 +121,10 @@ def check_arrays(
         spw_id=0,
         data_desc_id=0,
         phase_centre=_direction(phase_centre),
-        **{name: array[keep] for name, array in rows.items()},
+        uvw=rows.uvw[keep],
+        antenna1=rows.antenna1[keep],
+        antenna2=rows.antenna2[keep],
+        time=rows.time[keep],
         time_index=time_index.astype(np.int32),
         chan_freq=chan_freq,
         chan_width=chan_width,
@@ -135,10 +140,10 @@ def check_arrays(
     return CheckedArrays(partition, counts, names, positions, diameter)
 
 
-def _sampled(
+def _visibilities(
     data: Mapping[str, ArrayLike], corr_type: tuple[str, ...]
 ) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], NDArray[np.bool_]]:
-    """vis, weight and flag as fresh arrays of one shape."""
+    """vis, weight and flag as new arrays, all (n_row, n_chan, n_corr)."""
     vis = np.array(data["vis"])
     if vis.ndim != 3 or vis.shape[2] != len(corr_type):
         raise InputError(
@@ -146,21 +151,32 @@ def _sampled(
         )
     if vis.dtype not in (np.complex64, np.complex128):
         raise InputError(f"vis must be complex64 or complex128, got {vis.dtype}")
-    real = np.float32 if vis.dtype == np.complex64 else np.float64
-    spread: dict[str, NDArray[Any]] = {}
-    for name, dtype in (("weight", real), ("flag", np.bool_)):
-        given = np.asarray(data[name])
-        try:
-            spread[name] = np.broadcast_to(given, vis.shape).astype(dtype)
-        except ValueError:
-            raise InputError(
-                f"{name} of shape {given.shape} does not broadcast to vis {vis.shape};"
-                f" give (row, 1, 1) or (row, 1, corr) for one value a row"
-            ) from None
-    return vis, spread["weight"], spread["flag"]
+    real: type[np.floating] = np.float32 if vis.dtype == np.complex64 else np.float64
+    weight = _broadcast("weight", data["weight"], vis.shape, real)
+    return vis, weight, _broadcast("flag", data["flag"], vis.shape, np.bool_)
 
 
-def _rows(data: Mapping[str, ArrayLike], n_row: int, convention: Convention) -> dict[str, NDArray[Any]]:
+def _broadcast(name: str, value: ArrayLike, shape: tuple[int, ...], dtype: type[ScalarT]) -> NDArray[ScalarT]:
+    array = np.asarray(value)
+    try:
+        return np.broadcast_to(array, shape).astype(dtype)
+    except ValueError:
+        raise InputError(
+            f"{name} of shape {array.shape} does not broadcast to vis {shape};"
+            f" give (row, 1, 1) or (row, 1, corr) for one value a row"
+        ) from None
+
+
+class _RowArrays(NamedTuple):
+    """What plain arrays say of each row; see `Partition` for dtypes and units."""
+
+    uvw: NDArray[np.float64]
+    antenna1: NDArray[np.int32]
+    antenna2: NDArray[np.int32]
+    time: NDArray[np.float64]
+
+
+def _row_arrays(data: Mapping[str, ArrayLike], n_row: int, convention: Convention) -> _RowArrays:
     """uvw, antennas and time, checked."""
     if convention not in ("casa", "fourier"):
         raise InputError(f"convention must be 'casa' or 'fourier', got {convention!r}")
@@ -168,27 +184,29 @@ def _rows(data: Mapping[str, ArrayLike], n_row: int, convention: Convention) -> 
     if uvw.shape != (n_row, 3):
         hint = "; transpose it?" if uvw.shape == (3, n_row) else ""
         raise InputError(f"uvw must have shape ({n_row}, 3) as vis has {n_row} rows, got {uvw.shape}{hint}")
-    rows: dict[str, NDArray[Any]] = {"uvw": -uvw if convention == "fourier" else uvw}
-    for name in ("antenna1", "antenna2"):
-        given = np.asarray(data[name])
-        if given.shape != (n_row,) or not np.issubdtype(given.dtype, np.integer):
-            raise InputError(f"{name} must be integers of shape ({n_row},), got {given.dtype} {given.shape}")
-        if n_row and given.min() < 0:
-            raise InputError(f"{name} must not be negative, got {given.min()}")
-        rows[name] = given.astype(np.int32)
-    rows["time"] = np.array(data["time"], np.float64)
-    if rows["time"].shape != (n_row,):
-        raise InputError(f"time must have shape ({n_row},), got {rows['time'].shape}")
-    for name in ("uvw", "time"):
-        if not np.isfinite(rows[name]).all():
+    antenna1, antenna2 = (_antenna_numbers(name, data[name], n_row) for name in ("antenna1", "antenna2"))
+    time = np.array(data["time"], np.float64)
+    if time.shape != (n_row,):
+        raise InputError(f"time must have shape ({n_row},), got {time.shape}")
+    for name, array in (("uvw", uvw), ("time", time)):
+        if not np.isfinite(array).all():
             raise InputError(f"{name} has values that are not finite; leave those rows out")
-    return rows
+    return _RowArrays(-uvw if convention == "fourier" else uvw, antenna1, antenna2, time)
+
+
+def _antenna_numbers(name: str, value: ArrayLike, n_row: int) -> NDArray[np.int32]:
+    numbers = np.asarray(value)
+    if numbers.shape != (n_row,) or not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError(f"{name} must be integers of shape ({n_row},), got {numbers.dtype} {numbers.shape}")
+    if n_row and numbers.min() < 0:
+        raise InputError(f"{name} must not be negative, got {numbers.min()}")
+    return numbers.astype(np.int32)
 
 
 def _channels(
-    given: ArrayLike, width: ArrayLike | None, n_chan: int
+    freq: ArrayLike, width: ArrayLike | None, n_chan: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    chan_freq = np.array(given, np.float64)
+    chan_freq = np.array(freq, np.float64)
     if chan_freq.shape != (n_chan,):
         raise InputError(
             f"chan_freq must have shape ({n_chan},) as vis has {n_chan} channels, got {chan_freq.shape}"
@@ -205,9 +223,10 @@ def _channels(
 
 
 def _antennas(
-    rows: Mapping[str, NDArray[Any]], metadata: ArrayMetadata
+    rows: _RowArrays, metadata: ArrayMetadata
 ) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
-    size = 1 + max((int(rows[a].max()) for a in ("antenna1", "antenna2") if rows[a].size), default=-1)
+    """Names, positions and dish diameters of the antennas."""
+    size = 1 + max((int(a.max()) for a in (rows.antenna1, rows.antenna2) if a.size), default=-1)
     if metadata.antenna_names is not None:
         names = tuple(metadata.antenna_names)
     elif metadata.antenna_positions is not None:

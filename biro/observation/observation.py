@@ -131,7 +131,7 @@ class Observation:
         weight: ArrayLike = 1.0,
         flag: ArrayLike = False,
         phase_centre: tuple[float, float] = (0.0, 0.0),
-        **metadata: Any,
+        **metadata: object,
     ) -> Observation:
         """An observation of one field and one spectral window from plain arrays (copied).
 

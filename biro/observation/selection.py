@@ -1,4 +1,4 @@
-"""Which part of a Measurement Set is wanted: names, ids and ranges made into masks and indices."""
+"""Select part of a Measurement Set: names, ids and ranges become masks over rows and channel indices."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import datetime
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, MeasurementSetError
-
-C = 299792458.0
-"""Speed of light, m/s."""
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Items: TypeAlias = "str | int | Iterable[str | int]"
+"""Names or ids, one or several."""
 Moment: TypeAlias = "str | float | datetime.datetime"
+"""Text (UTC), MJD in s on the time scale of the set, or a datetime."""
 Length: TypeAlias = "str | float"
+"""Text with a unit, or metres."""
+Channels: TypeAlias = "int | slice | str | Iterable[int]"
+"""Channel numbers, from 0; text is "start:stop:step" or "3,4,7"."""
+EndT = TypeVar("EndT")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Selection:
     antennas: Items | None = None
     time_range: tuple[Moment | None, Moment | None] | None = None
     uv_range: str | tuple[Length | None, Length | None] | None = None
-    channels: int | slice | str | Iterable[int] | None = None
+    channels: Channels | None = None
     correlations: str | Iterable[str] | None = None
     autocorrelations: bool = False
 
@@ -61,13 +65,22 @@ class Selection:
         if self.uv_range is not None:
             UVRange.of(self.uv_range)
         if self.time_range is not None:
-            choose_times(self.time_range, np.zeros(0), 0.0)
+            select_times(self.time_range, np.zeros(0), 0.0)
         if isinstance(self.channels, str):
             _text_to_channels(self.channels)
 
 
-def choose(wanted: Items | None, names: Sequence[str], what: str) -> NDArray[np.bool_]:
-    """Mask over `names` of those wanted by name or id.
+def select_names(wanted: Items | None, names: Sequence[str], what: str) -> NDArray[np.bool_]:
+    """Mask of what is wanted by name or id, bool (n_name,).
+
+    Parameters
+    ----------
+    wanted : name, id, or several
+        See `Selection`; None selects all.
+    names : sequence of str
+        All that are there.
+    what : str
+        What they are names of, for errors.
 
     Raises
     ------
@@ -76,7 +89,7 @@ def choose(wanted: Items | None, names: Sequence[str], what: str) -> NDArray[np.
     """
     if wanted is None:
         return np.ones(len(names), bool)
-    items = _several(wanted)
+    items = _as_list(wanted)
     left_out = [str(item).startswith("!") and item not in names for item in items]
     if any(left_out) and not all(left_out):
         raise InputError(f"{what}: names to leave out ('!name') cannot be mixed with names to keep")
@@ -87,9 +100,9 @@ def choose(wanted: Items | None, names: Sequence[str], what: str) -> NDArray[np.
 
 
 def _matches(item: str | int, names: Sequence[str], what: str) -> NDArray[np.bool_]:
-    named = np.array([name == item for name in names], bool)
-    if named.any():
-        return named
+    mask = np.array([name == item for name in names], bool)
+    if mask.any():
+        return mask
     if isinstance(item, int | np.integer) or str(item).isdigit():
         number = int(item)
         if 0 <= number < len(names):
@@ -98,31 +111,59 @@ def _matches(item: str | int, names: Sequence[str], what: str) -> NDArray[np.boo
     raise MeasurementSetError(f"no {what} {item!r}; there are {there}")
 
 
-def _several(wanted: Any) -> list[Any]:
+def _as_list(wanted: Items) -> list[str | int]:
     return [wanted] if isinstance(wanted, str | int | np.integer) else list(wanted)
 
 
-def choose_scans(wanted: int | Iterable[int] | None, scan: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Mask over rows."""
+def select_scans(wanted: int | Iterable[int] | None, scan: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Mask of the rows of some scans, bool (n_row,).
+
+    Parameters
+    ----------
+    wanted : int or ints
+        None selects all.
+    scan : int32 (n_row,)
+        Scan number of each row.
+
+    Raises
+    ------
+    MeasurementSetError
+        A scan that is not there.
+    """
     if wanted is None:
         return np.ones(len(scan), bool)
-    numbers = np.array([int(number) for number in _several(wanted)])
+    numbers = np.array([int(number) for number in _as_list(wanted)])
     there = np.unique(scan)
     lacking = np.setdiff1d(numbers, there)
     if lacking.size:
-        raise MeasurementSetError(f"no scan {_listed(lacking)}; there are {_listed(there)}")
+        raise MeasurementSetError(f"no scan {_numbers_text(lacking)}; there are {_numbers_text(there)}")
     return np.isin(scan, numbers)
 
 
-def _listed(numbers: NDArray[Any]) -> str:
+def _numbers_text(numbers: NDArray[np.integer]) -> str:
     text = ", ".join(map(str, numbers[:30]))
     return f"{text}, ..." if len(numbers) > 30 else text
 
 
-def choose_times(
+def select_times(
     wanted: tuple[Moment | None, Moment | None] | None, time: NDArray[np.float64], utc_offset: float
 ) -> NDArray[np.bool_]:
-    """Mask over rows, both ends included; `utc_offset` is what makes the column's times UTC."""
+    """Mask of the rows within a range of times, bool (n_row,), both ends included.
+
+    Parameters
+    ----------
+    wanted : (start, stop)
+        See `Selection`; None selects all.
+    time : float64 (n_row,), MJD in s
+        As the TIME column has it.
+    utc_offset : float, s
+        To be added to a time of the column to make it UTC.
+
+    Raises
+    ------
+    InputError
+        A time that is not understood, or a start after the stop.
+    """
     if wanted is None:
         return np.ones(len(time), bool)
     low, high = _ends(wanted, "time_range")
@@ -154,9 +195,10 @@ def to_utc(mjd_seconds: float, utc_offset: float = 0.0) -> str:
     return str(instant)[:-2]
 
 
-def _ends(pair: Any, what: str) -> tuple[Any, Any]:
+def _ends(pair: tuple[EndT, EndT], name: str) -> tuple[EndT, EndT]:
+    """The two ends of a range, which may be something else than a pair where a user gave it."""
     if isinstance(pair, str) or len(pair) != 2:
-        raise InputError(f"{what} must be (low, high) with None for an open end, got {pair!r}")
+        raise InputError(f"{name} must be (low, high) with None for an open end, got {pair!r}")
     return pair[0], pair[1]
 
 
@@ -177,28 +219,34 @@ class UVRange:
                 raise InputError(f'uv_range {wanted!r} is not understood; write "100 m..5 km"')
             wanted = (low_text.strip() or None, high_text.strip() or None)
         ends = [None if end is None else read_length(end) for end in _ends(wanted, "uv_range")]
-        kinds = {end[1] for end in ends if end is not None}
-        if len(kinds) > 1:
+        in_wavelengths = {end[1] for end in ends if end is not None}
+        if len(in_wavelengths) > 1:
             raise InputError(f"uv_range {wanted}: both ends in lengths or both in wavelengths")
         low = 0.0 if ends[0] is None else ends[0][0]
         high = np.inf if ends[1] is None else ends[1][0]
         if low > high:
             raise InputError(f"uv_range {wanted}: the low end is above the high end")
-        return cls(low, high, kinds == {True})
+        return cls(low, high, in_wavelengths == {True})
 
     def mask(self, uvw: NDArray[np.float64], chan_freq: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which visibilities are inside, bool (n_row, n_chan) or (n_row, 1)."""
+        """Which visibilities are inside: bool (n_row, n_chan), or (n_row, 1) where the range is in metres.
+
+        Parameters
+        ----------
+        uvw : float64 (n_row, 3), m
+        chan_freq : float64 (n_chan,), Hz
+        """
         length = np.hypot(uvw[:, 0], uvw[:, 1])[:, None]
         if self.in_wavelengths:
-            length = length * (chan_freq / C)
+            length = length * (chan_freq / SPEED_OF_LIGHT)
         return (length >= self.low) & (length <= self.high)
 
 
-def read_length(given: Length) -> tuple[float, bool]:
+def read_length(length: Length) -> tuple[float, bool]:
     """A length in metres or a number of wavelengths, and whether it is the latter."""
-    if not isinstance(given, str):
-        return float(given), False
-    match = re.fullmatch(r"\s*([-+.\deE]+?)\s*([A-Za-zλ]*)\s*", given)
+    if not isinstance(length, str):
+        return float(length), False
+    match = re.fullmatch(r"\s*([-+.\deE]+?)\s*([A-Za-zλ]*)\s*", length)
     prefixes = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
     scale = {f"{p}{unit}": s for p, s in prefixes.items() for unit in ("lambda", "wavelengths", "λ", "l")}
     metres = {"": 1.0, "m": 1.0, "km": 1e3, "Mm": 1e6, "cm": 1e-2}
@@ -209,23 +257,31 @@ def read_length(given: Length) -> tuple[float, bool]:
             return float(match[1]) * scale[match[2]], True
     except ValueError:
         pass
-    raise InputError(f'length {given!r} is not understood; write "100 m", "5 km" or "20 klambda"')
+    raise InputError(f'length {length!r} is not understood; write "100 m", "5 km" or "20 klambda"')
 
 
-def choose_channels(wanted: Any, n_chan: int, what: str) -> NDArray[np.int64]:
-    """Indices of the channels wanted, ascending, among n_chan."""
+def select_channels(wanted: Channels | None, n_chan: int, what: str) -> NDArray[np.int64]:
+    """Indices of the channels wanted, int64, ascending, among n_chan; `what` names whose they are in errors.
+
+    Raises
+    ------
+    MeasurementSetError
+        None is selected, or one that is not there.
+    InputError
+        Text that is not understood.
+    """
     every = np.arange(n_chan)
     if wanted is None:
         return every
     if isinstance(wanted, str):
         wanted = _text_to_channels(wanted)
     if isinstance(wanted, slice):
-        chosen = every[wanted]
+        indices = every[wanted]
     else:
-        chosen = np.unique(np.array(_several(wanted)).astype(np.int64))
-    if chosen.size == 0 or chosen[0] < 0 or chosen[-1] >= n_chan:
+        indices = np.unique(np.array(_as_list(wanted)).astype(np.int64))
+    if indices.size == 0 or indices[0] < 0 or indices[-1] >= n_chan:
         raise MeasurementSetError(f"channels {wanted}: {what} has channels 0 to {n_chan - 1}")
-    return np.sort(chosen)
+    return np.sort(indices)
 
 
 def _text_to_channels(text: str) -> slice | list[int]:
@@ -239,7 +295,7 @@ def _text_to_channels(text: str) -> slice | list[int]:
         ) from None
 
 
-def choose_correlations(wanted: str | Iterable[str] | None, corr_type: Sequence[str]) -> NDArray[np.int64]:
+def select_correlations(wanted: str | Iterable[str] | None, corr_type: Sequence[str]) -> NDArray[np.int64]:
     """Indices of the correlations wanted, in stored order; none where the description has none of them."""
     if wanted is None:
         return np.arange(len(corr_type))

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import angle_text, frequency_text, sexagesimal
-from biro.observation.averaging import Averaged, field_of_view, longest_wavelengths
+from biro.observation.averaging import Averaged
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
 from biro.observation.partition import PARALLEL_HANDS, Partition
-from biro.observation.selection import C, to_utc
+from biro.observation.selection import to_utc
+from biro.observation.uv_extent import field_of_view, uv_extent
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def summarise(observation: Described) -> Summary:
     pairs = {tuple(sorted(pair)) for part in parts for pair in zip(*_antennas(part), strict=True)}
     times = np.unique(np.concatenate([part.times for part in parts]))
     low, high = (to_utc(time, observation.utc_offset) for time in (times[0], times[-1]))
-    metres, wavelengths = _extent(parts)
+    extent = uv_extent(parts)
     return Summary(
         source=observation.source,
         telescope=observation.telescope,
@@ -142,9 +143,9 @@ def summarise(observation: Described) -> Summary:
         n_time=len(times),
         interval=float(np.median([part.interval for part in parts])),
         time_range=(low, high),
-        uv_metres=metres,
-        uv_wavelengths=wavelengths,
-        resolution=1 / wavelengths[1] if wavelengths[1] else 0.0,
+        uv_metres=extent.metres,
+        uv_wavelengths=extent.wavelengths,
+        resolution=1 / extent.wavelengths[1] if extent.wavelengths[1] else 0.0,
         field_of_view=max(field_of_view(part, observation.dish_diameter) for part in parts),
         counts=dict(observation.counts),
         noise=_noise(parts),
@@ -165,20 +166,6 @@ def _noise(parts: Sequence[Partition]) -> dict[str, Noise]:
     if "I" not in noise and all(set(part.corr_type) & set(PARALLEL_HANDS) for part in parts):
         noise["I"] = measure_noise(parts, stokes_i=True)
     return noise
-
-
-def _extent(parts: Sequence[Partition]) -> tuple[tuple[float, float], tuple[float, float]]:
-    metres, shortest = [], []
-    for part in parts:
-        used = part.weight.any(axis=(1, 2)) & (part.antenna1 != part.antenna2)
-        length = np.hypot(part.uvw[used, 0], part.uvw[used, 1])
-        if length.size:
-            metres += [length.min(), length.max()]
-            shortest.append(length.min() * part.chan_freq.min() / C)
-    if not metres:
-        return (0.0, 0.0), (0.0, 0.0)
-    longest = max(longest_wavelengths(part) for part in parts)
-    return (float(min(metres)), float(max(metres))), (float(min(shortest)), longest)
 
 
 def _summarise_partition(label: str, part: Partition) -> PartitionSummary:

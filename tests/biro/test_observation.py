@@ -12,7 +12,7 @@ import pytest
 
 from biro.errors import InputError
 from biro.observation import flags
-from biro.observation.flags import empty_counts, settle
+from biro.observation.flags import apply_flags, empty_counts
 from biro.observation.observation import Observation
 from rime_kernels import stokes_to_corr
 
@@ -170,7 +170,7 @@ def test_each_visibility_is_counted_once() -> None:
         if cause:
             expected[cause] += 1
     counts = empty_counts()
-    settle(vis, weight, [("FLAG", flag), ("FLAG_ROW", row)], counts)
+    apply_flags(vis, weight, [("FLAG", flag), ("FLAG_ROW", row)], counts)
     assert {cause: counts[cause] for cause in faults} == expected
     assert counts["total"] == vis.size == counts["usable"] + sum(expected.values())
     assert ((vis == 0) == (weight == 0)).all()
@@ -186,7 +186,7 @@ def test_settling_takes_little_memory(block: int, monkeypatch: pytest.MonkeyPatc
     row = (np.arange(256) % 5 == 0)[:, None, None]
     counts = empty_counts()
     tracemalloc.start()
-    settle(vis, weight, [("FLAG_ROW", row), ("no data", np.zeros((1, 1, 1), bool))], counts)
+    apply_flags(vis, weight, [("FLAG_ROW", row), ("no data", np.zeros((1, 1, 1), bool))], counts)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # Rows 0, 5, ... are flagged: 52 of 256; of the other even rows (102) every third channel is NaN.
