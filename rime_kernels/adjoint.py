@@ -34,6 +34,6 @@ class Adjoint(NamedTuple):
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2), or (n_batch, 1, 1, 2)
     voltage_lm: NDArray[np.float64]  # (n_batch, n_source, 2): l, m in the voltages
-    # (n_batch, n_template or 1, 4): scale, change of l, m, n. With a turnover w is divided by 1 + y in what
+    # (n_batch, n_template or 1, 4): scale, change of l, m, n. With a scaled_dof w is divided by 1 + y in what
     # stands above, chi2 is sum ln(1 + y), and a last row begins with 2 sum y / (1 + y).
     template: NDArray[np.float64]

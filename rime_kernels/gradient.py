@@ -33,8 +33,8 @@ class Gradient:
     pointing : float64 (n_batch, n_time or 1, n_antenna, 2), or None without pointing errors
     template_scale : float64 (n_batch, n_template), or None
     template_shift : float64 (n_batch, n_template, 2), or None
-    turnover : float64 (n_batch,), or None
-        With respect to the turnover of `Rime.chi2`.
+    scaled_dof : float64 (n_batch,), or None
+        With respect to the scaled_dof of `Rime.chi2`.
     """
 
     lm: NDArray[np.float64]
@@ -45,7 +45,7 @@ class Gradient:
     pointing: NDArray[np.float64] | None = None
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
-    turnover: NDArray[np.float64] | None = None
+    scaled_dof: NDArray[np.float64] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Gradient]) -> Gradient:

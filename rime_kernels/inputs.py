@@ -22,7 +22,7 @@ class Output(IntEnum):
     RESIDUAL = 1  # V - D
     WEIGHTED = 2  # w |V - D|^2
     CHI2 = 3  # the sum of it
-    LOG = 4  # the sum of ln(1 + it / turnover): `Rime.chi2`
+    LOG = 4  # the sum of ln(1 + it / scaled_dof): `Rime.chi2`
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ _OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing"
 
 
 def parameters(
-    sources: Sources, template_lm: NDArray[np.float64], turnover: NDArray[np.float64] | None = None
+    sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None = None
 ) -> Parameters:
-    """The parameters of one call; a sky without sources gets one of no flux. `turnover` as `Rime.chi2`."""
+    """The parameters of one call; a sky without sources gets one of no flux. `scaled_dof` as `Rime.chi2`."""
     if sources.n_source == 0:
         sources = _one_of_no_flux(sources)
     n_batch, terms, shape, beam = sources.n_batch, sources.spectral_terms, sources.shape, sources.beam
@@ -148,28 +148,28 @@ def parameters(
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, sources.log_spectrum, terms, shape, scale, pointing,
-        _template(sources, template_lm, turnover),
+        _template(sources, template_lm, scaled_dof),
     )  # fmt: skip
 
 
 def _template(
-    sources: Sources, template_lm: NDArray[np.float64], turnover: NDArray[np.float64] | None
+    sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
     """Scale of each template, and how l, m and n of its centre change where it is moved.
 
-    A row behind them has 1/turnover, where there is one: kernels read both when the sums are made.
+    A row behind them has 1/scaled_dof, where there is one: kernels read both when the sums are made.
     """
     n_template = len(template_lm)
-    if turnover is None and not n_template:
+    if scaled_dof is None and not n_template:
         return np.zeros((sources.n_batch, 1, 1))  # nobody reads it, but it is sent with every call
-    found = np.zeros((sources.n_batch, n_template + (turnover is not None), 4))
+    found = np.zeros((sources.n_batch, n_template + (scaled_dof is not None), 4))
     if sources.template_scale is not None:
         found[:, :n_template, 0] = sources.template_scale
         if sources.template_shift is not None:
             moved = phase.directions(template_lm + sources.template_shift)
             found[:, :n_template, 1:] = moved - phase.directions(template_lm)
-    if turnover is not None:
-        found[:, n_template, 0] = 1.0 / turnover
+    if scaled_dof is not None:
+        found[:, n_template, 0] = 1.0 / scaled_dof
     return found
 
 
@@ -214,7 +214,7 @@ def inputs(
     sources: Sources,
     frame: envelope.GaussianFrame,
     template_lm: NDArray[np.float64],
-    turnover: NDArray[np.float64] | None = None,
+    scaled_dof: NDArray[np.float64] | None = None,
 ) -> Inputs:
     """The parameters of one call: directions and Gaussian axes made once per source.
 
@@ -239,7 +239,7 @@ def inputs(
         _plain(envelope.projections(sources.shape, gaussian, frame)),
         _plain(scale),
         _plain(pointing),
-        _template(sources, template_lm, turnover),
+        _template(sources, template_lm, scaled_dof),
     )
 
 

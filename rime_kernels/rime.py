@@ -1,89 +1,64 @@
-"""The RIME as a call: sources in; visibilities, residuals, chi2 or its gradient out."""
+"""The measurement equation at fixed rows: visibilities, residuals, chi2 and derivatives of given sources."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import check, device
-from rime_kernels import given as _given
-from rime_kernels.adjoint import Adjoint
+from rime_kernels import check, checked_inputs, device
 from rime_kernels.arrays import Rows, Sources
+from rime_kernels.call_lock import CALL_LOCK
+from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
+from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
-from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
 from rime_kernels.physics.envelope import GaussianFrame
-from rime_kernels.products import Products
 from rime_kernels.tangent import Fixed
 
-# Numba's workqueue layer aborts when two threads run parallel loops, and a device has one workspace.
-_LOCK = threading.Lock()
 
-# Of derivatives with respect to brightnesses at each channel, which an engine hands over at a time.
-_ADJOINT_BYTES = 256 << 20
-
-
-class Engine(Protocol):
-    """What works for a `Rime` on the CPU or on a device."""
-
-    def run(self, sources: Sources, output: Output) -> NDArray[Any]: ...
-
-    def start_chi2(
-        self, sources: Sources, turnover: NDArray[np.float64] | None
-    ) -> Callable[[], NDArray[np.float64]]: ...
-
-    def chi2_and_adjoint(
-        self, sources: Sources, turnover: NDArray[np.float64] | None, vis: NDArray[Any] | None = None
-    ) -> Adjoint: ...  # `vis` in place of the data
-
-    def plan(self, sources: Sources) -> str: ...
-
-
-class Rime(Products):
+class Rime:
     """Visibilities of a batch of source lists at fixed rows, and their distance from data.
 
         V_pq = sum over sources of E_p E_q K_pq envelope_pq B  +  sum over templates of a_t T_t,pq
 
-    (physics: sections 2 to 6; templates are visibilities worked out elsewhere, such as those of an image).
+    (physics: sections 2 to 6; templates are visibilities computed elsewhere, such as those of an image).
 
-    Rows and data are prepared once (and uploaded once); each call takes the parameters alone.
-    Calls from several Python threads are safe, one runs at a time. Results do not depend on the
+    Rows and data are prepared once, and sent to a GPU once; each call takes the sources only.
+    Several Python threads may call; one call runs at a time. Results do not depend on the
     number of threads, and repeat to the bit.
 
     Parameters
     ----------
     rows : Rows
     vis : complex (n_row, n_chan, n_corr), Jy, optional
-        Data; needed by all but `predict`. Where the weight is 0 they may be anything.
+        Data; needed by everything except `predict` and `tangent`. Any value may stand where the weight is 0.
     weight : float (n_row, n_chan, n_corr), 1/Jy^2, optional
-        1/sigma^2 of the real and of the imaginary part; 0 for what does not count.
+        1/sigma^2 of the real and of the imaginary part; 0 where a sample is not to count.
     template : complex (n_template, n_row, n_chan, n_corr), Jy, optional
         Visibilities T whose factors a are `Sources.template_scale`.
     template_lm : float (n_template, 2), optional
-        Direction cosines of the centre of each, needed where `Sources.template_shift` moves them: by the
-        phase by which a point there moves, which neglects how w turns what lies far from it.
-        Default: the phase centre.
+        Direction cosines of the centre of each template. Where `Sources.template_shift` moves a template, its
+        visibilities get the phase of a point that moves from this centre, an approximation for brightness
+        far from the centre where w is large. Default: the phase centre.
     backend : "auto", "cpu" or "cuda"
     precision : "double" or "single"
-        Of everything but the phases, which are float64 until whole turns are off.
+        Of everything except phases, which are float64 until whole turns are subtracted.
     form : "auto", "factored" or "row"
         Phases from antenna terms, or from each row's own uvw; "auto" takes the factored form where
-        the closure of the uvw allows it (`geometry.choose_form`).
+        the uvw of each time slot close well enough (`geometry.choose_form`).
     gaussian_frame : "tangent" or "uv"
         (u', v') of Gaussian sources (physics: section 5).
     extent : float
         Largest |l| and |m| that the sources will take; decides the form.
     memory_limit : int or str, optional
-        Bytes, or text such as "8 GB", that data and work may take on the device (on the CPU, the work
-        of one pass). Data that do not fit stay in the host's memory and are streamed; without a
-        limit, most of what is free on the device.
+        Bytes, or text such as "8 GB", that data and workspace may take on the device (on the CPU, the
+        workspace of one pass). Data that do not fit stay in the host's memory and are streamed.
+        Default: most of what is free on the device.
 
     Attributes
     ----------
@@ -98,7 +73,7 @@ class Rime(Products):
     Raises
     ------
     InputError
-        A shape, word or value that cannot be meant.
+        An array of another shape, an unknown word, or a value out of range.
     BackendError
         `backend="cuda"` without a device.
     """
@@ -122,27 +97,26 @@ class Rime(Products):
         check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
         self._has_vis, self._has_weight = vis is not None, weight is not None
-        templates = _given.templates_of(rows, template, template_lm)
-        self._n_template, self._template_lm, self._frame = len(templates[0]), templates[1], gaussian_frame
-        data = _given.data_of(rows, vis, weight)
+        templates, self._template_lm = checked_inputs.templates_of(rows, template, template_lm)
+        self._n_template, self._frame = len(templates), gaussian_frame
+        data = checked_inputs.data_of(rows, vis, weight)
         self.backend, backend_reason = device.resolve(backend)
         geometry = solve_antennas(rows)
         self.closure = geometry.closure
-        self.form, form_reason = _given.form_of(rows, geometry, form, extent, precision)
+        self.form, form_reason = checked_inputs.form_of(rows, geometry, form, extent, precision)
         self.reason = f"{backend_reason}; {form_reason}"
-        antenna_uvw = geometry.uvw if self.form == "factored" else None
-        self._fixed, self._lock = Fixed(rows, antenna_uvw, *templates, gaussian_frame), _LOCK
-        self._weight = data[1] if data is not None else None
-        table, single = row_table(rows), precision == "single"
-        fixed = constants(rows, table, geometry.uvw, data, templates, single)
-        self._engine: Engine = _engine(self.backend)(
-            fixed,
+        factored, single = self.form == "factored", precision == "single"
+        table = row_table(rows)
+        self._engine: Engine = _engine_class(self.backend)(
+            constants(rows, table, geometry.uvw, data, (templates, self._template_lm), single),
             table,
             single=single,
-            factored=self.form == "factored",
+            factored=factored,
             frame=gaussian_frame,
             memory_limit=None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
         )
+        fixed = Fixed(rows, geometry.uvw if factored else None, templates, self._template_lm, gaussian_frame)
+        self._derivatives = Derivatives(fixed, self._engine, data[1] if data is not None else None)
 
     def predict(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model visibilities.
@@ -158,60 +132,60 @@ class Rime(Products):
         Raises
         ------
         InputError
-            Impossible values (`Sources.impossible`), or axes that are not those of the rows.
+            Impossible values (`Sources.impossible`), or time or antenna axes other than those of the rows.
         """
-        return self._visibilities(sources, Output.VIS)
+        return self._run(sources, Output.VIS)
 
     def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model minus data, V - D; as `predict` otherwise."""
         self._need("residual", weight=False)
-        return self._visibilities(sources, Output.RESIDUAL)
+        return self._run(sources, Output.RESIDUAL)
 
     def weighted_residual2(self, sources: Sources) -> NDArray[np.float64]:
         """w |V - D|^2 of each sample, float64 (n_batch, n_row, n_chan, n_corr); as `predict` otherwise."""
         self._need("weighted_residual2", weight=True)
-        return self._visibilities(sources, Output.WEIGHTED)
+        return self._run(sources, Output.WEIGHTED)
 
-    def chi2(self, sources: Sources, turnover: ArrayLike | None = None) -> NDArray[np.float64]:
+    def chi2(self, sources: Sources, scaled_dof: ArrayLike | None = None) -> NDArray[np.float64]:
         """chi2 = sum w |D - V|^2 over the samples (physics: section 7).
 
-        With a turnover t, what outliers add grows as a logarithm:
+        For Student's t distribution, whose tails are wide enough for outliers, with t = `scaled_dof`:
 
             chi2 = sum t ln(1 + w |D - V|^2 / t)
 
-        For t = nu s^2 and N samples the log-likelihood of Student's t with nu degrees of freedom, in two
-        dimensions, of each complex sample, and of a noise factor s, is
+        Each complex sample has a t distribution of two dimensions with nu degrees of freedom; with the noise
+        factor s, t = nu s^2 and N samples, the log-likelihood is
 
             -(1 + 2/nu) chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
 
         Parameters
         ----------
         sources : Sources
-        turnover : float64 (n_batch,), optional
-            Above 0.
+        scaled_dof : float64 (n_batch,), optional
+            nu s^2, the degrees of freedom times the square of the noise factor; above 0.
 
         Returns
         -------
         float64 (n_batch,)
-            NaN for entries with a NaN or with impossible values (`Sources.impossible`, no finite turnover
-            above 0); the others are what they would be alone.
+            NaN for entries with a NaN or with impossible values (`Sources.impossible`, or a `scaled_dof`
+            that is not finite and above 0); they do not change other entries.
 
         Raises
         ------
         InputError
-            No data or weights were given, or axes are not those of the rows.
+            No data or weights were given, or time or antenna axes are not those of the rows.
         """
-        return chi2_together([self], [sources], [turnover])[0]
+        return chi2_together([self], [sources], [scaled_dof])[0]
 
     def chi2_and_gradient(
-        self, sources: Sources, turnover: ArrayLike | None = None
+        self, sources: Sources, scaled_dof: ArrayLike | None = None
     ) -> tuple[NDArray[np.float64], Gradient]:
-        """chi2 as `chi2`, and its derivatives with respect to all of `sources`, and to the turnover.
+        """chi2 as `chi2`, with its derivatives with respect to all arrays of `sources`, and to `scaled_dof`.
 
         Parameters
         ----------
         sources : Sources
-        turnover : float64 (n_batch,), optional
+        scaled_dof : float64 (n_batch,), optional
 
         Returns
         -------
@@ -224,13 +198,90 @@ class Rime(Products):
         InputError
             As `chi2`.
         """
-        return chi2_and_gradient_together([self], [sources], [turnover])[0]
+        return chi2_and_gradient_together([self], [sources], [scaled_dof])[0]
+
+    def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
+        """J v: the exact first-order change of the visibilities with a change v of the sources.
+
+        J are the derivatives of visibilities with respect to the arrays of `sources`; those with respect
+        to Q, U and V count where `Sources.polarised` is True. Computed on the CPU in double precision,
+        whatever the backend.
+
+        Parameters
+        ----------
+        sources : Sources
+        change : Gradient
+            v, a change of each array of the sources, (n_change, ...); None where an array does not change.
+
+        Returns
+        -------
+        complex128 (n_change, n_row, n_chan, n_corr), Jy
+            Each change belongs to its entry of the batch or, where the batch has one entry, to this one.
+
+        Raises
+        ------
+        InputError
+            As `predict`; or changes with other shapes than the sources have.
+        """
+        self._refuse_impossible(sources)
+        return self._derivatives.tangent(sources, change)
+
+    def adjoint(self, sources: Sources, residual: ArrayLike) -> Gradient:
+        """Re(J^H W r): half the gradient of chi2 where V - D is r.
+
+        For every change v, the sum of Re(conj(J v) w r) over samples is the sum of v times this over arrays.
+        The data are replaced during the call: a device gets them anew, and again for the next chi2.
+
+        Parameters
+        ----------
+        sources : Sources
+        residual : complex (n_batch, n_row, n_chan, n_corr), Jy
+            r; any value may stand where the weight is 0.
+
+        Returns
+        -------
+        Gradient
+
+        Raises
+        ------
+        InputError
+            As `predict`; no weights were given, or r has another shape.
+        """
+        self._need("adjoint", weight=True)
+        checked = checked_inputs.residual_of(self.rows, sources, residual)
+        return self._derivatives.adjoint(sources, self._run(sources, Output.VIS), checked)
+
+    def information(self, sources: Sources, change: Gradient) -> NDArray[np.float64]:
+        """Re(J^H W J) between several changes of the sources: their Fisher information.
+
+        Columns of J are made and multiplied for some rows at a time, on the CPU in double precision,
+        whatever the backend.
+
+        Parameters
+        ----------
+        sources : Sources
+            A batch of one.
+        change : Gradient
+            As for `tangent`.
+
+        Returns
+        -------
+        float64 (n_change, n_change)
+
+        Raises
+        ------
+        InputError
+            As `tangent`; no weights were given, or a batch of several.
+        """
+        self._need("information", weight=True)
+        self._refuse_impossible(sources)
+        return self._derivatives.information(sources, change)
 
     def plan(self, sources: Sources) -> str:
-        """How `chi2` of sources like these would be worked out, in words: kernel, memory, slabs, batch."""
+        """How `chi2` of sources with these shapes would be computed: kernel, memory, slabs, batch."""
         self._need("a plan", weight=True)
         check_axes(self.rows, self._n_template, sources)
-        with _LOCK:
+        with CALL_LOCK:
             return f"{self.reason}; {self._engine.plan(sources)}"
 
     def _need(self, call: str, *, weight: bool) -> None:
@@ -238,9 +289,9 @@ class Rime(Products):
             wanted = "vis and weight" if weight else "vis"
             raise InputError(f"{call} needs data: give Rime(..., {wanted}=...)")
 
-    def _visibilities(self, sources: Sources, output: Output) -> NDArray[Any]:
+    def _run(self, sources: Sources, output: Output) -> Visibilities:
         self._refuse_impossible(sources)
-        with _LOCK:
+        with CALL_LOCK:
             return self._engine.run(sources, output)
 
     def _refuse_impossible(self, sources: Sources) -> None:
@@ -254,47 +305,30 @@ class Rime(Products):
             )
 
     def _start_chi2(
-        self, sources: Sources, turnover: NDArray[np.float64] | None = None
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None
     ) -> Callable[[], NDArray[np.float64]]:
         self._need("chi2", weight=True)
         check_axes(self.rows, self._n_template, sources)
-        return self._engine.start_chi2(sources, turnover)
+        return self._engine.start_chi2(sources, scaled_dof)
 
     def _chi2_and_gradient(
-        self, sources: Sources, given: ArrayLike | None
+        self, sources: Sources, scaled_dof: ArrayLike | None
     ) -> tuple[NDArray[np.float64], Gradient]:
         self._need("chi2_and_gradient", weight=True)
         check_axes(self.rows, self._n_template, sources)
-        turnover = _given.turnover_of(sources, given)
-        chi2, gradients = [], []
-        bytes_each = 32 * self.rows.n_chan * max(1, sources.n_source) * sources.stokes.shape[1]
-        step = max(1, _ADJOINT_BYTES // bytes_each)
-        for start in range(0, max(1, sources.n_batch), step):
-            part = sources if step >= sources.n_batch else sources.entries(start, start + step)
-            turn = None if turnover is None else turnover[start : start + step]
-            with _LOCK:
-                adjoint = self._engine.chi2_and_adjoint(part, turn)
-            chi2.append(
-                np.where(part.impossible(), np.nan, adjoint.chi2 if turn is None else turn * adjoint.chi2)
-            )
-            gradient = gradient_of(adjoint, part, self._frame, self._template_lm)
-            if turn is not None:  # y = w |D - V|^2 / t: of sum t ln(1 + y), with sum y/(1 + y)
-                gradient = replace(gradient, turnover=adjoint.chi2 - 0.5 * adjoint.template[:, -1, 0])
-            gradients.append(gradient)
-            gradients[-1].spoil(np.isnan(chi2[-1]))
-        return np.concatenate(chi2), Gradient.joined(gradients)
+        return self._derivatives.chi2_and_gradient(sources, checked_inputs.scaled_dof_of(sources, scaled_dof))
 
 
 def chi2_together(
-    rimes: Sequence[Rime], sources: Iterable[Sources], turnovers: Iterable[ArrayLike | None] | None = None
+    rimes: Sequence[Rime], sources: Iterable[Sources], scaled_dofs: Iterable[ArrayLike | None] | None = None
 ) -> list[NDArray[np.float64]]:
-    """`Rime.chi2` of several, all begun before the first is waited for.
+    """`Rime.chi2` of several, all started before the first is waited for, so that a GPU works on all at once.
 
     Parameters
     ----------
     rimes : sequence of Rime
     sources : iterable of Sources, one for each
-    turnovers : iterable of float64 (n_batch,) or None, one for each, optional
+    scaled_dofs : iterable of float64 (n_batch,) or None, one for each, optional
 
     Returns
     -------
@@ -305,31 +339,33 @@ def chi2_together(
     InputError
         As `Rime.chi2`.
     """
-    with _LOCK:
-        begun = []
+    with CALL_LOCK:
+        started = []
         try:
-            for rime, each, given in zip(rimes, sources, turnovers or [None] * len(rimes), strict=True):
-                turnover = _given.turnover_of(each, given)
-                begun.append((rime._start_chi2(each, turnover), each.impossible(), turnover))
-        finally:
-            found = [(finish(), impossible, turnover) for finish, impossible, turnover in begun]
-    for chi2, impossible, turnover in found:
-        if turnover is not None:
-            chi2 *= turnover
+            for rime, batch, scaled_dof in zip(
+                rimes, sources, scaled_dofs or [None] * len(rimes), strict=True
+            ):
+                t = checked_inputs.scaled_dof_of(batch, scaled_dof)
+                started.append((rime._start_chi2(batch, t), batch.impossible(), t))
+        finally:  # also after an error: none may be left running
+            finished = [(finish(), impossible, t) for finish, impossible, t in started]
+    for chi2, impossible, t in finished:
+        if t is not None:
+            chi2 *= t  # the engines divide by it
         chi2[impossible] = np.nan
-    return [chi2 for chi2, _, _ in found]
+    return [chi2 for chi2, _, _ in finished]
 
 
 def chi2_and_gradient_together(
-    rimes: Sequence[Rime], sources: Iterable[Sources], turnovers: Iterable[ArrayLike | None] | None = None
+    rimes: Sequence[Rime], sources: Iterable[Sources], scaled_dofs: Iterable[ArrayLike | None] | None = None
 ) -> list[tuple[NDArray[np.float64], Gradient]]:
-    """`Rime.chi2_and_gradient` of several.
+    """`Rime.chi2_and_gradient` of several, one after the other.
 
     Parameters
     ----------
     rimes : sequence of Rime
     sources : iterable of Sources, one for each
-    turnovers : iterable of float64 (n_batch,) or None, one for each, optional
+    scaled_dofs : iterable of float64 (n_batch,) or None, one for each, optional
 
     Returns
     -------
@@ -340,11 +376,12 @@ def chi2_and_gradient_together(
     InputError
         As `Rime.chi2_and_gradient`.
     """
-    together = zip(rimes, sources, turnovers or [None] * len(rimes), strict=True)
-    return [rime._chi2_and_gradient(each, turnover) for rime, each, turnover in together]
+    each = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
+    return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in each]
 
 
-def _engine(backend: str) -> Any:
+def _engine_class(backend: str) -> Callable[..., Engine]:
+    """The engine of a backend; imported here, since it brings Numba's compiler or CUDA."""
     if backend == "cpu":
         from rime_kernels.cpu import engine
 

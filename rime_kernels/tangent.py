@@ -21,7 +21,7 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes
 from rime_kernels.physics import beam, phase
 from rime_kernels.physics.envelope import GaussianFrame, projections
-from rime_kernels.physics.spectra import shared_voltage, spectra_of
+from rime_kernels.source_spectra import shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
 _TWO_PI = 2.0 * np.pi

@@ -1,43 +1,44 @@
-"""What a shape of a CUDA kernel is measured on: a small synthetic problem that fills a device."""
+"""Time one chi2 of a small synthetic problem that fills a GPU, to compare shapes of a CUDA kernel."""
 
 from __future__ import annotations
 
 import functools
 import time
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
-from rime_kernels.cuda.shapes.candidates import Kind
+from rime_kernels.cuda.shapes.candidates import KernelKind
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.rime import Rime
 
 # Calls before the clock runs: the first compiles, the second is recorded.
 _WARM = 3
-# Calls that are timed, or as many as this takes.
+# At most so many calls are timed, for so many seconds.
 _CALLS, _SECONDS = 15, 0.25
-# More than the problem takes; less than a device has.
+# Bytes of device memory: more than the problem takes, less than a device has.
 _MEMORY = 1 << 30
-# Antennas and times; a batch, as samplers have it, fills the device with few data.
+# Antennas and times of each class of sizes; the batch, as samplers have it, fills the device.
 _SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
 _CHAN, _SOURCE, _BATCH = 64, 100, 8
 
 
 class Problem(NamedTuple):
-    """Rows with data and weights, the same for every shape of one kind, and sources."""
+    """The synthetic problem: rows with data and weights, and sources."""
 
     rows: Rows
-    vis: Any
-    weight: Any
+    vis: NDArray[np.complex64]
+    weight: NDArray[np.float64]
     sources: Sources
 
 
-def milliseconds(kind: Kind) -> float:
-    """Median time of one chi2 of the problem of this kind, parameters up and chi2 down.
+def milliseconds(kind: KernelKind) -> float:
+    """Median time of one chi2 of the problem of this kind, transfers of parameters and chi2 included.
 
-    A `Rime` of its own: shapes decide how data lie on the device.
+    Each time with a new `Rime`: the shape decides how data lie on the device.
     """
     problem = make_problem(kind.antennas, kind.polarised, kind.has_gaussian)
     rime = Rime(
@@ -50,13 +51,12 @@ def milliseconds(kind: Kind) -> float:
         extent=0.02,
         memory_limit=_MEMORY,
     )
-    # Without the lock of `Rime.chi2`: a call that meets a kernel for the first time holds it.
     for _ in range(_WARM):
-        rime._start_chi2(problem.sources)()
+        rime.chi2(problem.sources)
     seconds: list[float] = []
     while len(seconds) < _CALLS and sum(seconds) < _SECONDS:
         start = time.perf_counter()
-        rime._start_chi2(problem.sources)()
+        rime.chi2(problem.sources)
         seconds.append(time.perf_counter() - start)
     return 1e3 * median(seconds)
 

@@ -21,8 +21,7 @@ def tune(
 ) -> None:
     """Measure which shapes of the GPU's kernels are fastest here, and remember them.
 
-    No result depends on it but for roundings. Without it, a kernel is tuned when a large problem
-    first meets it, and not for longer than some seconds.
+    No result depends on it but for roundings. Without it, kernels have shapes that are good guesses.
     """
     from tqdm import tqdm
 

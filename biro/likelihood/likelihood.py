@@ -370,10 +370,10 @@ class Likelihood:
         return self._shifts.of_all(self.model.sources_of_all(theta))
 
     def _chi2(
-        self, theta: NDArray[np.float64], turnovers: list[NDArray[np.float64] | None] | None
+        self, theta: NDArray[np.float64], scaled_dofs: list[NDArray[np.float64] | None] | None
     ) -> NDArray[np.float64]:
         # Sources of the next partition are made while the device works on the one before.
-        found = chi2_together(self._rimes, self._sources(theta), turnovers)
+        found = chi2_together(self._rimes, self._sources(theta), scaled_dofs)
         chi2 = np.empty((len(theta), len(found)))
         for i, column in enumerate(found):
             chi2[:, i] = column
@@ -388,7 +388,7 @@ class Likelihood:
         return value
 
     def _log_likelihood(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        chi2 = self._chi2(theta, self._noise.turnovers(theta))
+        chi2 = self._chi2(theta, self._noise.scaled_dofs(theta))
         return self._counted(theta, self._noise.log_likelihood(theta, chi2))
 
     def _log_likelihood_and_gradient(
@@ -401,11 +401,11 @@ class Likelihood:
                 made.append(sources)
                 yield sources
 
-        turnovers = self._noise.turnovers(theta)
-        found = chi2_and_gradient_together(self._rimes, self._shifts.of_all(kept()), turnovers)
+        scaled_dofs = self._noise.scaled_dofs(theta)
+        found = chi2_and_gradient_together(self._rimes, self._shifts.of_all(kept()), scaled_dofs)
         chi2 = np.stack([each for each, _ in found], axis=1)
         value = self._counted(theta, self._noise.log_likelihood(theta, chi2))
-        by_chi2, by_noise = self._noise.slopes(theta, chi2, [each.turnover for _, each in found])
+        by_chi2, by_noise = self._noise.slopes(theta, chi2, [each.scaled_dof for _, each in found])
         by_sources = [self._shifts.pull_back(i, made[i], each) for i, (_, each) in enumerate(found)]
         gradient = self.model.pull_back(theta, by_sources, by_chi2) + by_noise
         gradient[~np.isfinite(value)] = np.nan

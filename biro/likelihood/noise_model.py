@@ -39,25 +39,25 @@ class NoiseLaw:
     def is_student(self) -> bool:
         return self._model.model.noise.distribution == "student-t"
 
-    def turnovers(self, theta: Array) -> list[Array | None]:
+    def scaled_dofs(self, theta: Array) -> list[Array | None]:
         """What `Rime.chi2` takes for each partition: nu s^2 (n_batch,), or None where noise is Gaussian."""
         factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
         return [None] * factor.shape[1] if dof is None else list((dof * factor**2).T)
 
     def log_likelihood(self, theta: Array, chi2: Array) -> Array:
-        """ln L (n_batch,) for the chi2 of those turnovers, (n_batch, n_partition)."""
+        """ln L (n_batch,) for the chi2 of those scaled_dofs, (n_batch, n_partition)."""
         factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
         return self._normalisation.log_likelihood(chi2, factor, dof)
 
-    def slopes(self, theta: Array, chi2: Array, by_turnover: Sequence[Array | None]) -> tuple[Array, Array]:
+    def slopes(self, theta: Array, chi2: Array, by_scaled_dof: Sequence[Array | None]) -> tuple[Array, Array]:
         """d ln L / d chi2 (n_batch, n_partition), and d ln L / d theta (n_batch, n_param) through the noise.
 
-        `by_turnover` are the derivatives of each partition's chi2 with respect to its turnover.
+        `by_scaled_dof` are the derivatives of each partition's chi2 with respect to its scaled_dof.
         """
         factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
         if dof is None:
             by_chi2, by_factor = self._normalisation.slopes(chi2, factor)
             return by_chi2, self._model.pull_back_noise(by_factor)
-        slopes = np.stack([each for each in by_turnover if each is not None], axis=1)
+        slopes = np.stack([each for each in by_scaled_dof if each is not None], axis=1)
         by_chi2, by_factor, by_dof = self._normalisation.student_slopes(chi2, slopes, factor, dof)
         return by_chi2, self._model.pull_back_noise(by_factor, by_dof)

@@ -18,7 +18,7 @@ class Normalisation:
         ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
 
     and where noise is Student's t with nu degrees of freedom the same with (1 + 2/nu) chi2 for chi2, which
-    then is sum t ln(1 + w |D - V|^2 / t) with the turnover t = nu s^2 (`Rime.chi2`): in two dimensions the
+    then is sum t ln(1 + w |D - V|^2 / t) with the scaled_dof t = nu s^2 (`Rime.chi2`): in two dimensions the
     density of a sample begins with w / (2 pi s^2) whatever nu, for Gamma(nu/2 + 1) / Gamma(nu/2) = nu/2.
 
     Parameters
@@ -50,7 +50,7 @@ class Normalisation:
             return -0.5 / factor**2, (chi2 / factor**2 - 2.0 * self.n_vis) / factor
 
     def student_slopes(
-        self, chi2: Array, by_turnover: Array, factor: Array, dof: Array
+        self, chi2: Array, by_scaled_dof: Array, factor: Array, dof: Array
     ) -> tuple[Array, Array, Array]:
         """d ln L / d chi2, d ln L / ds and d ln L / dnu of Student's t, (n_batch, n_partition).
 
@@ -61,7 +61,7 @@ class Normalisation:
         """
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             log_sum, grown = chi2 / (dof * factor**2), 1.0 + 2.0 / dof
-            x = log_sum - by_turnover
+            x = log_sum - by_scaled_dof
             by_factor = (dof * grown * x - 2.0 * self.n_vis) / factor
             return -0.5 * grown / factor**2, by_factor, 0.5 * (grown * x - log_sum)
 

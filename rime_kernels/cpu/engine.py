@@ -61,8 +61,8 @@ class Engine:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
         return self._run(sources, output, None)
 
-    def _run(self, sources: Sources, output: Output, turnover: NDArray[np.float64] | None) -> NDArray[Any]:
-        shared_beam, given, variant = self._given(sources, turnover)
+    def _run(self, sources: Sources, output: Output, scaled_dof: NDArray[np.float64] | None) -> NDArray[Any]:
+        shared_beam, given, variant = self._given(sources, scaled_dof)
         n_batch, n_source = given.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         result = self._result(n_batch, variant, output)
@@ -71,31 +71,31 @@ class Engine:
             self._run_part(part, shared_beam, variant, output, tasks, result[start : start + step])
         return result
 
-    def _given(self, sources: Sources, turnover: NDArray[np.float64] | None) -> tuple[int, Inputs, Variant]:
+    def _given(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> tuple[int, Inputs, Variant]:
         """The code of the beam that all antennas share, the parameters and the variant of a call."""
         shared_beam, beam = beam_codes(sources)
-        given = inputs(sources, self._frame, self._template_lm, turnover)
+        given = inputs(sources, self._frame, self._template_lm, scaled_dof)
         if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
         shifted = sources.template_shift is not None
         variant = Variant(
-            self._single, self._factored, beam, sources.polarised, shifted, turnover is not None
+            self._single, self._factored, beam, sources.polarised, shifted, scaled_dof is not None
         )
         return shared_beam, given, variant
 
     def start_chi2(
-        self, sources: Sources, turnover: NDArray[np.float64] | None
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> Callable[[], NDArray[np.float64]]:
         """Work out chi2 or the sum of logarithms, (n_batch,), at once; a function that hands it over."""
-        chi2 = self._run(sources, Output.CHI2 if turnover is None else Output.LOG, turnover)
+        chi2 = self._run(sources, Output.CHI2 if scaled_dof is None else Output.LOG, scaled_dof)
         return lambda: chi2
 
     def chi2_and_adjoint(
-        self, sources: Sources, turnover: NDArray[np.float64] | None, vis: NDArray[Any] | None = None
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None, vis: NDArray[Any] | None = None
     ) -> Adjoint:
         """chi2, and its derivatives with respect to what the loops read; with `vis` in place of the data."""
         lanes = self._lanes if vis is None else with_data(self._lanes, vis)
-        shared_beam, given, variant = self._given(sources, turnover)
+        shared_beam, given, variant = self._given(sources, scaled_dof)
         n_batch, n_source = given.direction.shape[:2]
         tasks = self._tasks_of(n_source)
         step = self._batch_step(variant, n_source, n_batch, n_places(tasks, given.stokes.shape[1]))

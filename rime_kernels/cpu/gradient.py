@@ -21,7 +21,7 @@ from rime_kernels.cpu.outputs import Back, Correlations
 from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
 from rime_kernels.inputs import Inputs
 from rime_kernels.physics import phase
-from rime_kernels.physics.spectra import pull_brightness
+from rime_kernels.source_spectra import pull_brightness
 
 
 class Parts(NamedTuple):

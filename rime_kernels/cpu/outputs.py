@@ -49,7 +49,7 @@ class Ending(NamedTuple):
     part: Any  # as in Correlations
     factor: Any
     n_template: int
-    template: Any  # float64 (n_template, 4), as in Inputs: with 1/turnover behind
+    template: Any  # float64 (n_template, 4), as in Inputs: with 1/scaled_dof behind
     is_shifted: Any
     factor_of: Any  # (n_template, 2, n), room for the templates' factors
     uvw: Any  # as in Lanes
@@ -74,7 +74,7 @@ class Back(NamedTuple):
     weighted: Any  # (2, n_corr, n), room for those of one entry
     residual: Any  # (n_entry, 2, n_stokes, n)
     first: Any  # (1,): the entry with which it begins
-    template: Any  # float64 (n_template, 4, n): sums for scale, change of l, m, n; that for turnovers behind
+    template: Any  # float64 (n_template, 4, n): sums for scale, change of l, m, n; last that for scaled_dof
 
 
 @vector_function
@@ -154,7 +154,7 @@ def _square_total(so_far: Any) -> Any:
 
 @vector_function
 def _add_log(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
-    """The same of p, where 1 + p = (1 + y1) (1 + y2) ..., y the square over the turnover.
+    """The same of p, where 1 + p = (1 + y1) (1 + y2) ..., y the square over the scaled_dof.
 
     Right for any y, for its terms are positive. Adds y/(1 + y) to a sum of `back`.
     """

@@ -21,7 +21,7 @@ from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.launch import Arrays, Columns, Layout, Runs, Slab, Tiles
 from rime_kernels.cuda.recordings import InOne, Recordings
 from rime_kernels.cuda.shapes.candidates import grown
-from rime_kernels.cuda.shapes.choice import row_shape, tile_shape
+from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
 from rime_kernels.cuda.staging import Call, Feed, n_times
 from rime_kernels.cuda.tile_table import tile_table
 from rime_kernels.errors import BackendError
@@ -38,7 +38,6 @@ from rime_kernels.inputs import (
 from rime_kernels.physics.beam import NO_BEAM
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.tuning import Size, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +250,7 @@ class Engine:
             )  # fmt: skip
             if tiles is not None:
                 if 2 * tiles.n_slot > shape.n_slot:
-                    shape = grown(kind_of("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
+                    shape = grown(kernel_kind("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
                 return Tiles(rows, self._table, tiles, variant, shape)
         return Runs(self._fixed, variant, row_shape(variant, has_gaussian, size))
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, device
 from rime_kernels.arrays import Rows
+from rime_kernels.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
@@ -19,7 +20,6 @@ from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.idg.plan import SortedRows, make_plan, sort_rows
 from rime_kernels.idg.screens import Screens, make_screens
 from rime_kernels.idg.taper import pixels
-from rime_kernels.rime import _LOCK
 
 # A-terms: at `Idg.lm`, or a function of l and m that gives them there (None where there are none).
 ScreensLike = ArrayLike | Callable[[NDArray[np.float64], NDArray[np.float64]], ArrayLike | None]
@@ -186,7 +186,7 @@ class Idg:
         check.finite("image", found)
         made = self._screens(screens, found.shape[0])
         try:
-            with _LOCK:
+            with CALL_LOCK:
                 return self._engine.predict(found, made)
         except TooLargeError as error:
             total: Any = 0
@@ -241,7 +241,7 @@ class Idg:
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
         made = self._screens(screens, n_stokes)
         try:
-            with _LOCK:
+            with CALL_LOCK:
                 image = self._engine.grid(found, weights, made)
         except TooLargeError as error:
             image = np.empty((n_stokes, self.grid_of_image.n_pixel, self.grid_of_image.n_pixel))

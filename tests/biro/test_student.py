@@ -87,7 +87,7 @@ def test_it_is_the_sum_of_densities_in_two_dimensions(tmp_path: Path, precision:
     # Sums of some hundred terms in float64; float32 rounds data, weights and models to 6e-8.
     tolerance = 1e-12 if precision == "double" else 1e-6
     np.testing.assert_allclose(likelihood.log_likelihood(THETA), expected, rtol=tolerance)
-    # A batch whose vectors have turnovers of their own is its vectors.
+    # A batch whose vectors have scaled_dofs of their own is its vectors.
     assert likelihood.log_likelihood(THETA).tolist() == [likelihood.log_likelihood(x) for x in THETA]
 
 

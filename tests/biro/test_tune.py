@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from biro.cli.app import app
-from rime_kernels import device, tuning
+from rime_kernels import device, trial
+from rime_kernels.cuda.shapes import records
 from rime_kernels.cuda.shapes.candidates import all_kinds
 
 
@@ -27,11 +28,11 @@ def pretended(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "simulated", lambda: False)
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
-    monkeypatch.setattr(tuning, "_milliseconds", lambda _: 1.0)
-    for cache in (tuning._records, tuning._here):
+    monkeypatch.setattr(trial, "milliseconds", lambda _: 1.0)
+    for cache in (records.on_record, records._here):
         cache.cache_clear()
     yield path
-    for cache in (tuning._records, tuning._here):
+    for cache in (records.on_record, records._here):
         cache.cache_clear()
 
 

@@ -179,7 +179,7 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
         "gradient_cuda",
         "memory",
         "templates",
-        "turnover",
+        "scaled_dof",
     ],
 )
 def test_the_kernels_in_the_simulator(name) -> None:

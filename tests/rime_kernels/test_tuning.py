@@ -1,4 +1,4 @@
-"""Tuning: what is tried, what is remembered, and that no shape changes an answer. Times are made up here."""
+"""Tuning: which shapes are measured and remembered; no shape changes an answer. Times are made up here."""
 
 import dataclasses
 import json
@@ -16,9 +16,9 @@ import pytest
 from rime_kernels import BackendError, InputError, Rime, device, trial, tuning
 from rime_kernels.cuda.kernels.row_parts import RowShape
 from rime_kernels.cuda.kernels.tile_parts import TileShape
-from rime_kernels.cuda.shapes import choice
-from rime_kernels.cuda.shapes import file as tuning_file
+from rime_kernels.cuda.shapes import choice, guesses, records, tuning_file
 from rime_kernels.cuda.shapes.candidates import (
+    KernelKind,
     all_kinds,
     antenna_class,
     fits,
@@ -26,12 +26,13 @@ from rime_kernels.cuda.shapes.candidates import (
     neighbours,
     shared_bytes,
 )
-from rime_kernels.cuda.shapes.choice import guess, row_shape, tile_shape
+from rime_kernels.cuda.shapes.choice import Size, forced, row_shape, tile_shape
+from rime_kernels.cuda.shapes.guesses import guess
 from rime_kernels.inputs import Variant
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
-LARGE = tuning.Size(64, 1e9)
+LARGE = Size(64, 1e9)
 SINGLE = Variant(single=True, factored=True, beam=0, polarised=True)
 
 
@@ -47,17 +48,17 @@ def file(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
     start = TileShape(3, 256, 16, 96, 8, 128)
-    monkeypatch.setattr(choice, "_tile_guess", lambda kind: fitted(kind, start))
-    forget(monkeypatch)
+    monkeypatch.setattr(guesses, "_tile_guess", lambda kind: fitted(kind, start))
+    forget()
     yield path
-    forget(monkeypatch)
+    forget()
 
 
-def forget(monkeypatch) -> None:
+def forget() -> None:
     """As in a new process."""
-    tuning._records.cache_clear()
-    tuning._here.cache_clear()
-    monkeypatch.setattr(tuning, "_tried", set())
+    records.on_record.cache_clear()
+    records._here.cache_clear()
+    choice._recommend_tuning.cache_clear()
 
 
 def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[Any]:
@@ -65,14 +66,14 @@ def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[
     tried = []
 
     def milliseconds(kind: Any) -> float:
-        shape = tuning._forced[kind.kernel]
+        shape = choice._forced[kind.kernel]
         tried.append((kind, shape))
         n_thread = shape.n_row if kind.kernel == "rows" else shape.n_thread
         if n_thread in broken:
             raise RuntimeError("too many resources requested for launch")
         return 1.0 + abs(math.log(n_thread / best))
 
-    monkeypatch.setattr(tuning, "_milliseconds", milliseconds)
+    monkeypatch.setattr(trial, "milliseconds", milliseconds)
     return tried
 
 
@@ -138,7 +139,7 @@ def test_the_search_walks_to_the_best_and_drops_what_fails(file, monkeypatch) ->
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_noise_changes_nothing(file, monkeypatch) -> None:
     times = iter(np.random.default_rng(1).uniform(0.99, 1.0, 1000))
-    monkeypatch.setattr(tuning, "_milliseconds", lambda _: next(times))
+    monkeypatch.setattr(trial, "milliseconds", lambda _: next(times))
     assert all(tuning._search(kind, math.inf, 4).shape == guess(kind) for kind in KINDS)
 
 
@@ -158,18 +159,18 @@ def test_tune_remembers_on_disk_for_this_device_alone(file, monkeypatch) -> None
     found = tuning.tune("single", watch=lambda kinds: watched.extend(kinds) or kinds)
     assert [item.kind for item in found] == watched == all_kinds("single")
     made_up(monkeypatch, broken=tuple(range(1024)))
-    forget(monkeypatch)
+    forget()
     assert tile_shape(SINGLE, False, LARGE) == found[0].shape
     assert tile_shape(SINGLE, False).n_thread == 128, "a problem of unknown size is taken for large"
     double = dataclasses.replace(SINGLE, single=False)
     assert tile_shape(double, False) == guess(next(kind for kind in KINDS if not kind.single))
     monkeypatch.setattr(device, "device_name", lambda: "GPU 2")
-    forget(monkeypatch)
+    forget()
     assert tile_shape(SINGLE, False) == guess(KINDS[0])
     assert not list(file.parent.glob("*.tmp*"))
     assert tuning.saved(found) is None, "GPU 2 has none"
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
-    forget(monkeypatch)
+    forget()
     assert tuning.saved(found) == file
 
 
@@ -178,14 +179,14 @@ def test_tuning_again_replaces_the_records_and_keeps_those_of_others(file, monke
     made_up(monkeypatch, best=128)
     tuning.tune()
     monkeypatch.setattr(device, "device_name", lambda: "GPU 2")
-    forget(monkeypatch)
+    forget()
     for best in (192, 256):
         made_up(monkeypatch, best=best)
         tuning.tune()
-    records = json.loads(file.read_text())["records"]
-    assert len(records) == 2 * len(KINDS)
+    on_disk = json.loads(file.read_text())["records"]
+    assert len(on_disk) == 2 * len(KINDS)
     threads = {
-        record["device"]: record["shape"]["n_thread"] for record in records if record["kernel"] == "tiles"
+        record["device"]: record["shape"]["n_thread"] for record in on_disk if record["kernel"] == "tiles"
     }
     assert threads == {"GPU 1": 128, "GPU 2": 256}
 
@@ -200,31 +201,47 @@ def test_quick_tries_less(file, monkeypatch) -> None:
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
-def test_a_large_problem_is_tuned_for_once(file, monkeypatch, caplog) -> None:
+def test_a_call_measures_nothing_and_recommends_tuning_once(file, monkeypatch, caplog) -> None:
     tried = made_up(monkeypatch, best=128)
-    assert tile_shape(SINGLE, False, tuning.Size(64, 9e7)) == guess(KINDS[0])
-    assert tried == []
     with caplog.at_level(logging.INFO, "rime_kernels"):
-        assert tile_shape(SINGLE, False, LARGE).n_thread == 192
-    assert "tiles, single, IQUV, points, many antennas: measuring" in caplog.text
-    n_tried = len(tried)
-    forget(monkeypatch)
-    assert tile_shape(SINGLE, False, LARGE).n_thread == 192
-    assert len(tried) == n_tried
-    for n_antenna in (7, 27, 192):
-        tile_shape(SINGLE, False, tuning.Size(n_antenna, 1e9))
-    row_shape(SINGLE, False, LARGE)
-    assert {kind.antennas for kind, _ in tried} == {"many", "few", "fewest", "most", "any"}
+        assert tile_shape(SINGLE, False, Size(64, 9e7)) == guess(KINDS[0])
+        assert caplog.text == "", "a small problem gains nothing by tuning"
+        assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
+        row_shape(SINGLE, False, LARGE)
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("INFO", "kernels have not been tuned on GPU 1: `biro tune` may find faster shapes for them")
+    ]
+    assert tried == []
+    assert not file.exists()
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
-def test_what_cannot_be_measured_is_not_tried_again(file, monkeypatch, caplog) -> None:
-    tried = made_up(monkeypatch, broken=tuple(range(1024)))
-    assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
+def test_tuned_kernels_are_not_recommended_to_be_tuned(file, monkeypatch, caplog) -> None:
+    made_up(monkeypatch, best=128)
+    tuning.tune("single")
+    forget()
+    with caplog.at_level(logging.INFO, "rime_kernels"):
+        assert tile_shape(SINGLE, False, LARGE).n_thread == 128
+    assert caplog.text == ""
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_each_class_of_sizes_has_its_record(file, monkeypatch) -> None:
+    tried = made_up(monkeypatch, best=128)
+    tuning.tune("single")
+    assert {kind.antennas for kind, _ in tried} == {"many", "few", "fewest", "most", "any"}
+    stored = records.on_record(file)
+    for n_antenna, antennas in ((7, "fewest"), (27, "few"), (64, "many"), (192, "most")):
+        kind = KernelKind("tiles", True, True, False, antennas)
+        assert tile_shape(SINGLE, False, Size(n_antenna, 1e9)) == stored[kind].shape
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_what_cannot_be_measured_leaves_no_record(file, monkeypatch, caplog) -> None:
+    made_up(monkeypatch, broken=tuple(range(1024)))
+    assert tuning.tune("single") == []
     assert "no shape could be measured" in caplog.text
-    n_tried = len(tried)
     assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
-    assert len(tried) == n_tried
     assert not file.exists()
 
 
@@ -234,7 +251,7 @@ def test_a_broken_or_foreign_file_is_left_alone(file, monkeypatch, caplog, text)
     made_up(monkeypatch, best=128)
     file.parent.mkdir()
     file.write_text(text)
-    assert tile_shape(SINGLE, False, LARGE).n_thread == 192
+    tuning.tune("single", quick=True)
     assert "left alone" in caplog.text
     assert file.read_text() == text
     assert tile_shape(SINGLE, False).n_thread == 192, "this process remembers"
@@ -260,7 +277,7 @@ def test_records_that_cannot_be_meant_do_not_count(file, monkeypatch, change) ->
     content = json.loads(file.read_text())
     content["records"][0].update(change)
     file.write_text(json.dumps(content))
-    forget(monkeypatch)
+    forget()
     assert tile_shape(SINGLE, False) == guess(KINDS[0])
     assert tile_shape(SINGLE, True).n_thread == 128, "the next record is in order"
 
@@ -269,7 +286,7 @@ def test_records_that_cannot_be_meant_do_not_count(file, monkeypatch, change) ->
 def test_where_nothing_can_be_written_the_process_remembers(file, monkeypatch, caplog) -> None:
     made_up(monkeypatch, best=128)
     file.parent.write_text("no folder")
-    assert tile_shape(SINGLE, False, LARGE).n_thread == 192
+    tuning.tune("single", quick=True)
     assert "cannot be" in caplog.text
     assert tile_shape(SINGLE, False).n_thread == 192
 
@@ -277,10 +294,10 @@ def test_where_nothing_can_be_written_the_process_remembers(file, monkeypatch, c
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_off_is_off(file, monkeypatch) -> None:
     monkeypatch.setenv("BIRO_TUNING", "off")
-    tried = made_up(monkeypatch)
+    made_up(monkeypatch)
     assert tuning_file.location() is tuning.saved([]) is None
+    tuning.tune("single", quick=True)
     assert tile_shape(SINGLE, False, LARGE) == guess(KINDS[0])
-    assert tried == []
 
 
 def test_where_the_file_is(monkeypatch, tmp_path) -> None:
@@ -302,8 +319,8 @@ def test_without_a_device_there_is_nothing_to_tune(monkeypatch) -> None:
 
 def test_the_table_says_what_was_gained() -> None:
     shape = TileShape(3, 128, 16, 96, 8, 128)
-    records = [tuning.Tuned(KINDS[0], shape, 0.5, 0.6), tuning.Tuned(KINDS[1], shape, 0.5, math.inf)]
-    head, first, second, last = tuning.table(records).splitlines()
+    tuned = [tuning.Tuned(KINDS[0], shape, 0.5, 0.6), tuning.Tuned(KINDS[1], shape, 0.5, math.inf)]
+    head, first, second, last = tuning.table(tuned).splitlines()
     assert head.split() == ["kernel", "shape", "ms", "gain"]
     assert first.startswith("tiles, single, IQUV, points, many antennas  side 3, n_thread 128, ")
     assert first.split()[-2:] == ["0.5", "1.20"]
@@ -340,7 +357,7 @@ def test_no_shape_changes_the_answer(cuda_backend, problem, sky, kernel, shape, 
     }
     sources = sky(rows)
     expected = Rime(rows, backend="cpu", **options).chi2(sources)
-    with tuning.forced(kernel, shape):
+    with forced(kernel, shape):
         cuda = Rime(rows, backend="cuda", **options)
         plan, found = cuda.plan(sources), cuda.chi2(sources)
     assert (f"tiles of {shape.side} x {shape.side}" if kernel == "tiles" else "row by row") in plan
@@ -371,11 +388,11 @@ def test_shared_memory_is_what_the_kernel_declares(
     shape = TileShape(2, 32, 4, 8, 2)
     data = np.ones((rows.n_row, 1, rows.n_corr))
     options: dict[str, Any] = {"vis": data, "weight": data, "extent": 0.04, "precision": precision}
-    with tuning.forced("tiles", shape):
+    with forced("tiles", shape):
         Rime(rows, backend="cuda", form="factored", **options).chi2(sources)
-    kind = tuning.Kind("tiles", precision == "single", polarised, n_gaussian > 0, "few")
+    kind = KernelKind("tiles", precision == "single", polarised, n_gaussian > 0, "few")
     declared = [
-        [array.nbytes for (file, _), array in block._allocations.items() if file.endswith("_tile_cuda.py")]
+        [array.nbytes for (file, _), array in block._allocations.items() if file.endswith("kernels/tile.py")]
         for block in blocks
     ]
     n_array, total = max((len(sizes), sum(sizes)) for sizes in declared)
@@ -392,7 +409,7 @@ def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, k
             monkeypatch.setattr(trial, name, value)
         monkeypatch.setattr(trial, "_SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
     trial.make_problem.cache_clear()
-    with tuning.forced(kind.kernel, guess(kind)):
+    with forced(kind.kernel, guess(kind)):
         assert 0.0 < trial.milliseconds(kind) < math.inf
     trial.make_problem.cache_clear()
 

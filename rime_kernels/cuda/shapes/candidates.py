@@ -1,6 +1,6 @@
-"""Shapes that a CUDA kernel may be cut by, and what they cost: what tuning chooses among.
+"""The shapes that a CUDA kernel may have, and the shared memory and registers that each needs.
 
-A shape is `TileShape` or `RowShape`; nothing here touches CUDA. Every shape that `fits` gives the right
+A shape is a `TileShape` or a `RowShape`; nothing here touches CUDA. Every shape that `fits` gives the right
 answer on every device: its shared arrays are within what a kernel may declare, and the registers of a
 block's threads within what a multiprocessor has.
 """
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
+
+from rime_kernels.cuda.kernels.row_parts import RowShape
+from rime_kernels.cuda.kernels.tile_parts import TileShape
 
 # Bytes of shared memory that a kernel may declare, on every device.
 MAX_SHARED = 48 * 1024
@@ -17,15 +20,15 @@ MAX_SHARED = 48 * 1024
 _REGISTERS, _MOST = 65536, 255
 # A turning phase loses more than single precision may lose after more steps than these.
 _MAX_RUN = 8
-# With so many antennas and fewer, small tiles are filled better; a block takes several items, or one; with
-# more than the last, parts of one.
+# With at most so many antennas, small tiles are filled better; a block takes several items; a block takes one
+# item (and with more antennas, part of one).
 _FEWEST_ANTENNAS, _FEW_ANTENNAS, _MANY_ANTENNAS = 16, 32, 72
 
 Kernel = Literal["tiles", "rows"]
 Antennas = Literal["fewest", "few", "many", "most", "any"]
-Shape = TypeVar("Shape")
+Shape = TileShape | RowShape
 
-# What a field of a shape may be, in the order in which trials look at the fields.
+# Values that a field of a shape may have; tuning varies the fields in this order.
 _LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
     "tiles": {
         "n_thread": (64, 96, 128, 160, 192, 256, 320, 384, 512),
@@ -43,8 +46,8 @@ _LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
-class Kind(NamedTuple):
-    """What one shape is remembered for, on one device: a kernel, its variant, a class of sizes."""
+class KernelKind(NamedTuple):
+    """One shape is remembered for each of these on a device: a kernel, its variant, a class of sizes."""
 
     kernel: Kernel
     single: bool
@@ -64,7 +67,7 @@ class Kind(NamedTuple):
 
 
 def antenna_class(n_antenna: int) -> Antennas:
-    """The class of sizes that so many antennas are of."""
+    """The class of sizes that a number of antennas belongs to."""
     if n_antenna > _MANY_ANTENNAS:
         return "most"
     if n_antenna > _FEW_ANTENNAS:
@@ -72,13 +75,13 @@ def antenna_class(n_antenna: int) -> Antennas:
     return "few" if n_antenna > _FEWEST_ANTENNAS else "fewest"
 
 
-def all_kinds(precision: str | None = None) -> list[Kind]:
-    """Every kind there is, or those of "single" or "double" precision."""
+def all_kinds(precision: str | None = None) -> list[KernelKind]:
+    """All kinds of kernels, or those of "single" or "double" precision."""
     kernels: list[tuple[Kernel, Antennas]] = [
         ("tiles", "many"), ("tiles", "few"), ("tiles", "fewest"), ("tiles", "most"), ("rows", "any"),
     ]  # fmt: skip
     return [
-        Kind(kernel, single, polarised, has_gaussian, antennas)
+        KernelKind(kernel, single, polarised, has_gaussian, antennas)
         for single in (True, False)
         if precision in (None, "single" if single else "double")
         for polarised in (True, False)
@@ -87,18 +90,18 @@ def all_kinds(precision: str | None = None) -> list[Kind]:
     ]
 
 
-def shared_bytes(kind: Kind, shape: Any) -> int:
-    """Bytes of the shared arrays of `_tile_cuda.make_tile_sums` or `_row_cuda.make_row_sums`.
+def shared_bytes(kind: KernelKind, shape: Shape) -> int:
+    """Bytes of the shared arrays of `kernels.tile.make_tile_sums` or `kernels.row.make_row_sums`.
 
-    With a beam, whose three arrays other kernels do not have, and gaps where each array begins.
+    Of a kernel with a beam, which has three arrays more than others; the gaps that align arrays included.
     """
-    if kind.kernel == "rows":
-        return 8 * int(shape.n_row)
+    if isinstance(shape, RowShape):
+        return 8 * shape.n_row
     return kernel_bytes(kind.single, 4 if kind.polarised else 1, kind.has_gaussian, shape)
 
 
-def kernel_bytes(single: bool, n_stokes: int, has_gaussian: bool, shape: Any) -> int:
-    """The same of a kernel over tiles."""
+def kernel_bytes(single: bool, n_stokes: int, has_gaussian: bool, shape: TileShape) -> int:
+    """Bytes of the shared arrays of a kernel over tiles."""
     real = 4 if single else 8
     n_term = 2 * (shape.n_slot // shape.side) * (shape.chunk * shape.side + 1)
     per_source = 2 if n_stokes == 4 else 1
@@ -117,74 +120,74 @@ def kernel_bytes(single: bool, n_stokes: int, has_gaussian: bool, shape: Any) ->
     return sum(-(-n_byte // 16) * 16 for n_byte in arrays)
 
 
-def fits(kind: Kind, shape: Any) -> bool:
-    """Whether a kernel of this shape can be launched anywhere, and is as precise as it must be."""
-    n_thread = shape.n_row if kind.kernel == "rows" else shape.n_thread
+def fits(kind: KernelKind, shape: Shape) -> bool:
+    """Whether a kernel of this shape can be launched on every device, and is as precise as it must be."""
+    n_thread = _n_thread(shape)
     if min(dataclasses.astuple(shape)[:-1]) < 1 or not 0 <= shape.max_register <= _MOST:
         return False
     if n_thread % 32 or n_thread > 1024 or n_thread * _registers(shape.max_register) > _REGISTERS:
         return False
-    if kind.kernel == "rows":
-        # The tree that joins a block's sums halves.
+    if isinstance(shape, RowShape):
+        # The sums of a block's threads are added in pairs, again and again: a power of two.
         return shape.run <= _MAX_RUN and n_thread & (n_thread - 1) == 0
     if shape.chunk > n_thread or shape.n_slot % shape.side or shape.n_slot < 2 * shape.side:
         return False
     return shared_bytes(kind, shape) <= MAX_SHARED
 
 
-def neighbours(kind: Kind, shape: Shape) -> Iterator[Shape]:
-    """Shapes that fit and differ in one field, by one rung of its ladder; the most promising field first."""
+def neighbours(kind: KernelKind, shape: Shape) -> Iterator[Shape]:
+    """Shapes that fit and differ in one field, by one step of its ladder; the most promising field first."""
     for name, ladder in _LADDERS[kind.kernel].items():
         now = getattr(shape, name)
         rung = _rung(now, ladder, name)
         for value in ladder[max(0, rung - 1) : rung + 2]:
-            changed = _changed(kind, shape, name, value) if value != now else shape
+            changed = _changed(shape, name, value) if value != now else shape
             if changed != shape and fits(kind, changed):
                 yield changed
 
 
-def fitted(kind: Kind, shape: Shape) -> Shape:
+def fitted(kind: KernelKind, shape: TileShape) -> TileShape:
     """The shape, with as many sources side by side and items in a block as there is shared memory for."""
-    made: Any = shape
-    while kind.kernel == "tiles" and shared_bytes(kind, made) > MAX_SHARED:
-        if made.chunk > 4:
-            made = dataclasses.replace(made, chunk=made.chunk // 2)
-        elif made.n_item > 1:
-            made = dataclasses.replace(made, n_item=made.n_item // 2)
+    while shared_bytes(kind, shape) > MAX_SHARED:
+        if shape.chunk > 4:
+            shape = dataclasses.replace(shape, chunk=shape.chunk // 2)
+        elif shape.n_item > 1:
+            shape = dataclasses.replace(shape, n_item=shape.n_item // 2)
         else:
-            made = dataclasses.replace(made, n_slot=max(2, made.n_slot // made.side // 2) * made.side)
-    found: Shape = made
-    return found
+            shape = dataclasses.replace(shape, n_slot=max(2, shape.n_slot // shape.side // 2) * shape.side)
+    return shape
 
 
-def grown(kind: Kind, shape: Shape, n_slot: int) -> Shape:
-    """The shape for a block that needs `n_slot` slots alone: chunks twice as long where that fits."""
-    made: Any = shape
-    longer: Any = dataclasses.replace(made, n_slot=n_slot, n_item=1, chunk=2 * made.chunk)
-    found: Shape = longer if fits(kind, longer) else made
-    return found
+def grown(kind: KernelKind, shape: TileShape, n_slot: int) -> TileShape:
+    """The shape for a block that needs only `n_slot` slots: chunks twice as long where that fits."""
+    longer = dataclasses.replace(shape, n_slot=n_slot, n_item=1, chunk=2 * shape.chunk)
+    return longer if fits(kind, longer) else shape
 
 
-def _changed(kind: Kind, shape: Shape, name: str, value: int) -> Shape:
-    """The shape with one field changed, and what must follow from that."""
-    made: Any = dataclasses.replace(shape, **{name: value})  # type: ignore[type-var]
-    n_thread = made.n_row if kind.kernel == "rows" else made.n_thread
-    if kind.kernel == "tiles":
-        made = dataclasses.replace(made, n_slot=-(-made.n_slot // made.side) * made.side)
-    if name == "side" or n_thread * _registers(made.max_register) > _REGISTERS:
-        # Larger tiles want more registers, more threads leave fewer.
+def _changed(shape: Shape, name: str, value: int) -> Shape:
+    """The shape with one field changed, and with the changes of other fields that this entails."""
+    changed: Shape = type(shape)(**{**dataclasses.asdict(shape), name: value})
+    n_thread = _n_thread(changed)
+    if isinstance(changed, TileShape):
+        changed = dataclasses.replace(changed, n_slot=-(-changed.n_slot // changed.side) * changed.side)
+    if name == "side" or n_thread * _registers(changed.max_register) > _REGISTERS:
+        # Larger tiles need more registers, more threads leave fewer for each.
         most = _REGISTERS // n_thread // 8 * 8
-        made = dataclasses.replace(made, max_register=0 if most > _MOST else most)
-    found: Shape = made
-    return found
+        changed = dataclasses.replace(changed, max_register=0 if most > _MOST else most)
+    return changed
+
+
+def _n_thread(shape: Shape) -> int:
+    """Threads of a block."""
+    return shape.n_row if isinstance(shape, RowShape) else shape.n_thread
 
 
 def _rung(value: int, ladder: tuple[int, ...], name: str) -> int:
-    """The rung nearest to a value; no limit of registers stands at the top."""
+    """The index of the step nearest to a value; no limit of registers counts as the largest."""
     size = {rung: rung if rung or name != "max_register" else _MOST for rung in (*ladder, value)}
     return min(range(len(ladder)), key=lambda i: abs(size[ladder[i]] - size[value]))
 
 
 def _registers(max_register: int) -> int:
-    """Registers set aside for a thread, in the steps that devices have."""
+    """Registers that a device sets aside for a thread: multiples of 8."""
     return -(-(max_register or _MOST) // 8) * 8

@@ -1,49 +1,84 @@
-"""How kernels are cut on a device: good guesses, and what tuning has found better."""
+"""The shape that a CUDA kernel gets: a forced one, the fastest on record, or a guess."""
 
 from __future__ import annotations
 
-from rime_kernels import device, tuning
+import functools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rime_kernels import device
 from rime_kernels.cuda.kernels.row_parts import RowShape
 from rime_kernels.cuda.kernels.tile_parts import TileShape
-from rime_kernels.cuda.shapes.candidates import Kind, fitted
+from rime_kernels.cuda.shapes import records, tuning_file
+from rime_kernels.cuda.shapes.candidates import Kernel, KernelKind, Shape, antenna_class
+from rime_kernels.cuda.shapes.guesses import guess
 from rime_kernels.inputs import Variant
 
+log = logging.getLogger(__name__)
 
-def tile_shape(variant: Variant, has_gaussian: bool, size: tuning.Size | None = None) -> TileShape:
-    """The shape of the kernel over tiles of antennas; `size` of the problem, where tuning may ask for it."""
-    kind = tuning.kind_of("tiles", variant, has_gaussian, size)
-    return tuning.best_shape(kind, _tile_guess(kind), size.work if size else 0.0)
+# A call of fewer source-visibilities takes so little time that a faster shape gains nothing worth mentioning.
+_LEAST_WORK = 1e8
 
-
-def row_shape(variant: Variant, has_gaussian: bool, size: tuning.Size | None = None) -> RowShape:
-    """The shape of the kernel over rows."""
-    kind = tuning.kind_of("rows", variant, has_gaussian, size)
-    return tuning.best_shape(kind, _row_guess(kind), size.work if size else 0.0)
+_forced: dict[Kernel, Shape] = {}
 
 
-def guess(kind: Kind) -> TileShape | RowShape:
-    """What is taken untuned."""
-    return _row_guess(kind) if kind.kernel == "rows" else _tile_guess(kind)
+class Size(NamedTuple):
+    """How large a problem is: antennas that the rows name, and source-visibilities of a call."""
+
+    n_antenna: int
+    work: float
 
 
-def _tile_guess(kind: Kind) -> TileShape:
-    if device.simulated():
-        return TileShape(2, 16, 4, 16, 4)
-    antennas = kind.antennas
-    if not kind.single and antennas == "many":
-        shape = TileShape(3, 128, 8, 66, 8) if kind.polarised else TileShape(4, 160, 8, 64, 8)
-    elif not kind.single:
-        shape = TileShape(2, 192 if antennas == "most" else 128, 8, 64, 8, 160)
-    elif not kind.polarised:
-        shape = TileShape(2, 64, 8, 64, 8) if antennas == "fewest" else TileShape(5, 96, 24, 65, 8)
-    elif antennas == "fewest":
-        shape = TileShape(2, 192, 8, 96, 16, 96)
-    else:
-        shape = TileShape(3, 128 if antennas == "most" else 256, 8 if kind.has_gaussian else 16, 96, 8, 128)
-    return fitted(kind, shape)
+def tile_shape(variant: Variant, has_gaussian: bool, size: Size | None = None) -> TileShape:
+    """The shape of the kernel over tiles of antennas, for a problem of this size."""
+    shape = _best_shape(kernel_kind("tiles", variant, has_gaussian, size), size)
+    assert isinstance(shape, TileShape)
+    return shape
 
 
-def _row_guess(kind: Kind) -> RowShape:
-    if device.simulated():
-        return RowShape(16, 4)
-    return RowShape(128, 8 if kind.single else 4)
+def row_shape(variant: Variant, has_gaussian: bool, size: Size | None = None) -> RowShape:
+    """The shape of the kernel over rows, for a problem of this size."""
+    shape = _best_shape(kernel_kind("rows", variant, has_gaussian, size), size)
+    assert isinstance(shape, RowShape)
+    return shape
+
+
+def kernel_kind(kernel: Kernel, variant: Variant, has_gaussian: bool, size: Size | None) -> KernelKind:
+    """What a shape of this kernel is remembered for; a problem of unknown size counts as large."""
+    antennas = "any" if kernel == "rows" else antenna_class(size.n_antenna) if size else "many"
+    return KernelKind(kernel, variant.single, variant.polarised, has_gaussian, antennas)
+
+
+@contextmanager
+def forced(kernel: Kernel, shape: Shape) -> Iterator[None]:
+    """Give this shape to every kernel of this name that is set up inside, whatever is on record."""
+    before = dict(_forced)
+    _forced[kernel] = shape
+    try:
+        yield
+    finally:
+        _forced.clear()
+        _forced.update(before)
+
+
+def _best_shape(kind: KernelKind, size: Size | None) -> Shape:
+    """The forced shape, the one on record, or the guess; nothing is measured here."""
+    if kind.kernel in _forced:
+        return _forced[kind.kernel]
+    path = tuning_file.location()
+    if path is None or device.simulated():
+        return guess(kind)
+    best = records.on_record(path).get(kind)
+    if best is not None:
+        return best.shape
+    if size is not None and size.work >= _LEAST_WORK and not _forced:
+        _recommend_tuning(device.device_name())
+    return guess(kind)
+
+
+@functools.cache
+def _recommend_tuning(device_name: str) -> None:
+    """Say once in a process that shapes have not been measured here."""
+    log.info("kernels have not been tuned on %s: `biro tune` may find faster shapes for them", device_name)

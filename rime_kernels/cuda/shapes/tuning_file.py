@@ -1,6 +1,6 @@
-"""What tuning remembers on disk: a list of records as JSON, of any number of devices and versions.
+"""The file in which tuning keeps its records: JSON, for any number of devices and versions.
 
-Nothing depends on the file: what cannot be read, or is not ours, is left alone and said in the log.
+No result depends on the file: one that cannot be read, or is something else, is left alone, with a warning.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = "biro tuning 1"
 VARIABLE = "BIRO_TUNING"
+# As JSON gives it: strings, numbers, None and one object of numbers, to be checked by the reader.
+Record = dict[str, Any]
 
 
 def location() -> Path | None:
@@ -35,8 +37,8 @@ def location() -> Path | None:
     return folder / "biro" / "tuning.json"
 
 
-def read(path: Path) -> list[dict[str, Any]] | None:
-    """The file's records; none where it is not there, None where it is not such a file."""
+def read(path: Path) -> list[Record] | None:
+    """The records of the file; an empty list where there is no file, None where it is no such file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -51,17 +53,17 @@ def read(path: Path) -> list[dict[str, Any]] | None:
     return [item for item in records if isinstance(item, dict)] if isinstance(records, list) else []
 
 
-def write(path: Path, records: list[dict[str, Any]], key: tuple[str, ...]) -> bool:
-    """Put records into the file in place of those that agree with them in `key`; whether it was done.
+def write(path: Path, records: list[Record], key: tuple[str, ...]) -> bool:
+    """Put records into the file, in place of those with the same values of `key`; whether that worked.
 
-    The file is replaced as a whole: who reads it meanwhile sees the old one or the new one.
+    The file is replaced as a whole: a process that reads it meanwhile sees the old one or the new one.
     """
-    kept = read(path)
-    if kept is None:
+    present = read(path)
+    if present is None:
         return False
-    mine = {tuple(str(item.get(name)) for name in key) for item in records}
-    kept = [item for item in kept if tuple(str(item.get(name)) for name in key) not in mine]
-    content = json.dumps({"format": FORMAT, "records": [*kept, *records]}, indent=1) + "\n"
+    replaced = {tuple(str(item.get(name)) for name in key) for item in records}
+    others = [item for item in present if tuple(str(item.get(name)) for name in key) not in replaced]
+    content = json.dumps({"format": FORMAT, "records": [*others, *records]}, indent=1) + "\n"
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""chi2 with a turnover, and its derivatives, against explicit sums of logarithms on every backend."""
+"""chi2 with a scaled_dof, and its derivatives, against explicit sums of logarithms on every backend."""
 
 from dataclasses import replace
 from types import ModuleType
@@ -53,7 +53,7 @@ def with_data(rows: Rows, backend: str, **options: Any) -> Rime:
 
 
 def expected_chi2(
-    reference: ModuleType, rows: Rows, sources: Sources, turnover: np.ndarray, **more: Any
+    reference: ModuleType, rows: Rows, sources: Sources, scaled_dof: np.ndarray, **more: Any
 ) -> np.ndarray:
     """sum t ln(1 + w |D - V|^2 / t), from explicit visibilities."""
     given = data_for(rows)
@@ -61,7 +61,7 @@ def expected_chi2(
     if more:
         model = model + reference.moved_templates(rows, sources, **more)
     square = given["weight"] * np.abs(model - given["vis"]) ** 2
-    t = turnover[:, None, None, None]
+    t = scaled_dof[:, None, None, None]
     found: np.ndarray = np.sum(t * np.log1p(square / t), axis=(1, 2, 3))
     return found
 
@@ -79,7 +79,7 @@ def check(reference: ModuleType, rime: Rime, sources: Sources, **more: Any) -> N
 
     tolerance = SLOPE_TOLERANCE[precision]
     slope = reference.derivative(of_turnover, 0.02) / TURNOVER
-    np.testing.assert_allclose(gradient.turnover, slope, rtol=tolerance)
+    np.testing.assert_allclose(gradient.scaled_dof, slope, rtol=tolerance)
     rng = np.random.default_rng(7)
     for name, step in STEPS.items():
         values = getattr(sources, name)
@@ -137,11 +137,11 @@ def test_a_high_turnover_is_chi2(backend, problem, sky) -> None:
     rows = rows_for(problem)
     rime, sources = with_data(rows, backend), sky(rows, n_point=1, n_gaussian=1)
     chi2, gradient = rime.chi2_and_gradient(sources)
-    for turnover in (1e12, 1e18):
-        found, slopes = rime.chi2_and_gradient(sources, np.full(2, turnover))
+    for scaled_dof in (1e12, 1e18):
+        found, slopes = rime.chi2_and_gradient(sources, np.full(2, scaled_dof))
         # t ln(1 + c/t) = c - c^2/2t: c reaches 4e6.
-        np.testing.assert_allclose(found, chi2, rtol=4e6 / turnover + 1e-13)
-        np.testing.assert_allclose(slopes.stokes, gradient.stokes, rtol=1e-3 if turnover < 1e18 else 1e-9)
+        np.testing.assert_allclose(found, chi2, rtol=4e6 / scaled_dof + 1e-13)
+        np.testing.assert_allclose(slopes.stokes, gradient.stokes, rtol=1e-3 if scaled_dof < 1e18 else 1e-9)
 
 
 @pytest.mark.parametrize("precision", ["double", "single"])
@@ -158,21 +158,21 @@ def test_far_outliers_keep_the_sum_finite(backend, problem, sky, precision) -> N
 
 @pytest.mark.parametrize("form", FORMS)
 def test_batches_repeat_to_the_bit_with_chi2_between(backend, problem, sky, form) -> None:
-    """Entries have turnovers of their own; on CUDA chi2 is recorded at its second call."""
+    """Entries have scaled_dofs of their own; on CUDA chi2 is recorded at its second call."""
     rows = rows_for(problem)
     rime, sources = with_data(rows, backend, form=form), sky(rows, n_batch=3, n_point=1, n_gaussian=1)
-    turnover = np.array([2.0, 5.0, 1e3])
-    first, plain = rime.chi2(sources, turnover), rime.chi2(sources)
-    value, gradient = rime.chi2_and_gradient(sources, turnover)
+    scaled_dof = np.array([2.0, 5.0, 1e3])
+    first, plain = rime.chi2(sources, scaled_dof), rime.chi2(sources)
+    value, gradient = rime.chi2_and_gradient(sources, scaled_dof)
     for _ in range(1 if device.simulated() else 3):
-        np.testing.assert_array_equal(rime.chi2(sources, turnover), first)
+        np.testing.assert_array_equal(rime.chi2(sources, scaled_dof), first)
         np.testing.assert_array_equal(rime.chi2(sources), plain)
-        again, slopes = rime.chi2_and_gradient(sources, turnover)
+        again, slopes = rime.chi2_and_gradient(sources, scaled_dof)
         np.testing.assert_array_equal(again, value)
         assert_same(slopes, gradient)
     for b in range(3):
         alone = sources.entries(b, b + 1)
-        assert rime.chi2(alone, turnover[b : b + 1])[0] == first[b]
+        assert rime.chi2(alone, scaled_dof[b : b + 1])[0] == first[b]
 
 
 def assert_same(found: Gradient, expected: Gradient) -> None:
@@ -223,7 +223,7 @@ def test_impossible_turnovers_are_nan(problem, sky) -> None:
     np.testing.assert_array_equal(
         np.isnan(rime.chi2(sources, [0.0, -1.0, np.nan, np.inf, 4.0])), np.isnan(found)
     )
-    with pytest.raises(InputError, match=r"turnover must have shape \(batch = 5,\), got \(2,\)"):
+    with pytest.raises(InputError, match=r"scaled_dof must have shape \(batch = 5,\), got \(2,\)"):
         rime.chi2(sources, TURNOVER)
 
 

@@ -1,4 +1,4 @@
-"""What a `Rime` is given, checked: data, weights, templates, the form, and turnovers of Student's t."""
+"""Check the arguments of a `Rime`: data, weights, templates, form, residuals, degrees of freedom."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from rime_kernels.errors import InputError
 from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form
 
 
-def turnover_of(sources: Sources, given: ArrayLike | None) -> NDArray[np.float64] | None:
-    """The turnover of each entry of the batch, NaN where it cannot be meant."""
-    if given is None:
+def scaled_dof_of(sources: Sources, scaled_dof: ArrayLike | None) -> NDArray[np.float64] | None:
+    """nu s^2 of Student's t for each entry of the batch, NaN where it is not finite and above 0."""
+    if scaled_dof is None:
         return None
-    turnover = check.array("turnover", given, np.float64, ("batch",), {"batch": sources.n_batch})
-    return np.where((turnover > 0.0) & (turnover < np.inf), turnover, np.nan)
+    t = check.array("scaled_dof", scaled_dof, np.float64, ("batch",), {"batch": sources.n_batch})
+    return np.where((t > 0.0) & (t < np.inf), t, np.nan)
+
+
+def residual_of(rows: Rows, sources: Sources, residual: ArrayLike) -> NDArray[np.complex128]:
+    """A residual of each sample for each entry of the batch."""
+    sizes = {"batch": sources.n_batch, "row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
+    return check.array("residual", residual, np.complex128, ("batch", "row", "chan", "corr"), sizes)
 
 
 def form_of(

@@ -1,0 +1,110 @@
+"""The fastest shapes that tuning has measured, in this process and on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from rime_kernels import device
+from rime_kernels.compile.cache import source_digest
+from rime_kernels.cuda.kernels.row_parts import RowShape
+from rime_kernels.cuda.kernels.tile_parts import TileShape
+from rime_kernels.cuda.shapes import tuning_file
+from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, all_kinds, fits
+from rime_kernels.cuda.shapes.tuning_file import Record
+
+_KEY = ("device", "numba_cuda", "kernels", *KernelKind._fields)
+_SHAPES: dict[str, type[Shape]] = {"tiles": TileShape, "rows": RowShape}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The fastest shape found for a kind of kernel.
+
+    Attributes
+    ----------
+    kind : KernelKind
+    shape : TileShape or RowShape
+    ms, guess_ms : float
+        Milliseconds of one chi2 of the synthetic problem, in this shape and in the one that an untuned
+        kernel gets (infinite where that one did not run).
+    """
+
+    kind: KernelKind
+    shape: Shape
+    ms: float
+    guess_ms: float
+
+    @property
+    def gain(self) -> float:
+        """How many times faster than untuned."""
+        return self.guess_ms / self.ms
+
+
+@functools.cache
+def on_record(path: Path) -> dict[KernelKind, Tuned]:
+    """The records for this device and these versions; read once, so that a process stays with them."""
+    here, found = _here(), {}
+    for record in tuning_file.read(path) or []:
+        if here.items() <= record.items():
+            best = _parsed(record)
+            if best is not None:
+                found[best.kind] = best
+    return found
+
+
+def remember(best: Tuned) -> None:
+    """Keep a record in this process, and on disk where a file can be written."""
+    path = tuning_file.location()
+    if path is not None:
+        on_record(path)[best.kind] = best
+        tuning_file.write(path, [_as_record(best)], _KEY)
+
+
+def saved(records: Iterable[Tuned]) -> Path | None:
+    """The file that holds these records; None where they could not be written, or were not to be."""
+    path = tuning_file.location()
+    on_disk = tuning_file.read(path) if path is not None else None
+    if on_disk is None or not all(_as_record(item) in on_disk for item in records):
+        return None
+    return path
+
+
+def _as_record(best: Tuned) -> Record:
+    """A record as the file holds it."""
+    times = {"ms": best.ms, "guess_ms": best.guess_ms if math.isfinite(best.guess_ms) else None}
+    return {**_here(), **best.kind._asdict(), "shape": dataclasses.asdict(best.shape), **times}
+
+
+def _parsed(record: Record) -> Tuned | None:
+    """A record of the file, or None where it does not describe a shape that can run."""
+    try:
+        kind = KernelKind(*(record[name] for name in KernelKind._fields))
+        fields = record["shape"]
+        if kind not in all_kinds() or not all(type(value) is int for value in fields.values()):
+            return None
+        shape = _SHAPES[kind.kernel](**fields)
+        ms, guess_ms = float(record["ms"]), record["guess_ms"]
+        best = Tuned(kind, shape, ms, math.inf if guess_ms is None else float(guess_ms))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return best if fits(kind, shape) else None
+
+
+@functools.cache
+def _here() -> dict[str, str]:
+    """The device and the versions that a record holds for."""
+    try:
+        version = importlib.metadata.version("numba-cuda")
+    except importlib.metadata.PackageNotFoundError:
+        version = "none"
+    return {
+        "device": device.device_name(),
+        "numba_cuda": version,
+        # The source text tells versions apart, also those between releases.
+        "kernels": source_digest("cuda/**/*.py")[:12],
+    }

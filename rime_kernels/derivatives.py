@@ -1,0 +1,108 @@
+"""The gradient of chi2, and products with J, the derivatives of visibilities with respect to sources.
+
+J v is the change of visibilities with a change v of the sources, J^H W r the way back, and J^H W J the Fisher
+information.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.arrays import Sources
+from rime_kernels.call_lock import CALL_LOCK
+from rime_kernels.engine import Engine
+from rime_kernels.errors import InputError
+from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.tangent import Fixed, information, tangents
+
+# Bytes of the derivatives with respect to brightnesses at each channel, which an engine makes at a time.
+_ADJOINT_BYTES = 256 << 20
+# Bytes of the columns of J that the Fisher information is made of at a time.
+_COLUMN_BYTES = 128 << 20
+
+
+class Derivatives:
+    """What the methods of `Rime` with the same names compute, for sources and arrays that have been checked.
+
+    Parameters
+    ----------
+    fixed : Fixed
+        Rows, templates, and how phases are made.
+    engine : Engine
+    weight : floating (n_row, n_chan, n_corr), 1/Jy^2, or None
+        None where only J v is wanted.
+    """
+
+    def __init__(self, fixed: Fixed, engine: Engine, weight: NDArray[np.floating] | None) -> None:
+        self._fixed, self._engine, self._weight = fixed, engine, weight
+
+    def chi2_and_gradient(
+        self, sources: Sources, t: NDArray[np.float64] | None
+    ) -> tuple[NDArray[np.float64], Gradient]:
+        """chi2 (n_batch,) and its gradient, NaN where values are impossible; t is that of `Rime.chi2`."""
+        n_chan, n_time = self._fixed.rows.n_chan, sources.stokes.shape[1]
+        step = max(1, _ADJOINT_BYTES // (32 * n_chan * max(1, sources.n_source) * n_time))
+        if step >= sources.n_batch:
+            return self._chi2_and_gradient(sources, t)
+        starts = range(0, sources.n_batch, step)
+        parts = [
+            self._chi2_and_gradient(sources.entries(b, b + step), None if t is None else t[b : b + step])
+            for b in starts
+        ]
+        return np.concatenate([chi2 for chi2, _ in parts]), Gradient.joined([part for _, part in parts])
+
+    def _chi2_and_gradient(
+        self, sources: Sources, t: NDArray[np.float64] | None
+    ) -> tuple[NDArray[np.float64], Gradient]:
+        """The same for a batch that is small enough to be worked out at once."""
+        with CALL_LOCK:
+            adjoint = self._engine.chi2_and_adjoint(sources, t)
+        chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
+        gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
+        if t is not None:
+            # d/dt of sum t ln(1 + y), y = w |D - V|^2 / t, is sum ln(1 + y) - sum y / (1 + y).
+            gradient = replace(gradient, scaled_dof=adjoint.chi2 - 0.5 * adjoint.template[:, -1, 0])
+        gradient.spoil(np.isnan(chi2))
+        return chi2, gradient
+
+    def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
+        """J v, complex128 (n_change, n_row, n_chan, n_corr)."""
+        with CALL_LOCK:
+            return tangents(self._fixed, sources, change)
+
+    def adjoint(
+        self, sources: Sources, model: NDArray[np.complexfloating], residual: NDArray[np.complex128]
+    ) -> Gradient:
+        """Re(J^H W r) for the model visibilities of the sources, both (n_batch, n_row, n_chan, n_corr)."""
+        if not sources.n_batch:
+            raise InputError("adjoint needs at least one list of sources, got an empty batch")
+        residual = np.where(self._checked_weight() > 0.0, residual, 0.0)
+        parts = [self._adjoint(sources.entries(b, b + 1), model[b], r) for b, r in enumerate(residual)]
+        return Gradient.joined(parts)
+
+    def _adjoint(
+        self, sources: Sources, model: NDArray[np.complexfloating], residual: NDArray[np.complex128]
+    ) -> Gradient:
+        """Half the gradient of chi2 for data from which the model differs by a multiple of the residual."""
+        largest = np.abs(residual).max()
+        # The multiple is as large as the model, or the difference of model and data would lose digits.
+        scale = float(np.abs(model).max() / largest) if largest > 0.0 else 1.0
+        scale = scale if scale > 0.0 else 1.0
+        with CALL_LOCK:
+            adjoint = self._engine.chi2_and_adjoint(sources, None, model - scale * residual)
+        gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
+        return gradient.times(0.5 / scale)
+
+    def information(self, sources: Sources, change: Gradient) -> NDArray[np.float64]:
+        """Re(J^H W J), float64 (n_change, n_change)."""
+        if sources.n_batch != 1:
+            raise InputError(f"information is that about one list of sources, got {sources.n_batch} lists")
+        with CALL_LOCK:
+            return information(self._fixed, self._checked_weight(), sources, change, _COLUMN_BYTES)
+
+    def _checked_weight(self) -> NDArray[np.floating]:
+        assert self._weight is not None, "Rime has checked that it has weights"
+        return self._weight
