@@ -1,20 +1,23 @@
-"""The whole path in a minute or two: simulate, fit two models, compare, draw."""
+"""`biro demo`: simulate an observation, fit two models, compare them, and write a report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from biro.errors import InputError
+import typer
+
+from biro.cli.guard import at_terminal, guard
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
     from biro.observation.observation import Observation
+    from biro.posterior.comparison import Comparison
     from biro.posterior.posterior import Posterior
     from biro.posterior.table import Row
 
-Say = Callable[[str], Any]
+Say = Callable[[str], None]
 
 PHASE_CENTRE = "05h00m00s -45d00m00s"
 SEFD = 1200.0
@@ -59,6 +62,17 @@ MODELS = {
 }
 
 
+@guard
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")] = Path(
+        "demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Same seed, same demo.")] = 1,
+) -> None:
+    """Simulate, fit two models, compare, and write a report."""
+    run_demo(output, seed=seed, progress=at_terminal(), say=typer.echo)
+
+
 def run_demo(
     output: str | Path, *, seed: int = 1, n_live: int = 200, progress: bool = False, say: Say = print
 ) -> dict[str, Posterior]:
@@ -78,7 +92,7 @@ def run_demo(
     progress : bool
         Show the samplers' progress on stderr.
     say : function of one text
-        Where the account of it goes.
+        Prints the account of what is done; by default on stdout.
 
     Raises
     ------
@@ -103,7 +117,7 @@ def run_demo(
 
 
 def truth_table(posterior: Posterior) -> str:
-    """What was put in against what came out."""
+    """The true value of each parameter beside its interval, as text."""
     from biro.formatting import align, digits_after_point
 
     rows = [["parameter", "unit", "truth", "median", "-68 %", "+68 %", "off by"]]
@@ -122,6 +136,8 @@ def _pull(row: Row, truth: float) -> float:
 
 
 def _folder(output: str | Path) -> Path:
+    from biro.errors import InputError
+
     folder = Path(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,8 +147,8 @@ def _folder(output: str | Path) -> Path:
 
 
 def _observe(folder: Path, seed: int) -> Observation:
-    """Simulate, write a Measurement Set, and read it as any other."""
-    from biro.measurement_set.read import create_ms, read_ms
+    """Simulate the observation, write it as a Measurement Set, and read that."""
+    from biro.measurement_set import create_ms, read_ms
     from biro.models.files.toml import from_toml
     from biro.simulation.simulator import Channels, Track, radiometer_noise, simulate
 
@@ -178,7 +194,7 @@ def _sample(run: Path, likelihood: Likelihood, seed: int, n_live: int, progress:
     )
 
 
-def _report(folder: Path, posterior: Posterior, likelihood: Likelihood, comparison: Any) -> Path:
+def _report(folder: Path, posterior: Posterior, likelihood: Likelihood, comparison: Comparison) -> Path:
     from biro.plots import posterior as plots
     from biro.plots.report import standard_pictures, write_report
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from biro.cli.guard import guard, print_json, refuse_existing, say
 from biro.cli.options import (
     Backend,
     BackendOption,
     CellOption,
     JsonFlag,
     Observed,
+    ReadingOptions,
     RobustOption,
     SizeOption,
     Weighting,
     WeightingOption,
-    guard,
-    print_json,
     reading_words,
-    refuse_existing,
-    say,
     takes_reading_options,
 )
 
@@ -47,11 +45,11 @@ def find(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace MODEL.")] = False,
     as_json: JsonFlag = False,
     *,
-    reading: dict[str, Any],
+    reading: ReadingOptions,
 ) -> None:
     """Find sources, and propose a sky model with priors around them."""
     from biro.files.atomic import write_atomic
-    from biro.measurement_set.read import read_ms
+    from biro.measurement_set import read_ms
     from biro.source_finding.find import find_sources
 
     refuse_existing([output], overwrite)

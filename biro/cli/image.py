@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from biro.cli.guard import guard, print_json, refuse_existing, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -14,18 +15,16 @@ from biro.cli.options import (
     JsonFlag,
     MemoryOption,
     Observed,
+    ReadingOptions,
     RobustOption,
     SizeOption,
     Stokes,
     Weighting,
     WeightingOption,
     What,
-    guard,
-    print_json,
-    refuse_existing,
-    say,
     takes_reading_options,
 )
+from biro.cli.sky import read_sky_or_run
 
 
 @guard
@@ -54,14 +53,14 @@ def image(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files.")] = False,
     as_json: JsonFlag = False,
     *,
-    reading: dict[str, Any],
+    reading: ReadingOptions,
 ) -> None:
     """Make a dirty image with its point spread function."""
     from biro.errors import InputError
     from biro.images.dirty_image import image_files
     from biro.images.imager import image as make_image
-    from biro.measurement_set.read import read_ms
-    from biro.simulation.prediction import predict, read_any_sky
+    from biro.measurement_set import read_ms
+    from biro.simulation.prediction import predict
 
     chosen = what or (What.data if model is None else What.residual)
     if chosen is not What.data and model is None:
@@ -69,7 +68,7 @@ def image(
     if chosen is What.data and model is not None:
         raise InputError("an image of the data has no use for --model; give --what model or --what residual")
     refuse_existing(image_files(output), overwrite)
-    sky, values = read_any_sky(model) if model is not None else (None, {})
+    sky, values = read_sky_or_run(model) if model is not None else (None, {})
     observation = read_ms(obs, **reading)
     devices: dict[str, Any] = {"backend": backend.value, "memory_limit": memory_limit}
     made = make_image(

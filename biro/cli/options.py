@@ -1,23 +1,22 @@
-"""What the commands share: options for reading, errors in one line, exit codes."""
+"""Options that several commands share, and their meaning: choices, reading options, quantities with units."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import json
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 a fault in biro itself (please report it); 2 bad input or usage, said in one "
-    "line; 130 interrupted (a fit goes on where it was with the same command)."
-)
+ReadingOptions = dict[str, Any]
+"""Keyword arguments of `biro.read_ms`; their values have many types, and `read_ms` checks them."""
+SamplerOptions = dict[str, Any]
+"""Keyword arguments of a sampler; which there are, and their types, depends on the sampler."""
 _READ = "Which data to read"
+"""Heading of the reading options in the help of a command."""
 
 
 class Backend(StrEnum):
@@ -36,7 +35,7 @@ class Precision(StrEnum):
 
 
 class AnyPrecision(StrEnum):
-    """Of the sums over sources; what auto means is said by each command."""
+    """Of the sums over sources; each command says what auto means."""
 
     auto = "auto"
     double = "double"
@@ -98,7 +97,7 @@ class What(StrEnum):
     residual = "residual"
 
 
-# A parser of our own: typer's looks at the path, which takes for ever where the storage does not answer.
+# The parser is Path alone, because that of typer looks at the file, and hangs where storage does not answer.
 Observed = Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto takes a GPU that works.")]
@@ -120,20 +119,20 @@ SizeOption = Annotated[
 ]
 
 
-def _option(text: str, kind: Any = str | None) -> Any:
+def _option(text: str, kind: object = str | None) -> object:
     return Annotated[kind, typer.Option(help=text, rich_help_panel=_READ)]
 
 
-def _list(text: str) -> Any:
+def _list(text: str) -> object:
     """An option of several values: separated by commas, or given several times."""
     return _option(text, list[str] | None)
 
 
-def _flag(name: str, text: str) -> Any:
+def _flag(name: str, text: str) -> object:
     return Annotated[bool, typer.Option(name, help=text, rich_help_panel=_READ)]
 
 
-READING: dict[str, tuple[Any, Any]] = {
+READING: dict[str, tuple[object, object]] = {
     "column": (_option("Visibility column. Default: CORRECTED_DATA if there, else DATA."), None),
     "weight_column": (_option("Weights. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA."), None),
     "fields": (_list("Names or ids of fields, separated by commas."), None),
@@ -151,44 +150,60 @@ READING: dict[str, tuple[Any, Any]] = {
     "convention": (_option("Sign of the phase; 'fourier' is for foreign data.", Convention), Convention.casa),
     "time_limit": (_option("How long to wait for a locked set, s.", float), 30.0),
 }
+"""Annotation and default of each reading option, by the name of the argument of `biro.read_ms`."""
 
 
-def takes_reading_options(*left_out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options of `biro.read_ms`, but for some, as one dictionary `reading`."""
+def takes_reading_options(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that gives a command the options of `biro.read_ms`.
+
+    The command takes them together as its argument `reading`; typer sees each as an option of its own.
+
+    Parameters
+    ----------
+    *left_out : str
+        Names of options that the command does not have.
+    """
     names = [name for name in READING if name not in left_out]
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def wrapped(**given: Any) -> Any:
-            mine = {name: given.pop(name) for name in names}
-            return command(**given, reading=read_options(mine))
+        def with_reading(**arguments: object) -> None:
+            stated = {name: arguments.pop(name) for name in names}
+            command(**arguments, reading=read_options(stated))
 
         signature = inspect.signature(command, eval_str=True)
-        kept = [parameter for name, parameter in signature.parameters.items() if name != "reading"]
+        own = [parameter for name, parameter in signature.parameters.items() if name != "reading"]
         added = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for name, (kind, default) in READING.items()
             if name in names
         ]
-        wrapped.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
-        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*kept, *added]}
-        return wrapped
+        parameters = [*own, *added]
+        with_reading.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_reading.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_reading
 
     return decorate
 
 
-def read_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `biro.read_ms` from the text of a command line; what was not given is left out."""
-    options: dict[str, Any] = {}
-    for name, value in given.items():
+def read_options(stated: Mapping[str, object]) -> ReadingOptions:
+    """Arguments of `biro.read_ms` from the text of a command line; defaults are left out.
+
+    Raises
+    ------
+    InputError
+        A list of scans or a range of times that cannot be understood.
+    """
+    options: ReadingOptions = {}
+    for name, value in stated.items():
         if not value or value == READING[name][1]:
             continue
-        options[name] = _meaning(name, ",".join(value) if isinstance(value, list) else value)
+        options[name] = _parse_reading_option(name, ",".join(value) if isinstance(value, list) else value)
     return options
 
 
-def reading_words(reading: dict[str, Any]) -> list[str]:
-    """The words of a command line that `read_options` reads as these."""
+def reading_words(reading: ReadingOptions) -> list[str]:
+    """The words of a command line from which `read_options` makes these arguments."""
     words = []
     for name, value in reading.items():
         words.append("--" + name.replace("_", "-"))
@@ -199,21 +214,17 @@ def reading_words(reading: dict[str, Any]) -> list[str]:
     return words
 
 
-def _meaning(name: str, value: Any) -> Any:
-    if name in ("fields", "spws", "antennas"):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    if name == "scans":
-        return _scans(value)
-    if name == "time_range":
-        from biro.errors import InputError
-
-        start, dots, stop = value.partition("..")
-        if not dots:
-            raise InputError(
-                f"--time-range {value!r} is not understood; write 2017-04-10T00:30..2017-04-10T02:00"
-            )
-        return (start.strip() or None, stop.strip() or None)
-    return value.value if isinstance(value, Enum) else value
+def _parse_reading_option(name: str, value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        if name in ("fields", "spws", "antennas"):
+            return [part.strip() for part in value.split(",") if part.strip()]
+        if name == "scans":
+            return _scans(value)
+        if name == "time_range":
+            return _time_range(value)
+    return value
 
 
 def _scans(text: str) -> list[int]:
@@ -225,11 +236,26 @@ def _scans(text: str) -> list[int]:
         raise InputError(f"--scans {text!r} is not understood; write numbers separated by commas") from None
 
 
-def keyword_options(pairs: list[str]) -> dict[str, Any]:
-    """Options of a sampler from "name=value" texts: numbers where they are numbers."""
+def _time_range(text: str) -> tuple[str | None, str | None]:
     from biro.errors import InputError
 
-    options: dict[str, Any] = {}
+    start, dots, stop = text.partition("..")
+    if not dots:
+        raise InputError(f"--time-range {text!r} is not understood; write 2017-04-10T00:30..2017-04-10T02:00")
+    return (start.strip() or None, stop.strip() or None)
+
+
+def keyword_options(pairs: list[str]) -> SamplerOptions:
+    """Options of a sampler from "name=value" texts: numbers where they are numbers.
+
+    Raises
+    ------
+    InputError
+        A text without "=".
+    """
+    from biro.errors import InputError
+
+    options: SamplerOptions = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
@@ -247,7 +273,7 @@ def _number_or_text(text: str) -> int | float | str:
     return text
 
 
-def quantity(text: str, unit: str, what: str) -> float:
+def quantity(text: str, unit: str, option: str) -> float:
     """A number in `unit` from text such as "1.4 GHz", "2 h", "10 mJy"; a plain number is in `unit` already.
 
     Raises
@@ -263,80 +289,5 @@ def quantity(text: str, unit: str, what: str) -> float:
         return float(value.value if value.unit.is_equivalent("") else value.to_value(unit))
     except (ValueError, TypeError):
         raise InputError(
-            f"{what} {text!r} is not understood; write a number with a unit such as {unit}"
+            f"{option} {text!r} is not understood; write a number with a unit such as {unit}"
         ) from None
-
-
-class Guard:
-    """Turns what goes wrong in a command into one line and an exit code.
-
-    Attributes
-    ----------
-    debug : bool
-        Let exceptions through, with their trace.
-    """
-
-    debug = False
-
-    def __call__(self, command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return command(*args, **kwargs)
-            except KeyboardInterrupt:
-                if self.debug:
-                    raise
-                self._leave("interrupted", 130)
-            except Exception as error:
-                from biro.errors import BiroError
-                from biro.run.interrupt import RunInterrupted
-
-                if self.debug or not isinstance(error, BiroError):
-                    raise
-                self._leave(str(error), 130 if isinstance(error, RunInterrupted) else 2)
-
-        return guarded
-
-    @staticmethod
-    def _leave(message: str, code: int) -> NoReturn:
-        typer.echo(f"biro: {' '.join(message.split())}", err=True)
-        raise typer.Exit(code)
-
-
-guard = Guard()
-
-
-def say(text: str) -> None:
-    """A line for people, on stderr."""
-    typer.echo(text, err=True)
-
-
-def print_json(value: Any) -> None:
-    """One JSON document on stdout; numbers that JSON does not know become null."""
-    typer.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value
-
-
-def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
-    """Stop before work is done whose result could not be written."""
-    from biro.errors import InputError
-
-    for path in paths:
-        if path.exists() and not overwrite:
-            raise InputError(f"{path}: exists already; choose another name or give --overwrite")
-
-
-def at_terminal() -> bool:
-    """Whether progress would be seen by a person."""
-    return sys.stderr.isatty()

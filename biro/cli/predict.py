@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from biro.cli.guard import guard, say
 from biro.cli.options import (
     AnyPrecision,
     Backend,
@@ -14,10 +15,10 @@ from biro.cli.options import (
     Interpolation,
     MemoryOption,
     Observed,
-    guard,
-    say,
+    ReadingOptions,
     takes_reading_options,
 )
+from biro.cli.sky import read_sky_or_run
 
 
 @guard
@@ -55,13 +56,13 @@ def predict(
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
     *,
-    reading: dict[str, Any],
+    reading: ReadingOptions,
 ) -> None:
     """Write model visibilities into a column."""
     from biro.errors import InputError
     from biro.images.fits import read_image
-    from biro.measurement_set.read import read_ms, write_column
-    from biro.simulation.prediction import check_image, choose_precision, read_any_sky
+    from biro.measurement_set import read_ms, write_column
+    from biro.simulation.prediction import check_image, resolve_precision
     from biro.simulation.prediction import predict as predict_each
 
     if add and subtract:
@@ -70,13 +71,13 @@ def predict(
         raise InputError("--from needs --add or --subtract")
     if sky is None and image is None:
         raise InputError("give SKY, --image, or both")
-    model, values = read_any_sky(sky) if sky is not None else (None, {})
+    model, values = read_sky_or_run(sky) if sky is not None else (None, {})
     picture = read_image(image, interpolation=interpolation.value) if image is not None else None
     # Of DATA alone it is certain that no earlier run has left it half-written.
     observation = read_ms(obs, column="DATA", autocorrelations=True, allow_unusable=True, **reading)
     if picture is not None:
         check_image(observation, picture, str(image))
-    chosen = choose_precision(precision.value, backend.value)
+    chosen = resolve_precision(precision.value, backend.value)
     models = predict_each(
         *(observation, model),
         image=picture,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from biro.cli.guard import at_terminal, guard, print_json, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -14,12 +15,9 @@ from biro.cli.options import (
     MemoryOption,
     Observed,
     Precision,
+    ReadingOptions,
     Sampler,
-    at_terminal,
-    guard,
     keyword_options,
-    print_json,
-    say,
     takes_reading_options,
 )
 
@@ -51,7 +49,7 @@ def sbc(
     ] = None,
     as_json: JsonFlag = False,
     *,
-    reading: dict[str, Any],
+    reading: ReadingOptions,
 ) -> None:
     """Check that posteriors mean what they say: simulate from the prior, fit, rank the truth.
 
@@ -59,7 +57,7 @@ def sbc(
     the same command goes on with a calibration that was interrupted.
     """
     from biro.likelihood.likelihood import Likelihood
-    from biro.measurement_set.read import read_ms
+    from biro.measurement_set import read_ms
     from biro.models import read_model
     from biro.plots.sbc_report import write_report
     from biro.sbc.procedure import run as run_sbc

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from biro.cli.options import Precision, at_terminal, guard, say
+from biro.cli.guard import at_terminal, guard, say
+from biro.cli.options import Precision
 
 
 @guard

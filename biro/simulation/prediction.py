@@ -1,11 +1,10 @@
-"""What a sky looks like to an observation: model visibilities, without sampling."""
+"""Predict the model visibilities of a sky, an image or both for an observation."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -82,7 +81,7 @@ def predict(
     templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
     templates.check()
     components = _each(
-        observation, bound, theta, templates, {**options, "precision": choose_precision(precision, backend)}
+        observation, bound, theta, templates, {**options, "precision": resolve_precision(precision, backend)}
     )
     if image is None:
         return components
@@ -133,36 +132,8 @@ def _bound(
     return bound, np.array([[given[name] for name in bound.parameter_names]], dtype=np.float64)
 
 
-def read_any_sky(path: str | Path) -> tuple[SkyModel, dict[str, float]]:
-    """A sky and values for what is free in it, from a model file, a component list or a run directory.
-
-    Parameters
-    ----------
-    path : path
-        TOML model, WSClean/BBS or Tigger component list; or a run directory, which stands for the sample
-        of highest likelihood of its posterior.
-
-    Raises
-    ------
-    InputError, ModelError
-        It is none of these.
-    """
-    from biro.models import read_model, read_sky
-
-    path = Path(path)
-    if not path.is_dir():
-        return read_sky(path), {}
-    from biro.posterior.posterior import Posterior
-
-    if not (path / "posterior.nc").is_file():
-        raise InputError(f"{path}: a folder, but not the run directory of a finished fit (no posterior.nc)")
-    posterior = Posterior.load(path / "posterior.nc")
-    best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
-    return read_model(path / "model.toml"), best
-
-
-def choose_precision(precision: str, backend: Backend) -> Literal["double", "single"]:
-    """What "auto" means here: double, except on a GPU whose float64 is slow; said in the log."""
+def resolve_precision(precision: str, backend: Backend) -> Literal["double", "single"]:
+    """The precision that "auto" stands for: double, except on a GPU whose float64 is slow."""
     from rime_kernels import device
 
     if precision != "auto":

@@ -25,7 +25,7 @@ import numpy as np
 from gaussian_likelihood import Flat, SmoothGaussian
 from typer import Exit
 
-from biro.cli.options import guard
+from biro.cli.guard import guard
 from biro.errors import InputError, RunError
 from biro.posterior.posterior import Posterior
 from biro.samplers import chain, draws, nested, nuts

@@ -1,0 +1,76 @@
+"""`biro simulate`: make a new Measurement Set of a sky, with noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from biro.cli.guard import guard, refuse_existing, say
+from biro.cli.options import Backend, BackendOption, Feeds, quantity
+from biro.cli.sky import read_sky_or_run
+
+
+@guard
+def simulate(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Measurement Set to make.")],
+    sky: Annotated[Path, typer.Argument(metavar="SKY", help="TOML model without priors, or component list.")],
+    telescope: Annotated[
+        str,
+        typer.Option(
+            help="VLA-A, -B, -C, -D, MeerKAT, KAT-7, WSRT, or an antenna file (CSV or CASA's .cfg)."
+        ),
+    ],
+    phase_centre: Annotated[str, typer.Option(help="ICRS, as '05h00m00s -45d00m00s' or '75 deg -45 deg'.")],
+    start: Annotated[
+        str, typer.Option(help="UTC, as 2026-03-01T18:00; a day alone puts the track around culmination.")
+    ],
+    duration: Annotated[str, typer.Option(help="As '4 h'.")],
+    integration: Annotated[str, typer.Option(help="As '30 s'.")],
+    freq: Annotated[str, typer.Option(help="Centre of the first channel, as '1.4 GHz'.")],
+    chan_width: Annotated[str, typer.Option(help="As '1 MHz'.")],
+    n_chan: Annotated[int, typer.Option(help="Number of channels.")] = 1,
+    feeds: Annotated[Feeds, typer.Option(help="Polarisation basis.")] = Feeds.linear,
+    noise: Annotated[str, typer.Option(help="Of the real and of the imaginary part, as '10 mJy'.")] = "0",
+    sefd: Annotated[str | None, typer.Option(help="Noise from this SEFD instead, as '400 Jy'.")] = None,
+    elevation_limit: Annotated[float, typer.Option(help="Leave out times lower than this, deg.")] = 10.0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same noise.")] = None,
+    backend: BackendOption = Backend.auto,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+) -> None:
+    """Make a new Measurement Set of a sky, with noise."""
+    import secrets
+
+    from biro.measurement_set import create_ms
+    from biro.simulation.simulator import Channels, Track, radiometer_noise
+    from biro.simulation.simulator import simulate as simulate_sky
+
+    refuse_existing([out], overwrite)
+    seconds, width = quantity(integration, "s", "--integration"), quantity(chan_width, "Hz", "--chan-width")
+    sigma = quantity(noise, "Jy", "--noise")
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    if sefd is not None:
+        sigma = radiometer_noise(quantity(sefd, "Jy", "--sefd"), width, seconds)
+    model, values = read_sky_or_run(sky)
+    track = Track(start, quantity(duration, "s", "--duration"), seconds)
+    observation = simulate_sky(
+        telescope,
+        model,
+        phase_centre=phase_centre,
+        times=track,
+        channels=Channels(quantity(freq, "Hz", "--freq"), width, n_chan),
+        feeds=feeds.value,
+        noise=sigma,
+        seed=seed,
+        elevation_limit=elevation_limit,
+        values=values,
+        backend=backend.value,
+    )
+    create_ms(out, observation, overwrite=overwrite)
+    part = observation.partitions[0]
+    noted = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
+    say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noted}")
+    below = int(track.duration / track.integration + 1e-9) - len(part.times)
+    if below > 0:
+        say(f"{below} times are left out, where the field is lower than {elevation_limit:g} deg")
