@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.errors import BiroError
-from biro.maximum.climb import Ascent, climb, settle, starting_points
+from biro.maximum.ascent import Ascent
+from biro.maximum.climb import climb
+from biro.maximum.newton import newton
+from biro.maximum.starts import starting_points
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from rime_kernels.geometry import Precision
@@ -106,7 +109,7 @@ def points_about_maximum(likelihood: Likelihood, scale: float) -> NDArray[np.flo
         raise BiroError("the model has no free parameters")
     ascent = Ascent(likelihood)
     ends, _ = climb(ascent, starting_points(ascent, N_START, np.random.default_rng(0)))
-    laplace = settle(ascent, ends[0]).laplace
+    laplace = newton(ascent, ends[0]).laplace
     steps = scale * (points_within(laplace, N_POINT) - laplace.theta)
     theta = np.clip(
         laplace.theta + np.concatenate([np.zeros((1, likelihood.n_param)), steps]), ascent.low, ascent.high

@@ -13,13 +13,15 @@ curvature h that the others leave it, has exp(-g x - h x^2 / 2) at the distance 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+
+from biro.maximum.stationary_point import StationaryPoint
+from rime_kernels.geometry import Precision
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]
@@ -41,7 +43,7 @@ _STRAIGHT = 1e-8
 
 
 def step_lengths(
-    gradient: Gradient, theta: Array, low: Array, high: Array, first: Array, precision: str
+    gradient: Gradient, theta: Array, low: Array, high: Array, first: Array, precision: Precision
 ) -> Array:
     """Steps for differences, (n_param,): a part of one sigma of each parameter, the others held.
 
@@ -73,7 +75,7 @@ def step_lengths(
     return step
 
 
-def sigmas(step: Array, precision: str) -> Array:
+def sigmas(step: Array, precision: Precision) -> Array:
     """What `step_lengths` took for one sigma of each parameter."""
     return step / _STEP[precision]
 
@@ -126,35 +128,36 @@ class Laplace:
     room: Array
 
     @classmethod
-    def about(
-        cls,
-        theta: Array,
-        gradient: Array,
-        matrix: Array,
-        side: NDArray[np.int64],
-        width: Array,
-        room: Array,
-        precision: str,
-    ) -> Laplace:
-        """From gradient and curvature at the maximum.
+    def about(cls, point: StationaryPoint, width: Array, room: Array, precision: Precision) -> Laplace:
+        """The normal approximation from gradient and curvature at the maximum.
 
-        A parameter at an end from where the density hardly falls to the other is as one within its prior
-        that the data say nothing about.
+        A parameter at an end of its prior, from where the density hardly falls to the other end, counts as
+        one within its prior that the data say nothing about.
+
+        Parameters
+        ----------
+        point : StationaryPoint
+        width : float64 (n_param,)
+            Of the priors.
+        room : float64 (2, n_param)
+            From theta to the low and the high end of its prior.
+        precision : "double" or "single"
+            Of the gradients that the curvature was worked out from.
         """
-        free = np.flatnonzero(side == 0)
-        null, inner = _inverse(matrix[np.ix_(free, free)], width[free], _NOISE[precision])
-        covariance = np.zeros(matrix.shape)
+        free = np.flatnonzero(point.side == 0)
+        null, inner = _inverse(point.curvature[np.ix_(free, free)], width[free], _NOISE[precision])
+        covariance = np.zeros(point.curvature.shape)
         covariance[np.ix_(free, free)] = inner
-        lifted = np.zeros((len(null), theta.size))
+        lifted = np.zeros((len(null), point.theta.size))
         lifted[:, free] = null
-        slope = np.where(side != 0, np.abs(gradient), 0.0)
-        found = cls(theta, matrix, covariance, side, slope, lifted, width, room)
-        flat = [i for i in np.flatnonzero(side) if not found._fall(i) > _FLAT]
+        slope = np.where(point.side != 0, np.abs(point.gradient), 0.0)
+        laplace = cls(point.theta, point.curvature, covariance, point.side, slope, lifted, width, room)
+        flat = [i for i in np.flatnonzero(point.side) if not laplace._fall(i) > _FLAT]
         if not flat:
-            return found
-        side = side.copy()
+            return laplace
+        side = point.side.copy()
         side[flat] = 0
-        return cls.about(theta, gradient, matrix, side, width, room, precision)
+        return cls.about(replace(point, side=side), width, room, precision)
 
     @property
     def is_singular(self) -> bool:
@@ -257,21 +260,21 @@ class Laplace:
         """Each direction of `null` in words: "1 a.I - 0.98 b.I"."""
         return [_in_words(direction, self.width, names) for direction in self.null]
 
-    def _left_to(self, i: Any) -> float:
+    def _left_to(self, i: int | np.intp) -> float:
         """Curvature along a parameter at an end when those within their priors follow."""
         free = self.side == 0
         coupling, inner = self.precision_matrix[i, free], np.nan_to_num(self.covariance[np.ix_(free, free)])
         return float(max(self.precision_matrix[i, i] - coupling @ inner @ coupling, 0.0))
 
-    def _fall(self, i: Any) -> float:
+    def _fall(self, i: int | np.intp) -> float:
         """Of ln p from the end that a parameter is at to the other."""
         return float(self._across(i) * (self.slope[i] + 0.5 * self._left_to(i) * self._across(i)))
 
-    def _across(self, i: Any) -> float:
+    def _across(self, i: int | np.intp) -> float:
         """From the end that a parameter is at to the other."""
         return float(self.room[0 if self.side[i] > 0 else 1, i])
 
-    def _distance(self, part: Array, i: Any) -> Array:
+    def _distance(self, part: Array, i: int | np.intp) -> Array:
         """Quantiles of the distance of a parameter from the end that it is at."""
         return _distance(part, self.slope[i], self._left_to(i), self._across(i))
 

@@ -16,10 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.formatting import align, digits_after_point
-from biro.maximum.climb import ENOUGH, Ascent, climb, settle, starting_points
+from biro.maximum.ascent import Ascent
+from biro.maximum.climb import climb
 from biro.maximum.laplace import Laplace
+from biro.maximum.newton import ENOUGH, newton
 from biro.maximum.protocol import DifferentiableLikelihood, Watch
 from biro.maximum.search import search
+from biro.maximum.starts import starting_points
 from biro.maximum.target import Target
 from biro.models.quantities.parameter import Column
 
@@ -256,7 +259,7 @@ def maximise(
         unit, _ = search(target, seed, watch)
         more, value = climb(ascent, target.theta(unit[None]))
         ends, values = np.concatenate([ends, more]), np.concatenate([values, value])
-    rest = settle(ascent, ends[np.argmax(values)])
+    rest = newton(ascent, ends[np.argmax(values)])
     if not np.isfinite(rest.log_posterior):
         raise LikelihoodError(f"none of the {len(first)} starts has a finite posterior")
     theta = rest.laplace.theta

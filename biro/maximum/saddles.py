@@ -1,107 +1,103 @@
-"""Higher places beside one where a search for the maximum has come to rest: saddles, and angles of circles.
+"""Steps from a stationary point to higher points near by: off a saddle, and off a circular source.
 
-A gradient is zero at a saddle too. And where the angle of an elongated source is wrong by a right angle, its
-best axial ratio is 1, at the end of the prior, where the angle no longer matters: both stay as they are.
+The gradient is zero at a saddle as at a maximum. And where the position angle of an elongated source is wrong
+by a right angle, its best axial ratio is 1, at the end of the prior, where the angle has no effect: axial
+ratio and angle then stay as they are, although the maximum is elsewhere.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from biro.maximum.climb import Ascent
+from biro.maximum.ascent import Ascent
+from biro.maximum.stationary_point import StationaryPoint
 
 Array = NDArray[np.float64]
-WRONG = {"double": 1e-6, "single": 1e-3}
-"""Curvature the wrong way, over that of the parameters alone, which differences do not make by themselves."""
+NEGATIVE = {"double": 1e-6, "single": 1e-3}
+"""Negative curvature, over that of the parameters alone, that is more than the error of differences."""
 LENGTHS = 2.0 ** np.arange(-1, 7)
-"""Of steps along it, in units of 1 / sqrt(curvature)."""
-PARTS = 0.5 ** np.arange(1, 9)
-"""Of the prior's width, of steps away from an end."""
-CHEAP = 1.0
-"""What turning an angle costs at most of the log-posterior where it does not matter."""
+"""Of steps along a direction of negative curvature, in units of 1 / sqrt(|curvature|)."""
+FRACTIONS = 0.5 ** np.arange(1, 9)
+"""Of the prior's width: steps away from an end."""
+NO_EFFECT = 1.0
+"""An angle has no effect where turning it costs at most this of the log-posterior."""
 
 
-@dataclass(frozen=True, eq=False)
-class Place:
-    """Where a search is at rest.
+def explore_around(ascent: Ascent, point: StationaryPoint) -> None:
+    """Evaluate the points near a stationary point that may be higher; `ascent.best` then has the highest.
 
-    Attributes
-    ----------
-    theta : float64 (n_param,)
-    value : float
-        Log-posterior.
-    gradient : float64 (n_param,)
-    matrix : float64 (n_param, n_param)
-        Minus the second derivatives.
-    side : int (n_param,)
-        -1 and +1 for a parameter at the low or high end of its prior, else 0.
+    Each direction is tried by itself. The directions are taken to be independent, as those of different
+    sources are: then the best steps of all are added up, the one with the highest gain first.
     """
-
-    theta: Array
-    value: float
-    gradient: Array
-    matrix: Array
-    side: NDArray[np.int64]
-
-
-def look_beside(ascent: Ascent, place: Place) -> None:
-    """Try the places that may be higher, each by itself and then together, for `ascent.best` to be seen.
-
-    They are taken to be independent, as those of different sources are: the best step of each is added up,
-    the one with the highest gain first.
-    """
-    moves = [*_off_saddles(ascent, place), *_off_circles(ascent, place)]  # (n_length, n_param) of each kind
-    if not moves:
+    steps = [*_steps_off_saddle(ascent, point), *_steps_off_circle(ascent, point)]
+    if not steps:
         return
-    values = ascent.values(place.theta + np.concatenate(moves))  # of all at once: full batches
-    tried = np.split(values, np.cumsum([len(each) for each in moves])[:-1])
-    gains = np.array([found.max() - place.value for found in tried])
-    best = np.array([each[np.argmax(found)] for each, found in zip(moves, tried, strict=True)])
+    values = ascent.values(point.theta + np.concatenate(steps))  # all in one call: full batches
+    by_direction = np.split(values, np.cumsum([len(lengths) for lengths in steps])[:-1])
+    gains = np.array([value.max() - point.value for value in by_direction])
+    best = np.array([lengths[np.argmax(value)] for lengths, value in zip(steps, by_direction, strict=True)])
     order = np.argsort(-gains, kind="stable")[: int((gains > 0.0).sum())]
     if order.size > 1:
-        ascent.values(place.theta + np.cumsum(best[order], axis=0))
+        ascent.values(point.theta + np.cumsum(best[order], axis=0))
 
 
-def _off_saddles(ascent: Ascent, place: Place) -> list[Array]:
-    """Both ways along whatever curves the wrong way."""
-    free, scale, values, vectors = modes(place.matrix, place.side, ascent.width)
-    length, moves = np.concatenate([LENGTHS, -LENGTHS]), []
-    for k in np.flatnonzero(values < -WRONG[ascent.likelihood.precision]):
-        along = np.zeros(place.theta.size)
-        along[free] = vectors[:, k] / scale / np.sqrt(-values[k])
-        moves.append(length[:, None] * along)
-    return moves
+def _steps_off_saddle(ascent: Ascent, point: StationaryPoint) -> list[Array]:
+    """Steps both ways along each direction of negative curvature, float64 (n_length, n_param) each."""
+    free, scale, values, vectors = curvature_modes(point.curvature, point.side, ascent.width)
+    lengths, steps = np.concatenate([LENGTHS, -LENGTHS]), []
+    for k in np.flatnonzero(values < -NEGATIVE[ascent.likelihood.precision]):
+        direction = np.zeros(point.theta.size)
+        direction[free] = vectors[:, k] / scale / np.sqrt(-values[k])
+        steps.append(lengths[:, None] * direction)
+    return steps
 
 
-def _off_circles(ascent: Ascent, place: Place) -> list[Array]:
-    """Half a period of each angle that does not matter, and away from ends that only then slope inwards."""
+def _steps_off_circle(ascent: Ascent, point: StationaryPoint) -> list[Array]:
+    """Steps away from ends of priors with an angle turned by half its period, (n_length, n_param) each.
+
+    For each angle that has no effect, and all parameters that are at an end whose slope points inwards only
+    once the angle is turned.
+    """
     angles = np.flatnonzero(np.isfinite(ascent.period))
-    if not (angles.size and place.side.any()):
+    if not (angles.size and point.side.any()):
         return []
-    turns = np.zeros((angles.size, place.theta.size))
+    turns = np.zeros((angles.size, point.theta.size))
     turns[np.arange(angles.size), angles] = 0.5 * ascent.period[angles]
-    value, slope = ascent.value_and_gradient(place.theta + turns)
-    inwards = (place.side != 0) & (slope * place.side < 0.0) & (place.gradient * place.side >= 0.0)
-    away = np.where(inwards, -place.side * ascent.width, 0.0)
-    worth = np.flatnonzero((value > place.value - CHEAP) & inwards.any(axis=1))
-    return [turns[k] + PARTS[:, None] * away[k] for k in worth]
+    value, slope = ascent.value_and_gradient(point.theta + turns)
+    inwards = (point.side != 0) & (slope * point.side < 0.0) & (point.gradient * point.side >= 0.0)
+    away = np.where(inwards, -point.side * ascent.width, 0.0)
+    promising = np.flatnonzero((value > point.value - NO_EFFECT) & inwards.any(axis=1))
+    return [turns[k] + FRACTIONS[:, None] * away[k] for k in promising]
 
 
-def modes(
-    matrix: Array, side: NDArray[np.int64], width: Array
+def curvature_modes(
+    curvature: Array, side: NDArray[np.int64], width: Array
 ) -> tuple[NDArray[np.int64], Array, Array, Array]:
-    """What may move, its scale, and eigenvalues and eigenvectors (columns) of P over that scale.
+    """Eigenvalues and eigenvectors of a curvature, in parameters over their scale.
 
-    P (n_param, n_param) are minus the second derivatives; the scale is one over a parameter's own sigma, or
-    over its prior's width where that is less.
+    Parameters
+    ----------
+    curvature : float64 (n_param, n_param)
+        Minus the second derivatives of the log-posterior.
+    side : int64 (n_param,)
+        Not 0 for parameters at an end of their prior, which stay there.
+    width : float64 (n_param,)
+        Of the priors.
+
+    Returns
+    -------
+    free : int64 (n_free,)
+        Parameters that are not at an end.
+    scale : float64 (n_free,)
+        Curvature is divided by it on either side: one over a parameter's own sigma, or over its prior's width
+        where that is less.
+    values : float64 (n_free,)
+    vectors : float64 (n_free, n_free)
+        In columns.
     """
     free = np.flatnonzero(side == 0)
-    inner = np.nan_to_num(matrix[np.ix_(free, free)])
+    inner = np.nan_to_num(curvature[np.ix_(free, free)])
     scale = np.sqrt(np.maximum(np.abs(np.diag(inner)), 1.0 / width[free] ** 2))
     values, vectors = np.linalg.eigh(inner / np.outer(scale, scale))
     return free, scale, values, vectors

@@ -16,8 +16,11 @@ from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
 from biro.errors import InputError, LikelihoodError, ModelError
-from biro.maximum.climb import Ascent, settle, with_best_noise
+from biro.maximum.ascent import Ascent
 from biro.maximum.laplace import Laplace
+from biro.maximum.newton import newton
+from biro.maximum.starts import with_best_noise
+from biro.maximum.stationary_point import StationaryPoint
 
 Array = NDArray[np.float64]
 ARCSEC = np.pi / 648000
@@ -213,7 +216,7 @@ def test_a_last_step_to_an_end_ends_there(start: float) -> None:
     """What is left to gain is less than matters in single precision, and the step to it leads to the end."""
     likelihood = SmoothGaussian([Flat(0, 1, "ratio")], [-0.02], [[0.25]])
     likelihood.precision = "single"
-    laplace = settle(Ascent(likelihood), np.array([start])).laplace
+    laplace = newton(Ascent(likelihood), np.array([start])).laplace
     assert laplace.theta[0] == 0.0
     assert laplace.side[0] == -1
     cut = stats.truncnorm(0.04, 2.04, -0.02, 0.5)
@@ -261,7 +264,8 @@ def test_draws_about_an_end_follow_the_posterior() -> None:
     matrix, slope = np.array([[4.0, 1.5], [1.5, 1.0]]), 0.7
     gradient = np.array([0.0, -slope])
     width, side = np.full(2, 1e3), np.array([0, -1])
-    laplace = Laplace.about(np.zeros(2), gradient, matrix, side, width, np.full((2, 2), 1e3), "double")
+    point = StationaryPoint(np.zeros(2), 0.0, gradient, side, matrix)
+    laplace = Laplace.about(point, width, np.full((2, 2), 1e3), "double")
     draws = laplace.draws(np.random.default_rng(0), 200_000)
     assert draws[:, 1].min() >= 0.0
 
@@ -328,7 +332,8 @@ def test_a_narrow_prior_of_one_of_two_that_depend_on_each_other() -> None:
     matrix, slope, width = np.array([[4.0, 1.5], [1.5, 1.0]]), 0.7, 0.8
     gradient, side = np.array([0.0, -slope]), np.array([0, -1])
     widths, room = np.array([1e3, width]), np.array([[1e3, 0.0], [1e3, width]])
-    laplace = Laplace.about(np.zeros(2), gradient, matrix, side, widths, room, "double")
+    point = StationaryPoint(np.zeros(2), 0.0, gradient, side, matrix)
+    laplace = Laplace.about(point, widths, room, "double")
     draws = laplace.draws(np.random.default_rng(0), 200_000)
     assert 0.0 <= draws[:, 1].min() < draws[:, 1].max() <= width
 
@@ -351,7 +356,8 @@ def test_small_slopes_and_curvatures_at_an_end(slope: float, bend: float) -> Non
     """Where one of both does not matter: mass and quantiles by quadrature."""
     width, side, room = 1.0, np.array([-1]), np.array([[0.0], [1.0]])
     gradient, matrix = np.array([-slope]), np.array([[bend]])
-    laplace = Laplace.about(np.zeros(1), gradient, matrix, side, np.array([width]), room, "double")
+    point = StationaryPoint(np.zeros(1), 0.0, gradient, side, matrix)
+    laplace = Laplace.about(point, np.array([width]), room, "double")
 
     def mass(last: float) -> float:
         far = min(last, 50.0 / slope, 10.0 / math.sqrt(bend))
@@ -741,7 +747,7 @@ def test_a_saddle_is_left() -> None:
 
 def test_a_search_that_is_cut_short_tells_of_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last step leads off the saddle: value and errors are those of the place, not of the saddle."""
-    monkeypatch.setattr("biro.maximum.climb.N_NEWTON", 1)
+    monkeypatch.setattr("biro.maximum.newton.N_NEWTON", 1)
     likelihood = Saddle()
     found = biro.maximise(likelihood, seed=1, starts=[[0.0, 0.0, 2.0]])
     np.testing.assert_allclose(np.abs(found.best_fit), [0.5**0.5, 0.5**0.5, 0.5], rtol=0, atol=2e-3)

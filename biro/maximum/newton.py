@@ -1,0 +1,199 @@
+"""Newton's method from near a maximum to where another step would add nothing.
+
+It moves in theta, projected on the priors: a parameter whose density rises towards an end of its prior is put
+there. Curvature comes from differences of the gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.maximum.ascent import Ascent
+from biro.maximum.climb import MEMORY, climb_on
+from biro.maximum.laplace import Laplace, curvature, step_lengths
+from biro.maximum.saddles import curvature_modes, explore_around
+from biro.maximum.stationary_point import StationaryPoint
+
+Array = NDArray[np.float64]
+N_NEWTON, N_RESTART = 30, 8
+"""Steps of Newton's method, and climbs from elsewhere between them, at most."""
+ENOUGH = {"double": 1e-6, "single": 1e-2}
+"""The search has converged when another step would add less than this to the log-posterior."""
+NEAR = 0.03
+"""Standard deviations, rms, within which a curvature is used again."""
+LARGE = 1.0
+"""A Newton step that would add more than this is followed by L-BFGS-B, with many parameters."""
+AT_END = 0.1
+"""A parameter is put at an end of its prior where that costs less than this of the log-posterior."""
+HIGHER = 0.1
+"""A converged search goes on from a point that was higher by more than this of the log-posterior."""
+LINE_SEARCH: Array = np.concatenate([[2.0, 1.5], 0.5 ** np.arange(14)])
+"""Multiples of a Newton step that are tried, all in one batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonResult:
+    """The end of a search for the maximum.
+
+    Attributes
+    ----------
+    log_posterior : float
+    laplace : Laplace
+        The normal approximation there.
+    left : float
+        What another step of Newton's method would add to the log-posterior.
+    """
+
+    log_posterior: float
+    laplace: Laplace
+    left: float
+
+
+class _Point(NamedTuple):
+    """theta, log-posterior, its gradient, and -1 or +1 for parameters at an end of their prior (else 0)."""
+
+    theta: Array
+    value: float
+    gradient: Array
+    side: NDArray[np.int64]
+
+
+def newton(ascent: Ascent, theta: Array) -> NewtonResult:
+    """Newton's method from near a maximum, until another step would add less than `ENOUGH`.
+
+    Where it has converged, points near by that may be higher are tried (`explore_around`), and it goes on by
+    L-BFGS-B from a point that was higher, whenever in the search that was seen.
+
+    Parameters
+    ----------
+    ascent : Ascent
+    theta : float64 (n_param,)
+    """
+    enough = ENOUGH[ascent.likelihood.precision]
+    curvature_near, n_restart = _CurvatureNear(ascent), 0
+    for k in range(N_NEWTON + 1):
+        point = _at_ends(ascent, theta)
+        matrix = curvature_near(point.theta)
+        step = _newton_step(matrix, point, ascent.width)
+        left = 0.5 * float(point.gradient @ step)
+        if k == N_NEWTON:  # value and curvature are those of this point, converged or not
+            break
+        if left >= enough:
+            higher = _line_search(ascent, point, step, enough)
+            if higher is not None:
+                many = left > LARGE and theta.size > MEMORY  # a new curvature costs more than to climb
+                theta = climb_on(ascent, higher, matrix) if many else higher
+                continue
+        explore_around(ascent, StationaryPoint(*point, matrix))
+        if ascent.best > point.value + HIGHER and n_restart < N_RESTART:
+            theta = climb_on(ascent, ascent.best_theta, matrix)
+            n_restart += 1
+            continue
+        if left < enough:
+            point = _last_step(ascent, point, step)
+        break
+    return NewtonResult(point.value, _approximation(ascent, StationaryPoint(*point, matrix)), left)
+
+
+class _CurvatureNear:
+    """The curvature at a point: that of an earlier point where this one is within `NEAR`, else worked out."""
+
+    def __init__(self, ascent: Ascent) -> None:
+        self._ascent = ascent
+        self._step = 1e-4 * ascent.width
+        self._theta: Array | None = None
+        self._matrix: Array = np.empty((0, 0))
+
+    def __call__(self, theta: Array) -> Array:
+        if self._theta is None or _distance(theta, self._theta, self._matrix) > NEAR:
+            gradient, low, high = self._ascent.gradient, self._ascent.low, self._ascent.high
+            precision = self._ascent.likelihood.precision
+            self._step = step_lengths(gradient, theta, low, high, self._step, precision)
+            self._matrix, self._theta = curvature(gradient, theta, low, high, self._step), theta
+        return self._matrix
+
+
+def _distance(theta: Array, other: Array, matrix: Array) -> float:
+    """Root mean square distance of two points, in standard deviations of parameters whose others are held."""
+    weight = np.nan_to_num(np.abs(np.diag(matrix)))
+    return float(np.sqrt(np.mean(weight * (theta - other) ** 2)))
+
+
+def _line_search(ascent: Ascent, point: _Point, step: Array, least: float) -> Array | None:
+    """The best of some points along a step, within the prior; None where none gains more than `least`."""
+    trial = np.clip(point.theta + np.outer(LINE_SEARCH, step), ascent.low, ascent.high)
+    values = ascent.values(trial)
+    return trial[int(np.argmax(values))] if values.max() > point.value + least else None
+
+
+def _last_step(ascent: Ascent, point: _Point, step: Array) -> _Point:
+    """The point one more step on, which costs one gradient; the same where rounding makes it a step down."""
+    moved = np.clip(point.theta + step, ascent.low, ascent.high)
+    (value,), (gradient,) = ascent.value_and_gradient(moved[None])
+    if value >= point.value:
+        point = point._replace(theta=moved, value=float(value), gradient=gradient)
+    # The step may have ended at an end of a prior.
+    return point._replace(side=_sides(ascent, point.theta, point.gradient))
+
+
+def _at_ends(ascent: Ascent, theta: Array) -> _Point:
+    """theta, with the parameters whose density rises to an end near by put there."""
+    (value,), (gradient,) = ascent.value_and_gradient(theta[None])
+    end = np.where(gradient > 0.0, ascent.high, ascent.low)
+    with np.errstate(invalid="ignore"):
+        near = np.isfinite(end) & (np.abs(gradient * (end - theta)) < AT_END)
+        near &= np.abs(end - theta) < 1e-3 * ascent.width
+    # Each is tried alone first: a slope near 0 foretells little of an end that is far, as those of noise
+    # factors are. And where the density falls towards the end, the maximum lies within, however little that
+    # is worth.
+    several = np.flatnonzero(near)
+    if several.size:
+        alone, row = np.repeat(theta[None], several.size, axis=0), np.arange(several.size)
+        alone[row, several] = end[several]
+        values, slopes = ascent.value_and_gradient(alone)
+        outwards = np.where(end == ascent.high, 1.0, -1.0)[several] * slopes[row, several]
+        near[several] = (values >= value - AT_END) & (outwards >= 0.0)
+    if near.any():
+        moved = np.where(near, end, theta)
+        (value_there,), (gradient_there,) = ascent.value_and_gradient(moved[None])
+        if value_there >= value - AT_END:
+            theta, value, gradient = moved, value_there, gradient_there
+    return _Point(theta, float(value), gradient, _sides(ascent, theta, gradient))
+
+
+def _sides(ascent: Ascent, theta: Array, gradient: Array) -> NDArray[np.int64]:
+    """-1 and 1 for parameters at an end of their prior to which the density rises, else 0."""
+    side = np.where((theta <= ascent.low) & (gradient <= 0.0), -1, 0)
+    return np.where((theta >= ascent.high) & (gradient >= 0.0), 1, side)
+
+
+def _newton_step(matrix: Array, point: _Point, width: Array) -> Array:
+    """The step P^-1 g, (n_param,), with g the gradient and P the curvature of parameters not at an end.
+
+    Along a mode of negative curvature the step goes uphill, and along none of them is it longer than the
+    prior.
+    """
+    free, scale, values, vectors = curvature_modes(matrix, point.side, width)
+    step = np.zeros(point.theta.size)
+    if not free.size:
+        return step
+    along = (vectors.T @ (point.gradient[free] / scale)) / np.maximum(np.abs(values), 1e-9)
+    by_mode = vectors * along / scale[:, None]
+    step[free] = (by_mode / np.maximum(1.0, np.max(np.abs(by_mode) / width[free, None], axis=0))).sum(axis=1)
+    return step
+
+
+def _approximation(ascent: Ascent, point: StationaryPoint) -> Laplace:
+    """The normal approximation about a maximum, with periodic parameters in the range of their prior."""
+    theta = point.theta
+    # A prior with one end alone reaches as far as anybody looks.
+    room = np.minimum([theta - ascent.low, ascent.high - theta], 1e6 * ascent.width)
+    room = np.where(np.isfinite(ascent.period), 0.5 * ascent.period, room)
+    wrapped = StationaryPoint(
+        ascent.likelihood.model.wrap(theta), point.value, point.gradient, point.side, point.curvature
+    )
+    return Laplace.about(wrapped, ascent.width, room, ascent.likelihood.precision)

@@ -1,0 +1,91 @@
+"""The points from which the climb to a maximum begins: those of the user, or the best draws of the prior."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.errors import InputError, LikelihoodError
+from biro.maximum.ascent import BATCH, Ascent
+from biro.maximum.protocol import DifferentiableLikelihood
+
+Array = NDArray[np.float64]
+N_SCREEN = 64
+"""Draws of the prior for each start."""
+
+
+def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Array:
+    """Where to begin, theta (n_start, n_param).
+
+    Parameters
+    ----------
+    starts : int or float64 (n_start, n_param)
+        How many, the best of many draws from the prior beside its middle; or the points themselves.
+
+    Raises
+    ------
+    InputError
+        No such number, another shape, or points outside the prior.
+    LikelihoodError
+        No draw has a finite posterior.
+    """
+    likelihood = ascent.likelihood
+    if isinstance(starts, (int, np.integer)) and not isinstance(starts, bool):
+        if starts < 1:
+            raise InputError(f"starts must be at least 1, got {starts}")
+        return _best_draws(likelihood, int(starts), rng)
+    theta = np.atleast_2d(np.asarray(starts, dtype=np.float64))
+    if theta.ndim != 2 or theta.shape[1] != likelihood.n_param or not len(theta):
+        raise InputError(
+            f"starts must be a number, or points of shape (n_start, {likelihood.n_param}), got {theta.shape}"
+        )
+    outside = ~np.isfinite(likelihood.log_prior(theta))
+    if outside.any():
+        raise InputError(_outside(likelihood, theta[int(np.argmax(outside))]))
+    return theta
+
+
+def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:
+    """One line about a start outside of the prior."""
+    wrapped, (low, high) = likelihood.model.wrap(theta), likelihood.model.box
+    for i, parameter in enumerate(likelihood.parameters):
+        if not low[i] <= wrapped[i] <= high[i]:
+            unit = f" {parameter.unit}" if parameter.unit else ""
+            return (
+                f"a start lies outside the prior: {parameter.name} = {theta[i]:g}, which must be within "
+                f"{low[i]:g} .. {high[i]:g}{unit}"
+            )
+    return "a start breaks a constraint of the model"
+
+
+def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Generator) -> Array:
+    """The best n of the middle of the prior and draws from it, noise factors fitted."""
+    unit = rng.random((N_SCREEN * n, likelihood.n_param))
+    unit[0] = 0.5
+    theta = likelihood.prior_transform(unit)
+    value = np.full(len(theta), -np.inf)
+    for i in range(0, len(theta), BATCH):
+        some = slice(i, i + BATCH)
+        inside = np.flatnonzero(np.isfinite(likelihood.log_prior(theta[some]))) + i
+        if inside.size:
+            theta[inside] = with_best_noise(likelihood, theta[inside])
+            value[inside] = likelihood.log_posterior(theta[inside])
+    if not np.isfinite(value).any():
+        raise LikelihoodError(
+            f"none of {len(theta)} draws from the prior has a finite posterior; check the model"
+        )
+    order = np.argsort(-value, kind="stable")[:n]
+    return theta[order[np.isfinite(value[order])]]
+
+
+def with_best_noise(likelihood: DifferentiableLikelihood, theta: Array) -> Array:
+    """theta (n, n_param) with fitted noise factors where the likelihood is highest, within the prior.
+
+    s^2 = sum chi2 / sum 2 N over the partitions of a factor s.
+    """
+    chi2, n_vis, moved = likelihood.chi2(theta), likelihood.n_vis, theta.copy()
+    low, high = likelihood.model.box
+    for i, (together, unit) in likelihood.model.noise_parameters.items():
+        best = np.sqrt(chi2[:, together].sum(axis=1) / (2.0 * n_vis[together].sum())) / unit
+        moved[:, i] = np.where(np.isfinite(best), np.clip(best, low[i], high[i]), theta[:, i])
+    return moved
