@@ -1,11 +1,10 @@
-"""Least squares of a few points and Gaussians in the visibilities of Stokes I, from near where they are."""
+"""Fit a few points and elliptical Gaussians to the visibilities of Stokes I by least squares."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,9 @@ from rime_kernels.device import Backend
 from rime_kernels.rime import Rime
 
 Array = NDArray[np.float64]
+Vis = NDArray[np.complexfloating]
 CHUNK = 1 << 15
-"""Visibilities worked on at a time."""
+"""Visibilities of a chunk, of which the Jacobian is held in memory at a time."""
 _FWHM2 = 8.0 * np.log(2.0)
 _MAX_STEPS = 40
 
@@ -36,8 +36,8 @@ class Component:
     index : float
         Spectral index.
     root : (float, float, float) or None
-        (a, b, c) of the covariance [[a, 0], [b, c]] [[a, b], [0, c]] in (east, north), rad: every value of
-        these is a Gaussian, and none needs a bound. None for a point.
+        (a, b, c) of the covariance [[a, 0], [b, c]] [[a, b], [0, c]] in (east, north), rad. Every value of
+        these is a Gaussian, so that the fit needs no bounds. None for a point.
     """
 
     lm: tuple[float, float]
@@ -56,12 +56,12 @@ class Component:
         return float(emaj), float(emin), float(np.arctan2(vectors[0, 1], vectors[1, 1]) % np.pi)
 
     def vector(self, spectral: bool) -> Array:
-        """Its numbers: flux, l, m, spectral index where that is fitted, and those of the root."""
+        """The parameters: flux, l, m, the spectral index where it is fitted, and those of the root."""
         index = (self.index,) if spectral else ()
         return np.array([self.flux, *self.lm, *index, *(self.root or ())])
 
     def moved(self, vector: Array, spectral: bool) -> Component:
-        """The same kind of component with other numbers."""
+        """The same kind of component with other parameters."""
         flux, l, m, *rest = (float(value) for value in vector)
         index = rest.pop(0) if spectral else self.index
         return replace(self, flux=flux, lm=(l, m), index=index, root=tuple(rest) if self.root else None)  # type: ignore[arg-type]
@@ -69,14 +69,14 @@ class Component:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The end of a fit.
+    """The result of a fit.
 
     Attributes
     ----------
     components : tuple of Component
     chi2 : float
     covariance : float64 (n_param, n_param)
-        For weights as they are; parameters in the order of the components' vectors.
+        Formal covariance if the weights are 1/sigma^2; parameters in the order of the components' vectors.
     """
 
     components: tuple[Component, ...]
@@ -85,7 +85,7 @@ class Fit:
 
 
 class SourceFit:
-    """Stokes I of an observation of one phase centre, and what components leave of it.
+    """Fits components to Stokes I of an observation of one phase centre.
 
     Parameters
     ----------
@@ -93,15 +93,15 @@ class SourceFit:
     extent : float
         Largest |l| and |m|.
     resolution : float, rad
-        A beam: steps of finite differences are a thousandth of it.
+        FWHM of the beam; the steps of finite differences are a thousandth of it.
     backend : "auto", "cpu" or "cuda"
 
     Attributes
     ----------
     n_vis : int
-        Complex visibilities with a weight.
+        Number of complex visibilities with a weight.
     spectral : bool
-        Whether the data reach over frequencies enough to ask for a spectral index (5 %).
+        Whether a spectral index is fitted: the highest frequency is 5 % above the lowest, or more.
     ref_freq : float, Hz
     """
 
@@ -120,45 +120,45 @@ class SourceFit:
         return sum(self._chi2_of(chunk, components) for chunk in self._chunks)
 
     def fit(self, components: Sequence[Component], held: Sequence[Component] = ()) -> Fit:
-        """Levenberg and Marquardt's method on some components, with others held.
+        """Fit some components by Levenberg and Marquardt's method, with others held fixed.
 
         Parameters
         ----------
         components : sequence of Component
-            Where to begin.
+            The start of the fit.
         held : sequence of Component
-            Subtracted as they are.
+            Subtracted from the data as they are.
         """
-        now, damping = tuple(components), 1e-3
-        matrix, gradient, chi2 = self._normal(now, held)
+        current, damping = tuple(components), 1e-3
+        matrix, gradient, chi2 = self._normal_equations(current, held)
         for _ in range(_MAX_STEPS):
             scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
             scaled = matrix / np.outer(scale, scale)
             step = np.linalg.solve(scaled + damping * np.eye(len(scale)), gradient / scale) / scale
-            trial = self._moved(now, step)
+            trial = self._moved(current, step)
             if sum(c.lm[0] ** 2 + c.lm[1] ** 2 > self._extent**2 for c in trial):
-                found = np.inf
+                trial_chi2 = np.inf
             else:
-                found = self.chi2([*trial, *held])
-            if not found < chi2:
+                trial_chi2 = self.chi2([*trial, *held])
+            if not trial_chi2 < chi2:
                 damping *= 10.0
                 if damping > 1e6:
                     break
                 continue
-            gain, now = chi2 - found, trial
-            matrix, gradient, chi2 = self._normal(now, held)
+            gain, current = chi2 - trial_chi2, trial
+            matrix, gradient, chi2 = self._normal_equations(current, held)
             damping = max(0.1 * damping, 1e-9)
             if gain < 1e-7 * chi2:
                 break
-        return Fit(now, chi2, _inverse(matrix))
+        return Fit(current, chi2, _inverse(matrix))
 
     def _moved(self, components: Sequence[Component], step: Array) -> tuple[Component, ...]:
-        made, i = [], 0
+        moved, i = [], 0
         for component in components:
             vector = component.vector(self.spectral)
-            made.append(component.moved(vector + step[i : i + len(vector)], self.spectral))
+            moved.append(component.moved(vector + step[i : i + len(vector)], self.spectral))
             i += len(vector)
-        return tuple(made)
+        return tuple(moved)
 
     @cached_property
     def _chunks(self) -> list[_Chunk]:
@@ -166,23 +166,23 @@ class SourceFit:
         for part in self._observation.partitions:
             vis, weight = stokes_visibilities(part, part.vis, "I")
             rows = np.flatnonzero(weight.any(axis=1))
-            for some in np.array_split(rows, max(1, -(-len(rows) * part.n_chan // CHUNK))):
-                if len(some):
-                    chunks.append(self._chunk(part.rows, some, vis[some, :, 0], weight[some]))
+            for index in np.array_split(rows, max(1, -(-len(rows) * part.n_chan // CHUNK))):
+                if len(index):
+                    chunks.append(self._chunk(part.rows, index, vis[index, :, 0], weight[index]))
         return chunks
 
-    def _chunk(self, rows: Rows, some: NDArray[np.int64], vis: NDArray[Any], weight: Array) -> _Chunk:
-        chosen = Rows(
-            uvw=rows.uvw[some],
-            antenna1=rows.antenna1[some],
-            antenna2=rows.antenna2[some],
-            time_index=rows.time_index[some],
+    def _chunk(self, rows: Rows, index: NDArray[np.int64], vis: Vis, weight: Array) -> _Chunk:
+        chunk_rows = Rows(
+            uvw=rows.uvw[index],
+            antenna1=rows.antenna1[index],
+            antenna2=rows.antenna2[index],
+            time_index=rows.time_index[index],
             chan_freq=rows.chan_freq,
             stokes_to_corr=np.array([[1, 0, 0, 0]], dtype=np.complex128),
             n_antenna=rows.n_antenna,
             n_time=rows.n_time,
         )
-        return _Chunk(Rime(chosen, extent=self._extent, backend=self._backend), vis, weight)
+        return _Chunk(Rime(chunk_rows, extent=self._extent, backend=self._backend), vis, weight)
 
     def _chi2_of(self, chunk: _Chunk, components: Sequence[Component]) -> float:
         return chunk.chi2(chunk.vis - self._model(chunk, components))
@@ -193,33 +193,33 @@ class SourceFit:
             model += self._variants(chunk, component, [component.vector(self.spectral)])[0]
         return model
 
-    def _normal(
+    def _normal_equations(
         self, components: Sequence[Component], held: Sequence[Component]
     ) -> tuple[Array, Array, float]:
-        """J^T W J, J^T W r and chi2, summed over pieces of the data."""
+        """J^T W J, J^T W r and chi2 for the Jacobian J and the residuals r, summed over the chunks."""
         n = sum(len(component.vector(self.spectral)) for component in components)
         matrix, gradient, chi2 = np.zeros((n, n)), np.zeros(n), 0.0
         for chunk in self._chunks:
-            left = chunk.vis - self._model(chunk, held)
-            jacobian = np.empty((n, *left.shape), np.complex128)  # divided by sigma
+            residual = chunk.vis - self._model(chunk, held)
+            jacobian = np.empty((n, *residual.shape), np.complex128)  # divided by sigma
             i = 0
             for component in components:
                 value, slopes = self._derivatives(chunk, component)
-                left -= value
+                residual -= value
                 for slope in slopes:
                     np.multiply(slope, chunk.root, out=jacobian[i])
                     i += 1
-            # Real and imaginary parts side by side: a product of real numbers is Re(a* b).
+            # Seen as real numbers, real and imaginary parts side by side, a product of columns is Re(a* b).
             columns = jacobian.reshape(n, -1).view(np.float64)
             matrix += columns @ columns.T
-            gradient += columns @ (left * chunk.root).ravel().view(np.float64)
-            chi2 += chunk.chi2(left)
+            gradient += columns @ (residual * chunk.root).ravel().view(np.float64)
+            chi2 += chunk.chi2(residual)
         return matrix, gradient, chi2
 
     def _derivatives(
         self, chunk: _Chunk, component: Component
     ) -> tuple[NDArray[np.complex128], list[NDArray[np.complex128]]]:
-        """Visibilities of a component, and their derivatives by central differences; in flux exactly."""
+        """Visibilities of a component and their derivatives, exact in flux, else by central differences."""
         vector = component.vector(self.spectral)
         steps = np.full(len(vector), self._step)
         if self.spectral:
@@ -228,25 +228,25 @@ class SourceFit:
         for i in range(1, len(vector)):
             for sign in (1.0, -1.0):
                 variants.append(vector + sign * steps[i] * np.eye(len(vector))[i])
-        unit = [np.array([1.0, *variant[1:]]) for variant in variants]
-        found = self._variants(chunk, component, unit)
-        slopes = [found[0]]
+        unit_flux = [np.array([1.0, *variant[1:]]) for variant in variants]
+        vis = self._variants(chunk, component, unit_flux)
+        slopes = [vis[0]]
         for i in range(1, len(vector)):
-            slopes.append(component.flux * (found[2 * i - 1] - found[2 * i]) / (2.0 * steps[i]))
-        return component.flux * found[0], slopes
+            slopes.append(component.flux * (vis[2 * i - 1] - vis[2 * i]) / (2.0 * steps[i]))
+        return component.flux * vis[0], slopes
 
     def _variants(
         self, chunk: _Chunk, component: Component, vectors: Sequence[Array]
     ) -> NDArray[np.complex128]:
-        """Visibilities of one component with these numbers each, complex128 (n_variant, n_row, n_chan)."""
-        made = [component.moved(vector, self.spectral) for vector in vectors]
-        n = len(made)
+        """Visibilities of a component for several parameter vectors, complex128 (n_vector, n_row, n_chan)."""
+        variants = [component.moved(vector, self.spectral) for vector in vectors]
+        n = len(variants)
         stokes, terms = np.zeros((n, 1, 1, 4)), np.zeros((n, 1, 4, 1))
-        stokes[:, 0, 0, 0] = [each.flux for each in made]
-        terms[:, 0, :, 0] = np.array([each.index for each in made])[:, None]
-        shape = np.array([[each.shape] for each in made]) if component.root else np.zeros((n, 0, 3))
+        stokes[:, 0, 0, 0] = [variant.flux for variant in variants]
+        terms[:, 0, :, 0] = np.array([variant.index for variant in variants])[:, None]
+        shape = np.array([[variant.shape] for variant in variants]) if component.root else np.zeros((n, 0, 3))
         sources = Sources(
-            lm=np.array([[each.lm] for each in made]),
+            lm=np.array([[variant.lm] for variant in variants]),
             stokes=stokes,
             ref_freq=np.array([self.ref_freq]),
             spectral_terms=terms,
@@ -257,7 +257,10 @@ class SourceFit:
 
 
 def _inverse(matrix: Array) -> Array:
-    """Of parameters of any scale; directions that the data say nothing about get no error."""
+    """Pseudo-inverse of a normal matrix whose parameters have any scale.
+
+    A direction that the data do not constrain gets no error.
+    """
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     scaled = np.linalg.pinv(matrix / np.outer(scale, scale), rcond=1e-12, hermitian=True)
     return np.asarray(scaled / np.outer(scale, scale))
@@ -265,10 +268,10 @@ def _inverse(matrix: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Chunk:
-    """Some rows: what predicts them, and their data."""
+    """Data of some rows of a partition, and the prediction of components for them."""
 
     rime: Rime
-    vis: NDArray[Any]
+    vis: Vis
     weight: Array
 
     @cached_property
@@ -276,5 +279,6 @@ class _Chunk:
         """1 / sigma."""
         return np.sqrt(self.weight)
 
-    def chi2(self, left: NDArray[np.complex128]) -> float:
-        return float((self.weight * (left.real**2 + left.imag**2)).sum())
+    def chi2(self, residual: NDArray[np.complex128]) -> float:
+        """sum w |r|^2."""
+        return float((self.weight * (residual.real**2 + residual.imag**2)).sum())
