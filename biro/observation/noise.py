@@ -1,4 +1,4 @@
-"""The noise that visibilities themselves show, from differences of neighbouring times."""
+"""Measure the noise of visibilities from differences of neighbouring times."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interval
 
 MAX_SAMPLES = 1 << 22
+"""Visibilities that a measurement takes at most; more would be no better, only slower."""
 MAD_TO_SIGMA = 1.4826022185056018
 """1 / (sqrt(2) erfinv(1/2)): sigma of a Gaussian from the median of |x|."""
 
@@ -26,9 +27,9 @@ class Noise:
     stated : float, Jy
         Median of 1/sqrt(weight).
     ratio : float
-        Of measured to stated noise, sample by sample: what the weights are off by.
+        Of measured to stated noise, sample by sample: the factor by which the weights' sigma is wrong.
     n_difference : int
-        Complex differences that went in.
+        Number of complex differences that were used.
     """
 
     measured: float
@@ -47,30 +48,34 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
 
     both estimated as 1.4826 median |x| of real and imaginary parts: an rms would be that of the few
     differences in which the fringes of a bright source turn or a gain jumps. Neighbours are at most 1.5
-    median spacings (and 7.5 integration times) apart: across a gap the sky turns, not the noise. Differences
-    of whatever neighbours a scan break left would find 14 % more in a VLA set of 3C273 (their rms: 16 times
-    as much), and 5 % in a WSRT set. Where fringes turn between neighbours too, this is an upper limit.
+    median spacings (and 7.5 integration times) apart, because across a longer gap the sky turns and adds to
+    the difference. With differences across scan breaks the noise of a VLA set of 3C273 would come out 14 %
+    larger (their rms: 16 times larger), and that of a WSRT set 5 %. Where fringes turn between neighbours,
+    too, the result is an upper limit.
 
-    Stokes I is the weighted mean of those parallel hands that are there, its weight their sum; where only
-    one is there the noise is larger, so that `ratio` says more than `measured` about a set with flags of
-    single hands. In large sets channels, then baselines, are thinned out.
+    Stokes I is the weighted mean of those parallel hands that are there, and its weight is their sum; where
+    only one is there the noise is larger, so that `ratio` says more than `measured` about a set with flags of
+    single hands. Of large sets only every n-th channel, and then every n-th baseline, is used.
     """
-    gathered = []
+    samples = []
     size = sum(part.vis.size for part in partitions)
     for part in partitions:
         step = max(1, min(part.n_chan, round(size / MAX_SAMPLES)))
-        rows = _some_baselines(part, max(1, round(size / step / MAX_SAMPLES)))
+        rows = _every_nth_baseline(part, max(1, round(size / step / MAX_SAMPLES)))
         vis, weight = part.vis[:, ::step], part.weight[:, ::step]
         if stokes_i:
             vis, weight = _stokes_i(part, vis, weight)
         elif corr is not None:
-            mine = [name == corr for name in part.corr_type]
-            vis, weight = vis[..., mine], weight[..., mine]
+            wanted = [name == corr for name in part.corr_type]
+            vis, weight = vis[..., wanted], weight[..., wanted]
         used = weight > 0
-        gathered.append((*_differences(part, rows, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
-    plain, scaled, stated = (np.concatenate(items) for items in zip(*gathered, strict=True))
+        samples.append((*_differences(part, rows, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
+    differences, scaled, stated = (np.concatenate(items) for items in zip(*samples, strict=True))
     return Noise(
-        _sigma(plain), float(np.median(stated)) if stated.size else np.nan, _sigma(scaled), len(plain)
+        _sigma(differences),
+        float(np.median(stated)) if stated.size else np.nan,
+        _sigma(scaled),
+        len(differences),
     )
 
 
@@ -83,12 +88,12 @@ def _stokes_i(
     return np.divide(mean, total, out=np.zeros_like(mean), where=total > 0), total
 
 
-def _some_baselines(part: Partition, step: int) -> NDArray[np.int64]:
-    """Rows of every step-th baseline that is there."""
+def _every_nth_baseline(part: Partition, step: int) -> NDArray[np.int64]:
+    """Rows of every step-th baseline that has rows, int64 (n_selected,)."""
     pair = part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2
-    there = np.zeros(part.n_antenna**2, bool)
-    there[pair] = True
-    return np.flatnonzero(((np.cumsum(there) - 1) % step == 0)[pair])
+    has_rows = np.zeros(part.n_antenna**2, bool)
+    has_rows[pair] = True
+    return np.flatnonzero(((np.cumsum(has_rows) - 1) % step == 0)[pair])
 
 
 def _differences(
@@ -97,11 +102,11 @@ def _differences(
     vis: NDArray[np.complexfloating],
     weight: NDArray[np.floating],
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
-    """Differences of some rows over sqrt(2), and over what the weights expect of them."""
+    """Differences of neighbouring times, over sqrt(2) and over sqrt(1/w1 + 1/w2), complex128 (n_pair,)."""
     order = rows[np.lexsort((part.time[rows], part.antenna2[rows], part.antenna1[rows]))]
-    apart = np.diff(part.time[order])
+    gap = np.diff(part.time[order])
     spacing = typical_interval(part.times)
-    near = (apart > 0) & (apart <= 1.5 * min(spacing, 5 * (part.interval or spacing)))
+    near = (gap > 0) & (gap <= 1.5 * min(spacing, 5 * (part.interval or spacing)))
     for antenna in (part.antenna1, part.antenna2):
         near &= np.diff(antenna[order]) == 0
     before, after = order[:-1][near], order[1:][near]

@@ -1,4 +1,4 @@
-"""An observation as the rest of the toolkit sees it: frozen arrays, conventions settled."""
+"""An observation: partitions of visibilities and weights, read-only, with what belongs to all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,7 +48,7 @@ class Observation:
     averaged : Averaged or None
         What averaging was done while reading.
     notes : tuple of str
-        What the reader found worth saying.
+        Remarks of the reader on what is odd about the data.
     """
 
     partitions: tuple[Partition, ...]
@@ -109,8 +108,8 @@ class Observation:
         sha = hashlib.sha256()
         for part in self.partitions:
             for item in fields(part):
-                _feed(sha, item.name, getattr(part, item.name))
-        _feed(sha, "antenna_names", self.antenna_names)
+                _add_to_hash(sha, item.name, getattr(part, item.name))
+        _add_to_hash(sha, "antenna_names", self.antenna_names)
         return sha.hexdigest()
 
     def summary(self) -> Summary:
@@ -196,8 +195,8 @@ def _unique_labels(partitions: Sequence[Partition]) -> tuple[str, ...]:
     )
 
 
-def _feed(sha: Any, name: str, value: Any) -> None:
-    """Add one named value to a hash so that no two different values run into each other."""
+def _add_to_hash(sha: hashlib._Hash, name: str, value: object) -> None:
+    """Add one named value to a hash, with its name and shape, so that different values cannot look alike."""
     if isinstance(value, np.ndarray):
         sha.update(f"{name}:{value.dtype.str}{value.shape};".encode())
         sha.update(np.ascontiguousarray(value).data)

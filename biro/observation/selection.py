@@ -106,7 +106,7 @@ def _matches(item: str | int, names: Sequence[str], what: str) -> NDArray[np.boo
     if isinstance(item, int | np.integer) or str(item).isdigit():
         number = int(item)
         if 0 <= number < len(names):
-            return np.arange(len(names)) == number
+            return np.array([i == number for i in range(len(names))], bool)
     there = ", ".join(f"{i}={name!r}" for i, name in enumerate(names))
     raise MeasurementSetError(f"no {what} {item!r}; there are {there}")
 

@@ -1,14 +1,15 @@
-"""What an observation holds, in figures for people and programs."""
+"""Sum up an observation in figures, as text for people and as a dict for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.files.json_value import JsonValue
 from biro.formatting import angle_text, frequency_text, sexagesimal
 from biro.observation.averaging import Averaged
 from biro.observation.flags import CAUSES
@@ -86,10 +87,10 @@ class Summary:
     n_averaged: int
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JsonValue]:
         """Plain dicts, lists and numbers, for JSON; what is not known (NaN) becomes None."""
-        given = asdict(self, dict_factory=dict) | {"counts": dict(self.counts)}
-        return _plain(given)
+        figures = asdict(self, dict_factory=dict) | {"counts": dict(self.counts)}
+        return {name: _nan_to_none(value) for name, value in figures.items()}
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -128,7 +129,7 @@ def summarise(observation: Described) -> Summary:
     """The figures of an observation."""
     parts = observation.partitions
     used = sorted({int(i) for part in parts for a in (part.antenna1, part.antenna2) for i in np.unique(a)})
-    pairs = {tuple(sorted(pair)) for part in parts for pair in zip(*_antennas(part), strict=True)}
+    baselines = {tuple(sorted(pair)) for part in parts for pair in _antenna_pairs(part)}
     times = np.unique(np.concatenate([part.times for part in parts]))
     low, high = (to_utc(time, observation.utc_offset) for time in (times[0], times[-1]))
     extent = uv_extent(parts)
@@ -139,7 +140,7 @@ def summarise(observation: Described) -> Summary:
         weight_origin=observation.weight_origin,
         partitions=tuple(map(_summarise_partition, observation.labels, parts)),
         antennas=tuple(observation.antenna_names[i] for i in used),
-        n_baseline=len(pairs),
+        n_baseline=len(baselines),
         n_time=len(times),
         interval=float(np.median([part.interval for part in parts])),
         time_range=(low, high),
@@ -155,9 +156,10 @@ def summarise(observation: Described) -> Summary:
     )
 
 
-def _antennas(part: Partition) -> tuple[list[int], list[int]]:
-    pairs = np.unique(np.stack([part.antenna1, part.antenna2]), axis=1)
-    return pairs[0].tolist(), pairs[1].tolist()
+def _antenna_pairs(part: Partition) -> list[list[int]]:
+    """Distinct pairs of antenna1 and antenna2."""
+    pairs: list[list[int]] = np.unique(np.stack([part.antenna1, part.antenna2]), axis=1).T.tolist()
+    return pairs
 
 
 def _noise(parts: Sequence[Partition]) -> dict[str, Noise]:
@@ -186,11 +188,11 @@ def _summarise_partition(label: str, part: Partition) -> PartitionSummary:
     )
 
 
-def _plain(value: Any) -> Any:
+def _nan_to_none(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _nan_to_none(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_nan_to_none(item) for item in value]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value
