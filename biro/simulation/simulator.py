@@ -1,24 +1,24 @@
-"""Observations that never were: a telescope, a sky and a track make visibilities with known noise."""
+"""Simulated observations: the visibilities of a sky as a telescope would see them, with known noise."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.models import SkyModel
 from biro.models.components.direction import parse_direction
+from biro.observation.observation import Observation
+from biro.observation.selection import to_mjd_seconds
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
 from biro.simulation.telescopes import telescope as telescope_by_name
-
-if TYPE_CHECKING:
-    from biro.models import SkyModel
-    from biro.observation.observation import Observation
-    from rime_kernels.device import Backend
+from biro.simulation.uvw import DAY, earth_orientation, transit
+from rime_kernels.device import Backend
 
 Feeds = Literal["linear", "circular"]
 CORRELATIONS: Mapping[str, tuple[str, ...]] = {
@@ -29,13 +29,13 @@ CORRELATIONS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Track:
-    """When a field is observed.
+    """The times at which a field is observed.
 
     Attributes
     ----------
     start : str or float
-        Begin of the first integration: "2026-03-01T18:00:00" (UTC) or MJD in seconds; or a day alone,
-        "2026-03-01", for a track that has its middle where the phase centre culminates on that day.
+        Start of the first integration: "2026-03-01T18:00:00" (UTC) or MJD in seconds; or a day alone,
+        "2026-03-01", for a track whose middle is the time at which the phase centre culminates on that day.
     duration, integration : float, s
         The last integration ends at start + duration or before.
     """
@@ -53,9 +53,6 @@ class Track:
 
     def times(self, phase_centre: tuple[float, float], position: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mid-points of the integrations, float64 (n_time,), MJD s, for a telescope at an ITRF position."""
-        from biro.observation.selection import to_mjd_seconds
-        from biro.simulation.uvw import DAY, transit
-
         start = to_mjd_seconds(self.start)
         if isinstance(self.start, str) and len(self.start.strip()) == len("2026-03-01"):
             start = transit(start / DAY, phase_centre, position) - 0.5 * self.duration
@@ -65,7 +62,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Channels:
-    """Channels of equal width, side by side.
+    """Contiguous channels of equal width.
 
     Attributes
     ----------
@@ -106,16 +103,16 @@ def simulate(
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
 ) -> Observation:
-    """Visibilities of a sky as a telescope would see them, with Gaussian noise.
+    """Simulate the observation of a sky by a telescope, with Gaussian noise.
 
-    Every pair of antennas, antenna1 < antenna2, at every time; uvw as `biro.simulation.uvw.sight`
-    gives them, so that the phase is that of physics, section 2. No smearing, no primary beam but the
-    model's own.
+    There is a row for every pair of antennas, antenna1 < antenna2, at every time, with uvw from
+    `biro.simulation.uvw.earth_orientation`, so that the phase is that of physics, section 2. There is no
+    smearing, and no primary beam other than that of the model.
 
     Parameters
     ----------
     telescope : Telescope or str
-        Or a name or an antenna file, see `biro.simulation.telescopes.telescope`.
+        An array, its name, or an antenna file; see `biro.simulation.telescopes.telescope`.
     sky : SkyModel
     phase_centre : (float, float), rad, or str
         ICRS right ascension and declination; or text as in "05h00m00s -45d00m00s".
@@ -124,11 +121,11 @@ def simulate(
     feeds : "linear" or "circular"
     noise : float, Jy
         Standard deviation of the real part and of the imaginary part of each visibility; the weights
-        are 1/noise^2. With 0 there is no noise and the weights are 1. See `radiometer_noise`.
+        are 1/noise^2. With 0 there is no noise, and the weights are 1. See `radiometer_noise`.
     seed : int, optional
-        The same seed gives the same noise. None: a new one each time.
+        The same seed gives the same noise. None: other noise each time.
     elevation_limit : float, deg
-        Times at which the phase centre is lower (seen from the middle of the array) are left out.
+        Times at which the phase centre is lower, seen from the middle of the array, are left out.
     values : mapping name -> float, optional
         Values of the free parameters, where the model has any, in their own units.
     backend : "auto", "cpu" or "cuda"
@@ -154,12 +151,12 @@ def simulate(
     centre = parse_direction(phase_centre)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
-    (vis,) = predict(blank, sky, values=values, backend=backend)
-    vis = vis.astype(np.complex128)
+    (predicted,) = predict(blank, sky, values=values, backend=backend)
+    vis = predicted.astype(np.complex128)
     weight = np.ones(vis.shape)
     if noise > 0.0:
-        draw = np.random.default_rng(seed)
-        vis += noise * (draw.standard_normal(vis.shape) + 1j * draw.standard_normal(vis.shape))
+        rng = np.random.default_rng(seed)
+        vis += noise * (rng.standard_normal(vis.shape) + 1j * rng.standard_normal(vis.shape))
         weight /= noise**2
     part = replace(blank.partitions[0], vis=vis, weight=weight, interval=times.integration)
     return replace(blank, partitions=(part,), source="simulated", column="DATA")
@@ -191,19 +188,17 @@ def radiometer_noise(sefd: float, channel_width: float, integration: float) -> f
 def _tracked(
     telescope: Telescope, centre: tuple[float, float], track: Track, elevation_limit: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times at which the phase centre is up, and the uvw of each antenna at each."""
-    from biro.simulation.uvw import sight
-
+    """Times at which the phase centre is up, and the uvw of each antenna at each of them."""
     time = track.times(centre, telescope.centre)
-    looking = sight(time, centre)
-    elevation = np.rad2deg(looking.elevation(telescope.centre))
+    earth = earth_orientation(time, centre)
+    elevation = np.rad2deg(earth.elevation(telescope.centre))
     is_up = elevation >= elevation_limit
     if not is_up.any():
         raise InputError(
             f"from {telescope.name} the phase centre is never above {elevation_limit:g} deg during this "
             f"track: at most {elevation.max():.1f} deg; a day alone as start centres it on culmination"
         )
-    return time[is_up], looking.antenna_uvw(telescope.positions)[is_up]
+    return time[is_up], earth.antenna_uvw(telescope.positions)[is_up]
 
 
 def _blank(
@@ -214,9 +209,7 @@ def _blank(
     corr_type: tuple[str, ...],
     centre: tuple[float, float],
 ) -> Observation:
-    """The observation before anything is seen."""
-    from biro.observation.observation import Observation
-
+    """The observation with visibilities of 0."""
     antenna1, antenna2 = np.triu_indices(len(telescope.antenna_names), k=1)
     n_row = len(time) * len(antenna1)
     return Observation.from_arrays(

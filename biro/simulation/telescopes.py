@@ -1,4 +1,4 @@
-"""Where antennas stand: arrays known by name, and antenna files of a user's own.
+"""Positions of antennas: arrays known by name, and antenna files of users.
 
 The positions that come with biro are in `biro/simulation/data/*.csv`; the head of each file names its source.
 """
@@ -77,7 +77,7 @@ class Telescope:
     @property
     def centre(self) -> NDArray[np.float64]:
         """Mean of the antenna positions, float64 (3,), m ITRF."""
-        return self.positions.mean(axis=0)
+        return np.asarray(self.positions.mean(axis=0))
 
 
 def names() -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def read_antennas(
     ----------
     path : str or Path
     coordsys, centre, name : optional
-        What the file does not say, or says wrongly.
+        Values that replace those of the file.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def read_antennas(
 
 
 def local_to_itrf(enu: ArrayLike, centre: Centre) -> NDArray[np.float64]:
-    """ITRF positions of points given in metres east, north and up of a place.
+    """ITRF positions of points stated in metres east, north and up of a place.
 
     With longitude lambda and geodetic latitude phi of the centre,
 
@@ -173,7 +173,7 @@ def local_to_itrf(enu: ArrayLike, centre: Centre) -> NDArray[np.float64]:
 
     longitude, latitude = np.deg2rad(centre.longitude), np.deg2rad(centre.latitude)
     origin = np.asarray(erfa.gd2gc(1, longitude, latitude, centre.height))
-    return origin + np.asarray(enu, dtype=np.float64) @ _enu_axes(longitude, latitude)
+    return np.asarray(origin + np.asarray(enu, dtype=np.float64) @ _enu_axes(longitude, latitude))
 
 
 def up(position: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -181,7 +181,7 @@ def up(position: NDArray[np.float64]) -> NDArray[np.float64]:
     import erfa
 
     longitude, latitude, _ = erfa.gc2gd(1, position)
-    return _enu_axes(float(longitude), float(latitude))[2]
+    return np.asarray(_enu_axes(float(longitude), float(latitude))[2])
 
 
 def _enu_axes(longitude: float, latitude: float) -> NDArray[np.float64]:
@@ -212,7 +212,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def _read_head(path: Path) -> dict[str, str]:
-    """What the comment lines state, `key = value` or `key: value`; a line indented after # goes on."""
+    """Keys and values of the comment lines, `key = value` or `key: value`.
+
+    A line indented by three spaces or more after # continues the value before.
+    """
     head: dict[str, str] = {}
     key = ""
     for line in _lines(path):

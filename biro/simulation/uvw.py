@@ -1,4 +1,4 @@
-"""Where a telescope looks and what its baselines look like from there: UVW from ITRF positions."""
+"""UVW of antennas from their ITRF positions: the orientation of the Earth under a phase centre."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from biro.simulation.telescopes import up
 
 DAY = 86400.0
 FIRST_DAY, LAST_DAY = 41317.0, 88069.0
-"""UTC as it is now began in 1972; the Earth's velocity is good until 2100 (MJD)."""
+"""MJD. UTC in its present form began in 1972; the formula of the Earth's velocity is good until 2100."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class EarthOrientation:
     """Orientation of the Earth under a phase centre, at each of a number of times.
 
     Attributes
@@ -35,24 +35,26 @@ class Sight:
         The uvw of a baseline is that of antenna1 minus that of antenna2: then the phase of physics,
         section 2, holds.
         """
-        return np.einsum("tij,aj->tai", self.itrf_to_uvw, positions)
+        uvw: NDArray[np.float64] = np.einsum("tij,aj->tai", self.itrf_to_uvw, positions)
+        return uvw
 
     def elevation(self, position: NDArray[np.float64]) -> NDArray[np.float64]:
         """Elevation of the phase centre above the horizon at an ITRF position, float64 (n_time,), rad."""
         return np.arcsin(np.clip(self.itrf_to_uvw[:, 2] @ up(position), -1.0, 1.0))
 
 
-def sight(
+def earth_orientation(
     time: NDArray[np.float64], phase_centre: tuple[float, float], *, ut1_utc: float | None = None
-) -> Sight:
-    """Orientation of u, v and w in ITRF.
+) -> EarthOrientation:
+    """Orientation of u, v and w in ITRF at each time.
 
     The celestial axes of the phase centre (ICRS east, north and the direction itself) are turned as
     the Earth's annual aberration turns the direction, and then into ITRF with precession and nutation
-    (IAU 2006/2000A), the Earth's rotation angle and the motion of the pole. Diurnal aberration (at most
-    1.6e-6 rad) is left out. UT1 - UTC and the pole come from the tables that astropy brings along, never
-    from the network; beyond their end they are taken as zero (below 0.9 s: 14 arcsec of rotation about
-    the pole, without effect on anything that is made and read with the same uvw).
+    (IAU 2006/2000A, `erfa.c2t06a`), the Earth's rotation angle and the motion of the pole. Diurnal
+    aberration (at most 1.6e-6 rad) is left out. UT1 - UTC and the pole come from the tables that are
+    installed with astropy, never from the network; beyond their end they are taken as zero (UT1 - UTC is
+    below 0.9 s: 14 arcsec of rotation about the pole, without effect on anything that is simulated and fitted
+    with the same uvw).
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ def sight(
     phase_centre : (float, float), rad
         ICRS right ascension and declination.
     ut1_utc : float, s, optional
-        Take this difference, and no motion of the pole.
+        Use this difference, and no motion of the pole, in place of the tables.
 
     Raises
     ------
@@ -76,20 +78,29 @@ def sight(
             f"times must lie between 1972 and 2100 (MJD in seconds, UTC), got MJD {day.min():.6g}"
         )
     zero = np.zeros_like(day)
-    d_ut1, pole_x, pole_y = _earth_orientation(day) if ut1_utc is None else (zero + ut1_utc, zero, zero)
+    d_ut1, pole_x, pole_y = _ut1_and_pole(day) if ut1_utc is None else (zero + ut1_utc, zero, zero)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*dubious year")  # leap seconds to come are not known
+        warnings.filterwarnings("ignore", message=".*dubious year")  # future leap seconds are not known
         tt1, tt2 = erfa.taitt(*erfa.utctai(zero + erfa.DJM0, day))
         ut1 = erfa.utcut1(zero + erfa.DJM0, day, d_ut1)
     turn = erfa.c2t06a(tt1, tt2, *ut1, pole_x, pole_y)
     axes = _aberrated(basis(phase_centre), tt1, tt2)
-    return Sight(np.einsum("tij,tkj->tki", turn, axes))
+    return EarthOrientation(np.einsum("tij,tkj->tki", turn, axes))
 
 
 def transit(day: float, phase_centre: tuple[float, float], position: NDArray[np.float64]) -> float:
-    """When a direction culminates at an ITRF position, on an MJD day (MJD s, UTC, to half a minute).
+    """Time at which a direction culminates at an ITRF position on a day, MJD s, UTC, to half a minute.
 
     From the Earth's rotation angle, theta(t) = ra - longitude (mean equinox of J2000, UT1 = UTC).
+
+    Parameters
+    ----------
+    day : float
+        MJD.
+    phase_centre : (float, float), rad
+        ICRS right ascension and declination.
+    position : float64 (3,), m
+        ITRF.
     """
     import erfa
 
@@ -101,7 +112,7 @@ def transit(day: float, phase_centre: tuple[float, float], position: NDArray[np.
 def _aberrated(
     axes: NDArray[np.float64], tt1: NDArray[np.float64], tt2: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The axes of each time, by the smallest rotation that takes the direction to its apparent place."""
+    """The axes at each time after the smallest rotation that takes the direction to its apparent place."""
     import erfa
 
     heliocentric, barycentric = erfa.epv00(tt1, tt2)
@@ -114,19 +125,19 @@ def _aberrated(
     k = np.cross(axes[2], apparent)[:, None, :]
     cosine = (apparent @ axes[2])[:, None, None]
     once = np.cross(k, axes[None])
-    return axes + once + np.cross(k, once) / (1.0 + cosine)
+    return np.asarray(axes + once + np.cross(k, once) / (1.0 + cosine), dtype=np.float64)
 
 
-def _earth_orientation(
+def _ut1_and_pole(
     day: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """UT1 - UTC (s) and the pole (rad); zero outside the tables."""
+    """UT1 - UTC (s) and the position of the pole (rad), float64 (n_time,) each; zero outside the tables."""
     from astropy import units
     from astropy.time import Time
     from astropy.utils import iers
 
     time = Time(day, format="mjd", scale="utc")
-    # Whatever the tables have by themselves, however old they are: nothing is fetched.
+    # The installed tables are used, however old they are; nothing is fetched from the network.
     with iers.conf.set_temp("auto_download", False), iers.conf.set_temp("auto_max_age", None):
         table = iers.IERS_Auto.open()
         difference, status = table.ut1_utc(time, return_status=True)

@@ -10,7 +10,7 @@ from biro.measurement_set.read import create_ms, read_ms
 from biro.models import GaussianSource, Noise, PointSource, SkyModel, Uniform
 from biro.simulation.simulator import Channels, Track, radiometer_noise, simulate
 from biro.simulation.telescopes import telescope
-from biro.simulation.uvw import sight, transit
+from biro.simulation.uvw import earth_orientation, transit
 
 CENTRE = (1.3, -0.75)
 TRACK = Track(start="2026-03-01", duration=1200.0, integration=60.0)
@@ -27,7 +27,7 @@ def casa_and_ours(truth, ut1_utc):
     """uvw of CASA's simulator, and ours for the same antennas, times and direction."""
     casa = truth("casa_27_lin")
     times, index = np.unique(casa["time"], return_inverse=True)
-    antennas = sight(times, tuple(casa["phase_dir"]), ut1_utc=ut1_utc).antenna_uvw(casa["antpos"])
+    antennas = earth_orientation(times, tuple(casa["phase_dir"]), ut1_utc=ut1_utc).antenna_uvw(casa["antpos"])
     ours = antennas[index, casa["antenna1"]] - antennas[index, casa["antenna2"]]
     return casa["uvw"], ours, index
 
@@ -78,7 +78,7 @@ def test_uvw_against_the_textbook():
         ]
     )
     textbook = (rotation @ local).T
-    ours = sight(time, centre, ut1_utc=0.0).antenna_uvw(array.positions)[0]
+    ours = earth_orientation(time, centre, ut1_utc=0.0).antenna_uvw(array.positions)[0]
     textbook, ours = (value - value[0] for value in (textbook, ours))
     length = np.linalg.norm(ours, axis=1).max()
     # w does not depend on the choice of axes: 3e-6 for the diurnal aberration that we leave out.
@@ -92,7 +92,7 @@ def test_transit_is_where_the_elevation_is_highest():
     middle = transit(61000.0, CENTRE, array.centre)
     assert 61000.0 <= middle / 86400.0 < 61001.0
     around = middle + np.arange(-600.0, 601.0, 5.0)
-    elevation = sight(around, CENTRE).elevation(array.centre)
+    elevation = earth_orientation(around, CENTRE).elevation(array.centre)
     assert abs(around[np.argmax(elevation)] - middle) < 40.0
     # At culmination south of the zenith or north of it: elevation = 90 - |latitude - declination|.
     latitude = np.deg2rad(-30.711)
@@ -101,7 +101,7 @@ def test_transit_is_where_the_elevation_is_highest():
 
 def test_times_outside_the_tables_are_refused():
     with pytest.raises(InputError, match="between 1972 and 2100"):
-        sight(np.array([0.0]), CENTRE)
+        earth_orientation(np.array([0.0]), CENTRE)
 
 
 def test_a_point_at_the_phase_centre_is_its_flux_everywhere():
@@ -172,7 +172,7 @@ def test_low_times_are_left_out():
     every = small(times=whole_day, elevation_limit=-90.0).partitions[0]
     part = small(times=whole_day, elevation_limit=30.0).partitions[0]
     array = telescope("KAT-7")
-    elevation = np.rad2deg(sight(every.times, CENTRE).elevation(array.centre))
+    elevation = np.rad2deg(earth_orientation(every.times, CENTRE).elevation(array.centre))
     np.testing.assert_array_equal(part.times, every.times[elevation >= 30.0])
     assert 0 < len(part.times) < 24
 
