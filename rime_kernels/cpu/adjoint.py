@@ -6,9 +6,10 @@ run past it in chunks that stay in the cache, and no lane meets another before t
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.compile.types import Array, Pointer, Record, Scalar, Vector
 from rime_kernels.cpu.outputs import Back
 from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
 from rime_kernels.cpu.sums import Sky, fill_terms, product
@@ -27,20 +28,20 @@ class Entries(NamedTuple):
     """A chunk of entries; pointers to contiguous arrays, `n` the number of lanes."""
 
     n_entry: int
-    antenna: Any  # (n_entry, 2)
-    residual: Any  # (n_entry, 2, n_stokes, n)
-    metres: Any  # float64 (3, n_flat); flat: (n_entry, 1 or n lanes), padded to whole vectors
-    coordinates: Any  # the same in working precision
+    antenna: Pointer  # (n_entry, 2)
+    residual: Pointer  # (n_entry, 2, n_stokes, n)
+    metres: Pointer  # float64 (3, n_flat); flat: (n_entry, 1 or n lanes), padded to whole vectors
+    coordinates: Pointer  # the same in working precision
     n_flat: int
-    scale: Any  # float64 vector: nu/c of the block
+    scale: Vector  # float64 vector: nu/c of the block
 
 
 class Sums(NamedTuple):
     """Sums of a task over its entries, lane by lane; pointers to float64."""
 
-    brightness: Any  # (n_source, n_stokes, n)
-    direction: Any  # (n_source, 3, n): of Im(z) with u, v, w in metres
-    projection: Any  # (n_gaussian, 6, n): of Re(z) with products of coordinates, as `_fill_shape`
+    brightness: Pointer  # (n_source, n_stokes, n)
+    direction: Pointer  # (n_source, 3, n): of Im(z) with u, v, w in metres
+    projection: Pointer  # (n_gaussian, 6, n): of Re(z) with products of coordinates, as `_fill_shape`
 
 
 class Work(NamedTuple):
@@ -49,31 +50,31 @@ class Work(NamedTuple):
     back: Back
     sums: Sums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
     stokes_per_time: bool
-    terms: Any  # (PIECE, n_antenna, 2, n)
-    products: Any  # (CHUNK, 2, n)
-    metres: Any  # float64 (3, CHUNK, n)
-    coordinates: Any  # the same in working precision
-    turns: Any  # float64 (CHUNK, n)
-    shape: Any  # (7, CHUNK, n)
-    pair: Any  # (2,): 0, 1: the antennas of an entry that has its own voltages
-    gains: Any  # (n_antenna or 2, n_source, n): sums for voltages; 0 between slots
-    of_beam_scale: Any  # float64 (1,)
-    of_voltage_lm: Any  # float64 (n_source, 2)
-    of_pointing: Any  # float64 (n_place, n_antenna, 2, n_slot_lane)
+    terms: Pointer  # (PIECE, n_antenna, 2, n)
+    products: Pointer  # (CHUNK, 2, n)
+    metres: Pointer  # float64 (3, CHUNK, n)
+    coordinates: Pointer  # the same in working precision
+    turns: Pointer  # float64 (CHUNK, n)
+    shape: Pointer  # (7, CHUNK, n)
+    pair: Pointer  # (2,): 0, 1: the antennas of an entry that has its own voltages
+    gains: Pointer  # (n_antenna or 2, n_source, n): sums for voltages; 0 between slots
+    of_beam_scale: Pointer  # float64 (1,)
+    of_voltage_lm: Pointer  # float64 (n_source, 2)
+    of_pointing: Pointer  # float64 (n_place, n_antenna, 2, n_slot_lane)
     pointing_per_time: bool
 
 
 class Gains(NamedTuple):
     """Voltages of the antennas, and what is added up for them."""
 
-    voltage: Any  # (n_antenna, n_source, n)
-    gradient: Any  # the same shape
+    voltage: Pointer  # (n_antenna, n_source, n)
+    gradient: Pointer  # the same shape
     n_source: int
 
 
 @inner_function
 def _fill_coordinates(
-    uvw: Any, n_lane: int, n_entry: int, metres: Any, coordinates: Any, n_flat: int, like: Any
+    uvw: Pointer, n_lane: int, n_entry: int, metres: Pointer, coordinates: Pointer, n_flat: int, like: Vector
 ) -> None:
     """Coordinates of a chunk one after the other: metres (3, n_flat), and in working precision."""
     for k in range(3):
@@ -85,21 +86,21 @@ def _fill_coordinates(
 
 
 @vector_function
-def _along(metres: Any, n_flat: int, at: int, axis: Any, like: Any) -> Any:
+def _along(metres: Pointer, n_flat: int, at: int, axis: Pointer, like: Vector) -> Vector:
     """Coordinates in metres times a vector of three numbers, float64."""
     u, v, w = load(metres, at, like), load(metres, at + n_flat, like), load(metres, at + 2 * n_flat, like)
     return u * spread(axis[0], u) + v * spread(axis[1], u) + w * spread(axis[2], u)
 
 
 @inner_function
-def _fill_turns(entries: Any, direction: Any, out: Any, like: Any) -> None:
+def _fill_turns(entries: Entries, direction: Array, out: Pointer, like: Vector) -> None:
     """Turns of a source at a frequency where nu/c = 1, float64 (n_flat,)."""
     for at in range(0, entries.n_flat, size(like)):
         store(out, at, _along(entries.metres, entries.n_flat, at, direction, like))
 
 
 @inner_function
-def _fill_shape(entries: Any, projection: Any, out: Any, like: Any) -> None:
+def _fill_shape(entries: Entries, projection: Pointer, out: Pointer, like: Vector) -> None:
     """What the envelope of a Gaussian needs of coordinates, (7, n_flat) in working precision.
 
     With a, b = c times the coordinates along and across: -(a^2 + b^2), then a u, a v, a w, b u, b v, b w.
@@ -119,7 +120,7 @@ def _fill_shape(entries: Any, projection: Any, out: Any, like: Any) -> None:
 
 
 @inner_function
-def _fill_products(entries: Any, terms: Any, out: Any, like: Any) -> None:
+def _fill_products(entries: Entries, terms: Pointer, out: Pointer, like: Vector) -> None:
     """K_pq of a source from its antenna terms (n_antenna, 2, n), (n_entry, 2, n)."""
     n = size(like)
     for e in range(entries.n_entry):
@@ -130,7 +131,7 @@ def _fill_products(entries: Any, terms: Any, out: Any, like: Any) -> None:
 
 
 @inner_function
-def _fill_phases(entries: Any, turns: Any, out: Any, lane: Any, like: Any) -> None:
+def _fill_phases(entries: Entries, turns: Pointer, out: Pointer, lane: Vector, like: Vector) -> None:
     """K_pq of a source from its turns (n_flat,), (n_entry, 2, n)."""
     n = size(like)
     for e in range(entries.n_entry):
@@ -141,7 +142,7 @@ def _fill_phases(entries: Any, turns: Any, out: Any, lane: Any, like: Any) -> No
 
 
 @inner_function
-def _put_envelope(entries: Any, shape: Any, terms: Any, lane: Any, like: Any) -> None:
+def _put_envelope(entries: Entries, shape: Pointer, terms: Pointer, lane: Vector, like: Vector) -> None:
     """Multiply terms (n_entry, 2, n) by the envelope of a Gaussian, from `_fill_shape`."""
     n = size(like)
     scale = convert(entries.scale, like)
@@ -153,13 +154,13 @@ def _put_envelope(entries: Any, shape: Any, terms: Any, lane: Any, like: Any) ->
 
 
 @vector_function
-def _add(sums: Any, at: int, vector: Any, wide: Any) -> None:
+def _add(sums: Pointer, at: int, vector: Vector, wide: Vector) -> None:
     """Add a vector to float64 numbers."""
     store(sums, at, load(sums, at, vector) + convert(vector, wide))
 
 
 @vector_function
-def _through_gains(gains: Any, p: int, q: int, re: Any, like: Any) -> Any:
+def _through_gains(gains: Gains, p: int, q: int, re: Vector, like: Vector) -> Vector:
     """E_p E_q of a source, where Re(z)/(E_p E_q) is added to what E_p and E_q multiply."""
     n = size(like)
     at_p, at_q = n * gains.n_source * p, n * gains.n_source * q
@@ -170,13 +171,15 @@ def _through_gains(gains: Any, p: int, q: int, re: Any, like: Any) -> Any:
 
 
 @vector_function
-def _at(values: Any, n_flat: int, k: int, e: int, lane: Any, like: Any) -> Any:
+def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, like: Vector) -> Vector:
     """Number k of entry e of (..., n_flat), in all lanes."""
     return repeat(load(values, k * n_flat + e * size(lane), lane), like)
 
 
 @vector_function
-def _add_columns(sums: Any, values: Any, n_flat: int, k: int, e: int, factor: Any, lane: Any) -> Any:
+def _add_columns(
+    sums: Pointer, values: Pointer, n_flat: int, k: int, e: int, factor: Pointer, lane: Vector
+) -> Vector:
     """Three sums with the factor times numbers k, k + 1, k + 2 of entry e."""
     first, second, third = sums
     first = first + factor * _at(values, n_flat, k, e, lane, factor)
@@ -187,8 +190,9 @@ def _add_columns(sums: Any, values: Any, n_flat: int, k: int, e: int, factor: An
 
 @inner_function
 def _add_source(
-    entries: Any, products: Any, gains: Any, shape: Any, bright: Any, of_brightness: Any, of_direction: Any,
-    of_projection: Any, lane: Any, like: Any, stokes: Any, wide: Any,
+    entries: Entries, products: Pointer, gains: Gains, shape: Pointer, bright: Pointer,
+    of_brightness: Pointer, of_direction: Scalar, of_projection: Scalar, lane: Vector, like: Vector,
+    stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of a source, from K_pq times its envelope, (n_entry, 2, n).
 
@@ -223,8 +227,8 @@ def _add_source(
 
 @inner_function
 def _pull_source(
-    work: Any, entries: Any, sky: Any, gains: Any, s: int, of_brightness: Any, lane: Any, like: Any,
-    stokes: Any, wide: Any,
+    work: Work, entries: Entries, sky: Sky, gains: Gains, s: int, of_brightness: Pointer, lane: Vector,
+    like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of source s; `gains` as for `_add_source`."""
     n, n_all, g = size(like), size(stokes), s - sky.n_point
@@ -246,8 +250,8 @@ def _pull_source(
 
 @inner_function
 def _pull_chunk(
-    factored: bool, work: Any, entries: Any, sky: Any, n_antenna: int, first: int, stop: int,
-    of_brightness: Any, lane: Any, like: Any, stokes: Any, wide: Any,
+    factored: bool, work: Work, entries: Entries, sky: Sky, n_antenna: int, first: int, stop: int,
+    of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of sources first .. stop - 1, whose antenna terms are made."""
     n = size(like)
@@ -266,7 +270,7 @@ def _pull_chunk(
 
 
 @inner_function
-def back_of(work: Any) -> Any:
+def back_of(work: Work) -> Vector:
     """Where residuals go; None without `work`."""
     if work is None:
         return None
@@ -274,7 +278,7 @@ def back_of(work: Any) -> Any:
 
 
 @inner_function
-def begin(work: Any, entry: int) -> None:
+def begin(work: Work, entry: int) -> None:
     """Residuals of the entries from this one on are those of the next slot."""
     if work is not None:
         work.back.first[0] = entry
@@ -282,8 +286,8 @@ def begin(work: Any, entry: int) -> None:
 
 @inner_function
 def pull_slot(
-    factored: bool, work: Any, rows: Any, sky: Any, slot: int, place: int, entry: int, stop: int, scale: Any,
-    lane: Any, like: Any, stokes: Any, wide: Any,
+    factored: bool, work: Work, rows: Record, sky: Sky, slot: int, place: int, entry: int, stop: int,
+    scale: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.back`.
 
@@ -320,8 +324,8 @@ def pull_slot(
 
 @inner_function
 def pull_voltages(
-    code: Any, beam_scale: Any, direction: Any, pointing: Any, antenna: Any, times: Any, scale: Any,
-    place: Any, work: Any,
+    code: Scalar, beam_scale: Scalar, direction: Array, pointing: Array, antenna: Array, times: Array,
+    scale: Array, place: Scalar, work: Work,
 ) -> None:  # fmt: skip
     """From sums for voltages (`fill_voltages`) to those for the beam's scale, pointing errors and l, m."""
     n_source, n_lane, n_slot_lane = direction.shape[0], scale.size, times.size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop, scalar
+from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import constant, convert, load, n_lanes, pointer, size, spread, store, zeros
 from rime_kernels.cpu.vector_math import exp
 from rime_kernels.inputs import Inputs
@@ -25,7 +25,7 @@ _BATCH_PARTS, _SMALL = 16, 8192
 
 
 @scalar
-def room(n: Any, real: Any) -> Any:
+def room(n: Scalar, real: Scalar) -> Vector:
     """Room for n numbers, from the beginning of a cache line."""
     raw = np.empty(n + 16, real)
     start = (-raw.ctypes.data % 64) // raw.itemsize
@@ -33,7 +33,7 @@ def room(n: Any, real: Any) -> Any:
 
 
 @inner_function
-def _fill_variables(inputs: Any, scale: Any, out: Any) -> None:
+def _fill_variables(inputs: Inputs, scale: Pointer, out: Pointer) -> None:
     """The variable of the spectral polynomial (n_source, n) of one block of channels."""
     n = scale.size
     for s in range(inputs.ref_freq.size):
@@ -47,15 +47,15 @@ def _fill_variables(inputs: Any, scale: Any, out: Any) -> None:
 
 @inner_function
 def _fill_spectra(
-    beam_code: Any,
-    inputs: Any,
-    b: Any,
-    scale: Any,
-    variables: Any,
-    voltages: Any,
-    out: Any,
-    like: Any,
-    wide: Any,
+    beam_code: Scalar,
+    inputs: Inputs,
+    b: Scalar,
+    scale: Pointer,
+    variables: Pointer,
+    voltages: Pointer,
+    out: Array,
+    like: Vector,
+    wide: Vector,
 ) -> None:
     """Spectral factors (n_source, n_stokes, n) of one entry of the batch and block of channels."""
     n_source, n_stokes, n = out.shape
@@ -81,7 +81,15 @@ def _fill_spectra(
 
 @inner_function
 def _fill_batch(
-    beam_code: Any, inputs: Any, block: Any, first: Any, step: Any, scale: Any, out: Any, like: Any, wide: Any
+    beam_code: Scalar,
+    inputs: Inputs,
+    block: Scalar,
+    first: Scalar,
+    step: Scalar,
+    scale: Pointer,
+    out: Array,
+    like: Vector,
+    wide: Vector,
 ) -> None:
     """Spectral factors of one block of channels and the entries first, first + step, ... of the batch.
 
@@ -116,7 +124,7 @@ def make_spectra(single: bool) -> Callable[..., None]:
     n = n_lanes(real)
 
     @loop
-    def spectra(beam_code: int, inputs: Inputs, scale: Any, out: Any) -> None:
+    def spectra(beam_code: int, inputs: Inputs, scale: Pointer, out: Array) -> None:
         n_block = out.shape[1]
         # Numbers of one type, or Numba would compile the function twice.
         none, one, n_part = np.int64(0), np.int64(1), np.int64(_BATCH_PARTS)
@@ -134,7 +142,7 @@ def make_spectra(single: bool) -> Callable[..., None]:
 
 
 @inner_function
-def fill_brightness(stokes: Any, times: Any, spectra: Any, out: Any, like: Any) -> None:
+def fill_brightness(stokes: Array, times: Pointer, spectra: Array, out: Pointer, like: Vector) -> None:
     """B (n_source, n_stokes, n) of one slot and block of channels."""
     n_source, n_stokes, n = spectra.shape
     n_time = stokes.shape[0]
@@ -154,7 +162,14 @@ def fill_brightness(stokes: Any, times: Any, spectra: Any, out: Any, like: Any) 
 
 @inner_function
 def fill_voltages(
-    code: Any, beam_scale: Any, direction: Any, pointing: Any, antenna: Any, times: Any, scale: Any, out: Any
+    code: Scalar,
+    beam_scale: Scalar,
+    direction: Array,
+    pointing: Array,
+    antenna: Array,
+    times: Array,
+    scale: Array,
+    out: Pointer,
 ) -> None:
     """E, (n, n_source, n_lane) in one piece, of the antennas (n, 1 or n_lane)."""
     n_source, n_lane = direction.shape[0], scale.size

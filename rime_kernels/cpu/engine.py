@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_
 from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
 from rime_kernels.cpu.outputs import correlations
 from rime_kernels.cpu.simd import n_lanes
+from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
 from rime_kernels.physics.envelope import GaussianFrame
@@ -57,11 +57,11 @@ class Engine:
         self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
         self._transposed = {k: correlations(fixed.matrix[:, :k].conj().T, real) for k in (1, 4)}
 
-    def run(self, sources: Sources, output: Output) -> NDArray[Any]:
+    def run(self, sources: Sources, output: Output) -> Visibilities:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
         return self._run(sources, output, None)
 
-    def _run(self, sources: Sources, output: Output, scaled_dof: NDArray[np.float64] | None) -> NDArray[Any]:
+    def _run(self, sources: Sources, output: Output, scaled_dof: NDArray[np.float64] | None) -> Visibilities:
         shared_beam, given, variant = self._given(sources, scaled_dof)
         n_batch, n_source = given.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
@@ -91,7 +91,10 @@ class Engine:
         return lambda: chi2
 
     def chi2_and_adjoint(
-        self, sources: Sources, scaled_dof: NDArray[np.float64] | None, vis: NDArray[Any] | None = None
+        self,
+        sources: Sources,
+        scaled_dof: NDArray[np.float64] | None,
+        vis: NDArray[np.complexfloating] | None = None,
     ) -> Adjoint:
         """chi2, and its derivatives with respect to what the loops read; with `vis` in place of the data."""
         lanes = self._lanes if vis is None else with_data(self._lanes, vis)
@@ -131,14 +134,14 @@ class Engine:
             self._tasks[n_source] = make_tasks(self._lanes, n_source)
         return self._tasks[n_source]
 
-    def _result(self, n_batch: int, variant: Variant, output: Output) -> NDArray[Any]:
+    def _result(self, n_batch: int, variant: Variant, output: Output) -> Visibilities:
         if output in _SUMS:
             return np.empty(n_batch)
         return np.empty((n_batch, *self._shape), np.float64 if output is Output.WEIGHTED else variant.complex)
 
     def _run_part(
         self, inputs: Inputs, shared_beam: int, variant: Variant, output: Output, tasks: NDArray[np.int64],
-        result: NDArray[Any],
+        result: Visibilities,
     ) -> None:  # fmt: skip
         n_batch, spectra = len(inputs.direction), self._spectra(inputs, shared_beam, variant)
         none = (n_batch, 0, 0, 0)
@@ -157,7 +160,7 @@ class Engine:
             # NumPy sums each row by itself, in an order that depends on its length alone.
             np.sum(partial, axis=1, out=result)
 
-    def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[Any]:
+    def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[np.floating]:
         n_batch, n_source = inputs.direction.shape[:2]
         n_block, n_lane = self._lanes.scale.shape
         spectra = aligned((n_batch, n_block, n_source, variant.n_stokes, n_lane), variant.real)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.adjoint import back_of, begin, pull_slot, pull_voltages
 from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, room
 from rime_kernels.cpu.lanes import Lanes
@@ -30,18 +31,18 @@ class _Rows(NamedTuple):
     """The entries of `Lanes` as pointers."""
 
     n_antenna: int
-    antenna_uvw: Any  # (n_slot, n_antenna, 3, n_slot_lane)
+    antenna_uvw: Pointer  # (n_slot, n_antenna, 3, n_slot_lane)
     n_slot_lane: int
-    uvw: Any  # (n_entry, 3, n_row_lane)
+    uvw: Pointer  # (n_entry, 3, n_row_lane)
     n_row_lane: int
-    antenna: Any  # (n_entry, 2), where all lanes have the same
+    antenna: Pointer  # (n_entry, 2), where all lanes have the same
     has_same: bool
 
 
 @inner_function
 def _sum_factored(
-    rows: Any, sky: Any, entry: int, entry2: int, first: int, n_source: int, terms: Any, sums: Any,
-    sums2: Any, scale: Any, like: Any, stokes: Any,
+    rows: _Rows, sky: Sky, entry: int, entry2: int, first: int, n_source: int, terms: Pointer, sums: Pointer,
+    sums2: Pointer, scale: Pointer, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Add n_source sources from `first` to the sums of two entries, or of one, if they are the same."""
     n, length = size(like), 2 * size(like) * n_source
@@ -70,9 +71,9 @@ def _sum_factored(
 
 @inner_function
 def _factored_slot(
-    rows: Any, sky: Any, ending: Any, back: Any, slot: int, entry: int, stop: int, terms: Any, sums: Any,
-    scale: Any, like: Any, stokes: Any, total: Any,
-) -> Any:  # fmt: skip
+    rows: _Rows, sky: Sky, ending: Ending, back: Scalar, slot: int, entry: int, stop: int, terms: Pointer,
+    sums: Pointer, scale: Pointer, like: Vector, stokes: Vector, total: Vector,
+) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot from its antenna terms, in pieces of the sources."""
     n_sums = 2 * size(stokes)
     n_piece = -(-sky.n_source // _PIECE)
@@ -98,9 +99,9 @@ def _factored_slot(
 
 @inner_function
 def _row_slot(
-    rows: Any, sky: Any, ending: Any, back: Any, entry: int, stop: int, sums: Any, scale: Any, like: Any,
-    stokes: Any, total: Any,
-) -> Any:  # fmt: skip
+    rows: _Rows, sky: Sky, ending: Ending, back: Scalar, entry: int, stop: int, sums: Pointer, scale: Pointer,
+    like: Vector, stokes: Vector, total: Vector,
+) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
     for e in range(entry, stop):
         expect(ending, e, e + 1, like)
@@ -113,9 +114,9 @@ def _row_slot(
 
 @inner_function
 def run_task(
-    factored: Any, shifted: Any, beam_code: Any, output: Any, task: Any, b: Any, lanes: Any, inputs: Any,
-    spectra: Any, correlations: Any, vis_out: Any, real_out: Any, work: Any, real: Any, lane: Any,
-    like: Any, stokes: Any, total: Any,
+    factored: Scalar, shifted: Scalar, beam_code: Scalar, output: Scalar, task: Pointer, b: Scalar,
+    lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
+    work: Scalar, real: Scalar, lane: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> float:  # fmt: skip
     """One task of one entry of the batch; its chi2, or 0.
 
@@ -228,8 +229,9 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
 
     @loop
     def visibilities(
-        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs,
-        spectra: Any, correlations: Correlations, vis_out: Any, real_out: Any, partial: Any,
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Pointer, lanes: Lanes,
+        inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
+        partial: Array,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # to wake the other threads takes longer

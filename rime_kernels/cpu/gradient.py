@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.adjoint import CHUNK, PIECE, Sums, Work
 from rime_kernels.cpu.brightness import NO_BEAM, room
 from rime_kernels.cpu.forward import run_task
@@ -70,7 +71,7 @@ def make_parts(tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_stokes:
 
 
 @inner_function
-def _most_entries(task: Any, slot_entry: Any) -> int:
+def _most_entries(task: Pointer, slot_entry: Pointer) -> int:
     """The largest number of entries that a slot has in a task."""
     most = 1
     for slot in range(task[1], task[2]):
@@ -79,7 +80,7 @@ def _most_entries(task: Any, slot_entry: Any) -> int:
 
 
 @inner_function
-def _reduce(sums: Any, factor: Any, n_out: int, n: int, out: Any) -> None:
+def _reduce(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) -> None:
     """Add up lanes (n_out, n), each times its factor (n,)."""
     for at in range(n_out):
         for i in range(n):
@@ -88,9 +89,10 @@ def _reduce(sums: Any, factor: Any, n_out: int, n: int, out: Any) -> None:
 
 @inner_function
 def _gradient_task(
-    factored: Any, shifted: Any, beam_code: Any, output: Any, i: Any, b: Any, tasks: Any, lanes: Any,
-    inputs: Any, spectra: Any, correlations: Any, transposed: Any, vis_out: Any, real_out: Any, parts: Any,
-    real: Any, lane: Any, like: Any, stokes: Any, total: Any,
+    factored: Scalar, shifted: Scalar, beam_code: Scalar, output: Scalar, i: Scalar, b: Scalar,
+    tasks: Pointer, lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations,
+    transposed: Correlations, vis_out: Array, real_out: Array, parts: Parts, real: Scalar, lane: Vector,
+    like: Vector, stokes: Vector, total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
@@ -145,9 +147,9 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
 
     @loop
     def gradients(
-        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Any, lanes: Lanes, inputs: Inputs,
-        spectra: Any, correlations: Correlations, transposed: Correlations, vis_out: Any, real_out: Any,
-        parts: Parts,
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Pointer, lanes: Lanes,
+        inputs: Inputs, spectra: Array, correlations: Correlations, transposed: Correlations, vis_out: Array,
+        real_out: Array, parts: Parts,
     ) -> None:  # fmt: skip
         n_batch, n_task = parts.chi2.shape
         for item in prange(n_batch * n_task):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.inputs import Constants
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+T = TypeVar("T", bound=np.generic)
 
 # Rows come in squares of so many antennas, whose terms the cache of a core holds.
 _SQUARE = 16
@@ -164,8 +166,8 @@ def _data(fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64]) -> 
 
 
 def _parts(
-    row: NDArray[np.int64], chan: NDArray[np.int64], out: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], Callable[[NDArray[Any]], NDArray[Any]]]]:
+    row: NDArray[np.int64], chan: NDArray[np.int64], out: NDArray[np.generic]
+) -> Iterator[tuple[NDArray[np.generic], Callable[[NDArray[np.generic]], NDArray[np.generic]]]]:
     """Parts of `out`, each with what brings values (n_row, n_chan, n_corr) into the order of its lanes."""
     step = max(1, _COPY_BYTES // out[:, 0].nbytes)
     for start in range(0, row.shape[0], step):
@@ -173,7 +175,11 @@ def _parts(
         exists = ((rows >= 0) & (chans >= 0))[..., None]
         at = np.maximum(rows, 0), np.maximum(chans, 0)
 
-        def laid_out(values: NDArray[Any], exists: NDArray[np.bool_] = exists, at: Any = at) -> NDArray[Any]:
+        def laid_out(
+            values: NDArray[np.generic],
+            exists: NDArray[np.bool_] = exists,
+            at: tuple[NDArray[np.int64], NDArray[np.int64]] = at,
+        ) -> NDArray[np.generic]:
             return np.moveaxis(np.where(exists, values[at], 0), -1, -2)
 
         yield out[:, start : start + step], laid_out
@@ -188,15 +194,15 @@ def with_data(lanes: Lanes, vis: NDArray[np.complexfloating]) -> Lanes:
     return lanes._replace(data=out)
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def aligned(shape: tuple[int, ...], dtype: type[T] | np.dtype[T]) -> NDArray[T]:
     """Zeros that begin where a cache line does: a vector that lies across two lines is read twice."""
-    dtype, size = np.dtype(dtype), int(np.prod(shape))
-    raw = np.zeros(size * dtype.itemsize + 64, np.uint8)
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start : start + size * dtype.itemsize].view(dtype).reshape(shape)
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def copied(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+def copied(values: NDArray[np.generic], dtype: type[T] | np.dtype[T]) -> NDArray[T]:
     """A contiguous copy that begins where a cache line does."""
     out = aligned(values.shape, dtype)
     out[...] = values

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.compile.types import Compiled, Pointer, Vector
 from rime_kernels.cpu.lanes import copied
 from rime_kernels.cpu.simd import ahead, constant, convert, fetch, load, size, spread, store
 from rime_kernels.cpu.sums import wavelengths
@@ -46,39 +47,41 @@ class Ending(NamedTuple):
     n_corr: int
     n_stokes: int
     n_term: int
-    part: Any  # as in Correlations
-    factor: Any
+    part: Pointer  # as in Correlations
+    factor: Pointer
     n_template: int
-    template: Any  # float64 (n_template, 4), as in Inputs: with 1/scaled_dof behind
-    is_shifted: Any
-    factor_of: Any  # (n_template, 2, n), room for the templates' factors
-    uvw: Any  # as in Lanes
+    template: Pointer  # float64 (n_template, 4), as in Inputs: with 1/scaled_dof behind
+    is_shifted: bool
+    factor_of: Pointer  # (n_template, 2, n), room for the templates' factors
+    uvw: Pointer  # as in Lanes
     n_uvw_lane: int
-    scale: Any  # float64 (n,): nu/c of the block
-    data: Any  # (n_entry, n_corr, 3 + 2 n_template, n), of the block
-    row: Any  # (n_entry, n_row_lane)
+    scale: Vector  # float64 (n,): nu/c of the block
+    data: Pointer  # (n_entry, n_corr, 3 + 2 n_template, n), of the block
+    row: Pointer  # (n_entry, n_row_lane)
     n_row_lane: int
-    chan: Any  # (n,), of the block
+    chan: Pointer  # (n,), of the block
     n_chan: int
-    vis_out: Any  # (n_row, n_chan, n_corr, 2)
-    real_out: Any  # float64 (n_row, n_chan, n_corr)
-    scratch: Any  # (2, n)
+    vis_out: Pointer  # (n_row, n_chan, n_corr, 2)
+    real_out: Pointer  # float64 (n_row, n_chan, n_corr)
+    scratch: Pointer  # (2, n)
 
 
 class Back(NamedTuple):
     """Where the weighted residuals of a slot go, from which a gradient is made; pointers to arrays."""
 
     n_term: int  # of conj(M)^T, as in Correlations
-    part: Any
-    factor: Any
-    weighted: Any  # (2, n_corr, n), room for those of one entry
-    residual: Any  # (n_entry, 2, n_stokes, n)
-    first: Any  # (1,): the entry with which it begins
-    template: Any  # float64 (n_template, 4, n): sums for scale, change of l, m, n; last that for scaled_dof
+    part: Pointer
+    factor: Pointer
+    weighted: Pointer  # (2, n_corr, n), room for those of one entry
+    residual: Pointer  # (n_entry, 2, n_stokes, n)
+    first: Pointer  # (1,): the entry with which it begins
+    template: (
+        Pointer  # float64 (n_template, 4, n): sums for scale, change of l, m, n; last that for scaled_dof
+    )
 
 
 @vector_function
-def _part(map: Any, i: int, sums: Any, like: Any) -> Any:
+def _part(map: Ending | Back, i: int, sums: Pointer, like: Vector) -> Vector:
     """Real (i even) or imaginary part of element i // 2 of what the map (`Ending`, `Back`) makes of sums."""
     value = constant(0.0, like)
     for j in range(map.n_term * i, map.n_term * (i + 1)):
@@ -87,7 +90,7 @@ def _part(map: Any, i: int, sums: Any, like: Any) -> Any:
 
 
 @vector_function
-def _shift_phase(ending: Any, t: int, u: Any, v: Any, w: Any, like: Any) -> Any:
+def _shift_phase(ending: Ending, t: int, u: Vector, v: Vector, w: Vector, like: Vector) -> Vector:
     """cos and sin of the phase by which template t is moved, at coordinates in wavelengths."""
     turns = (
         u * spread(ending.template[4 * t + 1], u)
@@ -98,7 +101,7 @@ def _shift_phase(ending: Any, t: int, u: Any, v: Any, w: Any, like: Any) -> Any:
 
 
 @inner_function
-def fill_factors(ending: Any, entry: int, like: Any) -> None:
+def fill_factors(ending: Ending, entry: int, like: Vector) -> None:
     """Factors of the templates for the lanes of an entry: scale, and phase where they are moved."""
     n = size(like)
     u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
@@ -114,7 +117,7 @@ def fill_factors(ending: Any, entry: int, like: Any) -> None:
 
 
 @vector_function
-def _with_templates(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
+def _with_templates(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
     """The same with the templates; `data` is where those of the correlation begin."""
     value, n = _part(ending, i, sums, like), size(like)
     for t in range(ending.n_template):
@@ -125,13 +128,13 @@ def _with_templates(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any
 
 
 @vector_function
-def _n_each(ending: Any, like: Any) -> int:
+def _n_each(ending: Ending, like: Vector) -> int:
     """Numbers of `data` to a correlation of an entry."""
     return (3 + 2 * ending.n_template) * size(like)
 
 
 @vector_function
-def _difference(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
+def _difference(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
     """Real (i even) or imaginary part of V - D of correlation i // 2, in float64.
 
     Where a model is far from the data, and weights are high, roundings of the difference and of its square
@@ -142,18 +145,18 @@ def _difference(ending: Any, i: int, sums: Any, data: Any, like: Any) -> Any:
 
 
 @vector_function
-def _add_square(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
+def _add_square(ending: Ending, back: Back, so_far: Vector, square: Vector) -> Vector:
     """A sum of weighted squares with one more, and what its weight is multiplied by in the gradient."""
     return so_far + square, constant(1.0, square)
 
 
 @vector_function
-def _square_total(so_far: Any) -> Any:
+def _square_total(so_far: Vector) -> Vector:
     return so_far
 
 
 @vector_function
-def _add_log(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
+def _add_log(ending: Ending, back: Back, so_far: Vector, square: Vector) -> Vector:
     """The same of p, where 1 + p = (1 + y1) (1 + y2) ..., y the square over the scaled_dof.
 
     Right for any y, for its terms are positive. Adds y/(1 + y) to a sum of `back`.
@@ -168,14 +171,14 @@ def _add_log(ending: Any, back: Any, so_far: Any, square: Any) -> Any:
 
 
 @vector_function
-def _log_total(so_far: Any) -> Any:
+def _log_total(so_far: Vector) -> Vector:
     """ln(1 + y1) + ln(1 + y2) + ..., of p."""
     return log1p(so_far)
 
 
-def _make_chi2(add: Any, total_of: Any) -> Any:
+def _make_chi2(add: Compiled, total_of: Compiled) -> Compiled:
     @inner_function
-    def chi2(ending: Any, sums: Any, data: Any, like: Any) -> Any:
+    def chi2(ending: Ending, sums: Pointer, data: Pointer, like: Vector) -> Vector:
         """What weighted squares add to chi2, lane by lane, in float64, summed over correlations."""
         total = constant(0.0, ending.scale)
         for k in range(ending.n_corr):
@@ -189,9 +192,9 @@ def _make_chi2(add: Any, total_of: Any) -> Any:
     return chi2
 
 
-def _make_pull(add: Any, total_of: Any) -> Any:
+def _make_pull(add: Compiled, total_of: Compiled) -> Compiled:
     @inner_function
-    def pull(ending: Any, back: Any, entry: int, sums: Any, data: Any, like: Any) -> Any:
+    def pull(ending: Ending, back: Back, entry: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
         """Write R = conj(M)^T w (V - D) of an entry; what its lanes add to chi2."""
         total, n, n_corr, n_stokes = constant(0.0, ending.scale), size(like), ending.n_corr, ending.n_stokes
         for k in range(n_corr):
@@ -216,7 +219,7 @@ _pull, _log_pull = _make_pull(_add_square, _square_total), _make_pull(_add_log, 
 
 
 @inner_function
-def _pull_templates(ending: Any, back: Any, entry: int, data: Any, like: Any) -> None:
+def _pull_templates(ending: Ending, back: Back, entry: int, data: Pointer, like: Vector) -> None:
     """Add to the sums of the templates z = sum conj(phase T) w (V - D): Re(z), and scale Im(z) u, v, w."""
     n, n_corr = size(like), ending.n_corr
     u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
@@ -238,7 +241,7 @@ def _pull_templates(ending: Any, back: Any, entry: int, data: Any, like: Any) ->
 
 
 @inner_function
-def _write(ending: Any, entry: int, sums: Any, data: Any, like: Any) -> None:
+def _write(ending: Ending, entry: int, sums: Pointer, data: Pointer, like: Vector) -> None:
     """Write V, V - D or w |V - D|^2 of the lanes to their rows and channels."""
     n = size(like)
     for k in range(ending.n_corr):
@@ -264,7 +267,7 @@ def _write(ending: Any, entry: int, sums: Any, data: Any, like: Any) -> None:
 
 
 @vector_function
-def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
+def expect(ending: Ending, entry: int, stop: int, like: Vector) -> None:
     """Let the data of entries entry .. stop - 1 come while their sums are made."""
     n_data = ending.n_corr * _n_each(ending, like)
     if ending.output != _VIS:
@@ -272,7 +275,7 @@ def expect(ending: Any, entry: int, stop: int, like: Any) -> None:
 
 
 @vector_function
-def finish(ending: Any, back: Any, entry: int, sums: Any, like: Any) -> Any:
+def finish(ending: Ending, back: Back, entry: int, sums: Pointer, like: Vector) -> Vector:
     """Make what `Output` names of the sums of an entry, or what goes back; the chi2 of its lanes, or 0."""
     data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
     done = constant(0.0, ending.scale)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import types
@@ -19,7 +18,19 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, models, register_model
 
-ir: Any = cgutils.ir
+from rime_kernels.compile.types import (
+    Compiled,
+    IrBuilder,
+    IrValue,
+    IrValues,
+    Module,
+    NumbaType,
+    Signature,
+    TargetContext,
+    TypingContext,
+)
+
+ir: Module = cgutils.ir  # of llvmlite
 _INDEX = ir.IntType(32)
 
 
@@ -60,22 +71,22 @@ class Vector(types.Type):
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, fe_type: Vector) -> None:
+    def __init__(self, manager: object, fe_type: Vector) -> None:
         super().__init__(manager, fe_type, fe_type.llvm)
 
 
-def _lane_wise(symbol: Any, instruction: str, n_arg: int) -> None:
+def _lane_wise(symbol: Callable[..., object], instruction: str, n_arg: int) -> None:
     """Teach Numba an operator between vectors of one type."""
 
     @infer_global(symbol)
     class _Template(AbstractTemplate):
-        def generic(self, args: Any, kws: Any) -> Any:
+        def generic(self, args: IrValue, kws: IrValue) -> IrValue:
             if isinstance(args[0], Vector) and all(arg == args[0] for arg in args):
                 return signature(args[0], *args)
             return None
 
     @lower_builtin(symbol, *[Vector] * n_arg)
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def lower(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         # A product and a sum may become one instruction: the compiler's choice, the same in every run.
         return getattr(builder, instruction)(*args, flags=("contract",))
 
@@ -92,13 +103,13 @@ def _constant(kind: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(kind, [value] * kind.count)
 
 
-def _spread(builder: Any, value: Any, kind: Vector) -> Any:
+def _spread(builder: IrBuilder, value: IrValue, kind: Vector) -> IrValue:
     undefined = ir.Constant(kind.llvm, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_INDEX, 0))
     return builder.shuffle_vector(first, undefined, _constant(ir.VectorType(_INDEX, kind.n), 0))
 
 
-def _call(builder: Any, name: str, kind: Vector, args: Any) -> Any:
+def _call(builder: IrBuilder, name: str, kind: Vector, args: IrValues) -> IrValue:
     """LLVM's own function of this name, lane by lane."""
     declared = ir.FunctionType(kind.llvm, [kind.llvm] * len(args))
     full_name = f"llvm.{name}.v{kind.n}f{kind.bits}"
@@ -106,34 +117,34 @@ def _call(builder: Any, name: str, kind: Vector, args: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def zeros(typingctx: Any, real: Any, n: Any) -> Any:
+def zeros(typingctx: TypingContext, real: NumbaType, n: NumbaType) -> IrValue:
     """A vector of n zeros; n a constant of the compiled function."""
     kind = Vector(real.dtype, n.literal_value)
     return kind(real, n), lambda context, builder, sig, args: _constant(kind.llvm, 0.0)
 
 
 @intrinsic
-def size(typingctx: Any, vector: Any) -> Any:
+def size(typingctx: TypingContext, vector: NumbaType) -> IrValue:
     """The number of lanes."""
     return types.intp(vector), lambda context, builder, sig, args: context.get_constant(types.intp, vector.n)
 
 
 @intrinsic
-def pointer(typingctx: Any, array: Any) -> Any:
+def pointer(typingctx: TypingContext, array: NumbaType) -> IrValue:
     """Where the elements of a contiguous array lie: p[i] counts through all axes, without bounds.
 
     Functions that are called often take pointers: an array costs a dozen arguments and a count of its
     uses that all threads share. The caller keeps the array.
     """
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         return context.make_array(array)(context, builder, args[0]).data
 
     return types.CPointer(array.dtype)(array), generate
 
 
 @intrinsic
-def ahead(typingctx: Any, pointer: Any, n: Any) -> Any:
+def ahead(typingctx: TypingContext, pointer: NumbaType, n: NumbaType) -> IrValue:
     """The pointer n elements further."""
     return (
         pointer(pointer, types.intp),
@@ -142,11 +153,11 @@ def ahead(typingctx: Any, pointer: Any, n: Any) -> Any:
 
 
 @intrinsic
-def fetch(typingctx: Any, pointer: Any, start: Any, stop: Any) -> Any:
+def fetch(typingctx: TypingContext, pointer: NumbaType, start: NumbaType, stop: NumbaType) -> IrValue:
     """Ask for elements start .. stop - 1, so that they are in the cache when they are needed."""
     line = 64 * 8 // pointer.dtype.bitwidth
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         byte = ir.IntType(8).as_pointer()
         declared = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
         function = cgutils.get_or_insert_function(builder.module, declared, "llvm.prefetch.p0")
@@ -160,16 +171,16 @@ def fetch(typingctx: Any, pointer: Any, start: Any, stop: Any) -> Any:
     return types.void(pointer, types.intp, types.intp), generate
 
 
-def _vector_at(builder: Any, args: Any, kind: Vector) -> Any:
+def _vector_at(builder: IrBuilder, args: IrValues, kind: Vector) -> IrValue:
     return builder.bitcast(builder.gep(args[0], [args[1]], inbounds=True), kind.llvm.as_pointer())
 
 
 @intrinsic
-def load(typingctx: Any, pointer: Any, index: Any, like: Any) -> Any:
+def load(typingctx: TypingContext, pointer: NumbaType, index: NumbaType, like: NumbaType) -> IrValue:
     """Elements index, index + 1, ..."""
     kind = Vector(pointer.dtype, like.n)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         value = builder.load(_vector_at(builder, args, kind))
         value.align = kind.bits // 8
         return value
@@ -178,10 +189,10 @@ def load(typingctx: Any, pointer: Any, index: Any, like: Any) -> Any:
 
 
 @intrinsic
-def store(typingctx: Any, pointer: Any, index: Any, vector: Any) -> Any:
+def store(typingctx: TypingContext, pointer: NumbaType, index: NumbaType, vector: NumbaType) -> IrValue:
     """Write a vector to elements index, index + 1, ..."""
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         builder.store(args[2], _vector_at(builder, args, vector)).align = vector.bits // 8
         return context.get_dummy_value()
 
@@ -189,28 +200,28 @@ def store(typingctx: Any, pointer: Any, index: Any, vector: Any) -> Any:
 
 
 @intrinsic
-def spread(typingctx: Any, value: Any, like: Any) -> Any:
+def spread(typingctx: TypingContext, value: NumbaType, like: NumbaType) -> IrValue:
     """A number in every lane, in the number's own type."""
     kind = Vector(types.unliteral(value), like.n)
     return kind(kind.dtype, like), lambda context, builder, sig, args: _spread(builder, args[0], kind)
 
 
 @intrinsic
-def constant(typingctx: Any, value: Any, like: Any) -> Any:
+def constant(typingctx: TypingContext, value: NumbaType, like: NumbaType) -> IrValue:
     """A float64 number in every lane, in the type of `like`."""
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         return _spread(builder, context.cast(builder, args[0], types.float64, like.dtype), like)
 
     return like(types.float64, like), generate
 
 
 @intrinsic
-def repeat(typingctx: Any, vector: Any, like: Any) -> Any:
+def repeat(typingctx: TypingContext, vector: NumbaType, like: NumbaType) -> IrValue:
     """All lanes, again and again until there are as many as in `like`; in registers this is no work."""
     kind = Vector(vector.dtype, like.n)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         order = ir.Constant(ir.VectorType(_INDEX, kind.n), [i % vector.n for i in range(kind.n)])
         return builder.shuffle_vector(args[0], ir.Constant(vector.llvm, ir.Undefined), order)
 
@@ -218,12 +229,12 @@ def repeat(typingctx: Any, vector: Any, like: Any) -> Any:
 
 
 @intrinsic
-def dot(typingctx: Any, a: Any, b: Any, like: Any) -> Any:
+def dot(typingctx: TypingContext, a: NumbaType, b: NumbaType, like: NumbaType) -> IrValue:
     """The sum over k of parts k of a times parts k of b, parts of as many lanes as `like`."""
     kind = Vector(a.dtype, like.n)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        def part(vector: Any, k: int) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
+        def part(vector: IrValue, k: int) -> IrValue:
             order = ir.Constant(ir.VectorType(_INDEX, kind.n), list(range(k * kind.n, (k + 1) * kind.n)))
             return builder.shuffle_vector(vector, ir.Constant(a.llvm, ir.Undefined), order)
 
@@ -236,36 +247,36 @@ def dot(typingctx: Any, a: Any, b: Any, like: Any) -> Any:
 
 
 @intrinsic
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+def fma(typingctx: TypingContext, a: NumbaType, b: NumbaType, c: NumbaType) -> IrValue:
     """a b + c, rounded once where the host can."""
     return a(a, a, a), lambda context, builder, sig, args: _call(builder, "fmuladd", a, args)
 
 
 @intrinsic
-def nearest(typingctx: Any, a: Any) -> Any:
+def nearest(typingctx: TypingContext, a: NumbaType) -> IrValue:
     """The nearest whole numbers."""
     return a(a), lambda context, builder, sig, args: _call(builder, "rint", a, args)
 
 
 @intrinsic
-def convert(typingctx: Any, vector: Any, like: Any) -> Any:
+def convert(typingctx: TypingContext, vector: NumbaType, like: NumbaType) -> IrValue:
     """The vector in the type of `like`."""
     kind = Vector(like.dtype, vector.n)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         if kind.bits == vector.bits:
             return args[0]
-        cast: Callable[..., Any] = builder.fptrunc if kind.bits < vector.bits else builder.fpext
+        cast: Compiled = builder.fptrunc if kind.bits < vector.bits else builder.fpext
         return cast(args[0], kind.llvm)
 
     return kind(vector, like), generate
 
 
 @intrinsic
-def between(typingctx: Any, low: Any, vector: Any, high: Any) -> Any:
+def between(typingctx: TypingContext, low: NumbaType, vector: NumbaType, high: NumbaType) -> IrValue:
     """The vector, held between two others; NaN stays."""
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         least, value, most = args
         value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
         return builder.select(builder.fcmp_ordered(">", value, most), most, value)
@@ -274,11 +285,11 @@ def between(typingctx: Any, low: Any, vector: Any, high: Any) -> Any:
 
 
 @intrinsic
-def power_of_two(typingctx: Any, vector: Any) -> Any:
+def power_of_two(typingctx: TypingContext, vector: NumbaType) -> IrValue:
     """2^k of whole numbers k within the exponents of the type; of NaN, anything."""
     mantissa, bias = (23, 127) if vector.bits == 32 else (52, 1023)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         # The last bits of k + 1.5 * 2^mantissa are k: no conversion, which NaN would make undefined.
         shifted = builder.fadd(args[0], _constant(vector.llvm, 1.5 * 2.0**mantissa))
         bits = builder.add(builder.bitcast(shifted, vector.llvm_int), _constant(vector.llvm_int, bias))
@@ -288,7 +299,7 @@ def power_of_two(typingctx: Any, vector: Any) -> Any:
     return vector(vector), generate
 
 
-def _from_root_half(builder: Any, vector: Any, kind: Vector) -> Any:
+def _from_root_half(builder: IrBuilder, vector: IrValue, kind: Vector) -> IrValue:
     """The bits of a vector less those of sqrt(1/2), and the number of bits of a mantissa."""
     root = 0x3F3504F3 if kind.bits == 32 else 0x3FE6A09E667F3BCD
     bits = builder.bitcast(vector, kind.llvm_int)
@@ -296,10 +307,10 @@ def _from_root_half(builder: Any, vector: Any, kind: Vector) -> Any:
 
 
 @intrinsic
-def exponent(typingctx: Any, vector: Any) -> Any:
+def exponent(typingctx: TypingContext, vector: NumbaType) -> IrValue:
     """k of x = 2^k m with m between sqrt(1/2) and sqrt(2), for normal numbers x > 0."""
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         bits, _, n_mantissa = _from_root_half(builder, args[0], vector)
         return builder.sitofp(builder.ashr(bits, _constant(vector.llvm_int, n_mantissa)), vector.llvm)
 
@@ -307,10 +318,10 @@ def exponent(typingctx: Any, vector: Any) -> Any:
 
 
 @intrinsic
-def mantissa(typingctx: Any, vector: Any) -> Any:
+def mantissa(typingctx: TypingContext, vector: NumbaType) -> IrValue:
     """m of the same; some number of that size for infinity and NaN."""
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         bits, root, n_mantissa = _from_root_half(builder, args[0], vector)
         bits = builder.and_(bits, _constant(vector.llvm_int, 2**n_mantissa - 1))
         return builder.bitcast(builder.add(bits, _constant(vector.llvm_int, root)), vector.llvm)
@@ -318,14 +329,14 @@ def mantissa(typingctx: Any, vector: Any) -> Any:
     return vector(vector), generate
 
 
-def polynomial(single: tuple[float, ...], double: tuple[float, ...]) -> Any:
+def polynomial(single: tuple[float, ...], double: tuple[float, ...]) -> Compiled:
     """A function p(vector) = c0 + c1 x + c2 x^2 + ... by Horner's rule, with coefficients for each type."""
 
     @intrinsic
-    def evaluate(typingctx: Any, vector: Any) -> Any:
+    def evaluate(typingctx: TypingContext, vector: NumbaType) -> IrValue:
         coefficients = single if vector.bits == 32 else double
 
-        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
             value = _constant(vector.llvm, coefficients[-1])
             for c in coefficients[-2::-1]:
                 value = _call(builder, "fmuladd", vector, [value, args[0], _constant(vector.llvm, c)])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.compile.types import Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import constant, convert, load, repeat, size, spread, store
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
 from rime_kernels.physics import envelope, phase
@@ -19,15 +20,15 @@ class Sky(NamedTuple):
 
     n_source: int
     n_point: int
-    direction: Any  # float64 (n_source, 3)
-    projection: Any  # float64 (n_gaussian, 2, 3)
-    bright: Any  # (n_source, n_stokes, n)
+    direction: Pointer  # float64 (n_source, 3)
+    projection: Pointer  # float64 (n_gaussian, 2, 3)
+    bright: Pointer  # (n_source, n_stokes, n)
     has_voltages: bool
-    voltages: Any  # (n_antenna, n_source, n)
+    voltages: Pointer  # (n_antenna, n_source, n)
 
 
 @vector_function
-def wavelengths(metres: Any, index: int, n_lane: int, scale: Any) -> Any:
+def wavelengths(metres: Pointer, index: int, n_lane: int, scale: Pointer) -> Vector:
     """Vectors u, v, w: coordinates `index` of (..., 3, 1 or n lanes) in metres, times nu/c."""
     if n_lane == 1:
         at = 3 * index
@@ -40,13 +41,13 @@ def wavelengths(metres: Any, index: int, n_lane: int, scale: Any) -> Any:
 
 
 @vector_function
-def _dot(u: Any, v: Any, w: Any, array: Any, at: int) -> Any:
+def _dot(u: Vector, v: Vector, w: Vector, array: Pointer, at: int) -> Vector:
     """(u, v, w) times three elements of an array."""
     return _turns(u, v, w, spread(array[at], u), spread(array[at + 1], u), spread(array[at + 2], u))
 
 
 @vector_function
-def _envelope(u: Any, v: Any, w: Any, projection: Any, g: int, like: Any) -> Any:
+def _envelope(u: Vector, v: Vector, w: Vector, projection: Pointer, g: int, like: Vector) -> Vector:
     """The envelope of Gaussian g at coordinates in wavelengths."""
     along, across = _dot(u, v, w, projection, 6 * g), _dot(u, v, w, projection, 6 * g + 3)
     return exp(convert(_exponent(along, across, constant(_C, u)), like))
@@ -54,15 +55,15 @@ def _envelope(u: Any, v: Any, w: Any, projection: Any, g: int, like: Any) -> Any
 
 @inner_function
 def fill_terms(
-    sky: Any,
+    sky: Sky,
     first: int,
     stop: int,
-    antenna_uvw: Any,
+    antenna_uvw: Scalar,
     n_antenna: int,
     n_lane: int,
-    scale: Any,
-    out: Any,
-    like: Any,
+    scale: Pointer,
+    out: Pointer,
+    like: Vector,
 ) -> None:
     """E K of sources first .. stop - 1, (n_antenna, source, 2, n)."""
     n, at = size(like), 0
@@ -79,7 +80,7 @@ def fill_terms(
 
 
 @vector_function
-def product(p: Any, q: Any, at: int, like: Any) -> Any:
+def product(p: Pointer, q: Pointer, at: int, like: Vector) -> Vector:
     """Antenna p times the conjugate of antenna q."""
     p_re, p_im = load(p, at, like), load(p, at + size(like), like)
     q_re, q_im = load(q, at, like), load(q, at + size(like), like)
@@ -91,7 +92,7 @@ def product(p: Any, q: Any, at: int, like: Any) -> Any:
 
 
 @vector_function
-def _begin(sums: Any, more: bool, stokes: Any) -> Any:
+def _begin(sums: Pointer, more: bool, stokes: Vector) -> Vector:
     re, im = constant(0.0, stokes), constant(0.0, stokes)
     if more:
         re, im = load(sums, 0, stokes), load(sums, size(stokes), stokes)
@@ -100,8 +101,8 @@ def _begin(sums: Any, more: bool, stokes: Any) -> Any:
 
 @inner_function
 def sum_points(
-    n_source: int, p: Any, q: Any, p2: Any, q2: Any, bright: Any, sums: Any, sums2: Any, more: bool,
-    like: Any, stokes: Any,
+    n_source: int, p: Scalar, q: Scalar, p2: Scalar, q2: Scalar, bright: Pointer, sums: Pointer,
+    sums2: Pointer, more: bool, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum points for two pairs of antennas: each brightness is loaded once for both."""
     n, n_all = size(like), size(stokes)
@@ -121,8 +122,8 @@ def sum_points(
 
 @inner_function
 def sum_gaussians(
-    first: int, stop: int, projection: Any, u: Any, v: Any, w: Any, p: Any, q: Any, bright: Any, sums: Any,
-    more: bool, like: Any, stokes: Any,
+    first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Scalar, q: Scalar,
+    bright: Pointer, sums: Pointer, more: bool, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum Gaussians first .. stop - 1 for one pair of antennas at coordinates in wavelengths."""
     n, n_all = size(like), size(stokes)
@@ -137,7 +138,9 @@ def sum_gaussians(
 
 
 @inner_function
-def sum_rows(sky: Any, u: Any, v: Any, w: Any, p: int, q: int, sums: Any, like: Any, stokes: Any) -> None:
+def sum_rows(
+    sky: Sky, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, like: Vector, stokes: Vector
+) -> None:
     """Sum all sources at coordinates in wavelengths; p and q are antennas of the voltages."""
     n, n_all = size(like), size(stokes)
     re, im = constant(0.0, stokes), constant(0.0, stokes)

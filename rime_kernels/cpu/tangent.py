@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
+from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop, vector_function
+from rime_kernels.compile.types import Array, Pointer
 from rime_kernels.physics import beam, phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
@@ -23,72 +25,76 @@ _SAMPLES = 128
 class Where(NamedTuple):
     """Rows and channels."""
 
-    phase_uvw: Any  # float64 (n_row, 3), m: as the phases have them
-    uvw: Any  # the same as the rows have them, for envelopes and for derivatives
-    antenna1: Any  # int32 (n_row,)
-    antenna2: Any
-    time: Any
-    chan_freq: Any  # float64 (n_chan,)
+    phase_uvw: NDArray[np.float64]  # float64 (n_row, 3), m: as the phases have them
+    uvw: NDArray[np.float64]  # the same as the rows have them, for envelopes and for derivatives
+    antenna1: NDArray[np.int32]  # int32 (n_row,)
+    antenna2: NDArray[np.int32]
+    time: NDArray[np.int32]
+    chan_freq: NDArray[np.float64]  # float64 (n_chan,)
 
 
 class Sky(NamedTuple):
     """The sources, float64."""
 
-    direction: Any  # (n_source, 3): l, m, n - 1
-    projection: Any  # (n_gaussian, 2, 3)
-    stokes: Any  # (n_time or 1, n_source, n_stokes)
-    factor: Any  # (n_source, n_stokes, n_chan): spectrum times E^2 of a beam that all antennas share
+    direction: NDArray[np.float64]  # (n_source, 3): l, m, n - 1
+    projection: NDArray[np.float64]  # (n_gaussian, 2, 3)
+    stokes: NDArray[np.float64]  # (n_time or 1, n_source, n_stokes)
+    factor: NDArray[
+        np.float64
+    ]  # (n_source, n_stokes, n_chan): spectrum times E^2 of a beam that all antennas share
     beam_scale: float
-    pointing: Any  # (n_time or 1, n_antenna, 2)
+    pointing: NDArray[np.float64]  # (n_time or 1, n_antenna, 2)
 
 
 class Changes(NamedTuple):
     """Changes of the sources: for each, the sources that it touches (pairs); float64."""
 
-    start: Any  # int64 (n_change + 1,): the first pair of each
-    source: Any  # int64 (n_pair,)
-    direction: Any  # (n_pair, 3)
-    projection: Any  # (n_pair, 2, 3)
-    stokes: Any  # (n_pair, n_time or 1, n_stokes)
-    factor: Any  # (n_pair, n_stokes, n_chan)
-    beam_scale: Any  # (n_change,)
-    pointing: Any  # (n_change, n_time or 1, n_antenna, 2)
+    start: NDArray[np.int64]  # int64 (n_change + 1,): the first pair of each
+    source: NDArray[np.int64]  # int64 (n_pair,)
+    direction: NDArray[np.float64]  # (n_pair, 3)
+    projection: NDArray[np.float64]  # (n_pair, 2, 3)
+    stokes: NDArray[np.float64]  # (n_pair, n_time or 1, n_stokes)
+    factor: NDArray[np.float64]  # (n_pair, n_stokes, n_chan)
+    beam_scale: NDArray[np.float64]  # (n_change,)
+    pointing: NDArray[np.float64]  # (n_change, n_time or 1, n_antenna, 2)
 
 
 class _Block(NamedTuple):
     """Some rows by all channels: n samples, one after the other."""
 
-    row: Any  # int64 (n,)
-    chan: Any  # int64 (n,)
-    nu: Any  # float64 (n,), Hz
-    wavelengths: Any  # (3, n): u, v, w as the rows have them
-    phase: Any  # the same as the phases have them
+    row: NDArray[np.int64]  # int64 (n,)
+    chan: NDArray[np.int64]  # int64 (n,)
+    nu: NDArray[np.float64]  # float64 (n,), Hz
+    wavelengths: NDArray[np.float64]  # (3, n): u, v, w as the rows have them
+    phase: NDArray[np.float64]  # the same as the phases have them
 
 
 class _Seen(NamedTuple):
     """The sources as a block sees them."""
 
-    re: Any  # (n_source, n): K_pq envelope_pq
-    im: Any
-    bright: Any  # (n_source, n_stokes, n): B
-    gain: Any  # (n_source, n): E_p E_q
-    slope: Any  # (2, n_source, n): of E_p E_q with the argument of E_p, and of E_q, at a frequency of 1
-    offset: Any  # (2, 3, n_source, n): slopes of that argument by scale, l, m
-    shape: Any  # (n_gaussian, 2, n): scaled coordinates along and across
+    re: NDArray[np.float64]  # (n_source, n): K_pq envelope_pq
+    im: NDArray[np.float64]
+    bright: NDArray[np.float64]  # (n_source, n_stokes, n): B
+    gain: NDArray[np.float64]  # (n_source, n): E_p E_q
+    slope: NDArray[
+        np.float64
+    ]  # (2, n_source, n): of E_p E_q with the argument of E_p, and of E_q, at a frequency of 1
+    offset: NDArray[np.float64]  # (2, 3, n_source, n): slopes of that argument by scale, l, m
+    shape: NDArray[np.float64]  # (n_gaussian, 2, n): scaled coordinates along and across
 
 
 class _Room(NamedTuple):
     """What a change of a source takes."""
 
-    of_phase: Any  # (n,): change of the phase, times E_p E_q
-    of_gain: Any  # (n,): change of E_p E_q, and of ln(envelope) times E_p E_q
-    of_bright: Any  # (n,)
-    pointing: Any  # (2, 2, n): change of the pointing of p and of q, l and m
-    sums: Any  # (2, n_stokes, n), of all sources
+    of_phase: NDArray[np.float64]  # (n,): change of the phase, times E_p E_q
+    of_gain: NDArray[np.float64]  # (n,): change of E_p E_q, and of ln(envelope) times E_p E_q
+    of_bright: NDArray[np.float64]  # (n,)
+    pointing: NDArray[np.float64]  # (2, 2, n): change of the pointing of p and of q, l and m
+    sums: NDArray[np.float64]  # (2, n_stokes, n), of all sources
 
 
 @vector_function
-def _any(values: Any) -> bool:
+def _any(values: Array) -> bool:
     """Whether any is not 0."""
     found = False
     for value in values.flat:
@@ -97,7 +103,7 @@ def _any(values: Any) -> bool:
 
 
 @vector_function
-def _along(coordinates: Any, axis: Any, factor: float, out: Any) -> None:
+def _along(coordinates: Array, axis: Pointer, factor: float, out: Array) -> None:
     """Coordinates (3, n) times a vector of three, times a factor."""
     x, y, z = factor * axis[0], factor * axis[1], factor * axis[2]
     for i in range(out.size):
@@ -105,7 +111,7 @@ def _along(coordinates: Any, axis: Any, factor: float, out: Any) -> None:
 
 
 @vector_function
-def _see_phase(block: Any, sky: Any, s: int, seen: Any) -> None:
+def _see_phase(block: _Block, sky: Sky, s: int, seen: _Seen) -> None:
     """K_pq of source s."""
     re, im = seen.re[s], seen.im[s]
     _along(block.phase, sky.direction[s], 1.0, im)
@@ -114,7 +120,7 @@ def _see_phase(block: Any, sky: Any, s: int, seen: Any) -> None:
 
 
 @vector_function
-def _see_envelope(block: Any, sky: Any, s: int, g: int, seen: Any) -> None:
+def _see_envelope(block: _Block, sky: Sky, s: int, g: int, seen: _Seen) -> None:
     """Multiply K_pq of Gaussian g by its envelope."""
     for axis in range(2):
         _along(block.wavelengths, sky.projection[g, axis], _C, seen.shape[g, axis])
@@ -126,7 +132,7 @@ def _see_envelope(block: Any, sky: Any, s: int, g: int, seen: Any) -> None:
 
 
 @vector_function
-def _see_bright(where: Any, block: Any, sky: Any, s: int, seen: Any) -> None:
+def _see_bright(where: Where, block: _Block, sky: Sky, s: int, seen: _Seen) -> None:
     """B of source s."""
     n_time, _, n_stokes = sky.stokes.shape
     for k in range(n_stokes):
@@ -136,7 +142,7 @@ def _see_bright(where: Any, block: Any, sky: Any, s: int, seen: Any) -> None:
 
 
 @vector_function
-def _see_gain(code: int, where: Any, block: Any, sky: Any, s: int, seen: Any) -> None:
+def _see_gain(code: int, where: Where, block: _Block, sky: Sky, s: int, seen: _Seen) -> None:
     """E_p E_q of source s, and what makes its changes."""
     for i in range(block.nu.size):
         row, nu = block.row[i], block.nu[i]
@@ -159,7 +165,7 @@ def _see_gain(code: int, where: Any, block: Any, sky: Any, s: int, seen: Any) ->
 
 
 @inner_function
-def _see(code: int, where: Any, block: Any, sky: Any, seen: Any) -> None:
+def _see(code: int, where: Where, block: _Block, sky: Sky, seen: _Seen) -> None:
     """Fill `_Seen`."""
     n_source = sky.direction.shape[0]
     for s in range(n_source):
@@ -173,7 +179,7 @@ def _see(code: int, where: Any, block: Any, sky: Any, seen: Any) -> None:
 
 
 @vector_function
-def _move(where: Any, block: Any, changes: Any, i_change: int, room: Any) -> bool:
+def _move(where: Where, block: _Block, changes: Changes, i_change: int, room: _Room) -> bool:
     """The changes of pointing errors of the antennas of each sample; whether there are any."""
     n_time, n_antenna = changes.pointing.shape[1:3]
     moves = _any(changes.pointing[i_change])
@@ -188,7 +194,9 @@ def _move(where: Any, block: Any, changes: Any, i_change: int, room: Any) -> boo
 
 
 @vector_function
-def _add_gain(changes: Any, i_change: int, pair: int, s: int, moves: bool, seen: Any, room: Any) -> None:
+def _add_gain(
+    changes: Changes, i_change: int, pair: int, s: int, moves: bool, seen: _Seen, room: _Room
+) -> None:
     """Add the changes of E_p E_q to `of_gain`."""
     scale, l, m = changes.beam_scale[i_change], changes.direction[pair, 0], changes.direction[pair, 1]
     of_gain = room.of_gain
@@ -207,7 +215,7 @@ def _add_gain(changes: Any, i_change: int, pair: int, s: int, moves: bool, seen:
 
 @vector_function
 def _add_bright(
-    where: Any, block: Any, sky: Any, changes: Any, pair: int, s: int, seen: Any, room: Any
+    where: Where, block: _Block, sky: Sky, changes: Changes, pair: int, s: int, seen: _Seen, room: _Room
 ) -> None:
     """Add what changes of the brightness do to the sums."""
     re, im, gain, of_bright = seen.re[s], seen.im[s], seen.gain[s], room.of_bright
@@ -225,7 +233,7 @@ def _add_bright(
 
 
 @vector_function
-def _add_seen(n_stokes: int, s: int, seen: Any, room: Any) -> None:
+def _add_seen(n_stokes: int, s: int, seen: _Seen, room: _Room) -> None:
     """Add what changes of phase, envelope and beams do to the sums."""
     re, im, of_gain, of_phase = seen.re[s], seen.im[s], room.of_gain, room.of_phase
     for k in range(n_stokes):
@@ -238,8 +246,8 @@ def _add_seen(n_stokes: int, s: int, seen: Any, room: Any) -> None:
 
 @vector_function
 def _add_pair(
-    code: int, where: Any, block: Any, sky: Any, changes: Any, i_change: int, pair: int, moves: bool,
-    seen: Any, room: Any,
+    code: int, where: Where, block: _Block, sky: Sky, changes: Changes, i_change: int, pair: int, moves: bool,
+    seen: _Seen, room: _Room,
 ) -> None:  # fmt: skip
     """Add what a change of a source does to the sums; what does not change is passed over."""
     s = changes.source[pair]
@@ -270,7 +278,7 @@ def _add_pair(
 
 
 @vector_function
-def _write(matrix: Any, sums: Any, out: Any) -> None:
+def _write(matrix: Array, sums: Array, out: Array) -> None:
     """Correlations of the sums, complex128 (n, n_corr)."""
     n_corr, n_stokes = matrix.shape
     for i in range(out.shape[0]):
@@ -283,7 +291,15 @@ def _write(matrix: Any, sums: Any, out: Any) -> None:
 
 @inner_function
 def _push(
-    code: int, where: Any, block: Any, sky: Any, changes: Any, matrix: Any, seen: Any, room: Any, out: Any
+    code: int,
+    where: Where,
+    block: _Block,
+    sky: Sky,
+    changes: Changes,
+    matrix: Array,
+    seen: _Seen,
+    room: _Room,
+    out: Pointer,
 ) -> None:
     """All changes of a block, (n_change, n, n_corr)."""
     _see(code, where, block, sky, seen)
@@ -298,7 +314,7 @@ def _push(
 
 
 @loop
-def fill_columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Any, out: Any) -> None:
+def fill_columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Array, out: Array) -> None:
     """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
 
     `code` is that of the beam in the antennas' voltages, `matrix` complex128 (n_corr, n_stokes).

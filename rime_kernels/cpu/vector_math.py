@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.polynomial import Polynomial, chebyshev
+from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import vector_function
+from rime_kernels.compile.types import Vector
 from rime_kernels.cpu.simd import (
     between,
     constant,
@@ -23,7 +24,9 @@ from rime_kernels.cpu.simd import (
 )
 
 
-def _fit(function: Callable[..., Any], low: float, high: float, degree: int) -> tuple[float, ...]:
+def _fit(
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]], low: float, high: float, degree: int
+) -> tuple[float, ...]:
     """Coefficients of the polynomial through the Chebyshev nodes; they have the digits of float32."""
     series = chebyshev.Chebyshev.interpolate(function, degree, domain=[low, high])
     return tuple(float(c) for c in series.convert(kind=Polynomial).coef)
@@ -56,7 +59,7 @@ _least, _most = polynomial((-126.0,), (-1022.0,)), polynomial((127.0,), (1023.0,
 
 
 @vector_function
-def cos_sin_turns(turns: Any, like: Any) -> Any:
+def cos_sin_turns(turns: Vector, like: Vector) -> Vector:
     """cos and sin of 2 pi turns, for any number of turns (float64), in the type of `like`.
 
     Whole turns come off in float64. The rest f, |f| <= 1/2, is cast, and through
@@ -71,7 +74,7 @@ def cos_sin_turns(turns: Any, like: Any) -> Any:
 
 
 @vector_function
-def exp(x: Any) -> Any:
+def exp(x: Vector) -> Vector:
     """e^x, held within the normal numbers of the type; NaN stays NaN.
 
     Relative error: 2e-7 (1 + |x|/3) in float32, 3e-16 (1 + |x|/3) in float64, nearly all from the rounding
@@ -83,7 +86,7 @@ def exp(x: Any) -> Any:
 
 
 @vector_function
-def log1p(x: Any) -> Any:
+def log1p(x: Vector) -> Vector:
     """ln(1 + x) of numbers of at least 0; NaN of NaN and of infinity.
 
     With 1 + x = 2^k m: k ln 2 + 2 artanh((m - 1)/(m + 1)), and what 1 + x was rounded by, over 1 + x.

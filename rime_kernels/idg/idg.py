@@ -189,7 +189,7 @@ class Idg:
             with CALL_LOCK:
                 return self._engine.predict(found, made)
         except TooLargeError as error:
-            total: Any = 0
+            total: NDArray[np.complexfloating] | int = 0
             for facet in self._facets(screens, error):
                 total = total + self._of(facet).predict(facet.cut(found), screens)
             return np.asarray(total)
@@ -272,7 +272,7 @@ class Idg:
         )  # fmt: skip
 
     def _screens(self, screens: ScreensLike | None, n_stokes: int) -> Screens:
-        kind: Any = np.complex64 if self.precision == "single" else np.complex128
+        kind: type[np.complexfloating] = np.complex64 if self.precision == "single" else np.complex128
         shape = self._n_slot, self.rows.n_antenna, self._layout.size
         sampled = screens(*self.lm) if callable(screens) else screens
         return make_screens(sampled, self.rows.stokes_to_corr, n_stokes, shape, kind)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows
 from rime_kernels.compile.jit import serial_loop
+from rime_kernels.compile.types import Array, Pointer, Vector
 from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
@@ -199,13 +200,13 @@ def _room(n_item: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
 
 
 @serial_loop
-def _layer_of(w: float, limits: Any) -> int:
+def _layer_of(w: float, limits: Limits) -> int:
     found = int(np.rint((w - limits.w_first) / limits.w_step)) if limits.n_layer > 1 else 0
     return min(max(found, 0), limits.n_layer - 1)
 
 
 @serial_loop
-def _fits(box: Any, limits: Any) -> bool:
+def _fits(box: Pointer, limits: Limits) -> bool:
     """Whether one subgrid holds a box (least and largest u, v in cells, w in wavelengths)."""
     for axis in range(2):
         low, high = box[2 * axis], box[2 * axis + 1]
@@ -217,7 +218,7 @@ def _fits(box: Any, limits: Any) -> bool:
 
 
 @serial_loop
-def _grow(box: Any, uvw: Any, row: int, low: float, high: float, field: float) -> Any:
+def _grow(box: Pointer, uvw: Array, row: int, low: float, high: float, field: float) -> Vector:
     """The box with a row at scales low ... high."""
     u, v, w = uvw[row, 0] * field, uvw[row, 1] * field, uvw[row, 2]
     return (
@@ -228,7 +229,7 @@ def _grow(box: Any, uvw: Any, row: int, low: float, high: float, field: float) -
 
 
 @serial_loop
-def _group_end(first: int, scale: Any, spread: float) -> Any:
+def _group_end(first: int, scale: Pointer, spread: float) -> Vector:
     """Channels first .. stop - 1 whose scales differ by at most `spread`, and their extremes."""
     low = high = scale[first]
     stop = first + 1
@@ -242,7 +243,15 @@ def _group_end(first: int, scale: Any, spread: float) -> Any:
 
 @serial_loop
 def _write(
-    items: Any, w: Any, n: int, first_row: int, n_row: int, chan: int, n_chan: int, box: Any, limits: Any
+    items: Array,
+    w: Pointer,
+    n: int,
+    first_row: int,
+    n_row: int,
+    chan: int,
+    n_chan: int,
+    box: Pointer,
+    limits: Limits,
 ) -> None:
     items[n, 0], items[n, 1], items[n, 2], items[n, 3] = first_row, n_row, chan, n_chan
     items[n, 4], items[n, 5] = np.rint(0.5 * (box[0] + box[1])), np.rint(0.5 * (box[2] + box[3]))
@@ -252,9 +261,9 @@ def _write(
 
 @serial_loop
 def _cover_run(
-    start: int, stop: int, uvw: Any, scale: Any, limits: Any, spread: float, max_rows: int, items: Any,
-    w: Any, n: int,
-) -> Any:  # fmt: skip
+    start: int, stop: int, uvw: Array, scale: Array, limits: Limits, spread: float, max_rows: int,
+    items: Array, w: Vector, n: int,
+) -> Vector:  # fmt: skip
     """Cover rows start .. stop - 1, channels in groups of at most `spread`; where items end, and groups."""
     empty = (np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf)
     chan = n_group = 0
@@ -277,8 +286,15 @@ def _cover_run(
 
 @serial_loop
 def _cover(
-    pairs: Any, uvw: Any, scale: Any, limits: Any, shares: Any, max_rows: int, items: Any, w: Any
-) -> Any:
+    pairs: Array,
+    uvw: Array,
+    scale: Pointer,
+    limits: Limits,
+    shares: Pointer,
+    max_rows: int,
+    items: Array,
+    w: Vector,
+) -> Vector:
     """Cover each run; items are written if there is room for any. Their number, and that of their rows."""
     n = n_row = 0
     none = items[:0]

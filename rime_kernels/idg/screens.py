@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +36,7 @@ class Screens(NamedTuple):
         Kind 2: which of the elements each correlation is.
     """
 
-    values: NDArray[Any]
+    values: NDArray[np.inexact]
     kind: int
     from_stokes: NDArray[np.float64]
     to_corr: NDArray[np.complex128]
@@ -67,7 +67,7 @@ def make_screens(
         feeds.
     """
     n_slot, n_antenna, size = shape
-    values: NDArray[Any]
+    values: NDArray[np.inexact]
     if screens is None:
         kind, values = 0, np.zeros((1, 1, 1, 1, 1, 1), complex_type)
     else:

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import serial_loop
+from rime_kernels.compile.types import Array
 from rime_kernels.idg import scalars
 
 _N_X = 24  # places between the middle and the edge of the image, closer towards the edge
@@ -167,7 +168,7 @@ def w_phase(x: NDArray[np.float64], half: float) -> NDArray[np.float64]:
 
 
 @serial_loop
-def _triangles(columns: Any, out: Any) -> None:
+def _triangles(columns: Array, out: Array) -> None:
     """Triangular factors R of matrices given by their columns, (n_matrix, n, m), which are overwritten.
 
     Householder's reflections. The matrices are small and many: LAPACK's threads would take longer to wake,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from rime_kernels.compile.jit import scalar
+from rime_kernels.compile.types import Scalar
 
 # Where cos^3 = 0.1: the WSRT beam is held there.
 COS3_LIMIT = 1.0881
@@ -15,20 +15,20 @@ CODES = {"cos3": COS3, "gaussian": GAUSSIAN, "airy": AIRY}
 
 
 @scalar
-def cos3(x: float) -> Any:
+def cos3(x: float) -> Scalar:
     """cos^3(min(x, 1.0881)); NaN stays NaN."""
     c = math.cos(COS3_LIMIT if x > COS3_LIMIT else x)
     return c * c * c
 
 
 @scalar
-def gaussian(x: float) -> Any:
+def gaussian(x: float) -> Scalar:
     """exp(-2 ln2 x^2): the power pattern E^2 falls to 1/2 at x = 1/2."""
     return math.exp(-2.0 * 0.6931471805599453 * x * x)
 
 
 @scalar
-def _jinc_series(x: float) -> Any:
+def _jinc_series(x: float) -> Scalar:
     """2 J1(x) / x = sum_k (-x^2/4)^k / (k! (k+1)!), nested; for 0 <= x < 8."""
     y = -0.25 * x * x
     total = 1.0
@@ -39,7 +39,7 @@ def _jinc_series(x: float) -> Any:
 
 
 @scalar
-def _hankel_p(z: float) -> Any:
+def _hankel_p(z: float) -> Scalar:
     """P of J1 = sqrt(2/(pi x)) (P cos(x - 3 pi/4) - (8/x) Q sin(x - 3 pi/4)); z = (8/x)^2 in [0, 1]."""
     p = 1.0657770307911482e-09 - 1.4038395089577798e-10 * z
     p = 8.860855361799285e-09 + z * (-3.818735305533677e-09 + z * p)
@@ -51,7 +51,7 @@ def _hankel_p(z: float) -> Any:
 
 
 @scalar
-def _hankel_q(z: float) -> Any:
+def _hankel_q(z: float) -> Scalar:
     """Q of the same; both are polynomials through Chebyshev nodes of 40-digit values, good to 1e-17."""
     q = -1.071914270433146e-09 + 1.4280722112309597e-10 * z
     q = -8.504914198988601e-09 + z * (3.773309315230924e-09 + z * q)
@@ -63,7 +63,7 @@ def _hankel_q(z: float) -> Any:
 
 
 @scalar
-def _jinc_hankel(x: float) -> Any:
+def _jinc_hankel(x: float) -> Scalar:
     """2 J1(x) / x for x >= 8."""
     y = 8.0 / x
     z = y * y
@@ -74,7 +74,7 @@ def _jinc_hankel(x: float) -> Any:
 
 
 @scalar
-def airy(x: float) -> Any:
+def airy(x: float) -> Scalar:
     """2 J1(x) / x of a uniformly lit aperture, to 1e-14; float64."""
     if x >= 8.0:
         return _jinc_hankel(x)
@@ -82,7 +82,7 @@ def airy(x: float) -> Any:
 
 
 @scalar
-def _j2_series(x: float) -> Any:
+def _j2_series(x: float) -> Scalar:
     """J2(x) = (x^2/8) sum_k 2 (-x^2/4)^k / (k! (k+2)!), nested; for 0 <= x < 8."""
     y = -0.25 * x * x
     total = 1.0
@@ -93,7 +93,7 @@ def _j2_series(x: float) -> Any:
 
 
 @scalar
-def _j2_hankel(x: float) -> Any:
+def _j2_hankel(x: float) -> Scalar:
     """J2(x) for x >= 8, from P and Q as of J1; polynomials through Chebyshev nodes, good to 1e-15."""
     y = 8.0 / x
     z = y * y
@@ -113,7 +113,7 @@ def _j2_hankel(x: float) -> Any:
 
 
 @scalar
-def airy_slope(x: float) -> Any:
+def airy_slope(x: float) -> Scalar:
     """The derivative of `airy`: -2 J2(x) / x; 0 at 0."""
     if x == 0.0:
         return 0.0
@@ -122,20 +122,20 @@ def airy_slope(x: float) -> Any:
 
 
 @scalar
-def cos3_slope(x: float) -> Any:
+def cos3_slope(x: float) -> Scalar:
     """The derivative of `cos3`: -3 cos^2(x) sin(x), and 0 where the beam is held."""
     c = math.cos(x)
     return 0.0 if x > COS3_LIMIT else -3.0 * c * c * math.sin(x)
 
 
 @scalar
-def gaussian_slope(x: float) -> Any:
+def gaussian_slope(x: float) -> Scalar:
     """The derivative of `gaussian`."""
     return -4.0 * 0.6931471805599453 * x * gaussian(x)
 
 
 @scalar
-def voltage(code: int, x: float) -> Any:
+def voltage(code: int, x: float) -> Scalar:
     """E(x) of the beam with this code; 1 for `NO_BEAM`."""
     if code == COS3:
         return cos3(x)
@@ -147,7 +147,7 @@ def voltage(code: int, x: float) -> Any:
 
 
 @scalar
-def voltage_slope(code: int, x: float) -> Any:
+def voltage_slope(code: int, x: float) -> Scalar:
     """dE/dx of the beam with this code."""
     if code == COS3:
         return cos3_slope(x)
@@ -159,13 +159,13 @@ def voltage_slope(code: int, x: float) -> Any:
 
 
 @scalar
-def argument(scale: float, nu: float, dl: float, dm: float) -> Any:
+def argument(scale: float, nu: float, dl: float, dm: float) -> Scalar:
     """x = scale nu r, r = |(dl, dm)| in radians."""
     return scale * nu * math.sqrt(dl * dl + dm * dm)
 
 
 @scalar
-def argument_slopes(scale: float, nu: float, dl: float, dm: float) -> Any:
+def argument_slopes(scale: float, nu: float, dl: float, dm: float) -> Scalar:
     """The derivatives of `argument` with respect to scale, dl and dm.
 
     0 at the centre, where dx/dl has no value: every beam is flat there.

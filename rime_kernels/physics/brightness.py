@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import scalar
+from rime_kernels.compile.types import Scalar
 from rime_kernels.errors import InputError
 
 _STOKES_TO_CORR: dict[str, tuple[complex, complex, complex, complex]] = {
@@ -57,24 +57,24 @@ def stokes_to_corr(corr_type: Sequence[str]) -> NDArray[np.complex128]:
 
 
 @scalar
-def spectral_variable(ratio: float, is_log: bool) -> Any:
+def spectral_variable(ratio: float, is_log: bool) -> Scalar:
     """The variable of the spectral polynomial: ln(nu/nu0), or nu/nu0 - 1; float64."""
     return math.log(ratio) if is_log else ratio - 1.0
 
 
 @scalar
-def spectral_factor(polynomial: float, x: float, is_log: bool) -> Any:
+def spectral_factor(polynomial: float, x: float, is_log: bool) -> Scalar:
     """S(nu)/S0 from the polynomial a0 + a1 x + ... (or c1 + c2 x + ...) at x: exp(x p), or 1 + x p."""
     return math.exp(x * polynomial) if is_log else 1.0 + x * polynomial
 
 
 @scalar
-def spectral_slope(factor: float, x: float, is_log: bool) -> Any:
+def spectral_slope(factor: float, x: float, is_log: bool) -> Scalar:
     """The derivative of `spectral_factor` with respect to the polynomial."""
     return x * factor if is_log else x
 
 
 @scalar
-def brightness(s0: float, factor: float) -> Any:
+def brightness(s0: float, factor: float) -> Scalar:
     """S0 times its spectral factor; S0 = 0 is 0, whatever the factor."""
     return s0 * factor if s0 != 0.0 else s0

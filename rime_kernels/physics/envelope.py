@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import scalar
+from rime_kernels.compile.types import Scalar
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 GaussianFrame = Literal["tangent", "uv"]
@@ -92,13 +93,13 @@ def pull_projections(
 
 
 @scalar
-def projection(axis: float, first: float, second: float, slope_l: float, slope_m: float) -> Any:
+def projection(axis: float, first: float, second: float, slope_l: float, slope_m: float) -> Scalar:
     """One of these vectors: `axis` is the FWHM, (first, second) the axis' direction in (u', v')."""
     scale = _SQRT_K * axis
     return scale * first, scale * second, -scale * (first * slope_l + second * slope_m)
 
 
 @scalar
-def exponent(along: float, across: float, nu: float) -> Any:
+def exponent(along: float, across: float, nu: float) -> Scalar:
     """-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2 from the scaled coordinates; float64."""
     return -(along * along + across * across) * (nu * nu)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import scalar
+from rime_kernels.compile.types import Array, Compiled, Scalar, Vector
 
 SPEED_OF_LIGHT = 299792458.0  # m/s
 
@@ -67,12 +67,12 @@ def turns(u: float, v: float, w: float, l: float, m: float, n_minus_1: float) ->
 
 
 @scalar
-def nearest(x: Any) -> Any:
+def nearest(x: Vector) -> Scalar:
     """The whole number nearest to x."""
     return math.floor(x + 0.5)
 
 
-def make_cos_sin(single: bool, whole: Any = nearest, quarters: Any = nearest) -> Any:
+def make_cos_sin(single: bool, whole: Compiled = nearest, quarters: Compiled = nearest) -> Compiled:
     """cos and sin of 2 pi turns as a function of turns, float64, in working precision.
 
     `whole` and `quarters` give the nearest whole number in float64 and in working precision.
@@ -87,14 +87,14 @@ def make_cos_sin(single: bool, whole: Any = nearest, quarters: Any = nearest) ->
     c = tuple(real(x) for x in _C[: n_cosine + 1])
 
     @scalar
-    def series(z: Any, terms: Any, n: Any) -> Any:
+    def series(z: Scalar, terms: Array, n: Scalar) -> Scalar:
         total = terms[n]
         for k in range(n - 1, 0, -1):
             total = terms[k] + z * total
         return z * total
 
     @scalar
-    def cos_sin(turns: float) -> Any:
+    def cos_sin(turns: float) -> Scalar:
         rest = real(turns - whole(turns))
         quarter = real(quarters(real(4) * rest))  # -2 ... 2
         y = real(_TWO_PI) * (rest - real(0.25) * quarter)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.idg.plan import Plan
 
@@ -18,13 +18,13 @@ _STRIPS = 64
 
 
 @inner_function
-def _add_row(source: Any, target: Any, n: Any, like: Any) -> None:
+def _add_row(source: Pointer, target: Pointer, n: Scalar, like: Vector) -> None:
     for x in range(0, 2 * n, size(like)):
         store(target, x, load(target, x, like) + load(source, x, like))
 
 
 @inner_function
-def _add_strip(strip: Any, first: Any, subgrids: Any, plan: Any, grid: Any, like: Any) -> None:
+def _add_strip(strip: Scalar, first: Scalar, subgrids: Array, plan: Plan, grid: Array, like: Vector) -> None:
     n_plane, n, n_grid = grid.shape[0], subgrids.shape[2], grid.shape[1]
     source, target = pointer(subgrids), pointer(grid)
     for i in range(subgrids.shape[0]):
@@ -51,7 +51,7 @@ def make_add(single: bool) -> Callable[..., None]:
     half_lanes = n_lanes(real) // 2
 
     @loop
-    def add(first: int, subgrids: Any, plan: Plan, grid: Any) -> None:
+    def add(first: int, subgrids: Array, plan: Plan, grid: Array) -> None:
         for strip in prange(_STRIPS):
             _add_strip(strip, first, subgrids, plan, grid, zeros(real, half_lanes))
 

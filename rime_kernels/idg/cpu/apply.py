@@ -7,9 +7,10 @@ planes (`_sums_cpu`).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.compile.types import Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import ahead, constant, fma, load, size, spread, store
 from rime_kernels.cpu.vector_math import cos_sin_turns
 from rime_kernels.idg.cpu.shuffles import even, first_of_pairs, odd, second_of_pairs
@@ -39,37 +40,37 @@ class Terms(NamedTuple):
     """
 
     n_pixel: int
-    taper: Any
-    curvature: Any
+    taper: Pointer
+    curvature: Pointer
     kind: int
-    screens: Any
+    screens: Pointer
     n_plane: int
     n_sum: int
     is_mixed: bool
-    mix: Any
-    element: Any
+    mix: Pointer
+    element: Pointer
 
 
 @vector_function
-def _times(a_re: Any, a_im: Any, b_re: Any, b_im: Any) -> Any:
+def _times(a_re: Vector, a_im: Vector, b_re: Vector, b_im: Vector) -> Vector:
     """a b."""
     return fma(a_re, b_re, -(a_im * b_im)), fma(a_re, b_im, a_im * b_re)
 
 
 @vector_function
-def _plus_times(re: Any, im: Any, a_re: Any, a_im: Any, b_re: Any, b_im: Any) -> Any:
+def _plus_times(re: Vector, im: Vector, a_re: Vector, a_im: Vector, b_re: Vector, b_im: Vector) -> Vector:
     """(re, im) + a b."""
     return fma(-a_im, b_im, fma(a_re, b_re, re)), fma(a_im, b_re, fma(a_re, b_im, im))
 
 
 @vector_function
-def _complex(where: Any, at: int, step: int, like: Any) -> Any:
+def _complex(where: Pointer, at: int, step: int, like: Vector) -> Vector:
     """Real parts from `at` on, and imaginary ones `step` further."""
     return load(where, at, like), load(where, at + step, like)
 
 
 @vector_function
-def _factor(terms: Any, w: float, p: Any, q: Any, at: int, like: Any) -> Any:
+def _factor(terms: Terms, w: float, p: Scalar, q: Scalar, at: int, like: Vector) -> Vector:
     """Taper times exp(2 pi i w c), and scalar A-terms."""
     cos, sin = cos_sin_turns(spread(w, like) * load(terms.curvature, at, like), like)
     taper = load(terms.taper, at, like)
@@ -83,7 +84,7 @@ def _factor(terms: Any, w: float, p: Any, q: Any, at: int, like: Any) -> Any:
 
 
 @inner_function
-def _mixed(terms: Any, source: Any, k: int, at: int, flip: int, like: Any) -> Any:
+def _mixed(terms: Terms, source: Pointer, k: int, at: int, flip: int, like: Vector) -> Vector:
     """Combination k of the planes; the conjugate matrix where flipped and not of feeds."""
     n = size(like)
     re, im = constant(0.0, like), constant(0.0, like)
@@ -98,7 +99,9 @@ def _mixed(terms: Any, source: Any, k: int, at: int, flip: int, like: Any) -> An
 
 
 @inner_function
-def _jones(terms: Any, c: int, p: Any, q: Any, at: int, flip: int, element: Any, like: Any) -> Any:
+def _jones(
+    terms: Terms, c: int, p: Scalar, q: Scalar, at: int, flip: int, element: Pointer, like: Vector
+) -> Vector:
     """Correlation c of E_p B E_q^H; B in `element` as (4, 2, lanes)."""
     n, step = size(like), 2 * terms.n_pixel
     row, column = terms.element[c] // 2, terms.element[c] % 2
@@ -118,7 +121,15 @@ def _jones(terms: Any, c: int, p: Any, q: Any, at: int, flip: int, element: Any,
 
 @inner_function
 def apply(
-    terms: Any, w: float, p: Any, q: Any, flip: int, source: Any, target: Any, scratch: Any, like: Any
+    terms: Terms,
+    w: float,
+    p: Scalar,
+    q: Scalar,
+    flip: int,
+    source: Pointer,
+    target: Pointer,
+    scratch: Pointer,
+    like: Vector,
 ) -> None:
     """From transformed planes to what is summed. p and q are the antennas' screens; `scratch` takes 8
     vectors."""
@@ -147,7 +158,16 @@ def apply(
 
 @inner_function
 def _jones_adjoint(
-    terms: Any, c: int, p: Any, q: Any, at: int, flip: int, v_re: Any, v_im: Any, element: Any, like: Any
+    terms: Terms,
+    c: int,
+    p: Scalar,
+    q: Scalar,
+    at: int,
+    flip: int,
+    v_re: Scalar,
+    v_im: Scalar,
+    element: Pointer,
+    like: Vector,
 ) -> None:
     """Add E_p^H v E_q, of a correlation's v, to the elements."""
     n, step = size(like), 2 * terms.n_pixel
@@ -167,7 +187,7 @@ def _jones_adjoint(
 
 
 @inner_function
-def _unmixed(terms: Any, source: Any, s: int, n_mix: int, flip: int, like: Any) -> Any:
+def _unmixed(terms: Terms, source: Pointer, s: int, n_mix: int, flip: int, like: Vector) -> Vector:
     """Plane s of n_mix combinations, (n_mix, 2, lanes)."""
     n = size(like)
     re, im = constant(0.0, like), constant(0.0, like)
@@ -182,7 +202,15 @@ def _unmixed(terms: Any, source: Any, s: int, n_mix: int, flip: int, like: Any) 
 
 @inner_function
 def apply_adjoint(
-    terms: Any, w: float, p: Any, q: Any, flip: int, source: Any, target: Any, scratch: Any, like: Any
+    terms: Terms,
+    w: float,
+    p: Scalar,
+    q: Scalar,
+    flip: int,
+    source: Pointer,
+    target: Pointer,
+    scratch: Pointer,
+    like: Vector,
 ) -> None:
     """The adjoint of `apply`."""
     n = size(like)

@@ -10,12 +10,13 @@ Numbers are counted from -S/2 before and after: which rows are taken and written
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function
+from rime_kernels.compile.types import Pointer, Scalar, Vector
 from rime_kernels.cpu.lanes import copied
 from rime_kernels.cpu.simd import ahead, constant, fma, load, size, spread, store
 from rime_kernels.idg.cpu.shuffles import alternating, swapped
@@ -53,7 +54,14 @@ def tables(size: int, sign: int, single: bool) -> Tables:
 
 @inner_function
 def _columns(
-    source: Any, stride: int, target: Any, scratch: Any, n: int, factors: Any, sign: float, like: Any
+    source: Pointer,
+    stride: int,
+    target: Pointer,
+    scratch: Pointer,
+    n: int,
+    factors: Scalar,
+    sign: float,
+    like: Vector,
 ) -> None:
     """Transform as many columns as `like` has lanes, of n rows; those of the target have 2n numbers.
 
@@ -96,14 +104,16 @@ def _columns(
 
 
 @inner_function
-def _put(scratch: Any, at: int, value: Any, turn: Any) -> None:
+def _put(scratch: Pointer, at: int, value: Vector, turn: Vector) -> None:
     """Write a vector, and i times it."""
     store(scratch, at, value)
     store(scratch, at + size(value), swapped(value) * turn)
 
 
 @inner_function
-def _put_twiddled(scratch: Any, at: int, value: Any, turn: Any, twiddle: Any, which: int) -> None:
+def _put_twiddled(
+    scratch: Pointer, at: int, value: Vector, turn: Vector, twiddle: Pointer, which: int
+) -> None:
     turned = swapped(value) * turn
     re, im = spread(twiddle[which], value), spread(twiddle[which + 1], value)
     _put(scratch, at, re * value + im * turned, turn)
@@ -111,15 +121,15 @@ def _put_twiddled(scratch: Any, at: int, value: Any, turn: Any, twiddle: Any, wh
 
 @inner_function
 def _rows(
-    source: Any,
+    source: Pointer,
     stride: int,
-    target: Any,
-    scratch: Any,
+    target: Pointer,
+    scratch: Pointer,
     n: int,
-    factors: Any,
+    factors: Scalar,
     sign: float,
-    like: Any,
-    half: Any,
+    like: Vector,
+    half: Vector,
 ) -> None:
     """Transform n x n complex numbers along their first axis; `half` has half of the lanes of `like`."""
     lanes = size(like)
@@ -131,7 +141,7 @@ def _rows(
 
 
 @inner_function
-def _transpose(source: Any, target: Any, n: int, pair: Any) -> None:
+def _transpose(source: Pointer, target: Pointer, n: int, pair: Scalar) -> None:
     """Exchange the axes of n x n complex numbers; `pair` is a vector of two."""
     for i in range(n):
         for j in range(n):
@@ -140,8 +150,8 @@ def _transpose(source: Any, target: Any, n: int, pair: Any) -> None:
 
 @inner_function
 def transform(
-    source: Any, stride: int, target: Any, scratch: Any, n: int, factors: Any, sign: float, like: Any, half:
-    Any, pair: Any,
+    source: Pointer, stride: int, target: Pointer, scratch: Pointer, n: int, factors: Scalar, sign: float,
+    like: Vector, half: Vector, pair: Scalar,
 ) -> None:  # fmt: skip
     """The transform of n x n complex numbers along both axes, which change places.
 

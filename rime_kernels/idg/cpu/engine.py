@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numba import get_num_threads
@@ -40,7 +39,7 @@ class Engine:
     ) -> None:  # fmt: skip
         self._rows, self._plan = on_grid(rows, layout.limits.field), plan
         self._layout, self._single, self._memory_limit = layout, single, memory_limit
-        self._real: Any = np.float32 if single else np.float64
+        self._real: type[np.floating] = np.float32 if single else np.float64
         self._image = Image(grid, layout, single)
         self._pixels = {sign: self._make_pixels(sign) for sign in (-1, 1)}
         ends = run_ends(rows.scale, single)
@@ -173,6 +172,6 @@ class Engine:
         return copied(np.stack([elements.real, elements.imag], axis=3), self._real)
 
 
-def _parts(matrix: NDArray[np.complex128], real: Any) -> NDArray[np.floating]:
+def _parts(matrix: NDArray[np.complex128], real: type[np.floating]) -> NDArray[np.floating]:
     """Real and imaginary parts along a last axis."""
     return copied(np.stack([matrix.real, matrix.imag], axis=-1), real)

@@ -7,14 +7,13 @@ beyond `reach` have no visibilities: neither is transformed.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import get_num_threads, prange
 from numpy.typing import NDArray
 from scipy import fft
 
 from rime_kernels.compile.jit import loop
+from rime_kernels.compile.types import Array, Compiled, Pointer
 from rime_kernels.idg import scalars
 from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.grid import ImageGrid, offsets
@@ -30,7 +29,7 @@ class Image:
     def __init__(self, grid: ImageGrid, layout: Layout, single: bool) -> None:
         self.n_pixel, self._n_grid = grid.n_pixel, layout.n_grid
         self._frame = grid.l0, grid.m0, grid.n0, grid.corner2()
-        self._complex: Any = np.complex64 if single else np.complex128
+        self._complex: type[np.complexfloating] = np.complex64 if single else np.complex128
         self._offsets = offsets(grid.n_pixel, grid.cell)
         self._correction = 1.0 / profile(layout.taper.values, offsets(grid.n_pixel, 1.0) / layout.n_grid)
         self._single = single
@@ -77,9 +76,9 @@ class Image:
         return [slice(0, reach), slice(self._n_grid - reach, self._n_grid)]
 
 
-def _transform(values: NDArray[Any], axis: int, *, inverse: bool) -> None:
+def _transform(values: NDArray[np.complexfloating], axis: int, *, inverse: bool) -> None:
     """Transform along one axis in place, without factors."""
-    function: Any = fft.ifft if inverse else fft.fft
+    function: Compiled = fft.ifft if inverse else fft.fft
     norm = "forward" if inverse else "backward"
     found = function(values, axis=axis, norm=norm, overwrite_x=True, workers=get_num_threads())
     if not np.may_share_memory(found, values):
@@ -87,7 +86,9 @@ def _transform(values: NDArray[Any], axis: int, *, inverse: bool) -> None:
 
 
 @loop
-def _fill_curvatures(dl: Any, dm: Any, l0: float, m0: float, n0: float, corner2: float, out: Any) -> None:
+def _fill_curvatures(
+    dl: Array, dm: Array, l0: float, m0: float, n0: float, corner2: float, out: Array
+) -> None:
     for y in prange(dm.size):
         for x in range(dl.size):
             out[y, x] = _curvature(dl[x], dm[y], l0, m0, n0, corner2)
@@ -95,8 +96,8 @@ def _fill_curvatures(dl: Any, dm: Any, l0: float, m0: float, n0: float, corner2:
 
 @loop
 def _fill(
-    planes: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
-    out: Any,
+    planes: Array, offset: Pointer, l0: float, m0: float, n0: float, corner2: float, w: float,
+    correction: Pointer, out: Array,
 ) -> None:  # fmt: skip
     """Pixels times their w phases and over their tapers into the padded image; 0 elsewhere."""
     n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], out.shape[1]
@@ -120,8 +121,8 @@ def _fill(
 
 @loop
 def _collect(
-    grid: Any, offset: Any, l0: float, m0: float, n0: float, corner2: float, w: float, correction: Any,
-    planes: Any,
+    grid: Array, offset: Pointer, l0: float, m0: float, n0: float, corner2: float, w: float,
+    correction: Pointer, planes: Array,
 ) -> None:  # fmt: skip
     """The adjoint of `_fill`: real parts are added to the planes."""
     n_plane, n_pixel, n_grid = planes.shape[0], planes.shape[1], grid.shape[1]

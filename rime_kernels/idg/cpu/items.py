@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.compile.types import Array, Pointer, Record, Scalar, Vector
 from rime_kernels.cpu.brightness import room
 from rime_kernels.cpu.simd import ahead, n_lanes, pointer, size, zeros
 from rime_kernels.idg.cpu.apply import Terms, apply, apply_adjoint
@@ -85,7 +86,7 @@ class Channels(NamedTuple):
 
 
 @inner_function
-def _terms(pixels: Any, recipe: Any) -> Any:
+def _terms(pixels: Array, recipe: Recipe) -> Vector:
     return Terms(
         pixels.size * pixels.size, pointer(pixels.taper), pointer(pixels.exact_curvature), recipe.kind,
         pointer(recipe.screens), recipe.n_plane, recipe.n_sum, recipe.is_mixed, pointer(recipe.mix),
@@ -94,12 +95,12 @@ def _terms(pixels: Any, recipe: Any) -> Any:
 
 
 @inner_function
-def _coordinates(pixels: Any) -> Any:
+def _coordinates(pixels: Pixels) -> Vector:
     return Coordinates(pointer(pixels.x), pointer(pixels.y), pointer(pixels.curvature))
 
 
 @inner_function
-def _screens_of(recipe: Any, terms: Any, plan: Any, item: int) -> Any:
+def _screens_of(recipe: Recipe, terms: Terms, plan: Plan, item: int) -> Vector:
     """The screens of an item's antennas."""
     n_each = recipe.screens.shape[2] * recipe.screens.shape[3] * recipe.screens.shape[4]
     first = plan.slot[item] * recipe.screens.shape[1] * (terms.kind > 0)
@@ -110,7 +111,7 @@ def _screens_of(recipe: Any, terms: Any, plan: Any, item: int) -> Any:
 
 
 @inner_function
-def _copy_wrapped(grid: Any, n_grid: int, x0: int, y0: int, n: int, out: Any) -> None:
+def _copy_wrapped(grid: Pointer, n_grid: int, x0: int, y0: int, n: int, out: Pointer) -> None:
     """Copy a subgrid that lies across the edge of the periodic grid."""
     for y in range(n):
         row = (y0 + y) % n_grid * n_grid
@@ -120,9 +121,10 @@ def _copy_wrapped(grid: Any, n_grid: int, x0: int, y0: int, n: int, out: Any) ->
 
 
 @inner_function
-def _load_subgrid(grid: Any, n_grid: int, plan: Any, item: int, pixels: Any, n_plane: int, out: Any, scratch:
-Any,
-                  like: Any, half: Any, pair: Any) -> None:  # fmt: skip
+def _load_subgrid(
+    grid: Pointer, n_grid: int, plan: Plan, item: int, pixels: Pixels, n_plane: int, out: Pointer,
+    scratch: Pointer, like: Vector, half: Vector, pair: Scalar,
+) -> None:  # fmt: skip
     """The transformed subgrids of an item, one per plane."""
     n = pixels.size
     x0, y0 = plan.x[item] - n // 2, plan.y[item] - n // 2
@@ -140,9 +142,10 @@ Any,
 
 
 @inner_function
-def _fill_run(rows: Any, channels: Any, plan: Any, item: int, r: int, c: int, stop: int, coordinates: Any, n:
-int,
-              phasors: Any, like: Any) -> None:  # fmt: skip
+def _fill_run(
+    rows: SortedRows, channels: Channels, plan: Plan, item: int, r: int, c: int, stop: int,
+    coordinates: Pointer, n: int, phasors: Pointer, like: Vector,
+) -> None:  # fmt: skip
     """Phases of channels c .. stop - 1 of a row: the first, and the step."""
     u, v, w, scale = rows.uvw[r, 0], rows.uvw[r, 1], rows.uvw[r, 2], channels.scale[c]
     step = channels.scale[c + 1] - scale if stop > c + 1 else 0.0
@@ -159,11 +162,11 @@ class _Ending(NamedTuple):
     n_in: int  # sums used
     n_sum: int
     is_direct: bool
-    to_corr: Any  # (n_corr, n_in, 2)
+    to_corr: Pointer  # (n_corr, n_in, 2)
 
 
 @inner_function
-def _ending(recipe: Any) -> Any:
+def _ending(recipe: Recipe) -> Vector:
     return _Ending(
         recipe.to_corr.shape[0],
         recipe.to_corr.shape[1],
@@ -174,7 +177,7 @@ def _ending(recipe: Any) -> Any:
 
 
 @inner_function
-def _write(sums: Any, ending: Any, sign: Any, cos: Any, sin: Any, vis: Any) -> None:
+def _write(sums: Pointer, ending: _Ending, sign: Scalar, cos: Vector, sin: Vector, vis: Pointer) -> None:
     """One visibility from its sums, (2, n_sum) numbers; `sign` that of imaginary parts, (cos, sin) phase."""
     if ending.is_direct:
         for c in range(ending.n_corr):
@@ -195,7 +198,14 @@ def _write(sums: Any, ending: Any, sign: Any, cos: Any, sin: Any, vis: Any) -> N
 
 @inner_function
 def _read(
-    vis: Any, weight: Any, has_weight: bool, ending: Any, sign: Any, cos: Any, sin: Any, out: Any
+    vis: Pointer,
+    weight: Pointer,
+    has_weight: bool,
+    ending: _Ending,
+    sign: Scalar,
+    cos: Vector,
+    sin: Vector,
+    out: Pointer,
 ) -> None:
     """The sums' share of one weighted visibility, (2, n_sum) numbers: the adjoint of `_write`."""
     for s in range(2 * ending.n_sum):
@@ -217,8 +227,8 @@ def _read(
 
 @inner_function
 def _item_sums(
-    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, ending: Any, planes: Any, phasors: Any,
-    sums: Any, vis: Any, real: Any, like: Any, wide: Any,
+    item: Scalar, plan: Plan, rows: SortedRows, channels: Channels, pixels: Array, ending: _Ending,
+    planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: Scalar, like: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """The visibilities of an item from its planes."""
     coordinates, n_sum, sign = _coordinates(pixels), ending.n_sum, real(1 - 2 * plan.flip[item])
@@ -244,8 +254,9 @@ def _item_sums(
 
 @inner_function
 def _degrid_task(
-    first: Any, stop: Any, grid: Any, plan: Any, layer_w: Any, rows: Any, channels: Any, pixels: Any,
-    recipe: Any, vis: Any, real: Any, like: Any, wide: Any, half: Any, pair: Any,
+    first: Scalar, stop: Scalar, grid: Array, plan: Plan, layer_w: Scalar, rows: Scalar, channels: Channels,
+    pixels: Array, recipe: Recipe, vis: Array, real: Scalar, like: Vector, wide: Vector, half: Vector,
+    pair: Scalar,
 ) -> None:  # fmt: skip
     n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
     n2 = n * n
@@ -280,8 +291,8 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
     @loop
     def degrid(
-        tasks: Any, grid: Any, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels, pixels:
-        Pixels, recipe: Recipe, vis: Any,
+        tasks: Pointer, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
+        pixels: Pixels, recipe: Recipe, vis: Pointer,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
             _degrid_task(
@@ -294,8 +305,9 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
 @inner_function
 def _item_planes(
-    item: Any, plan: Any, rows: Any, channels: Any, pixels: Any, ending: Any, planes: Any, phasors: Any,
-    shares: Any, vis: Any, weight: Any, has_weight: Any, real: Any, like: Any, wide: Any,
+    item: Scalar, plan: Record, rows: SortedRows, channels: Channels, pixels: Array, ending: _Ending,
+    planes: Pointer, phasors: Pointer, shares: Pointer, vis: Pointer, weight: Pointer, has_weight: Scalar,
+    real: Scalar, like: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """The planes of an item from its visibilities."""
     coordinates, sign = _coordinates(pixels), real(1 - 2 * plan.flip[item])
@@ -319,9 +331,9 @@ def _item_planes(
 
 @inner_function
 def _grid_task(
-    first: Any, stop: Any, begin: Any, vis: Any, weight: Any, has_weight: Any, plan: Any, layer_w: Any,
-    rows: Any, channels: Any, pixels: Any, recipe: Any, out: Any, real: Any, like: Any, wide: Any,
-    half: Any, pair: Any,
+    first: Scalar, stop: Scalar, begin: Scalar, vis: Array, weight: Array, has_weight: Scalar, plan: Plan,
+    layer_w: Scalar, rows: Scalar, channels: Channels, pixels: Pixels, recipe: Recipe, out: Array,
+    real: Scalar, like: Vector, wide: Vector, half: Vector, pair: Scalar,
 ) -> None:  # fmt: skip
     n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
     n2 = n * n
@@ -358,8 +370,8 @@ def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
 
     @loop
     def grid(
-        tasks: Any, vis: Any, weight: Any, has_weight: bool, plan: Plan, layer_w: float, rows: SortedRows,
-        channels: Channels, pixels: Pixels, recipe: Recipe, out: Any,
+        tasks: Pointer, vis: Pointer, weight: Pointer, has_weight: bool, plan: Plan, layer_w: float,
+        rows: SortedRows, channels: Channels, pixels: Pixels, recipe: Recipe, out: Pointer,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
             _grid_task(

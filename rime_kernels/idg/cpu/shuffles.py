@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rime_kernels.compile.types import (
+    Compiled,
+    IrBuilder,
+    IrValue,
+    IrValues,
+    Module,
+    NumbaType,
+    Signature,
+    TargetContext,
+    TypingContext,
+)
 from rime_kernels.cpu.simd import Vector
 
-ir: Any = cgutils.ir
+ir: Module = cgutils.ir  # of llvmlite
 _INDEX = ir.IntType(32)
 
 
-def _order(lanes: Sequence[int]) -> Any:
+def _order(lanes: Sequence[int]) -> IrValue:
     return ir.Constant(ir.VectorType(_INDEX, len(lanes)), list(lanes))
 
 
-def _shuffle(order: Callable[[int], Sequence[int]]) -> Any:
+def _shuffle(order: Callable[[int], Sequence[int]]) -> Compiled:
     """A function of two vectors of n lanes: those of both in a given order; the second's count from n."""
 
     @intrinsic
-    def shuffle(typingctx: Any, a: Any, b: Any) -> Any:
+    def shuffle(typingctx: TypingContext, a: NumbaType, b: NumbaType) -> IrValue:
         lanes = _order(order(a.n))
         return a(a, a), lambda context, builder, sig, args: builder.shuffle_vector(args[0], args[1], lanes)
 
@@ -38,17 +48,17 @@ second_of_pairs = _shuffle(lambda n: [n // 2 + i // 2 + (i % 2) * n for i in ran
 
 
 @intrinsic
-def swapped(typingctx: Any, a: Any) -> Any:
+def swapped(typingctx: TypingContext, a: NumbaType) -> IrValue:
     """Real and imaginary parts, having changed places."""
     lanes = _order([i ^ 1 for i in range(a.n)])
     return a(a), lambda context, builder, sig, args: builder.shuffle_vector(args[0], args[0], lanes)
 
 
 @intrinsic
-def alternating(typingctx: Any, value: Any, like: Any) -> Any:
+def alternating(typingctx: TypingContext, value: NumbaType, like: NumbaType) -> IrValue:
     """-value, value, -value, value, ... in the type of `like`, of a float64 number."""
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         number = context.cast(builder, args[0], types.float64, like.dtype)
         vector = ir.Constant(like.llvm, ir.Undefined)
         first = builder.insert_element(vector, number, ir.Constant(_INDEX, 0))
@@ -60,11 +70,13 @@ def alternating(typingctx: Any, value: Any, like: Any) -> Any:
 
 
 @intrinsic
-def spread_each(typingctx: Any, where: Any, index: Any, like: Any, wide: Any) -> Any:
+def spread_each(
+    typingctx: TypingContext, where: NumbaType, index: NumbaType, like: NumbaType, wide: NumbaType
+) -> IrValue:
     """Elements index, index + 1, ..., each in as many lanes as `like` has, as many as there are in `wide`."""
     kind = Vector(where.dtype, wide.n)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         n = wide.n // like.n
         undefined = ir.Constant(ir.VectorType(kind.llvm.element, n), ir.Undefined)
         vector = undefined
@@ -78,12 +90,14 @@ def spread_each(typingctx: Any, where: Any, index: Any, like: Any, wide: Any) ->
 
 
 @intrinsic
-def store_sums(typingctx: Any, where: Any, index: Any, vectors: Any, like: Any) -> Any:
+def store_sums(
+    typingctx: TypingContext, where: NumbaType, index: NumbaType, vectors: NumbaType, like: NumbaType
+) -> IrValue:
     """Write the sums of the lanes, by as many as `like` has, of a tuple of vectors: one number after the
     other."""
     n, wide = like.n, vectors.dtype
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         undefined = ir.Constant(wide.llvm, ir.Undefined)
         pieces = [
             builder.shuffle_vector(vector, undefined, _order(range(start, start + n)))

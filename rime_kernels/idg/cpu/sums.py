@@ -8,12 +8,13 @@ them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import ahead, constant, fma, load, nearest, repeat, size, store
 from rime_kernels.cpu.vector_math import cos_sin_turns
 from rime_kernels.idg.cpu.shuffles import spread_each, store_sums
@@ -51,7 +52,7 @@ def run_ends(scale: NDArray[np.float64], single: bool) -> NDArray[np.int64]:
 
 
 @vector_function
-def _phasor(u: float, v: float, w: float, pixels: Any, at: int, n: int, like: Any) -> Any:
+def _phasor(u: float, v: float, w: float, pixels: Coordinates, at: int, n: int, like: Vector) -> Vector:
     """cos and sin of 2 pi (u x + v y + w c), u and v in cells, of the pixels from `at` on."""
     x, y = load(pixels.x, at, like), load(pixels.y, at, like)
     u_coarse, v_coarse = _COARSE * np.rint(u / _COARSE), _COARSE * np.rint(v / _COARSE)
@@ -66,8 +67,8 @@ def _phasor(u: float, v: float, w: float, pixels: Any, at: int, n: int, like: An
 
 @inner_function
 def fill_phasors(
-    u: float, v: float, w: float, du: float, dv: float, dw: float, has_step: bool, pixels: Any, n: int,
-    out: Any, like: Any,
+    u: float, v: float, w: float, du: float, dv: float, dw: float, has_step: bool, pixels: Array, n: int,
+    out: Pointer, like: Vector,
 ) -> None:  # fmt: skip
     """Phases of a visibility, and of the step to the next channel: (S^2/n_lane, 4, n_lane) re, im, re, im."""
     lanes = size(like)
@@ -82,13 +83,13 @@ def fill_phasors(
 
 
 @vector_function
-def _step(k_re: Any, k_im: Any, s_re: Any, s_im: Any) -> Any:
+def _step(k_re: Vector, k_im: Vector, s_re: Scalar, s_im: Scalar) -> Vector:
     """The complex product k s."""
     return fma(k_re, s_re, -(k_im * s_im)), fma(k_re, s_im, k_im * s_re)
 
 
 @vector_function
-def _add(re: Any, im: Any, k_re: Any, k_im: Any, p_re: Any, p_im: Any) -> Any:
+def _add(re: Vector, im: Vector, k_re: Vector, k_im: Vector, p_re: Scalar, p_im: Scalar) -> Vector:
     """(re, im) + k p, with k for every plane."""
     k_re, k_im = repeat(k_re, re), repeat(k_im, re)
     return fma(-k_im, p_im, fma(k_re, p_re, re)), fma(k_im, p_re, fma(k_re, p_im, im))
@@ -96,7 +97,14 @@ def _add(re: Any, im: Any, k_re: Any, k_im: Any, p_re: Any, p_im: Any) -> Any:
 
 @inner_function
 def sum_pixels(
-    n_vector: int, phasors: Any, planes: Any, more: bool, out: Any, at: int, like: Any, wide: Any
+    n_vector: int,
+    phasors: Pointer,
+    planes: Pointer,
+    more: bool,
+    out: Pointer,
+    at: int,
+    like: Vector,
+    wide: Vector,
 ) -> None:
     """Sums over all pixels for two channels: (2, 2, n_plane) numbers from out[at] on.
 
@@ -121,7 +129,14 @@ def sum_pixels(
 
 @inner_function
 def sum_pixels_of_4(
-    n_vector: int, phasors: Any, planes: Any, more: bool, out: Any, at: int, like: Any, wide: Any
+    n_vector: int,
+    phasors: Pointer,
+    planes: Pointer,
+    more: bool,
+    out: Pointer,
+    at: int,
+    like: Vector,
+    wide: Vector,
 ) -> None:
     """As `sum_pixels`, for four channels: with one plane or two, registers hold their sums."""
     n, n_all = size(like), size(wide)
@@ -150,7 +165,7 @@ def sum_pixels_of_4(
 
 @inner_function
 def add_channels(
-    n_vector: int, phasors: Any, vis: Any, n_chan: int, planes: Any, like: Any, wide: Any
+    n_vector: int, phasors: Pointer, vis: Pointer, n_chan: int, planes: Pointer, like: Vector, wide: Vector
 ) -> None:
     """Add conj(phase) vis of channels to all pixels; vis are (n_chan, 2, n_plane) numbers."""
     n, n_all = size(like), size(wide)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from numba import complex64, complex128, float32, float64, int64, uint32, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Pointer
 from rime_kernels.idg.cuda.parts import make_read, make_write, turn_function
 from rime_kernels.idg.cuda.subgrids import place
 from rime_kernels.idg.cuda.tasks import ANTENNA1, ANTENNA2, FLIP, SLOT
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
+cuda: Module = device.cuda
 
 
 class Apply(NamedTuple):
@@ -43,7 +44,7 @@ class Apply(NamedTuple):
 
 
 @functools.cache
-def make_apply(key: Apply) -> Any:
+def make_apply(key: Apply) -> Compiled:
     """Kernel that makes what is summed from the pixels of subgrids: tapers, w and A-terms.
 
     `subgrids` complex (n_item, n_plane, S, S), the middle pixel at place (0, 0); `sums` real, for each item
@@ -57,8 +58,8 @@ def make_apply(key: Apply) -> Any:
 
     @device.kernel(0)
     def apply(
-        n_item: int, first_item: int, layer_w: float, items: Any, w_item: Any, curvature: Any, taper: Any,
-        screens: Any, subgrids: Any, sums: Any,
+        n_item: int, first_item: int, layer_w: float, items: Array, w_item: Array, curvature: Array,
+        taper: Array, screens: Array, subgrids: Array, sums: Pointer,
     ) -> None:  # fmt: skip
         b = cuda.local.array(4, cplx)
         e = cuda.local.array(4, cplx)
@@ -104,7 +105,7 @@ def make_apply(key: Apply) -> Any:
 
 
 @functools.cache
-def make_apply_adjoint(key: Apply) -> Any:
+def make_apply_adjoint(key: Apply) -> Compiled:
     """The adjoint of `make_apply`."""
     single, kind, n_plane, n_sum = key.single, key.kind, key.n_plane, key.n_sum
     cplx, real = (complex64, float32) if single else (complex128, float64)
@@ -114,8 +115,8 @@ def make_apply_adjoint(key: Apply) -> Any:
 
     @device.kernel(0)
     def apply(
-        n_item: int, first_item: int, layer_w: float, items: Any, w_item: Any, curvature: Any, taper: Any,
-        screens: Any, sums: Any, subgrids: Any,
+        n_item: int, first_item: int, layer_w: float, items: Array, w_item: Array, curvature: Array,
+        taper: Array, screens: Array, sums: Pointer, subgrids: Array,
     ) -> None:  # fmt: skip
         b = cuda.local.array(4, cplx)
         e = cuda.local.array(4, cplx)

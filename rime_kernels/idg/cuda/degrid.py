@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from numba import int64, uint32, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Pointer, Scalar
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
     Kind,
@@ -19,11 +19,11 @@ from rime_kernels.idg.cuda.parts import (
 from rime_kernels.idg.cuda.tasks import TaskKernel, make_coefficients, make_find, make_finish
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
+cuda: Module = device.cuda
 
 
 @functools.cache
-def make_degrid(kernel: IdgKernel, n_corr: int, compact: bool) -> Any:
+def make_degrid(kernel: IdgKernel, n_corr: int, compact: bool) -> Compiled:
     """The kernel.
 
     Blocks have tasks of one kind; threads of a warp have neighbouring tasks, most of one item: a pixel that
@@ -34,9 +34,9 @@ def make_degrid(kernel: IdgKernel, n_corr: int, compact: bool) -> Any:
 
     @device.kernel(kernel.shape.max_register)
     def degrid(
-        n_task: Any, first_item: int, n_item: int, most_c: float, items: Any, w_item: Any, start: Any,
-        first_chan: Any, n_chan: Any, first_task: Any, uvw: Any, order: Any, shift: Any, scale: Any,
-        to_corr: Any, curvature: Any, sums: Any, vis: Any,
+        n_task: Scalar, first_item: int, n_item: int, most_c: float, items: Array, w_item: Array,
+        start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array, order: Array,
+        shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip
         of_block(
             uint32(cuda.blockIdx.x), n_task, first_item, n_item, most_c, items, w_item, start, first_chan,
@@ -51,16 +51,16 @@ def n_block(kernel: IdgKernel, n_task: tuple[int, ...]) -> int:
     return sum(-(-n // kernel.shape.n_thread) for n in n_task)
 
 
-def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Any:
+def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Compiled:
     """Function that does the work of a block, which is of kind k or one behind it."""
     n_thread, of_kind = kernel.shape.n_thread, _make_of_kind(kernel, k, n_corr, compact)
     rest = _make_of_block(kernel, k + 1, n_corr, compact) if k + 1 < len(kernel.kinds) else None
 
     @joined
     def of_block(
-        block: Any, n_task: Any, first_item: Any, n_item: Any, most_c: Any, items: Any, w_item: Any,
-        start: Any, first_chan: Any, n_chan: Any, first_task: Any, uvw: Any, order: Any, shift: Any,
-        scale: Any, to_corr: Any, curvature: Any, sums: Any, vis: Any,
+        block: Scalar, n_task: Array, first_item: Scalar, n_item: Scalar, most_c: Scalar, items: Array,
+        w_item: Array, start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array,
+        order: Array, shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip
         n = uint32(n_task[k])
         n_here = uint32((n + uint32(n_thread - 1)) // uint32(n_thread))
@@ -80,7 +80,7 @@ def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Any
     return of_block
 
 
-def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Any:
+def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Compiled:
     """Function that does a task of kind k."""
     kind, real, size, n_value = kernel.kinds[k], kernel.real, kernel.size, kernel.n_value
     n_coef, n_pixel, n_total = kind.n_coef, size**2, kind.n * n_value
@@ -95,9 +95,9 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Any:
 
     @joined
     def of_kind(
-        task: Any, first_item: Any, n_item: Any, most_c: Any, items: Any, w_item: Any, start: Any,
-        first_chan: Any, n_chan: Any, first_task: Any, uvw: Any, order: Any, shift: Any, scale: Any,
-        to_corr: Any, curvature: Any, sums: Any, vis: Any,
+        task: Scalar, first_item: Scalar, n_item: Scalar, most_c: Scalar, items: Array, w_item: Array,
+        start: Array, first_chan: Array, n_chan: Array, first_task: Array, uvw: Array, order: Array,
+        shift: Array, scale: Array, to_corr: Array, curvature: Array, sums: Pointer, vis: Array,
     ) -> None:  # fmt: skip
         total = cuda.local.array(n_total, real)
         abd = cuda.local.array(n_coef, real)
@@ -139,13 +139,13 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Any:
     return of_kind
 
 
-def _make_add_even(kernel: IdgKernel, kind: Kind) -> Any:
+def _make_add_even(kernel: IdgKernel, kind: Kind) -> Compiled:
     """Function that adds a pixel to the sums of pairs of channels; `q` is room for the pixel turned."""
     real, n_value, n_pair, next_sines = kernel.real, kernel.n_value, kind.n_part, make_next(kernel)
     cos_sin, _ = sine_function(kernel.single)
 
     @device.inline
-    def add(p: Any, angle: Any, q: Any, total: Any) -> None:
+    def add(p: Array, angle: Array, q: Array, total: Array) -> None:
         cos, sin = cos_sin(angle[0])
         for s in range(0, n_value, 2):
             q[s] = p[s] * cos - p[s + 1] * sin
@@ -164,13 +164,13 @@ def _make_add_even(kernel: IdgKernel, kind: Kind) -> Any:
     return add
 
 
-def _make_add_other(kernel: IdgKernel, kind: Kind) -> Any:
+def _make_add_other(kernel: IdgKernel, kind: Kind) -> Compiled:
     """Function that adds a pixel to the sums of visibilities."""
     n_value, n = kernel.n_value, kind.n
     cos_sin, _ = sine_function(kernel.single)
 
     @device.inline
-    def add(p: Any, angle: Any, q: Any, total: Any) -> None:
+    def add(p: Array, angle: Array, q: Scalar, total: Array) -> None:
         for k in range(n):
             cos, sin = cos_sin(angle[k])
             for s in range(0, n_value, 2):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import check, device
+from rime_kernels.compile.types import Compiled, DeviceArray
 from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.cuda import apply as apply_cuda
 from rime_kernels.idg.cuda import stream as stream_cuda
@@ -37,10 +38,10 @@ class _Call(NamedTuple):
     """What a call has on the device beside what is there for good."""
 
     key: apply_cuda.Apply
-    screens: Any
-    from_stokes: Any
-    to_corr: Any
-    grid: Any
+    screens: DeviceArray
+    from_stokes: DeviceArray
+    to_corr: DeviceArray
+    grid: DeviceArray
 
 
 class Engine:
@@ -55,8 +56,8 @@ class Engine:
         plan = tasks_cuda.split_long(plan, _MOST_VIS)
         self._plan, self._grid, self._layout, self._single = plan, grid, layout, single
         self._n_row, self._n_chan = rows.order.size, rows.scale.size
-        self._real: Any = np.float32 if single else np.float64
-        self._complex: Any = np.complex64 if single else np.complex128
+        self._real: type[np.floating] = np.float32 if single else np.float64
+        self._complex: type[np.complexfloating] = np.complex64 if single else np.complex128
         self._budget = device.memory_budget() if memory_limit is None else memory_limit
         self._stream, self._workspace = device.streams(1)[0], device.Workspace()
         self._frame = grid.l0, grid.m0, grid.n0, grid.corner2()
@@ -104,13 +105,13 @@ class Engine:
             deliver()
         return vis
 
-    def send(self, image: NDArray[np.float64]) -> Any:
+    def send(self, image: NDArray[np.float64]) -> DeviceArray:
         """An image on the device, in working precision, until the next is sent."""
         found = self._workspace.array("image", image.shape, self._real)
         self._images.send(image, found)
         return found
 
-    def predict_on_device(self, image: Any, screens: Screens, vis: Any = None) -> Any:
+    def predict_on_device(self, image: DeviceArray, screens: Screens, vis: DeviceArray = None) -> DeviceArray:
         """The same of an image that was sent, as a device array that stays there: `vis`, or a new one."""
         if vis is None:
             vis = device.empty((self._n_row, self._n_chan, screens.to_corr.shape[0]), self._complex)
@@ -130,7 +131,7 @@ class Engine:
         buffers = self._make_buffers(batches, vis.shape[2])
         number = itertools.count()
 
-        def fill(call: _Call, batch: Batch, sums: Any) -> None:
+        def fill(call: _Call, batch: Batch, sums: DeviceArray) -> None:
             i, n = next(number), self._n_vis(batch)
             if i >= stream_cuda.N_BUFFER:
                 buffers.wait_until_used(i)
@@ -144,21 +145,21 @@ class Engine:
 
         return self._add(fill, screens, batches)
 
-    def grid_on_device(self, vis: Any, weight: Any, screens: Screens) -> NDArray[np.float64]:
+    def grid_on_device(self, vis: DeviceArray, weight: DeviceArray, screens: Screens) -> NDArray[np.float64]:
         """The same of device arrays (n_row, n_chan, n_corr); no weight means weights of 1."""
         vis, weight = self._flat(vis), None if weight is None else weight.reshape(weight.size)
 
-        def fill(call: _Call, batch: Batch, sums: Any) -> None:
+        def fill(call: _Call, batch: Batch, sums: DeviceArray) -> None:
             self._sums.grid(batch, vis, weight, call.to_corr, sums, compact=False)
 
         return self._add(fill, screens, self._batches(screens))
 
-    def _flat(self, vis: Any) -> Any:
+    def _flat(self, vis: DeviceArray) -> DeviceArray:
         """Real and imaginary parts of a device array, one behind the other."""
         return vis.reshape(vis.size).view(np.float32 if vis.dtype == np.complex64 else np.float64)
 
     def _split(
-        self, image: Any, screens: Screens, batches: list[list[Batch]]
+        self, image: DeviceArray, screens: Screens, batches: list[list[Batch]]
     ) -> Iterator[tuple[_Call, Batch]]:
         """Batch after batch, with its pixels as the degridder sums them in `_pixel_sums`."""
         call = self._call(screens)
@@ -182,7 +183,7 @@ class Engine:
                 yield call, batch
 
     def _add(
-        self, fill: Callable[[_Call, Batch, Any], None], screens: Screens, batches: list[list[Batch]]
+        self, fill: Callable[[_Call, Batch, DeviceArray], None], screens: Screens, batches: list[list[Batch]]
     ) -> NDArray[np.float64]:
         """The image of the pixels' sums that `fill` makes, batch after batch."""
         call, n_pixel, items = self._call(screens), self._grid.n_pixel, self._sums.items
@@ -216,8 +217,8 @@ class Engine:
         self._images.fetch(mixed, image)
         return image
 
-    def _launch(self, kernel: Any, n: int, *given: Any) -> None:
-        launch(kernel, n, self._stream, *given)
+    def _launch(self, kernel: Compiled, n: int, *arguments: object) -> None:
+        launch(kernel, n, self._stream, *arguments)
 
     def _call(self, screens: Screens) -> _Call:
         """Send what a call needs."""
@@ -233,13 +234,13 @@ class Engine:
         to_corr = device.upload(screens.to_corr.astype(self._complex))
         return _Call(key, device.upload(elements), device.upload(screens.from_stokes), to_corr, grid)
 
-    def _subgrids(self, call: _Call, batch: Batch) -> Any:
+    def _subgrids(self, call: _Call, batch: Batch) -> DeviceArray:
         """Room for the batch's subgrids and some more: few sizes, each of which has a plan of its own."""
         step, size = 1 << max(0, batch.n_item.bit_length() - 4), self._layout.size
         n_item = -(-batch.n_item // step) * step
         return self._workspace.array("subgrids", (n_item, call.key.n_plane, size, size), self._complex)
 
-    def _pixel_sums(self, call: _Call, batch: Batch) -> Any:
+    def _pixel_sums(self, call: _Call, batch: Batch) -> DeviceArray:
         """Room for what is summed over, or at, the pixels of the batch."""
         n = batch.n_item * self._layout.size**2 * 2 * call.key.n_sum
         return self._workspace.array("sums", (n,), self._real)

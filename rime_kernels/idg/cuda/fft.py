@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from scipy import fft
 
 from rime_kernels import device
+from rime_kernels.compile.types import Compiled, DeviceArray, Stream
 
 _AXES = (-2, -1)
 
 
-def transform(array: Any, stream: Any, *, inverse: bool) -> None:
+def transform(array: DeviceArray, stream: Stream, *, inverse: bool) -> None:
     """Transform a device array along its last two axes, in place and without factors.
 
     Raises
@@ -21,7 +20,7 @@ def transform(array: Any, stream: Any, *, inverse: bool) -> None:
     """
     norm = "forward" if inverse else "backward"
     if device.simulated():
-        function: Any = fft.ifftn if inverse else fft.fftn
+        function: Compiled = fft.ifftn if inverse else fft.fftn
         array.copy_to_device(function(array.copy_to_host(), axes=_AXES, norm=norm))
         return
     cupy, cupy_fft = device.cupy(""), device.cupy("x.scipy.fft")

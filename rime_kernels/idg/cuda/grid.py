@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from numba import uint32, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Pointer, Scalar
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
     Kind,
@@ -19,11 +19,11 @@ from rime_kernels.idg.cuda.parts import (
 )
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
+cuda: Module = device.cuda
 
 
 @functools.cache
-def make_grid(kernel: IdgKernel) -> Any:
+def make_grid(kernel: IdgKernel) -> Compiled:
     """The kernel: the adjoint of the degridder.
 
     A thread's pixels lie below one another, S/n_pixel rows apart. `parts` has n times `n_sum` complex numbers
@@ -43,8 +43,8 @@ def make_grid(kernel: IdgKernel) -> Any:
 
     @device.kernel(kernel.shape.max_grid_register)
     def grid(
-        n_item: int, first_item: int, n_task: Any, first_task: Any, coef: Any, curvature: Any, parts: Any,
-        sums: Any,
+        n_item: int, first_item: int, n_task: Scalar, first_task: Array, coef: Scalar, curvature: Array,
+        parts: Array, sums: Pointer,
     ) -> None:  # fmt: skip
         total = cuda.local.array(n_total, real)
         c = cuda.local.array(n_own, real)
@@ -70,7 +70,7 @@ def make_grid(kernel: IdgKernel) -> Any:
     return grid
 
 
-def _make_of_kinds(kernel: IdgKernel, k: int) -> Any:
+def _make_of_kinds(kernel: IdgKernel, k: int) -> Compiled:
     """Function that adds an item's tasks of kind k and of those behind it."""
     kind, real, n_own, n_value = kernel.kinds[k], kernel.real, kernel.shape.n_pixel, kernel.n_value
     n_coef, n_of_task, n_total = kind.n_coef, kind.n * n_value, n_own * n_value
@@ -80,8 +80,8 @@ def _make_of_kinds(kernel: IdgKernel, k: int) -> Any:
 
     @joined
     def of_kinds(
-        first_item: Any, item: Any, n_task: Any, of_coef: Any, of_part: Any, first_task: Any, x: Any, y: Any,
-        c: Any, coef: Any, parts: Any, total: Any,
+        first_item: Scalar, item: Scalar, n_task: Array, of_coef: Scalar, of_part: Scalar, first_task: Array,
+        x: Array, y: Array, c: Array, coef: Scalar, parts: Array, total: Array,
     ) -> None:  # fmt: skip
         abd = cuda.local.array(n_coef, real)
         v = cuda.local.array(n_value, real)
@@ -117,7 +117,7 @@ def _make_of_kinds(kernel: IdgKernel, k: int) -> Any:
     return of_kinds
 
 
-def _make_add_even(kernel: IdgKernel, kind: Kind) -> Any:
+def _make_add_even(kernel: IdgKernel, kind: Kind) -> Compiled:
     """Function that adds a task of evenly spaced channels to a thread's pixels."""
     real, n_value, n_own = kernel.real, kernel.n_value, kernel.shape.n_pixel
     apart = kernel.size // n_own
@@ -126,8 +126,9 @@ def _make_add_even(kernel: IdgKernel, kind: Kind) -> Any:
 
     @joined
     def add(
-        x: Any, y: Any, c: Any, abd: Any, parts: Any, at: Any, v: Any, w: Any, inner: Any, angle: Any,
-        cos_of: Any, sin_of: Any, before_cos: Any, before_sin: Any, twice: Any, total: Any,
+        x: Array, y: Array, c: Array, abd: Array, parts: Array, at: Scalar, v: Array, w: Array, inner: Array,
+        angle: Array, cos_of: Array, sin_of: Array, before_cos: Array, before_sin: Array, twice: Array,
+        total: Array,
     ) -> None:  # fmt: skip
         for j in range(n_own * n_value):
             inner[j] = real(0)
@@ -150,7 +151,7 @@ def _make_add_even(kernel: IdgKernel, kind: Kind) -> Any:
     return add
 
 
-def _make_pairs(kernel: IdgKernel, kind: Kind, k: int) -> Any:
+def _make_pairs(kernel: IdgKernel, kind: Kind, k: int) -> Compiled:
     """Function that adds pairs k, k + 1, ... of channels to the sums: a loop that is sure to be unrolled."""
     n_value, n_own, single = kernel.n_value, kernel.shape.n_pixel, kernel.single
     read, next_sines = make_read(single, n_value), make_next(kernel)
@@ -158,8 +159,8 @@ def _make_pairs(kernel: IdgKernel, kind: Kind, k: int) -> Any:
 
     @joined
     def pairs(
-        parts: Any, at: Any, angle: Any, v: Any, w: Any, cos_of: Any, sin_of: Any, before_cos: Any,
-        before_sin: Any, twice: Any, inner: Any,
+        parts: Array, at: Scalar, angle: Array, v: Array, w: Array, cos_of: Array, sin_of: Array,
+        before_cos: Array, before_sin: Array, twice: Array, inner: Array,
     ) -> None:  # fmt: skip
         read(parts, at + uint64(2 * k * n_value), v)
         read(parts, at + uint64((2 * k + 1) * n_value), w)
@@ -177,7 +178,7 @@ def _make_pairs(kernel: IdgKernel, kind: Kind, k: int) -> Any:
     return pairs
 
 
-def _make_add_other(kernel: IdgKernel, kind: Kind) -> Any:
+def _make_add_other(kernel: IdgKernel, kind: Kind) -> Compiled:
     """Function that adds a task of any visibilities to a thread's pixels."""
     real, n_value, n_own, n = kernel.real, kernel.n_value, kernel.shape.n_pixel, kind.n
     apart = kernel.size // n_own
@@ -186,8 +187,9 @@ def _make_add_other(kernel: IdgKernel, kind: Kind) -> Any:
 
     @joined
     def add(
-        x: Any, y: Any, c: Any, abd: Any, parts: Any, at: Any, v: Any, w: Any, inner: Any, angle: Any,
-        cos_of: Any, sin_of: Any, before_cos: Any, before_sin: Any, twice: Any, total: Any,
+        x: Array, y: Array, c: Array, abd: Array, parts: Array, at: Scalar, v: Array, w: Array, inner: Array,
+        angle: Array, cos_of: Array, sin_of: Array, before_cos: Array, before_sin: Array, twice: Array,
+        total: Array,
     ) -> None:  # fmt: skip
         for k in range(n):
             read(parts, at + uint64(k * n_value), v)

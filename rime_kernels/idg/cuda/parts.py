@@ -17,32 +17,46 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import float32, float64, types
 from numba.core import cgutils
 
 from rime_kernels import device
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    IrBuilder,
+    IrValue,
+    IrValues,
+    Module,
+    NumbaType,
+    Scalar,
+    Signature,
+    Stream,
+    TargetContext,
+    TypingContext,
+    Vector,
+)
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.physics import phase
 
-ir: Any = cgutils.ir  # LLVM's
+ir: Module = cgutils.ir  # of llvmlite
 _TWO_PI = 2.0 * math.pi
 _MOST_BLOCKS = 1 << 20
 
 
-def launch(kernel: Any, n: int, stream: Any, *given: Any) -> None:
+def launch(kernel: Compiled, n: int, stream: Stream, *arguments: object) -> None:
     """Launch a kernel of n pieces of work; its threads go on with others where there are too few of them."""
     n_thread = device.threads_per_block()
-    kernel[min(-(-n // n_thread), 2 if device.simulated() else _MOST_BLOCKS), n_thread, stream](*given)
+    kernel[min(-(-n // n_thread), 2 if device.simulated() else _MOST_BLOCKS), n_thread, stream](*arguments)
 
 
-def launch_plane(kernel: Any, n: int, stream: Any, *given: Any) -> None:
+def launch_plane(kernel: Compiled, n: int, stream: Stream, *arguments: object) -> None:
     """Launch a kernel whose blocks go along the n rows of a square, their threads along its columns."""
     n_thread = device.threads_per_block()
     n_block = (1, 2) if device.simulated() else (-(-n // n_thread), min(n, device.MAX_GRID_Y))
-    kernel[n_block, n_thread, stream](*given)
+    kernel[n_block, n_thread, stream](*arguments)
 
 
 @dataclass(frozen=True)
@@ -143,7 +157,7 @@ class IdgKernel:
     shape: IdgShape
 
     @property
-    def real(self) -> Any:
+    def real(self) -> NumbaType:
         return float32 if self.single else float64
 
     @property
@@ -152,7 +166,7 @@ class IdgKernel:
         return 2 * self.n_sum
 
 
-def joined(function: Callable[..., Any]) -> Any:
+def joined(function: Callable[..., object]) -> Compiled:
     """Compile a function by itself, to join those that call it in the machine code.
 
     What is large is compiled faster so than by `device.inline`, which copies it into each caller before.
@@ -161,7 +175,7 @@ def joined(function: Callable[..., Any]) -> Any:
 
 
 @functools.cache
-def sine_function(single: bool) -> tuple[Any, float]:
+def sine_function(single: bool) -> tuple[Compiled, float]:
     """Function that gives cos and sin of an angle in working precision, and a turn in the angle's unit.
 
     In single precision the device has instructions for both; they take radians, multiply them by 1/(2 pi)
@@ -177,21 +191,21 @@ def sine_function(single: bool) -> tuple[Any, float]:
     cos, sin = libdevice.fast_cosf, libdevice.fast_sinf
 
     @device.inline
-    def cos_sin(angle: Any) -> Any:
+    def cos_sin(angle: Array) -> Scalar:
         return cos(angle), sin(angle)
 
     return cos_sin, 1.0 / float(np.float32(1.0 / _TWO_PI))
 
 
 @functools.cache
-def turn_function(single: bool) -> Any:
+def turn_function(single: bool) -> Compiled:
     """Function that gives cos and sin of turns, a float64, in working precision."""
     nearest = [scalars.nearest_function(kind, phase.nearest) for kind in (False, single)]
     return scalars.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
 
 
 @functools.cache
-def make_next(kernel: IdgKernel) -> Any:
+def make_next(kernel: IdgKernel) -> Compiled:
     """Function that gives cos and sin of (2 k + 1) h from those of (2 k - 1) h and (2 k - 3) h, and the
     latter.
 
@@ -201,7 +215,9 @@ def make_next(kernel: IdgKernel) -> Any:
     cos_sin, _ = sine_function(kernel.single)
 
     @device.inline
-    def next_sines(k: int, h: Any, twice: Any, cos: Any, sin: Any, before_cos: Any, before_sin: Any) -> Any:
+    def next_sines(
+        k: int, h: Scalar, twice: Array, cos: Vector, sin: Vector, before_cos: Array, before_sin: Array
+    ) -> Scalar:
         if k < n_sine:
             next_cos, next_sin = cos_sin(real(2 * k + 1) * h)
         else:
@@ -212,7 +228,7 @@ def make_next(kernel: IdgKernel) -> Any:
 
 
 @functools.cache
-def make_read(single: bool, n: int) -> Any:
+def make_read(single: bool, n: int) -> Compiled:
     """Function that copies n numbers from index `at` of an array, a multiple of the widest step, to `into`.
 
     In steps of 16 bytes where these divide n numbers, else of two numbers or one.
@@ -221,7 +237,7 @@ def make_read(single: bool, n: int) -> Any:
     wide = _wide_read(step)
 
     @device.inline
-    def read(array: Any, at: Any, into: Any) -> None:
+    def read(array: Array, at: Scalar, into: Array) -> None:
         for k in range(0, n, step):
             if step == 4:
                 into[k], into[k + 1], into[k + 2], into[k + 3] = wide(array, at + k)
@@ -234,13 +250,13 @@ def make_read(single: bool, n: int) -> Any:
 
 
 @functools.cache
-def make_write(single: bool, n: int) -> Any:
+def make_write(single: bool, n: int) -> Compiled:
     """Function that copies n numbers, at least 2, from index `first` of a local array to index `at`."""
     step = _step(single, n)
     wide = _wide_write(step)
 
     @device.inline
-    def write(array: Any, at: Any, first: Any, values: Any) -> None:
+    def write(array: Array, at: Scalar, first: Scalar, values: Array) -> None:
         for k in range(0, n, step):
             j = first + k
             if step == 4:
@@ -256,14 +272,16 @@ def _step(single: bool, n: int) -> int:
 
 
 @functools.cache
-def _wide_read(n: int) -> Any:
+def _wide_read(n: int) -> Compiled:
     """n numbers from an index that is a multiple of n, in one load."""
     if device.simulated():
         return lambda array, at: tuple(array[at + k] for k in range(n))
 
     @device.intrinsic
-    def read(typing_context: Any, array: Any, at: Any) -> Any:
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def read(typing_context: TypingContext, array: NumbaType, at: NumbaType) -> IrValue:
+        def build(
+            context: TargetContext, builder: IrBuilder, signature: Signature, args: IrValues
+        ) -> IrValue:
             found = builder.load(_wide_pointer(context, builder, signature, args, n))
             found.align = n * array.dtype.bitwidth // 8
             index = ir.IntType(32)
@@ -276,17 +294,17 @@ def _wide_read(n: int) -> Any:
 
 
 @functools.cache
-def _wide_write(n: int) -> Any:
+def _wide_write(n: int) -> Compiled:
     """n numbers to an index that is a multiple of n, in one store."""
     if device.simulated():
 
-        def write_each(array: Any, at: Any, *values: Any) -> None:
+        def write_each(array: IrValue, at: IrValue, *values: IrValue) -> None:
             for k in range(n):
                 array[at + k] = values[k]
 
         return write_each
 
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def build(context: TargetContext, builder: IrBuilder, signature: Signature, args: IrValues) -> IrValue:
         pointer = _wide_pointer(context, builder, signature, args, n)
         value = ir.Constant(ir.VectorType(args[2].type, n), ir.Undefined)
         for k in range(n):
@@ -298,20 +316,32 @@ def _wide_write(n: int) -> Any:
     if n == 4:
 
         @device.intrinsic
-        def write(typing_context: Any, array: Any, at: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        def write(
+            typing_context: TypingContext,
+            array: NumbaType,
+            at: NumbaType,
+            a: NumbaType,
+            b: NumbaType,
+            c: NumbaType,
+            d: NumbaType,
+        ) -> IrValue:
             kind = array.dtype
             return types.void(array, at, kind, kind, kind, kind), build
 
     else:
 
         @device.intrinsic
-        def write(typing_context: Any, array: Any, at: Any, a: Any, b: Any) -> Any:
+        def write(
+            typing_context: TypingContext, array: NumbaType, at: NumbaType, a: NumbaType, b: NumbaType
+        ) -> IrValue:
             return types.void(array, at, array.dtype, array.dtype), build
 
     return write
 
 
-def _wide_pointer(context: Any, builder: Any, signature: Any, args: Any, n: int) -> Any:
+def _wide_pointer(
+    context: TargetContext, builder: IrBuilder, signature: Signature, args: IrValues, n: int
+) -> IrValue:
     """Pointer to n numbers of the array of the first argument, at the second."""
     array = context.make_array(signature.args[0])(context, builder, value=args[0])
     pointer = builder.gep(array.data, [args[1]])

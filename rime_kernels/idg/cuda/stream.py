@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import prange
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.jit import loop
+from rime_kernels.compile.types import Array, DeviceArray, Stream
 from rime_kernels.errors import BackendError
 from rime_kernels.idg.cuda.tasks import FIRST_CHAN, FIRST_ROW, N_CHAN, N_ROW
 
@@ -30,12 +29,12 @@ class Images:
         Of the kernels that come before or after.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._free = [device.cuda.event() for _ in range(2)]
-        self._host: dict[Any, list[Any]] = {}
+        self._host: dict[np.dtype[np.floating], list[NDArray[np.floating]]] = {}
 
-    def send(self, host: NDArray[np.float64], there: Any) -> None:
+    def send(self, host: NDArray[np.float64], there: DeviceArray) -> None:
         """Copy to a device array as large, in its type."""
         pieces, flat, into = self._pieces(there.dtype, host.size), host.reshape(-1), there.reshape(host.size)
         for i, (first, stop) in enumerate(pieces):
@@ -47,7 +46,7 @@ class Images:
             self._free[i % 2].record(self._stream)
         self._stream.synchronize()
 
-    def fetch(self, there: Any, host: NDArray[np.float64]) -> None:
+    def fetch(self, there: DeviceArray, host: NDArray[np.float64]) -> None:
         """Copy from a device array as large, once the kernels launched so far are done."""
         pieces, flat, source = (
             self._pieces(there.dtype, host.size),
@@ -64,21 +63,23 @@ class Images:
                 before, end = pieces[i - 1]
                 copy(self._buffer(there.dtype, i - 1)[: end - before], flat[before:end])
 
-    def _pieces(self, dtype: Any, size: int) -> list[tuple[int, int]]:
+    def _pieces(self, dtype: np.dtype[np.floating], size: int) -> list[tuple[int, int]]:
         step = _PIECE // dtype.itemsize
         return [(first, min(first + step, size)) for first in range(0, size, step)]
 
-    def _buffer(self, dtype: Any, i: int) -> Any:
+    def _buffer(self, dtype: np.dtype[np.floating], i: int) -> NDArray[np.floating]:
         if dtype not in self._host:
             self._host[dtype] = [_pinned(_PIECE // dtype.itemsize, dtype) for _ in range(2)]
         return self._host[dtype][i % 2]
 
 
-def _pinned(shape: Any, kind: Any) -> Any:
+def _pinned(size: int, dtype: DTypeLike) -> NDArray[np.floating]:
+    """A flat array of the host in page-locked memory, which transfers need not copy first."""
     try:
-        return device.cuda.pinned_array(shape, kind)
+        host: NDArray[np.floating] = device.cuda.pinned_array(size, dtype)
     except Exception as error:
         raise BackendError("the host has no memory to pin for what is on its way") from error
+    return host
 
 
 class Buffers:
@@ -94,18 +95,18 @@ class Buffers:
         Of the kernels.
     """
 
-    def __init__(self, n_vis: int, n_corr: int, kind: type, work: Any) -> None:
+    def __init__(self, n_vis: int, n_corr: int, kind: type, work: Stream) -> None:
         self.shape, self._size = (n_vis, n_corr), 2 * n_vis * n_corr
         self._host = [_pinned(self._size, kind) for _ in range(N_BUFFER)]
         self._device = [device.empty((self._size,), kind) for _ in range(N_BUFFER)]
         self._work, self._bus = work, device.streams(1)[0]
         self._ready, self._moved = ([device.cuda.event() for _ in range(N_BUFFER)] for _ in range(2))
 
-    def host(self, i: int, n: int) -> Any:
+    def host(self, i: int, n: int) -> NDArray[np.floating]:
         """Real and imaginary parts of the first n on the host's side of buffer i mod N_BUFFER, flat."""
         return self._host[i % N_BUFFER][: 2 * n * self.shape[1]]
 
-    def on_device(self, i: int, n: int) -> Any:
+    def on_device(self, i: int, n: int) -> DeviceArray:
         """The device's side."""
         return self._device[i % N_BUFFER][: 2 * n * self.shape[1]]
 
@@ -136,14 +137,14 @@ class Buffers:
 
 
 @loop
-def copy(source: Any, into: Any) -> None:
+def copy(source: Array, into: Array) -> None:
     """Copy the numbers of one flat array to the beginning of another, converting them."""
     for i in prange(source.size):
         into[i] = source[i]
 
 
 @loop
-def touch(values: Any) -> None:
+def touch(values: Array) -> None:
     """Write to each page of a flat array: all threads in order get memory faster than in no order."""
     step = max(1, _PAGE // values.itemsize)
     for i in prange(-(-values.size // step)):
@@ -152,7 +153,7 @@ def touch(values: Any) -> None:
 
 @loop
 def scatter(
-    found: Any, items: Any, start: Any, order: Any, first: int, stop: int, n_each: int, vis: Any
+    found: Array, items: Array, start: Array, order: Array, first: int, stop: int, n_each: int, vis: Array
 ) -> None:
     """Copy the visibilities of items first ... stop - 1, one item behind the other, to their rows.
 
@@ -170,8 +171,8 @@ def scatter(
 
 @loop
 def gather(
-    vis: Any, weight: Any, has_weight: bool, items: Any, start: Any, order: Any, first: int, stop: int,
-    n_each: int, out: Any,
+    vis: Array, weight: Array, has_weight: bool, items: Array, start: Array, order: Array, first: int,
+    stop: int, n_each: int, out: Array,
 ) -> None:  # fmt: skip
     """The other way round, times weights (n_row, half as many) where `has_weight`."""
     for item in prange(first, stop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.jit import serial_loop
+from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar
 from rime_kernels.idg import scalars
 from rime_kernels.idg.cuda.parts import turn_function
 from rime_kernels.idg.cuda.tasks import X, Y
 from rime_kernels.idg.plan import Plan
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
+cuda: Module = device.cuda
 
 # Cells along a side of the tiles that threads of one block add subgrids to.
 TILE = 4 if device.simulated() else 16
@@ -40,10 +41,10 @@ class Tiles(NamedTuple):
         Where the tiles of each layer begin.
     """
 
-    x: Any
-    y: Any
-    start: Any
-    item: Any
+    x: DeviceArray
+    y: DeviceArray
+    start: DeviceArray
+    item: DeviceArray
     layer_start: NDArray[np.int64]
 
 
@@ -66,7 +67,7 @@ def make_tiles(plan: Plan, size: int, n_grid: int) -> Tiles:
 
 
 @serial_loop
-def _cover(x: Any, y: Any, size: int, n_grid: int, side: int, found: Any) -> int:
+def _cover(x: Array, y: Array, size: int, n_grid: int, side: int, found: Array) -> int:
     """Pairs of tile and item, if there is room for any; their number."""
     n, n_axis = 0, -(-n_grid // side)
     columns, rows = np.empty(n_axis, np.int64), np.empty(n_axis, np.int64)
@@ -83,7 +84,7 @@ def _cover(x: Any, y: Any, size: int, n_grid: int, side: int, found: Any) -> int
 
 
 @serial_loop
-def _tiles_from(first: int, size: int, n_grid: int, side: int, found: Any) -> int:
+def _tiles_from(first: int, size: int, n_grid: int, side: int, found: Array) -> int:
     """Tiles along an axis of the cells first ... first + size - 1, which may go round; their number."""
     n = 0
     for k in range(min(size, n_grid)):
@@ -96,18 +97,18 @@ def _tiles_from(first: int, size: int, n_grid: int, side: int, found: Any) -> in
 
 
 @device.inline
-def place(coordinate: Any, size: Any) -> Any:
+def place(coordinate: Scalar, size: Scalar) -> Scalar:
     """Where a cell or pixel, counted from the edge, is in a transform: the middle one is first."""
     half = uint32(uint32(size) // uint32(2))
     return uint32(coordinate) - half if uint32(coordinate) >= half else uint32(coordinate) + half
 
 
 @functools.cache
-def make_curvatures() -> Any:
+def make_curvatures() -> Compiled:
     """Kernel that works out `scalars.curvature` of the pixels of a subgrid, (S, S), `width` apart."""
 
     @device.kernel(0)
-    def curvatures(width: float, l0: float, m0: float, n0: float, corner2: float, out: Any) -> None:
+    def curvatures(width: float, l0: float, m0: float, n0: float, corner2: float, out: Array) -> None:
         size, i = int32(out.shape[0]), cuda.grid(1)
         while i < int64(size) * size:
             x, y = int32(i % size) - size // 2, int32(i // size) - size // 2
@@ -118,7 +119,7 @@ def make_curvatures() -> Any:
 
 
 @functools.cache
-def make_fill(single: bool, n_stokes: int, n_plane: int) -> Any:
+def make_fill(single: bool, n_stokes: int, n_plane: int) -> Compiled:
     """Kernel that writes planes times exp(2 pi i w c) into the corners of the grid, and zeros elsewhere.
 
     A plane is a combination of the Stokes parameters of `image` (n_stokes, N, N), times `correction` of row
@@ -129,8 +130,8 @@ def make_fill(single: bool, n_stokes: int, n_plane: int) -> Any:
 
     @device.kernel(0)
     def fill(
-        w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, from_stokes: Any,
-        correction: Any, image: Any, grid: Any,
+        w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, from_stokes: Array,
+        correction: Array, image: Array, grid: Array,
     ) -> None:  # fmt: skip
         value = cuda.local.array(n_stokes, real)
         n_pixel, n_grid = int32(image.shape[1]), int32(grid.shape[1])
@@ -162,11 +163,11 @@ def make_fill(single: bool, n_stokes: int, n_plane: int) -> Any:
 
 
 @functools.cache
-def make_clear(single: bool) -> Any:
+def make_clear(single: bool) -> Compiled:
     """Kernel that makes every cell of the grid 0."""
 
     @device.kernel(0)
-    def clear(grid: Any) -> None:
+    def clear(grid: Array) -> None:
         n_grid, row = int32(grid.shape[1]), int32(cuda.blockIdx.y)
         while row < n_grid:
             for p in range(grid.shape[0]):
@@ -180,7 +181,7 @@ def make_clear(single: bool) -> Any:
 
 
 @functools.cache
-def make_take(single: bool) -> Any:
+def make_take(single: bool) -> Compiled:
     """Kernel that adds the real part of exp(-2 pi i w c) times the grid's corners to planes, float64.
 
     The first layer writes over what was there.
@@ -189,8 +190,8 @@ def make_take(single: bool) -> Any:
 
     @device.kernel(0)
     def take(
-        is_first: bool, w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, grid: Any,
-        planes: Any,
+        is_first: bool, w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, grid: Array,
+        planes: Array,
     ) -> None:  # fmt: skip
         n_plane, n_pixel, n_grid = planes.shape[0], int32(planes.shape[1]), int32(grid.shape[1])
         half, row = int32(n_pixel // 2), int32(cuda.blockIdx.y)
@@ -210,11 +211,11 @@ def make_take(single: bool) -> Any:
 
 
 @functools.cache
-def make_mix() -> Any:
+def make_mix() -> Compiled:
     """Kernel that makes the image (n_stokes, N, N) of planes: the adjoint of what `make_fill` does to it."""
 
     @device.kernel(0)
-    def mix(from_stokes: Any, correction: Any, planes: Any, image: Any) -> None:
+    def mix(from_stokes: Array, correction: Array, planes: Array, image: Array) -> None:
         n_plane, n_pixel, row = planes.shape[0], int32(planes.shape[1]), int32(cuda.blockIdx.y)
         while row < n_pixel:
             column = int32(cuda.grid(1))
@@ -232,12 +233,12 @@ def make_mix() -> Any:
 
 
 @functools.cache
-def make_split(size: int, n_plane: int) -> Any:
+def make_split(size: int, n_plane: int) -> Compiled:
     """Kernel that copies the cells of each item's subgrid from the grid, the middle one to place (0, 0)."""
     half = size // 2
 
     @device.kernel(0)
-    def split(n_item: int, first_item: int, items: Any, grid: Any, subgrids: Any) -> None:
+    def split(n_item: int, first_item: int, items: Array, grid: Array, subgrids: Array) -> None:
         n_grid, i = int32(grid.shape[1]), cuda.grid(1)
         while i < int64(n_item) * (size * size):
             item = uint32(uint64(i) // uint64(size * size))
@@ -255,7 +256,7 @@ def make_split(size: int, n_plane: int) -> Any:
 
 
 @device.inline
-def _around(cell: Any, n: Any) -> Any:
+def _around(cell: Scalar, n: Scalar) -> Scalar:
     """The place of a cell in a grid that repeats itself; most lie in the first repetition."""
     found = int32(cell)
     while found < 0:
@@ -266,7 +267,7 @@ def _around(cell: Any, n: Any) -> Any:
 
 
 @functools.cache
-def make_add(single: bool) -> Any:
+def make_add(single: bool) -> Compiled:
     """Kernel that adds subgrids to the grid.
 
     A block has one tile of one plane, a thread one cell; it goes through the items over the tile in their
@@ -276,8 +277,8 @@ def make_add(single: bool) -> Any:
 
     @device.kernel(0)
     def add(
-        n_item: int, first_item: int, first_tile: int, tile_x: Any, tile_y: Any, tile_start: Any,
-        tile_item: Any, subgrids: Any, grid: Any,
+        n_item: int, first_item: int, first_tile: int, tile_x: Array, tile_y: Array, tile_start: Array,
+        tile_item: Array, subgrids: Array, grid: Array,
     ) -> None:  # fmt: skip
         n_grid, size = int32(grid.shape[1]), int32(subgrids.shape[2])
         tile, plane = first_tile + cuda.blockIdx.x, cuda.blockIdx.y

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.degrid import make_degrid, n_block
 from rime_kernels.idg.cuda.grid import make_grid
@@ -51,7 +52,7 @@ class Sums:
 
     def __init__(
         self, rows: SortedRows, plan: Plan, size: int, single: bool, curvature: NDArray[np.float64],
-        stream: Any,
+        stream: Stream,
     ) -> None:  # fmt: skip
         self._plan, self._scale, self._size, self._single, self._stream = (
             plan,
@@ -60,7 +61,7 @@ class Sums:
             single,
             stream,
         )
-        self._real: Any = np.float32 if single else np.float64
+        self._real: type[np.floating] = np.float32 if single else np.float64
         self._most_c = float(np.abs(curvature).max())
         self._curvature = device.upload((curvature / self._most_c).astype(self._real))
         self._rows = SortedRows(*[device.upload(each) for each in rows])
@@ -69,7 +70,9 @@ class Sums:
         self._tasks: dict[int, tuple[Tasks, Tasks]] = {}
         self._workspace = device.Workspace()
 
-    def degrid(self, batch: Batch, sums: Any, to_corr: Any, vis: Any, *, compact: bool) -> None:
+    def degrid(
+        self, batch: Batch, sums: DeviceArray, to_corr: DeviceArray, vis: DeviceArray, *, compact: bool
+    ) -> None:
         """Visibilities of a batch from the sums' pixels: at their places in `vis`, or as they come.
 
         `vis` holds real and imaginary parts of n_corr numbers each, one behind the other.
@@ -82,7 +85,16 @@ class Sums:
             rows.uvw, rows.order, rows.shift, rows.scale, to_corr, self._curvature, sums, vis,
         )  # fmt: skip
 
-    def grid(self, batch: Batch, vis: Any, weight: Any, to_corr: Any, sums: Any, *, compact: bool) -> None:
+    def grid(
+        self,
+        batch: Batch,
+        vis: DeviceArray,
+        weight: DeviceArray,
+        to_corr: DeviceArray,
+        sums: DeviceArray,
+        *,
+        compact: bool,
+    ) -> None:
         """The pixels' sums over the visibilities of a batch; without weights these are 1."""
         kernel, n_task = self._kernel(int(to_corr.shape[1]), batch)
         there, rows, shape = self._tasks_of(kernel.n_sum)[1], self._rows, kernel.shape

@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import float32, float64, int64, uint32
 from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, NumbaType, Scalar
 from rime_kernels.idg import scalars
 from rime_kernels.idg.cuda.parts import (
     IdgShape,
@@ -27,7 +28,7 @@ from rime_kernels.idg.cuda.parts import (
 from rime_kernels.idg.plan import Plan
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
+cuda: Module = device.cuda
 
 # Columns of the table of items.
 FIRST_ROW, N_ROW, FIRST_CHAN, N_CHAN, X, Y, SLOT, ANTENNA1, ANTENNA2, FLIP = range(10)
@@ -53,9 +54,9 @@ class Tasks(NamedTuple):
     """
 
     kinds: tuple[Kind, ...]
-    first_chan: Any
-    n_chan: Any
-    first_task: Any
+    first_chan: DeviceArray
+    n_chan: DeviceArray
+    first_task: DeviceArray
 
 
 class TaskKernel(NamedTuple):
@@ -106,7 +107,7 @@ def make_tasks(plan: Plan, scale: NDArray[np.float64], shape: IdgShape) -> Tasks
     pairs, which = np.unique(np.stack([plan.first_chan, plan.n_chan], axis=1), axis=0, return_inverse=True)
     counts = np.array([_cut(scale[first : first + n], sizes) for first, n in pairs])[which.ravel()]
     first_chan = plan.first_chan[:, None] + np.cumsum(counts, axis=1) - counts
-    found: list[tuple[Kind, Any, Any, NDArray[np.int64]]] = []
+    found: list[tuple[Kind, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
     for n, first, count in zip([*sizes, shape.n_other], first_chan.T, counts.T, strict=True):
         kind = Kind(len(found) < len(sizes), n)
         n_task = plan.n_row * -(-count // n) if kind.even else -(-(plan.n_row * count) // n)
@@ -132,7 +133,9 @@ def _cut(scale: NDArray[np.float64], sizes: list[int]) -> list[int]:
 
 
 @device.inline
-def _where(even: bool, n: int, local: Any, k: Any, first_row: Any, n_row: Any, n_chan: Any) -> Any:
+def _where(
+    even: bool, n: int, local: Scalar, k: Scalar, first_row: Scalar, n_row: Scalar, n_chan: Array
+) -> Scalar:
     """Row and channel of visibility k of an item's task; the last row once more beyond it."""
     if even:
         n_group = uint32((uint32(n_chan) + uint32(n - 1)) // uint32(n))
@@ -144,11 +147,13 @@ def _where(even: bool, n: int, local: Any, k: Any, first_row: Any, n_row: Any, n
 
 
 @functools.cache
-def make_find() -> Any:
+def make_find() -> Compiled:
     """Function that gives the item of a task, both counted from the plan's first."""
 
     @device.inline
-    def find(first_task: Any, row_of_kind: Any, task: Any, first_item: Any, n_item: Any) -> Any:
+    def find(
+        first_task: Array, row_of_kind: Scalar, task: Scalar, first_item: Scalar, n_item: Scalar
+    ) -> Scalar:
         low, high = int64(first_item), int64(first_item) + n_item
         while high - low > 1:
             middle = (low + high) // 2
@@ -162,7 +167,7 @@ def make_find() -> Any:
 
 
 @functools.cache
-def make_coefficients(kernel: TaskKernel) -> Any:
+def make_coefficients(kernel: TaskKernel) -> Compiled:
     """Function that works out the coefficients of task `local` of an item, into `abd`.
 
     `most_c` is the curvature in whose unit that of pixels is.
@@ -172,8 +177,8 @@ def make_coefficients(kernel: TaskKernel) -> Any:
 
     @joined
     def coefficients(
-        row_of_kind: Any, item: Any, local: Any, most_c: Any, items: Any, w_item: Any, first_chan: Any,
-        n_chan: Any, uvw: Any, scale: Any, abd: Any,
+        row_of_kind: Scalar, item: Scalar, local: Scalar, most_c: Scalar, items: Array, w_item: Array,
+        first_chan: Array, n_chan: Array, uvw: Array, scale: Array, abd: Array,
     ) -> None:  # fmt: skip
         chans, first = n_chan[row_of_kind, item], first_chan[row_of_kind, item]
         cell_x, cell_y = float64(items[item, X]), float64(items[item, Y])
@@ -198,7 +203,7 @@ def make_coefficients(kernel: TaskKernel) -> Any:
 
 
 @functools.cache
-def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -> Any:
+def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -> Compiled:
     """Function that makes visibilities of what a task has summed: of pair or visibility `part` and of
     those behind it, a loop that is sure to be unrolled.
 
@@ -214,8 +219,9 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
 
     @joined
     def finish(
-        row_of_kind: Any, item: Any, local: Any, first_item: Any, items: Any, start: Any, first_chan: Any,
-        n_chan: Any, order: Any, shift: Any, scale: Any, to_corr: Any, total: Any, v: Any, out: Any, vis: Any,
+        row_of_kind: Scalar, item: Scalar, local: Scalar, first_item: Scalar, items: Array, start: Array,
+        first_chan: Array, n_chan: Array, order: Array, shift: Array, scale: Array, to_corr: Array,
+        total: Array, v: Array, out: Array, vis: Array,
     ) -> None:  # fmt: skip
         chans = n_chan[row_of_kind, item]
         sign = real(-1) if items[item, FLIP] else real(1)
@@ -254,7 +260,7 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
 
 
 @functools.cache
-def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: bool) -> Any:
+def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: bool) -> Compiled:
     """Kernel that makes what the gridder sums of weighted visibilities, the adjoint of `make_finish`, and the
     coefficients of their tasks.
 
@@ -271,9 +277,9 @@ def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: boo
     @device.kernel(0)
     def prepare(
         row_of_kind: int, n_task: int, of_coef: int, of_part: int, first_item: int, n_item: int,
-        most_c: float, items: Any, w_item: Any, start: Any, first_chan: Any, n_chan: Any, first_task: Any,
-        uvw: Any, order: Any, shift: Any, scale: Any, to_corr: Any, vis: Any, weight: Any, coef: Any,
-        parts: Any,
+        most_c: float, items: Array, w_item: Array, start: Array, first_chan: Array, n_chan: Array,
+        first_task: Array, uvw: Array, order: Array, shift: Array, scale: Array, to_corr: Array, vis: Array,
+        weight: Array, coef: Scalar, parts: Array,
     ) -> None:  # fmt: skip
         v = cuda.local.array(n_here, real)
         z = cuda.local.array(n_given, real)
@@ -329,18 +335,25 @@ def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: boo
     return prepare
 
 
-def _real(single: bool) -> Any:
+def _real(single: bool) -> NumbaType:
     return float32 if single else float64
 
 
 @functools.cache
-def _address_function(compact: bool) -> Any:
+def _address_function(compact: bool) -> Compiled:
     """Function that gives the place of a visibility among all, or among those of the batch."""
 
     @device.inline
     def address(
-        row: Any, chan: Any, item: Any, first_item: Any, items: Any, start: Any, order: Any, n_chan: Any
-    ) -> Any:
+        row: Scalar,
+        chan: Scalar,
+        item: Scalar,
+        first_item: Scalar,
+        items: Array,
+        start: Array,
+        order: Array,
+        n_chan: Array,
+    ) -> Scalar:
         if compact:
             of_item = (row - items[item, FIRST_ROW]) * int64(items[item, N_CHAN])
             return start[item] - start[first_item] + of_item + (chan - items[item, FIRST_CHAN])
