@@ -1,4 +1,4 @@
-"""The one place that imports CUDA: which backend, how much memory, arrays on the device."""
+"""The only module that imports CUDA: the choice of the backend, arrays on the device, recorded calls."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rime_kernels import check
 from rime_kernels.compile import cache
+from rime_kernels.compile.types import Compiled, DeviceArray, DriverObject, Module, Stream
 from rime_kernels.errors import BackendError
 
 log = logging.getLogger(__name__)
 
 Backend = Literal["auto", "cpu", "cuda"]
+T = TypeVar("T", bound=np.generic)
+# What a recorded call gives; the caller knows: chi2, or chi2 with its derivatives.
+Answer: TypeAlias = Any
+# Launches kernels for parameters on the device, on a stream; gives the answer on the device.
+Launch = Callable[[list[DeviceArray], Stream], DeviceArray]
 
 # The share of the free device memory that one `Rime` may take unless told otherwise.
 _MEMORY_SHARE = 0.8
@@ -30,8 +36,8 @@ _MEMORY_SHARE = 0.8
 _MAX_VIEWS = 4096
 
 
-def inline(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function into the kernels that call it; the simulator runs it as it is, arrays and all."""
+def inline(function: Compiled) -> Compiled:
+    """Compile a function into the kernels that call it; the simulator runs it uncompiled."""
     if simulated():
         return function
     from numba import njit
@@ -39,50 +45,50 @@ def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     return njit(inline="always", error_model="numpy")(function)
 
 
-def kernel(max_register: int) -> Callable[[Callable[..., None]], Any]:
-    """Decorator of a kernel whose threads have at most so many registers; 0 leaves it to the compiler.
+def kernel(max_register: int) -> Callable[[Callable[..., None]], Compiled]:
+    """Decorator of a kernel whose threads have at most `max_register` registers; 0 leaves it to the compiler.
 
-    Its machine code is kept on disk where some folder can be written.
+    Its machine code is cached on disk where a folder can be written.
     """
     if simulated():
         return _cuda().jit
     jit = _cuda().jit(**({"max_registers": max_register} if max_register else {}))
 
-    def compiled(function: Callable[..., None]) -> Any:
+    def compiled(function: Callable[..., None]) -> Compiled:
         found = jit(function)
-        decides = importlib.metadata.version("numba-cuda"), repr(sorted(found.targetoptions.items()))
-        # Numba would hand it to the device at the first launch: too late to compile it instead.
-        cache.keep(found, *decides, ready=lambda kernel: kernel.bind())
+        versions = importlib.metadata.version("numba-cuda"), repr(sorted(found.targetoptions.items()))
+        # Bound at once: at the first launch it would be too late to compile it instead.
+        cache.enable(found, *versions, ready=lambda kernel: kernel.bind())
         return found
 
     return compiled
 
 
 class DeviceMemoryError(BackendError):
-    """The device has no room for an array; a smaller batch may fit."""
+    """The device has too little free memory for an array; a smaller batch may fit."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Module:
     """`device.cuda` is numba.cuda, imported when it is first asked for."""
     if name != "cuda":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _cuda()
 
 
-def libdevice() -> Any:
+def libdevice() -> Module:
     """The device's library of functions of scalars; the simulator has none."""
     return importlib.import_module("numba.cuda.libdevice")
 
 
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Decorator of a function that writes an instruction by itself; the simulator knows none."""
+def intrinsic(function: Callable[..., object]) -> Compiled:
+    """Decorator of a function that generates its own instructions; the simulator knows none."""
     return importlib.import_module("numba.cuda.extending").intrinsic(function)
 
 
-def _cuda() -> Any:
-    """numba.cuda, without its advice on small grids: a small problem is the user's right.
+def _cuda() -> Module:
+    """numba.cuda, without its warnings about kernels that are too small to fill the device.
 
-    `NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS=1` brings the advice back.
+    `NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS=1` brings the warnings back.
     """
     from numba import config
 
@@ -91,8 +97,8 @@ def _cuda() -> Any:
     return importlib.import_module("numba.cuda")
 
 
-def cupy(name: str) -> Any:
-    """Module "cupy" + name."""
+def cupy(name: str) -> Module:
+    """The module cupy, or one inside it: `name` begins with a point, or is "x" for cupyx."""
     try:
         return importlib.import_module("cupy" + name)
     except ImportError as error:
@@ -117,7 +123,7 @@ def resolve(backend: Backend) -> tuple[Literal["cpu", "cuda"], str]:
     Raises
     ------
     InputError
-        None of these words.
+        Another word.
     BackendError
         "cuda" where the package or the device is missing; the message says which.
     """
@@ -137,7 +143,7 @@ def resolve(backend: Backend) -> tuple[Literal["cpu", "cuda"], str]:
 
 
 def _what_cuda_lacks() -> str | None:
-    """What keeps CUDA from working, in words; None when it works."""
+    """The reason why CUDA cannot be used here; None where it can."""
     if simulated():
         return None
     try:
@@ -160,7 +166,7 @@ def _numpy_version() -> tuple[int, int]:
 
 
 def device_name() -> str:
-    """What the device calls itself."""
+    """The name of the device."""
     if simulated():
         return "Numba's CUDA simulator"
     cuda = _cuda()
@@ -195,7 +201,7 @@ def memory_budget() -> int:
 
 @contextmanager
 def _memory_errors(n_byte: int) -> Iterator[None]:
-    """Turn the driver's out-of-memory error into ours."""
+    """Raise the driver's out-of-memory error as a `DeviceMemoryError`."""
     try:
         yield
     except Exception as error:
@@ -204,57 +210,58 @@ def _memory_errors(n_byte: int) -> Iterator[None]:
         raise
 
 
-def upload(value: NDArray[Any]) -> Any:
+def upload(value: NDArray[np.generic]) -> DeviceArray:
     """A copy of a host array on the device (one element of zeros for an empty one)."""
     host = np.ascontiguousarray(value if value.size else np.zeros((1,) * value.ndim, value.dtype))
     with _memory_errors(host.nbytes):
         return _cuda().to_device(host)
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+def empty(shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray:
     """A device array of undefined content."""
     with _memory_errors(math.prod(shape) * np.dtype(dtype).itemsize):
         return _cuda().device_array(shape, dtype)
 
 
-def pinned_copy(value: NDArray[Any]) -> NDArray[Any]:
-    """A copy of an array in memory of the host that transfers need not copy first."""
+def pinned_copy(value: NDArray[T]) -> NDArray[T]:
+    """A copy of an array in page-locked memory of the host, which is transferred fastest."""
     try:
-        host: NDArray[Any] = _cuda().pinned_array(value.shape, value.dtype)
+        host: NDArray[T] = _cuda().pinned_array(value.shape, value.dtype)
     except Exception as error:
         raise BackendError(f"the host has no {value.nbytes / 1e6:.0f} MB to pin for streaming") from error
     host[...] = value
     return host
 
 
-def streams(n: int) -> list[Any]:
+def streams(n: int) -> list[Stream]:
     """Streams of launches and transfers; each waits for the legacy default stream and is waited for by it."""
     return [_cuda().stream() for _ in range(n)]
 
 
 class Workspace:
-    """Device arrays by name that are kept and used again while they are large enough.
+    """Scratch arrays on the device, by name; each is used again while it is large enough.
 
-    So are their views: to slice or reshape a device array costs as much as a launch. `generation` counts
-    how often an array was given back: those who remember addresses look at it.
+    Their views are remembered, too: to slice or reshape a device array takes as long as a launch.
+    `generation` counts how often an array was given back: a recorded call, which
+    remembers addresses, compares it.
     """
 
     def __init__(self) -> None:
         self.generation = 0
-        self._kept: dict[str, Any] = {}
-        self._views: dict[tuple[str, tuple[tuple[int, ...], ...], type], list[Any]] = {}
+        self._arrays: dict[str, DeviceArray] = {}
+        self._views: dict[tuple[str, tuple[tuple[int, ...], ...], type], list[DeviceArray]] = {}
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: type) -> Any:
-        """An array of this shape (no axis empty), its content undefined.
+    def array(self, name: str, shape: tuple[int, ...], dtype: type) -> DeviceArray:
+        """An array of this shape (no axis empty), with undefined content.
 
         Raises
         ------
         DeviceMemoryError
-            There is no room for it.
+            The device has too little free memory.
         """
         return self.parts(name, (shape,), dtype)[1]
 
-    def parts(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: type) -> list[Any]:
+    def parts(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: type) -> list[DeviceArray]:
         """One flat array, and its pieces of these shapes, one behind the other; as `array`."""
         key = name, tuple(shapes), dtype
         if key not in self._views:
@@ -262,18 +269,18 @@ class Workspace:
                 self._views.clear()
             ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
             self._reserve(name, ends[-1], dtype)
-            whole = self._kept[name][: ends[-1]]
+            whole = self._arrays[name][: ends[-1]]
             pieces = zip([0, *ends[:-1]], ends, shapes, strict=True)
             self._views[key] = [whole, *(whole[first:end].reshape(shape) for first, end, shape in pieces)]
         return self._views[key]
 
-    def fill(self, name: str, parts: Sequence[NDArray[Any]]) -> list[Any]:
+    def fill(self, name: str, parts: Sequence[NDArray[np.generic]]) -> list[DeviceArray]:
         """Copies of host arrays (none empty), as float64, one behind the other in one array: one transfer.
 
         Raises
         ------
         DeviceMemoryError
-            There is no room for them.
+            The device has too little free memory.
         """
         whole, *views = self.parts(name, [part.shape for part in parts], np.float64)
         whole.copy_to_device(np.concatenate([part.ravel() for part in parts], dtype=np.float64))
@@ -282,24 +289,24 @@ class Workspace:
     def clear(self) -> None:
         """Give every array back."""
         self.generation += 1
-        self._kept.clear()
+        self._arrays.clear()
         self._views.clear()
 
     def _reserve(self, name: str, size: int, dtype: type) -> None:
-        kept = self._kept.get(name)
-        if kept is not None and kept.size >= size and kept.dtype == np.dtype(dtype):
+        present = self._arrays.get(name)
+        if present is not None and present.size >= size and present.dtype == np.dtype(dtype):
             return
-        if kept is not None:
+        if present is not None:
             self.generation += 1
-        del kept
-        self._kept.pop(name, None)
+        del present
+        self._arrays.pop(name, None)
         self._views = {key: views for key, views in self._views.items() if key[0] != name}
         with _memory_errors(size * np.dtype(dtype).itemsize):
-            self._kept[name] = _cuda().device_array(size, dtype)
+            self._arrays[name] = _cuda().device_array(size, dtype)
 
 
 class Recording:
-    """Upload, launches and download of one kind of call, played in one step.
+    """A recorded call: upload, launches and download, replayed in one step.
 
     Parameters
     ----------
@@ -310,19 +317,19 @@ class Recording:
     answer : float64, flat
         Pinned host array that it downloads to.
     read : function
-        What a call gives, from a copy of the answer.
+        Makes what the call gives from a copy of the answer.
     keep : object
-        What must live as long as the graph.
+        Objects that must live as long as the graph.
     """
 
     def __init__(
         self,
-        graph: Any,
-        stream: Any,
+        graph: DriverObject,
+        stream: Stream,
         given: list[NDArray[np.float64]],
         answer: NDArray[np.float64],
-        read: Callable[[NDArray[np.float64]], Any],
-        keep: Any,
+        read: Callable[[NDArray[np.float64]], Answer],
+        keep: object,
     ) -> None:
         self._graph, self._stream, self._given, self._answer, self._keep = graph, stream, given, answer, keep
         self._read = read
@@ -330,16 +337,16 @@ class Recording:
         self._launch = _driver().cuGraphLaunch
         weakref.finalize(self, _driver().cuGraphExecDestroy, graph)
 
-    def play(self, values: Sequence[NDArray[Any]]) -> Callable[[], Any]:
-        """Start it with these values; the function returned waits for the answer, and reads it."""
-        _meet_device()
+    def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
+        """Start the call with these values; the function returned waits for the answer, and reads it."""
+        _attach_thread()
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         _checked(self._launch(self._graph, self._handle))
         return self._finish
 
-    def _finish(self) -> Any:
-        _meet_device()
+    def _finish(self) -> Answer:
+        _attach_thread()
         self._stream.synchronize()
         return self._read(self._answer.copy())
 
@@ -347,22 +354,21 @@ class Recording:
 _thread = threading.local()
 
 
-def _meet_device() -> None:
-    """Make the device's context that of this thread, the first time."""
-    if not hasattr(_thread, "met"):
+def _attach_thread() -> None:
+    """Make the device's context current in this thread, the first time."""
+    if not hasattr(_thread, "attached"):
         _cuda().current_context()
-        _thread.met = True
+        _thread.attached = True
 
 
 def record(
-    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any],
-    read: Callable[[NDArray[np.float64]], Any],
+    workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
+    read: Callable[[NDArray[np.float64]], Answer],
 ) -> Recording | None:  # fmt: skip
     """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
 
-    `read` makes of the answer, flat, what the call gives.
-
-    All that it launches must have been compiled. None where it cannot be recorded.
+    `read` makes what the call gives from the flat answer. All kernels must have been compiled before.
+    None where the call cannot be recorded.
     """
     if simulated():
         return None
@@ -372,14 +378,14 @@ def record(
         return _record(workspace, values, launch, read)
     except DeviceMemoryError:
         raise
-    except Exception as error:  # the driver has many reasons, and the call works without
+    except Exception as error:  # of the driver; the call works without a recording
         log.info("calls are not recorded: %s", error)
         return None
 
 
 def _record(
-    workspace: Workspace, values: Sequence[NDArray[Any]], launch: Callable[[list[Any], Any], Any],
-    read: Callable[[NDArray[np.float64]], Any],
+    workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
+    read: Callable[[NDArray[np.float64]], Answer],
 ) -> Recording:  # fmt: skip
     cuda, driver = _cuda(), _driver()
     stream = cuda.stream()
@@ -405,16 +411,16 @@ def _record(
     return Recording(executable, stream, given, answer, read, (workspace, host, on_device, arrays))
 
 
-def _driver() -> Any:
-    """The driver's functions as NVIDIA's own package gives them; None without it."""
+def _driver() -> Module:
+    """The CUDA driver's functions, from NVIDIA's package cuda.bindings; None where it is not installed."""
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError:
         return None
 
 
-def _checked(result: tuple[Any, ...]) -> Any:
-    """The value of a driver's call, its status looked at."""
+def _checked(result: tuple[DriverObject, ...]) -> DriverObject:
+    """The value of a call of the driver, after a check of its status."""
     status, *value = result
     if int(status) != 0:
         raise BackendError(f"the CUDA driver said {status.name}")

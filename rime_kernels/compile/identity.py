@@ -1,4 +1,4 @@
-"""What tells a compiled function from others of its kind, in this process and in any other."""
+"""Identify a compiled function by what it was made from, in the same way in every process."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ import dataclasses
 import hashlib
 import inspect
 from types import FunctionType, ModuleType
-from typing import Any
 
 import numpy as np
 from numba import types
 
+# Nested tuples of numbers, strings, bytes and types.
+Identity = tuple[object, ...] | str
+
 
 class UnknownError(Exception):
-    """A function closes over something that has no name of its own."""
+    """A function closes over a value that cannot be identified."""
 
 
-def identity(value: Any) -> Any:
-    """Tuples, numbers and strings that tell a value from others, the same in every process.
+def identity(value: object) -> Identity:
+    """Nested tuples of numbers and strings that identify a value, the same in every process.
 
-    Those of a function, compiled or not, say where it stands and what it closes over; constants in its text,
-    and globals, are for a digest of the text to tell.
+    Those of a function, compiled or not, tell where it is defined and what it closes over. Constants in its
+    text, and globals, are not included: a digest of the source text covers them.
 
     Raises
     ------
     UnknownError
-        There are none.
+        The value is of a type that cannot be identified.
     """
     function = inspect.unwrap(value) if callable(value) else value
     if isinstance(function, FunctionType):
         held = [cell.cell_contents for cell in function.__closure__ or ()]
         held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        # Two functions of one name may stand in two branches.
+        # Two branches may define functions of the same name.
         place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
         return *place, function.__code__.co_code, *map(identity, held)
     if isinstance(value, np.generic):
@@ -47,9 +49,9 @@ def identity(value: Any) -> Any:
         return type(value).__qualname__, *(identity(getattr(value, field.name)) for field in fields)
     if isinstance(value, ModuleType):
         return value.__name__
-    raise UnknownError(f"{value!r} is not known")
+    raise UnknownError(f"{value!r} cannot be identified")
 
 
-def short(identified: Any) -> str:
-    """Sixteen hexadecimal digits for what `identity` has found."""
+def short(identified: Identity) -> str:
+    """Sixteen hexadecimal digits of a hash of what `identity` gives."""
     return hashlib.sha256(repr(identified).encode()).hexdigest()[:16]

@@ -49,7 +49,7 @@ class StandIn:
 
         def parts(inner: Any, name: str, shapes: list[tuple[int, ...]], dtype: type) -> Any:
             found = recorded(inner, name, shapes, dtype)
-            self._used[name] = inner._kept[name]
+            self._used[name] = inner._arrays[name]
             return found
 
         with pytest.MonkeyPatch.context() as context:
@@ -63,7 +63,7 @@ class StandIn:
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         for name, array in self._used.items():
-            assert self._workspace._kept.get(name) is array, f"{name} was given back"
+            assert self._workspace._arrays.get(name) is array, f"{name} was given back"
         self._answer[...] = self._call().copy_to_host()
         return lambda: self._read(self._answer.copy())
 
