@@ -1,4 +1,4 @@
-"""What the engines hand over of a gradient: derivatives of chi2 with respect to what the loops read."""
+"""The derivatives of chi2 that an engine computes: with respect to the arrays that its loops read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Adjoint(NamedTuple):
         d chi2 / d ln(envelope) = sum 2 Re(z)                 as with respect to ln(E_p) and ln(E_q)
 
     B = S0 E^2 spectrum, with E of the beam that all antennas share, has these at each channel. Axes are
-    those of `Inputs`: a sky without sources may have one of no flux, one without pointing errors or
-    templates has axes of 1 that nobody reads.
+    those of `Inputs`: a sky without sources may have one source without flux, one without pointing errors or
+    templates has unused axes of length 1.
     """
 
     chi2: NDArray[np.float64]  # (n_batch,)
@@ -34,6 +34,7 @@ class Adjoint(NamedTuple):
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2), or (n_batch, 1, 1, 2)
     voltage_lm: NDArray[np.float64]  # (n_batch, n_source, 2): l, m in the voltages
-    # (n_batch, n_template or 1, 4): scale, change of l, m, n. With a scaled_dof w is divided by 1 + y in what
-    # stands above, chi2 is sum ln(1 + y), and a last row begins with 2 sum y / (1 + y).
+    # (n_batch, n_template or 1, 4): scale, change of l, m, n. With a scaled_dof t, w is divided by
+    # 1 + y, y = w |V - D|^2 / t, in all of the above, chi2 is sum ln(1 + y), and the last row begins with
+    # 2 sum y / (1 + y).
     template: NDArray[np.float64]

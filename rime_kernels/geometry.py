@@ -1,4 +1,4 @@
-"""Rows against antennas and times: antenna coordinates, closure, form of the phase, row tables."""
+"""Antenna coordinates from uvw, their closure errors, the form of the phase, and rows in order of time."""
 
 from __future__ import annotations
 

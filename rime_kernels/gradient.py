@@ -1,4 +1,4 @@
-"""From derivatives with respect to what the loops read to derivatives with respect to `Sources`."""
+"""The gradient of chi2 with respect to `Sources`, by the chain rule from what an engine computes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Gradient:
     template_scale : float64 (n_batch, n_template), or None
     template_shift : float64 (n_batch, n_template, 2), or None
     scaled_dof : float64 (n_batch,), or None
-        With respect to the scaled_dof of `Rime.chi2`.
+        With respect to `scaled_dof` of `Rime.chi2`.
     """
 
     lm: NDArray[np.float64]
@@ -49,7 +49,7 @@ class Gradient:
 
     @classmethod
     def joined(cls, parts: Sequence[Gradient]) -> Gradient:
-        """One gradient from those of successive parts of a batch."""
+        """Join the gradients of successive parts of a batch."""
         if len(parts) == 1:
             return parts[0]
         joined: dict[str, Any] = {}
@@ -59,11 +59,11 @@ class Gradient:
         return cls(**joined)
 
     def entries(self, start: int, stop: int) -> Gradient:
-        """Those of some entries of the batch."""
+        """The derivatives of the entries start .. stop - 1 of the batch."""
         return self._each(lambda values: values[start:stop])
 
     def times(self, factor: float) -> Gradient:
-        """All of them times a number."""
+        """All derivatives times a number."""
         return self._each(lambda values: factor * values)
 
     def _each(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Gradient:

@@ -1,33 +1,36 @@
-"""What the loops read: constants of the rows, and the parameters of one call, as plain arrays."""
+"""The arrays that compiled loops read: constants of the observation, and the parameters of one call."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
+from rime_kernels.compile.types import Array
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.physics import beam, envelope, phase
 
+T = TypeVar("T", bound=np.generic)
+
 
 class Output(IntEnum):
-    """What a loop makes of a model visibility V, given data D and weight w."""
+    """What a loop computes from model visibilities V, data D and weights w."""
 
     VIS = 0  # V
     RESIDUAL = 1  # V - D
     WEIGHTED = 2  # w |V - D|^2
     CHI2 = 3  # the sum of it
-    LOG = 4  # the sum of ln(1 + it / scaled_dof): `Rime.chi2`
+    LOG = 4  # the sum of ln(1 + w |V - D|^2 / scaled_dof): `Rime.chi2`
 
 
 @dataclass(frozen=True)
 class Variant:
-    """The constants that a loop is compiled for.
+    """Properties of a model for which loops and kernels are compiled, or chosen.
 
     Attributes
     ----------
@@ -36,8 +39,8 @@ class Variant:
     factored : bool
         Phases from antenna terms; otherwise from each row's own uvw.
     beam : int
-        Code of the beam in the antenna terms (`beam.CODES`): the one with pointing errors. A beam
-        that all antennas share is part of the brightness.
+        Code of the beam in the antenna terms (`beam.CODES`), used for a beam with pointing errors. A beam
+        that all antennas share is part of the brightness instead.
     polarised : bool
         Four Stokes parameters; otherwise I alone.
     shifted : bool
@@ -67,7 +70,7 @@ class Variant:
 
 
 class Constants(NamedTuple):
-    """What stays the same from call to call; `vis` and `weight` have the working precision."""
+    """Arrays that are the same for every call; `vis` and `weight` have the working precision."""
 
     uvw: NDArray[np.float64]  # (n_row, 3)
     antenna1: NDArray[np.int32]  # (n_row,)
@@ -84,7 +87,7 @@ class Constants(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The parameters of one call; every array float64."""
+    """The parameters of one call for the CPU: directions and Gaussian axes computed; every array float64."""
 
     direction: NDArray[np.float64]  # (n_batch, n_source, 3): l, m, n - 1
     stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, 4)
@@ -108,16 +111,16 @@ class Inputs(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """The parameters of one call as `Sources` has them, for engines that work the rest out themselves.
+    """The parameters of one call for a GPU, which computes directions and Gaussian axes from them itself.
 
-    No axis is empty: a flat spectrum has a term of 0, no Gaussian and no beam are one element that
-    nobody reads.
+    They are the arrays of `Sources`, but no axis is empty: a flat spectrum has one term of 0, and where
+    there is no Gaussian or no beam there is one unused element.
     """
 
     lm: NDArray[np.float64]  # (n_batch, n_source, 2)
     stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, 4)
     ref_freq: NDArray[np.float64]  # (n_source,)
-    log_spectrum: NDArray[Any]  # (n_source,)
+    log_spectrum: Array  # (n_source,), bool; float64 on the device
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
     shape: NDArray[np.float64]  # (n_batch, n_gaussian, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
@@ -136,9 +139,9 @@ _OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing"
 def parameters(
     sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None = None
 ) -> Parameters:
-    """The parameters of one call; a sky without sources gets one of no flux. `scaled_dof` as `Rime.chi2`."""
+    """The parameters of one call for a GPU; a sky without sources gets one source without flux."""
     if sources.n_source == 0:
-        sources = _one_of_no_flux(sources)
+        sources = _one_without_flux(sources)
     n_batch, terms, shape, beam = sources.n_batch, sources.spectral_terms, sources.shape, sources.beam
     if not terms.size:
         terms = np.zeros((*terms.shape[:3], 1))
@@ -157,11 +160,11 @@ def _template(
 ) -> NDArray[np.float64]:
     """Scale of each template, and how l, m and n of its centre change where it is moved.
 
-    A row behind them has 1/scaled_dof, where there is one: kernels read both when the sums are made.
+    With a `scaled_dof`, a last row has 1/scaled_dof: kernels read both after the sums over sources.
     """
     n_template = len(template_lm)
     if scaled_dof is None and not n_template:
-        return np.zeros((sources.n_batch, 1, 1))  # nobody reads it, but it is sent with every call
+        return np.zeros((sources.n_batch, 1, 1))  # unused, but sent with every call
     found = np.zeros((sources.n_batch, n_template + (scaled_dof is not None), 4))
     if sources.template_scale is not None:
         found[:, :n_template, 0] = sources.template_scale
@@ -177,26 +180,26 @@ def constants(
     rows: Rows,
     table: RowTable,
     antenna_uvw: NDArray[np.float64],
-    data: tuple[NDArray[Any], NDArray[Any]] | None,
-    template: tuple[NDArray[Any], NDArray[np.float64]],
+    data: tuple[NDArray[np.complexfloating], NDArray[np.floating]] | None,
+    template: tuple[NDArray[np.complexfloating], NDArray[np.float64]],
     single: bool,
 ) -> Constants:
     """The constant arrays in working precision, contiguous and writable: one type for each loop."""
     real, cplx = (np.float32, np.complex64) if single else (np.float64, np.complex128)
     vis, weight = data if data is not None else (np.zeros((1, 1, 1)), np.zeros((1, 1, 1)))
     return Constants(
-        _plain(rows.uvw),
-        _plain(rows.antenna1),
-        _plain(rows.antenna2),
-        _plain(rows.time_index),
-        _plain(table.order),
-        _plain(rows.chan_freq),
-        _plain(rows.stokes_to_corr.astype(cplx)),
-        _plain(antenna_uvw),
-        _plain(vis.astype(cplx, copy=False)),
-        _plain(weight.astype(real, copy=False)),
-        _plain(template[0].astype(cplx, copy=False)),
-        _plain(template[1]),
+        _contiguous(rows.uvw),
+        _contiguous(rows.antenna1),
+        _contiguous(rows.antenna2),
+        _contiguous(rows.time_index),
+        _contiguous(table.order),
+        _contiguous(rows.chan_freq),
+        _contiguous(rows.stokes_to_corr.astype(cplx)),
+        _contiguous(antenna_uvw),
+        _contiguous(vis.astype(cplx, copy=False)),
+        _contiguous(weight.astype(real, copy=False)),
+        _contiguous(template[0].astype(cplx, copy=False)),
+        _contiguous(template[1]),
     )
 
 
@@ -216,13 +219,13 @@ def inputs(
     template_lm: NDArray[np.float64],
     scaled_dof: NDArray[np.float64] | None = None,
 ) -> Inputs:
-    """The parameters of one call: directions and Gaussian axes made once per source.
+    """The parameters of one call for the CPU: directions and Gaussian axes are computed once per source.
 
-    A sky without sources gets one of no flux and a flat spectrum a term of 0, so that no kernel
-    meets an empty axis.
+    A sky without sources gets one source without flux, and a flat spectrum one term of 0, so that no loop
+    has an empty axis.
     """
     if sources.n_source == 0:
-        sources = _one_of_no_flux(sources)
+        sources = _one_without_flux(sources)
     terms = sources.spectral_terms
     direction = phase.directions(sources.lm)
     gaussian = direction[:, sources.n_point :]
@@ -231,19 +234,19 @@ def inputs(
         scale = sources.beam.scale
         pointing = pointing if sources.beam.pointing is None else sources.beam.pointing
     return Inputs(
-        _plain(direction),
-        _plain(sources.stokes),
-        _plain(sources.ref_freq),
-        _plain(sources.log_spectrum.astype(np.float64)),
-        _plain(terms if terms.size else np.zeros((*terms.shape[:3], 1))),
-        _plain(envelope.projections(sources.shape, gaussian, frame)),
-        _plain(scale),
-        _plain(pointing),
+        _contiguous(direction),
+        _contiguous(sources.stokes),
+        _contiguous(sources.ref_freq),
+        _contiguous(sources.log_spectrum.astype(np.float64)),
+        _contiguous(terms if terms.size else np.zeros((*terms.shape[:3], 1))),
+        _contiguous(envelope.projections(sources.shape, gaussian, frame)),
+        _contiguous(scale),
+        _contiguous(pointing),
         _template(sources, template_lm, scaled_dof),
     )
 
 
-def _one_of_no_flux(sources: Sources) -> Sources:
+def _one_without_flux(sources: Sources) -> Sources:
     n_batch = sources.n_batch
     return Sources(
         np.zeros((n_batch, 1, 2)),
@@ -283,5 +286,6 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
         raise InputError(f"beam.pointing must have shape {expected}, got {shape}")
 
 
-def _plain(value: NDArray[Any]) -> NDArray[Any]:
+def _contiguous(value: NDArray[T]) -> NDArray[T]:
+    """The array, or a copy, as the loops are compiled for it: contiguous, writable, aligned."""
     return np.require(value, requirements=["C", "W", "A"])

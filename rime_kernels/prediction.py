@@ -1,4 +1,4 @@
-"""The simulator by itself: plain arrays of one sky in, visibilities out."""
+"""`predict`: visibilities of one sky that is given as plain arrays, without data or parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spectra and the beam that all antennas share, of whole lists of sources, and the way back through them."""
+"""Spectra of lists of sources, times the beam that all antennas share, and the derivatives of both."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How visibilities change with sources, J v: the forward half of what `gradient` does backwards.
+"""The change of visibilities with a change v of the sources, J v, and the Fisher information Re(J^H W J).
 
 With P = E_p E_q K_pq envelope_pq of a source and a change v of the sources,
 
     J v = sum over sources of P (dB + B (i d(phase) + d ln(envelope) + d ln(E_p) + d ln(E_q)))
 
-Nothing here is a difference. All is float64, whatever the precision of the sums elsewhere.
+Derivatives are analytic, not finite differences. All is float64, whatever the precision of `Rime`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
-from rime_kernels.cpu.tangent import Changes, Sky, Where, fill_columns
+from rime_kernels.cpu.tangent import Changes, Samples, Sky, fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes
@@ -31,7 +31,7 @@ _OF_BEAM = ("beam_scale", "pointing")
 
 
 class Fixed(NamedTuple):
-    """What stays the same from call to call."""
+    """The observation, templates, and how phases are made: the same for every call."""
 
     rows: Rows
     antenna_uvw: Array | None  # (n_time, n_antenna, 3), m, where phases are made of antenna terms
@@ -139,11 +139,11 @@ class Columns:
         phase_uvw = uvw
         if fixed.antenna_uvw is not None:
             phase_uvw = fixed.antenna_uvw[time, first] - fixed.antenna_uvw[time, second]
-        where = Where(phase_uvw, uvw, first, second, time, all_rows.chan_freq)
+        samples = Samples(phase_uvw, uvw, first, second, time, all_rows.chan_freq)
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
-            fill_columns(self._code, where, self._sky, self._changes, self._matrix, flat)
+            fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat)
         self._add_templates(rows, uvw, out)
         return out
 
@@ -170,7 +170,7 @@ class Columns:
 
 
 def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
-    """The sources as the loop reads them."""
+    """The sources as arrays for the loop."""
     direction = phase.directions(sources.lm[0])
     projection = projections(sources.shape[0], direction[sources.n_point :], fixed.frame)
     factor = spectra_of(sources, fixed.rows.chan_freq, n_stokes).factor[0]
@@ -191,7 +191,7 @@ def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
 
 
 def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Changes:
-    """The changes of each source, of those that a change touches."""
+    """The changes of the sources, for pairs of a change and a source that it affects."""
     n_change, n_stokes = len(change.lm), sky.stokes.shape[2]
     beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
     pointing = np.zeros((n_change, 1, 1, 2)) if change.pointing is None else change.pointing
@@ -220,7 +220,7 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Chan
 
 
 def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Array) -> NDArray[np.bool_]:
-    """Which sources each change touches, bool (n_change, n_source)."""
+    """Which sources each change affects, bool (n_change, n_source)."""
     touched = np.any(change.lm != 0.0, axis=-1) | np.any(change.stokes != 0.0, axis=(1, 3))
     touched |= np.any(change.spectral_terms != 0.0, axis=(2, 3))
     touched[:, sources.n_point :] |= np.any(change.shape != 0.0, axis=-1)

@@ -1,7 +1,7 @@
-"""The gradient of chi2 on the CPU: sums over visibilities for each source, from the weighted residual.
+"""The gradient of chi2 on the CPU: for each source, sums over visibilities of the weighted residuals.
 
-The loops are those of `_rime_cpu` turned inside out: a source's sums stay in registers while entries
-run past it in chunks that stay in the cache, and no lane meets another before the end of a task.
+The order of the loops is the reverse of that in `forward.py`: for one source after the other, the entries of
+a chunk that fits in the cache are added to sums in registers. Lanes are added up at the end of a task.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Scalar, Vector
-from rime_kernels.cpu.outputs import Back
+from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
 from rime_kernels.cpu.sums import Sky, fill_terms, product
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
@@ -20,7 +20,7 @@ from rime_kernels.physics import beam, phase
 _argument, _argument_slopes, _voltage_slope = beam.argument, beam.argument_slopes, beam.voltage_slope
 _C = phase.SPEED_OF_LIGHT
 
-# Entries whose residuals lie in the first cache of a core, and sources whose antenna terms lie in the second.
+# Entries whose residuals fit in the L1 cache of a core, and sources whose antenna terms fit in the L2 cache.
 CHUNK, PIECE = 32, 48
 
 
@@ -44,10 +44,10 @@ class Sums(NamedTuple):
     projection: Pointer  # (n_gaussian, 6, n): of Re(z) with products of coordinates, as `_fill_shape`
 
 
-class Work(NamedTuple):
-    """What a task needs for a gradient besides its forward loop; pointers to arrays of the task's own."""
+class GradientWorkspace(NamedTuple):
+    """What a task needs for the gradient besides its forward loop; pointers to the task's own arrays."""
 
-    back: Back
+    backward: Backward
     sums: Sums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
     stokes_per_time: bool
     terms: Pointer  # (PIECE, n_antenna, 2, n)
@@ -65,7 +65,7 @@ class Work(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """Voltages of the antennas, and what is added up for them."""
+    """Voltages of the antennas, and the sums for their derivatives."""
 
     voltage: Pointer  # (n_antenna, n_source, n)
     gradient: Pointer  # the same shape
@@ -101,7 +101,7 @@ def _fill_turns(entries: Entries, direction: Array, out: Pointer, like: Vector) 
 
 @inner_function
 def _fill_shape(entries: Entries, projection: Pointer, out: Pointer, like: Vector) -> None:
-    """What the envelope of a Gaussian needs of coordinates, (7, n_flat) in working precision.
+    """Fill the coordinates that the envelope of a Gaussian depends on, (7, n_flat) in working precision.
 
     With a, b = c times the coordinates along and across: -(a^2 + b^2), then a u, a v, a w, b u, b v, b w.
     """
@@ -161,7 +161,7 @@ def _add(sums: Pointer, at: int, vector: Vector, wide: Vector) -> None:
 
 @vector_function
 def _through_gains(gains: Gains, p: int, q: int, re: Vector, like: Vector) -> Vector:
-    """E_p E_q of a source, where Re(z)/(E_p E_q) is added to what E_p and E_q multiply."""
+    """E_p E_q of a source; adds Re(z)/(E_p E_q) times the other voltage to the sums for E_p and E_q."""
     n = size(like)
     at_p, at_q = n * gains.n_source * p, n * gains.n_source * q
     e_p, e_q = load(gains.voltage, at_p, like), load(gains.voltage, at_q, like)
@@ -227,8 +227,8 @@ def _add_source(
 
 @inner_function
 def _pull_source(
-    work: Work, entries: Entries, sky: Sky, gains: Gains, s: int, of_brightness: Pointer, lane: Vector,
-    like: Vector, stokes: Vector, wide: Vector,
+    work: GradientWorkspace, entries: Entries, sky: Sky, gains: Gains, s: int, of_brightness: Pointer,
+    lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of source s; `gains` as for `_add_source`."""
     n, n_all, g = size(like), size(stokes), s - sky.n_point
@@ -250,8 +250,8 @@ def _pull_source(
 
 @inner_function
 def _pull_chunk(
-    factored: bool, work: Work, entries: Entries, sky: Sky, n_antenna: int, first: int, stop: int,
-    of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    factored: bool, work: GradientWorkspace, entries: Entries, sky: Sky, n_antenna: int, first: int,
+    stop: int, of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of sources first .. stop - 1, whose antenna terms are made."""
     n = size(like)
@@ -270,28 +270,28 @@ def _pull_chunk(
 
 
 @inner_function
-def back_of(work: Work) -> Vector:
-    """Where residuals go; None without `work`."""
+def backward_of(work: GradientWorkspace) -> Vector:
+    """Where residuals are stored; None without `work`."""
     if work is None:
         return None
-    return work.back
+    return work.backward
 
 
 @inner_function
-def begin(work: Work, entry: int) -> None:
-    """Residuals of the entries from this one on are those of the next slot."""
+def begin(work: GradientWorkspace, entry: int) -> None:
+    """Note the first entry of the next slot, whose residuals come first in `work.backward`."""
     if work is not None:
-        work.back.first[0] = entry
+        work.backward.first[0] = entry
 
 
 @inner_function
 def pull_slot(
-    factored: bool, work: Work, rows: Record, sky: Sky, slot: int, place: int, entry: int, stop: int,
-    scale: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    factored: bool, work: GradientWorkspace, rows: Record, sky: Sky, slot: int, place: int, entry: int,
+    stop: int, scale: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
-    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.back`.
+    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.backward`.
 
-    In pieces of the sources; `lane` is a vector of as many lanes as coordinates have, 1 or n.
+    For a piece of the sources at a time; `lane` is a vector of as many lanes as coordinates have, 1 or n.
     """
     n, n_all, n_lane = size(like), size(stokes), size(lane)
     n_place = sky.n_source * n_all * (place if work.stokes_per_time else 0)
@@ -313,7 +313,7 @@ def pull_slot(
             )
             entries = Entries(
                 n_entry, ahead(rows.antenna, 2 * e) if rows.has_same else work.pair,
-                ahead(work.back.residual, 2 * n_all * (e - entry)), work.metres, work.coordinates, n_flat,
+                ahead(work.backward.residual, 2 * n_all * (e - entry)), work.metres, work.coordinates, n_flat,
                 scale,
             )  # fmt: skip
             _pull_chunk(
@@ -325,7 +325,7 @@ def pull_slot(
 @inner_function
 def pull_voltages(
     code: Scalar, beam_scale: Scalar, direction: Array, pointing: Array, antenna: Array, times: Array,
-    scale: Array, place: Scalar, work: Work,
+    scale: Array, place: Scalar, work: GradientWorkspace,
 ) -> None:  # fmt: skip
     """From sums for voltages (`fill_voltages`) to those for the beam's scale, pointing errors and l, m."""
     n_source, n_lane, n_slot_lane = direction.shape[0], scale.size, times.size

@@ -25,7 +25,7 @@ _BATCH_PARTS, _SMALL = 16, 8192
 
 
 @scalar
-def room(n: Scalar, real: Scalar) -> Vector:
+def workspace(n: Scalar, real: Scalar) -> Vector:
     """Room for n numbers, from the beginning of a cache line."""
     raw = np.empty(n + 16, real)
     start = (-raw.ctypes.data % 64) // raw.itemsize
@@ -98,7 +98,7 @@ def _fill_batch(
     n_batch, n_source, n = out.shape[0], out.shape[2], size(like)
     if first >= n_batch:
         return
-    variables, voltages = room(n_source * n, np.float64), room(n, np.float64)
+    variables, voltages = workspace(n_source * n, np.float64), workspace(n, np.float64)
     _fill_variables(inputs, scale[block], variables)
     for b in range(first, n_batch, step):
         _fill_spectra(

@@ -1,4 +1,4 @@
-"""The CPU's side of `Rime`: keeps the constants, cuts batch and rows into tasks, runs the loops."""
+"""The engine of `Rime` on the CPU: holds the data, divides batch and rows into tasks, runs the loops."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MEMORY_BUDGET = 256 << 20
 # Source-visibilities, counted in vectors, that make a task worth its overhead.
 _TASK_WORK = 20000
 _MAX_TASKS = 256
-# So many tasks keep all threads busy: slots are cut only if they are fewer, and into parts of at least so
-# many entries per antenna, because each part makes the antenna terms anew.
+# So many tasks keep all threads busy: slots are divided only where there are fewer, and into parts of at
+# least so many entries per antenna, because each part computes the antenna terms again.
 _MANY_TASKS = 64
 _TERM_SHARE = 12
 _SUMS = (Output.CHI2, Output.LOG)
 
 
 class Engine:
-    """The CPU's side of `Rime`: keeps the constants, cuts batch and rows into tasks, runs the loops."""
+    """See `rime_kernels.engine.Engine`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Engine:
     def start_chi2(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> Callable[[], NDArray[np.float64]]:
-        """Work out chi2 or the sum of logarithms, (n_batch,), at once; a function that hands it over."""
+        """Compute chi2, or the sum of logarithms, (n_batch,), at once; gives a function that returns it."""
         chi2 = self._run(sources, Output.CHI2 if scaled_dof is None else Output.LOG, scaled_dof)
         return lambda: chi2
 
@@ -96,7 +96,7 @@ class Engine:
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None = None,
     ) -> Adjoint:
-        """chi2, and its derivatives with respect to what the loops read; with `vis` in place of the data."""
+        """chi2, and its derivatives with respect to the inputs of the loops; `vis` replaces the data."""
         lanes = self._lanes if vis is None else with_data(self._lanes, vis)
         shared_beam, given, variant = self._given(sources, scaled_dof)
         n_batch, n_source = given.direction.shape[:2]
@@ -110,7 +110,7 @@ class Engine:
         return found[0] if len(found) == 1 else Adjoint(*map(np.concatenate, zip(*found, strict=True)))
 
     def plan(self, sources: Sources) -> str:
-        """How chi2 of such sources is worked out, in words."""
+        """How chi2 of such sources is computed, in words."""
         variant = Variant(self._single, self._factored, beam_codes(sources)[1], sources.polarised)
         n_source = max(1, sources.n_source)
         step = self._batch_step(variant, n_source, sources.n_batch)
@@ -121,7 +121,7 @@ class Engine:
         )
 
     def _batch_step(self, variant: Variant, n_source: int, n_batch: int, n_place: int = 0) -> int:
-        """Entries of the batch in one pass, whose tasks add up brightnesses in so many places."""
+        """Entries of the batch in one pass, whose tasks sum brightnesses in `n_place` places."""
         n_bright = (
             variant.n_stokes * n_source * (self._lanes.scale.size + n_place * self._lanes.chan.shape[1])
         )
@@ -183,9 +183,9 @@ class Engine:
 
 
 def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:
-    """The parts that threads take: of one block of channels, some slots or some entries of one slot.
+    """Divide the work into tasks: some slots, or some entries of one slot, in one block of channels.
 
-    They depend on the problem alone, not on the threads or the batch, and with them the order of sums.
+    Tasks depend on the problem only, not on the number of threads or the batch; so does the order of sums.
 
     Returns
     -------
@@ -210,7 +210,7 @@ def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:
 
 
 def _cut(start: int, end: int, n_part: int) -> list[tuple[int, int]]:
-    """Parts of start .. end - 1 of even length but for the last: the loops take two entries at a time."""
+    """Divide start .. end - 1 into parts of even length (except the last): loops take pairs of entries."""
     n_pair = -(-(end - start) // 2)
     bounds = np.linspace(0, n_pair, max(1, n_part) + 1).astype(np.int64) * 2 + start
     return [(int(a), min(int(z), end)) for a, z in pairwise(bounds)]

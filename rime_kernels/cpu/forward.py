@@ -1,4 +1,9 @@
-"""The RIME on the CPU: loops over vectors (`_lanes` says of what), and nothing else."""
+"""The sum of the measurement equation on the CPU: tasks of vectors, whose lanes `lanes.py` describes.
+
+A task computes the entries of some time slots in one block of channels: first the brightness of all sources,
+then antenna terms (factored form) or phases of rows (row form), their sum over sources, and from each sum
+what `Output` names. The reference in `tests/reference.py` is the same equation as a plain sum.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,16 @@ from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
-from rime_kernels.cpu.adjoint import back_of, begin, pull_slot, pull_voltages
-from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, room
+from rime_kernels.cpu.adjoint import backward_of, begin, pull_slot, pull_voltages
+from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, workspace
 from rime_kernels.cpu.lanes import Lanes
 from rime_kernels.cpu.outputs import Correlations, Ending, expect, fill_factors, finish
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
 from rime_kernels.inputs import Inputs
 
-# Sources whose antenna terms are made and summed together: those of two antennas and the brightness lie in
-# the first cache of a core (measured: 100 at once are half as slow again, 32 or 64 a tenth slower).
+# Sources whose antenna terms are computed and summed together: the terms of two antennas and the brightness
+# then fit in the L1 cache of a core (measured: 100 take 1.5 times as long, 32 or 64 take 1.1 times as long).
 _PIECE = 48
 
 
@@ -44,7 +49,7 @@ def _sum_factored(
     rows: _Rows, sky: Sky, entry: int, entry2: int, first: int, n_source: int, terms: Pointer, sums: Pointer,
     sums2: Pointer, scale: Pointer, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
-    """Add n_source sources from `first` to the sums of two entries, or of one, if they are the same."""
+    """Add n_source sources from `first` on to the sums of two entries (which may be the same one)."""
     n, length = size(like), 2 * size(like) * n_source
     p, q = ahead(terms, length * rows.antenna[2 * entry]), ahead(terms, length * rows.antenna[2 * entry + 1])
     p2 = ahead(terms, length * rows.antenna[2 * entry2])
@@ -71,10 +76,10 @@ def _sum_factored(
 
 @inner_function
 def _factored_slot(
-    rows: _Rows, sky: Sky, ending: Ending, back: Scalar, slot: int, entry: int, stop: int, terms: Pointer,
+    rows: _Rows, sky: Sky, ending: Ending, backward: Scalar, slot: int, entry: int, stop: int, terms: Pointer,
     sums: Pointer, scale: Pointer, like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
-    """Entries entry .. stop - 1 of a slot from its antenna terms, in pieces of the sources."""
+    """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time."""
     n_sums = 2 * size(stokes)
     n_piece = -(-sky.n_source // _PIECE)
     step = -(-sky.n_source // n_piece)
@@ -93,14 +98,14 @@ def _factored_slot(
             _sum_factored(rows, sky, e, e2, first, n_source, terms, here, here2, scale, like, stokes)
             if first + n_source == sky.n_source:
                 for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
-                    total = total + finish(ending, back, e + k, ahead(here, n_sums * k), like)
+                    total = total + finish(ending, backward, e + k, ahead(here, n_sums * k), like)
     return total
 
 
 @inner_function
 def _row_slot(
-    rows: _Rows, sky: Sky, ending: Ending, back: Scalar, entry: int, stop: int, sums: Pointer, scale: Pointer,
-    like: Vector, stokes: Vector, total: Vector,
+    rows: _Rows, sky: Sky, ending: Ending, backward: Scalar, entry: int, stop: int, sums: Pointer,
+    scale: Pointer, like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
     for e in range(entry, stop):
@@ -108,7 +113,7 @@ def _row_slot(
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
         sum_rows(sky, u, v, w, p, q, sums, like, stokes)
-        total = total + finish(ending, back, e, sums, like)
+        total = total + finish(ending, backward, e, sums, like)
     return total
 
 
@@ -118,24 +123,24 @@ def run_task(
     lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
     work: Scalar, real: Scalar, lane: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> float:  # fmt: skip
-    """One task of one entry of the batch; its chi2, or 0.
+    """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
-    `work` and `lane` are None, or what the gradient of chi2 takes (`_adjoint_cpu`).
+    `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`).
     """
     n, n_all = size(like), size(stokes)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
     direction, projection, pointing = inputs.direction[b], inputs.projection[b], inputs.pointing[b]
     n_source, n_antenna, has_beam = direction.shape[0], pointing.shape[1], beam_code != NO_BEAM
     by_entry = lanes.antenna.shape[2] > 1
-    bright, scratch = room(n_source * n_all, real), room(2 * n, real)
-    voltages = room(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
-    terms = room(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, _PIECE) if factored else 0, real)
+    bright, scratch = workspace(n_source * n_all, real), workspace(2 * n, real)
+    voltages = workspace(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
+    terms = workspace(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, _PIECE) if factored else 0, real)
     n_sums = 2
     if factored and n_source > _PIECE:
         for slot in range(first_slot, stop_slot):
             n_sums = max(n_sums, lanes.slot_entry[slot + 1] - lanes.slot_entry[slot] + 1)
         n_sums = min(n_sums, stop_entry - first_entry + 1)
-    sums = room(2 * n_all * n_sums, real)
+    sums = workspace(2 * n_all * n_sums, real)
     rows = _Rows(
         lanes.antenna_uvw.shape[1], pointer(lanes.antenna_uvw), lanes.antenna_uvw.shape[3],
         pointer(lanes.uvw), lanes.uvw.shape[2], pointer(lanes.antenna), not by_entry,
@@ -145,7 +150,7 @@ def run_task(
         has_beam, pointer(voltages),
     )  # fmt: skip
     n_corr, n_template = correlations.part.shape[0] // 2, max(0, lanes.data.shape[3] - 3) // 2
-    factors = room(2 * n * n_template, real)
+    factors = workspace(2 * n * n_template, real)
     scale, antennas = load(pointer(lanes.scale[block]), 0, total), np.arange(n_antenna).reshape(-1, 1)
     n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
     ending = Ending(
@@ -157,7 +162,7 @@ def run_task(
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     fill_factors(ending, 0, like)
-    has_brightness, back = False, back_of(work)
+    has_brightness, backward = False, backward_of(work)
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
         stop = min(stop_entry, lanes.slot_entry[slot + 1])
@@ -190,11 +195,13 @@ def run_task(
             begin(work, e)
             if factored:
                 total = _factored_slot(
-                    rows, sky, ending, back, slot, e, end, pointer(terms), pointer(sums), scale, like, stokes,
-                    total,
+                    rows, sky, ending, backward, slot, e, end, pointer(terms), pointer(sums), scale, like,
+                    stokes, total,
                 )  # fmt: skip
             else:
-                total = _row_slot(rows, sky, ending, back, e, end, pointer(sums), scale, like, stokes, total)
+                total = _row_slot(
+                    rows, sky, ending, backward, e, end, pointer(sums), scale, like, stokes, total
+                )
             if work is not None:
                 place = slot - first_slot
                 pull_slot(factored, work, rows, sky, slot, place, e, end, scale, lane, like, stokes, total)
@@ -203,7 +210,7 @@ def run_task(
                         beam_code, inputs.beam_scale[b], direction, pointing, antennas, times,
                         lanes.scale[block], place, work,
                     )  # fmt: skip
-    # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
+    # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
     scratch[0] = 0
     if n_template:
         factors[0] = 0
@@ -217,7 +224,7 @@ def run_task(
 
 @functools.cache
 def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
-    """The loop over (batch, task) that ends in what `Output` names.
+    """The loop over batch entries and tasks that computes what `Output` names.
 
     `vis_out` is real (n_batch, n_row, n_chan, 2 n_corr), re and im in turn; `real_out` float64
     (n_batch, n_row, n_chan, n_corr) takes weighted squares, `partial` float64 (n_batch, n_task) the
@@ -234,8 +241,8 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
         partial: Array,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
-        if n_batch * n_task == 1:  # to wake the other threads takes longer
-            b = np.int64(0)  # of one type with that below, or Numba would compile the task twice
+        if n_batch * n_task == 1:  # waking the other threads would take longer than the task
+            b = np.int64(0)  # the same type as below, or Numba would compile the task twice
             partial[0, 0] = run_task(
                 factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
                 vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),

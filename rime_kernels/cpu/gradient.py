@@ -1,4 +1,4 @@
-"""The gradient of chi2 on the CPU: tasks, each with sums of its own, and how these are put together."""
+"""The gradient of chi2 on the CPU: tasks with sums of their own, which are added up in a fixed order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
-from rime_kernels.cpu.adjoint import CHUNK, PIECE, Sums, Work
-from rime_kernels.cpu.brightness import NO_BEAM, room
+from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientWorkspace, Sums
+from rime_kernels.cpu.brightness import NO_BEAM, workspace
 from rime_kernels.cpu.forward import run_task
 from rime_kernels.cpu.lanes import Lanes
-from rime_kernels.cpu.outputs import Back, Correlations
+from rime_kernels.cpu.outputs import Backward, Correlations
 from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
 from rime_kernels.inputs import Inputs
 from rime_kernels.physics import phase
@@ -98,11 +98,11 @@ def _gradient_task(
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
     n_projection = 6 * parts.projection.shape[2]
     n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
-    residual = room(2 * size(stokes) * _most_entries(task, lanes.slot_entry), real)
-    weighted = room(correlations.part.shape[0] * n, real)
-    products, flat = room(2 * n_chunk, real), room(10 * n_chunk, real)
-    terms = room(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
-    wide, first, pair = room(4 * n_chunk, np.float64), np.zeros(1, np.int64), np.arange(2)
+    residual = workspace(2 * size(stokes) * _most_entries(task, lanes.slot_entry), real)
+    weighted = workspace(correlations.part.shape[0] * n, real)
+    products, flat = workspace(2 * n_chunk, real), workspace(10 * n_chunk, real)
+    terms = workspace(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
+    wide, first, pair = workspace(4 * n_chunk, np.float64), np.zeros(1, np.int64), np.arange(2)
     of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(n * n_projection)
     of_template = np.zeros(4 * n * n_template)
     n_voltage = 2 if lanes.antenna.shape[2] > 1 else inputs.pointing.shape[2]
@@ -110,12 +110,12 @@ def _gradient_task(
     first_place = parts.first_place[i]
     of_brightness = parts.brightness[b, first_place if parts.stokes_per_time else i]
     of_pointing = parts.pointing[b, first_place if parts.pointing_per_time else i]
-    back = Back(
+    backward = Backward(
         transposed.part.shape[1], pointer(transposed.part), pointer(transposed.factor), pointer(weighted),
         pointer(residual), pointer(first), pointer(of_template),
     )  # fmt: skip
-    work = Work(
-        back, Sums(pointer(of_brightness), pointer(of_direction), pointer(of_projection)),
+    work = GradientWorkspace(
+        backward, Sums(pointer(of_brightness), pointer(of_direction), pointer(of_projection)),
         parts.stokes_per_time, pointer(terms), pointer(products), pointer(wide), pointer(flat),
         pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]), pointer(pair), pointer(gains),
         pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]), pointer(of_pointing),
@@ -129,8 +129,8 @@ def _gradient_task(
     square = scale * scale
     _reduce(work.sums.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
     _reduce(work.sums.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
-    _reduce(back.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
-    # Used once more: Numba gives an array back after its last use, and takes no notice of pointers to it.
+    _reduce(backward.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
+    # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
     for used in (residual, weighted, products, flat, terms, gains):
         used[:0] = 0
     for used in (wide, of_direction, of_projection, of_template, square, one):

@@ -1,4 +1,4 @@
-"""Which visibilities a vector of the CPU loops holds: rows and data rearranged, once per observation."""
+"""Arrange rows and data in the order of the CPU's vectors, once per observation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Lanes(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """A way to put rows into lanes."""
+    """One possible arrangement of the rows in lanes."""
 
     slot_time: NDArray[np.int64]  # as in Lanes
     slot: NDArray[np.int64]  # (n_entry,), ascending
@@ -62,7 +62,7 @@ class _Cut(NamedTuple):
 
 
 def make_lanes(fixed: Constants, n: int, factored: bool) -> Lanes:
-    """The cut with the least work, and the data in its order."""
+    """Choose the arrangement with the least work, and copy rows and data into its order."""
     cut = _cheapest(fixed, n, factored)
     n_chan = fixed.chan_freq.size
     if cut.row.shape[1] == 1:
@@ -138,7 +138,7 @@ def _along_rows(fixed: Constants, n: int) -> _Cut:
 
 
 def _place_in_run(code: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of the same code came before."""
+    """For each element, the number of equal elements before it."""
     order = np.argsort(code, kind="stable")
     sorted_code = code[order]
     place = np.empty(code.size, np.int64)

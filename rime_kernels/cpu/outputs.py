@@ -1,4 +1,4 @@
-"""What becomes of the sums over sources: correlations, then visibilities, residuals, chi2 or its gradient."""
+"""From sums over sources to correlations, and from these to visibilities, residuals, chi2 or its gradient."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def correlations(matrix: NDArray[np.complexfloating], real: type[np.floating]) -
 
 
 class Ending(NamedTuple):
-    """Where the sums of a task go; pointers to contiguous arrays, `n` the number of lanes."""
+    """What a task needs to turn sums over sources into its output; `n` is the number of lanes."""
 
     output: int
     n_corr: int
@@ -50,9 +50,9 @@ class Ending(NamedTuple):
     part: Pointer  # as in Correlations
     factor: Pointer
     n_template: int
-    template: Pointer  # float64 (n_template, 4), as in Inputs: with 1/scaled_dof behind
+    template: Pointer  # float64 (n_template, 4), as in Inputs; 1/scaled_dof after the last
     is_shifted: bool
-    factor_of: Pointer  # (n_template, 2, n), room for the templates' factors
+    factor_of: Pointer  # (n_template, 2, n), workspace: the templates' factors
     uvw: Pointer  # as in Lanes
     n_uvw_lane: int
     scale: Vector  # float64 (n,): nu/c of the block
@@ -66,23 +66,23 @@ class Ending(NamedTuple):
     scratch: Pointer  # (2, n)
 
 
-class Back(NamedTuple):
-    """Where the weighted residuals of a slot go, from which a gradient is made; pointers to arrays."""
+class Backward(NamedTuple):
+    """Where the weighted residuals of a slot are stored for the gradient; pointers to arrays."""
 
     n_term: int  # of conj(M)^T, as in Correlations
     part: Pointer
     factor: Pointer
-    weighted: Pointer  # (2, n_corr, n), room for those of one entry
+    weighted: Pointer  # (2, n_corr, n), workspace: those of one entry
     residual: Pointer  # (n_entry, 2, n_stokes, n)
-    first: Pointer  # (1,): the entry with which it begins
+    first: Pointer  # (1,): its first entry
     template: (
         Pointer  # float64 (n_template, 4, n): sums for scale, change of l, m, n; last that for scaled_dof
     )
 
 
 @vector_function
-def _part(map: Ending | Back, i: int, sums: Pointer, like: Vector) -> Vector:
-    """Real (i even) or imaginary part of element i // 2 of what the map (`Ending`, `Back`) makes of sums."""
+def _part(map: Ending | Backward, i: int, sums: Pointer, like: Vector) -> Vector:
+    """Real (i even) or imaginary part of element i // 2 of the map (`Ending`, `Backward`) times the sums."""
     value = constant(0.0, like)
     for j in range(map.n_term * i, map.n_term * (i + 1)):
         value = value + spread(map.factor[j], like) * load(sums, size(like) * map.part[j], like)
@@ -118,7 +118,7 @@ def fill_factors(ending: Ending, entry: int, like: Vector) -> None:
 
 @vector_function
 def _with_templates(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
-    """The same with the templates; `data` is where those of the correlation begin."""
+    """`_part` with the templates added; `data` points to the data of this correlation."""
     value, n = _part(ending, i, sums, like), size(like)
     for t in range(ending.n_template):
         re, im = load(data, n * (3 + 2 * t), like), load(data, n * (4 + 2 * t), like)
@@ -145,8 +145,8 @@ def _difference(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vect
 
 
 @vector_function
-def _add_square(ending: Ending, back: Back, so_far: Vector, square: Vector) -> Vector:
-    """A sum of weighted squares with one more, and what its weight is multiplied by in the gradient."""
+def _add_square(ending: Ending, backward: Backward, so_far: Vector, square: Vector) -> Vector:
+    """Add a weighted square; gives the new sum, and the factor of this sample's weight in the gradient."""
     return so_far + square, constant(1.0, square)
 
 
@@ -156,17 +156,17 @@ def _square_total(so_far: Vector) -> Vector:
 
 
 @vector_function
-def _add_log(ending: Ending, back: Back, so_far: Vector, square: Vector) -> Vector:
-    """The same of p, where 1 + p = (1 + y1) (1 + y2) ..., y the square over the scaled_dof.
+def _add_log(ending: Ending, backward: Backward, so_far: Vector, square: Vector) -> Vector:
+    """As `_add_square` for Student's t: p with 1 + p = (1 + y1) (1 + y2) ..., y = square / scaled_dof.
 
-    Right for any y, for its terms are positive. Adds y/(1 + y) to a sum of `back`.
+    Exact for any y, since all terms are positive. Adds y/(1 + y) to a sum of `backward`.
     """
     one = constant(1.0, square)
     y = square * constant(ending.template[4 * ending.n_template], square)
     weight = one / (one + y)
-    if back is not None:
+    if backward is not None:
         at = 4 * size(y) * ending.n_template
-        store(back.template, at, load(back.template, at, y) + y * weight)
+        store(backward.template, at, load(backward.template, at, y) + y * weight)
     return so_far + (y + so_far * y), weight
 
 
@@ -179,7 +179,7 @@ def _log_total(so_far: Vector) -> Vector:
 def _make_chi2(add: Compiled, total_of: Compiled) -> Compiled:
     @inner_function
     def chi2(ending: Ending, sums: Pointer, data: Pointer, like: Vector) -> Vector:
-        """What weighted squares add to chi2, lane by lane, in float64, summed over correlations."""
+        """The weighted squares of an entry in float64, lane by lane, summed over correlations."""
         total = constant(0.0, ending.scale)
         for k in range(ending.n_corr):
             here = ahead(data, k * _n_each(ending, like))
@@ -194,21 +194,23 @@ def _make_chi2(add: Compiled, total_of: Compiled) -> Compiled:
 
 def _make_pull(add: Compiled, total_of: Compiled) -> Compiled:
     @inner_function
-    def pull(ending: Ending, back: Back, entry: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
-        """Write R = conj(M)^T w (V - D) of an entry; what its lanes add to chi2."""
+    def pull(
+        ending: Ending, backward: Backward, entry: int, sums: Pointer, data: Pointer, like: Vector
+    ) -> Vector:
+        """Store R = conj(M)^T w (V - D) of an entry; gives what its lanes add to chi2."""
         total, n, n_corr, n_stokes = constant(0.0, ending.scale), size(like), ending.n_corr, ending.n_stokes
         for k in range(n_corr):
             here = ahead(data, k * _n_each(ending, like))
             weight = convert(load(here, 2 * n, like), ending.scale)
             re = _difference(ending, 2 * k, sums, here, like)
             im = _difference(ending, 2 * k + 1, sums, here, like)
-            total, factor = add(ending, back, total, weight * (re * re + im * im))
+            total, factor = add(ending, backward, total, weight * (re * re + im * im))
             weight = weight * factor
-            store(back.weighted, n * k, convert(weight * re, like))
-            store(back.weighted, n * (n_corr + k), convert(weight * im, like))
-        residual = ahead(back.residual, 2 * n * n_stokes * (entry - back.first[0]))
+            store(backward.weighted, n * k, convert(weight * re, like))
+            store(backward.weighted, n * (n_corr + k), convert(weight * im, like))
+        residual = ahead(backward.residual, 2 * n * n_stokes * (entry - backward.first[0]))
         for i in range(2 * n_stokes):
-            store(residual, n * (n_stokes * (i % 2) + i // 2), _part(back, i, back.weighted, like))
+            store(residual, n * (n_stokes * (i % 2) + i // 2), _part(backward, i, backward.weighted, like))
         return total_of(total)
 
     return pull
@@ -219,7 +221,7 @@ _pull, _log_pull = _make_pull(_add_square, _square_total), _make_pull(_add_log, 
 
 
 @inner_function
-def _pull_templates(ending: Ending, back: Back, entry: int, data: Pointer, like: Vector) -> None:
+def _pull_templates(ending: Ending, backward: Backward, entry: int, data: Pointer, like: Vector) -> None:
     """Add to the sums of the templates z = sum conj(phase T) w (V - D): Re(z), and scale Im(z) u, v, w."""
     n, n_corr = size(like), ending.n_corr
     u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
@@ -228,16 +230,16 @@ def _pull_templates(ending: Ending, back: Back, entry: int, data: Pointer, like:
         for k in range(n_corr):
             here = ahead(data, k * _n_each(ending, like))
             re, im = load(here, n * (3 + 2 * t), like), load(here, n * (4 + 2 * t), like)
-            r_re, r_im = load(back.weighted, n * k, like), load(back.weighted, n * (n_corr + k), like)
+            r_re, r_im = load(backward.weighted, n * k, like), load(backward.weighted, n * (n_corr + k), like)
             z_re, z_im = z_re + re * r_re + im * r_im, z_im + re * r_im - im * r_re
         cos, sin = _shift_phase(ending, t, u, v, w, like)
         z_re, z_im = convert(cos * z_re + sin * z_im, u), convert(cos * z_im - sin * z_re, u)
         z_im = z_im * spread(ending.template[4 * t], u)
         at = 4 * n * t
-        store(back.template, at, load(back.template, at, u) + z_re)
-        store(back.template, at + n, load(back.template, at + n, u) + z_im * u)
-        store(back.template, at + 2 * n, load(back.template, at + 2 * n, u) + z_im * v)
-        store(back.template, at + 3 * n, load(back.template, at + 3 * n, u) + z_im * w)
+        store(backward.template, at, load(backward.template, at, u) + z_re)
+        store(backward.template, at + n, load(backward.template, at + n, u) + z_im * u)
+        store(backward.template, at + 2 * n, load(backward.template, at + 2 * n, u) + z_im * v)
+        store(backward.template, at + 3 * n, load(backward.template, at + 3 * n, u) + z_im * w)
 
 
 @inner_function
@@ -268,26 +270,26 @@ def _write(ending: Ending, entry: int, sums: Pointer, data: Pointer, like: Vecto
 
 @vector_function
 def expect(ending: Ending, entry: int, stop: int, like: Vector) -> None:
-    """Let the data of entries entry .. stop - 1 come while their sums are made."""
+    """Prefetch the data of entries entry .. stop - 1 while their sums are computed."""
     n_data = ending.n_corr * _n_each(ending, like)
     if ending.output != _VIS:
         fetch(ending.data, entry * n_data, stop * n_data)
 
 
 @vector_function
-def finish(ending: Ending, back: Back, entry: int, sums: Pointer, like: Vector) -> Vector:
-    """Make what `Output` names of the sums of an entry, or what goes back; the chi2 of its lanes, or 0."""
+def finish(ending: Ending, backward: Backward, entry: int, sums: Pointer, like: Vector) -> Vector:
+    """Compute the output of an entry from its sums, or store its residuals; the chi2 of its lanes, or 0."""
     data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
     done = constant(0.0, ending.scale)
     if ending.is_shifted:
         fill_factors(ending, entry, like)
-    if back is not None:
+    if backward is not None:
         if ending.output == _LOG:
-            done = _log_pull(ending, back, entry, sums, data, like)
+            done = _log_pull(ending, backward, entry, sums, data, like)
         else:
-            done = _pull(ending, back, entry, sums, data, like)
+            done = _pull(ending, backward, entry, sums, data, like)
         if ending.n_template > 0:
-            _pull_templates(ending, back, entry, data, like)
+            _pull_templates(ending, backward, entry, data, like)
     elif ending.output == _CHI2:
         done = _chi2(ending, sums, data, like)
     elif ending.output == _LOG:

@@ -1,9 +1,9 @@
 """Vectors as values in compiled code: lanes of numbers that one instruction works on.
 
-Numba vectorises a loop where it can see that it may, which small changes undo; loops over these vectors say
-it. A vector has any number of lanes: LLVM cuts it to the registers of the host, so that one text serves
-every host and both precisions. `+`, `-`, `*` work lane by lane; what else there is takes another vector
-(`like`) that says how many lanes are meant.
+Numba vectorises a loop only where it can prove that it may, and small changes of the loop prevent it. Loops
+over these vectors are vectorised explicitly. A vector has any number of lanes: LLVM divides it into registers
+of the host, so that one source text serves every host and both precisions. `+`, `-`, `*` and `/` work lane by
+lane; functions that make a vector take another vector, `like`, whose type and number of lanes the result has.
 """
 
 from __future__ import annotations

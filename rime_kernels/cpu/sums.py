@@ -1,4 +1,4 @@
-"""Antenna terms, and sums over sources: what the CPU spends its time on."""
+"""Antenna terms and sums over sources on the CPU: the inner loops, where most of the time is spent."""
 
 from __future__ import annotations
 

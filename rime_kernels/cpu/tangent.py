@@ -1,4 +1,4 @@
-"""J v on the CPU: a loop over blocks of samples, each with its sources once, then with all their changes."""
+"""J v on the CPU: for each block of samples, the terms of all sources, then the effect of each change."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _voltage, _voltage_slope, _argument_slopes = beam.voltage, beam.voltage_slope, b
 _NO_BEAM, _C, _TWO_PI = beam.NO_BEAM, phase.SPEED_OF_LIGHT, 2.0 * math.pi
 _cos_sin = phase.make_cos_sin(False)
 
-# Rows times channels that a thread takes at a time: what it knows of all sources stays in its cache.
+# Samples (rows times channels) of a block: the terms of all sources stay in the cache of a core.
 _SAMPLES = 128
 
 
-class Where(NamedTuple):
-    """Rows and channels."""
+class Samples(NamedTuple):
+    """The rows and channels of all samples."""
 
     phase_uvw: NDArray[np.float64]  # float64 (n_row, 3), m: as the phases have them
     uvw: NDArray[np.float64]  # the same as the rows have them, for envelopes and for derivatives
@@ -69,8 +69,8 @@ class _Block(NamedTuple):
     phase: NDArray[np.float64]  # the same as the phases have them
 
 
-class _Seen(NamedTuple):
-    """The sources as a block sees them."""
+class _SourceTerms(NamedTuple):
+    """The terms of all sources for the samples of a block."""
 
     re: NDArray[np.float64]  # (n_source, n): K_pq envelope_pq
     im: NDArray[np.float64]
@@ -83,8 +83,8 @@ class _Seen(NamedTuple):
     shape: NDArray[np.float64]  # (n_gaussian, 2, n): scaled coordinates along and across
 
 
-class _Room(NamedTuple):
-    """What a change of a source takes."""
+class _Workspace(NamedTuple):
+    """Scratch arrays for one change of one source."""
 
     of_phase: NDArray[np.float64]  # (n,): change of the phase, times E_p E_q
     of_gain: NDArray[np.float64]  # (n,): change of E_p E_q, and of ln(envelope) times E_p E_q
@@ -111,98 +111,106 @@ def _along(coordinates: Array, axis: Pointer, factor: float, out: Array) -> None
 
 
 @vector_function
-def _see_phase(block: _Block, sky: Sky, s: int, seen: _Seen) -> None:
+def _fill_phase(block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
     """K_pq of source s."""
-    re, im = seen.re[s], seen.im[s]
+    re, im = terms.re[s], terms.im[s]
     _along(block.phase, sky.direction[s], 1.0, im)
     for i in range(im.size):
         re[i], im[i] = _cos_sin(im[i])
 
 
 @vector_function
-def _see_envelope(block: _Block, sky: Sky, s: int, g: int, seen: _Seen) -> None:
+def _apply_envelope(block: _Block, sky: Sky, s: int, g: int, terms: _SourceTerms) -> None:
     """Multiply K_pq of Gaussian g by its envelope."""
     for axis in range(2):
-        _along(block.wavelengths, sky.projection[g, axis], _C, seen.shape[g, axis])
+        _along(block.wavelengths, sky.projection[g, axis], _C, terms.shape[g, axis])
     for i in range(block.nu.size):
-        along, across = seen.shape[g, 0, i], seen.shape[g, 1, i]
+        along, across = terms.shape[g, 0, i], terms.shape[g, 1, i]
         envelope = math.exp(-(along * along + across * across))
-        seen.re[s, i] *= envelope
-        seen.im[s, i] *= envelope
+        terms.re[s, i] *= envelope
+        terms.im[s, i] *= envelope
 
 
 @vector_function
-def _see_bright(where: Where, block: _Block, sky: Sky, s: int, seen: _Seen) -> None:
+def _fill_brightness(samples: Samples, block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
     """B of source s."""
     n_time, _, n_stokes = sky.stokes.shape
     for k in range(n_stokes):
         for i in range(block.nu.size):
-            time = min(where.time[block.row[i]], n_time - 1)
-            seen.bright[s, k, i] = sky.stokes[time, s, k] * sky.factor[s, k, block.chan[i]]
+            time = min(samples.time[block.row[i]], n_time - 1)
+            terms.bright[s, k, i] = sky.stokes[time, s, k] * sky.factor[s, k, block.chan[i]]
 
 
 @vector_function
-def _see_gain(code: int, where: Where, block: _Block, sky: Sky, s: int, seen: _Seen) -> None:
+def _fill_gain(code: int, samples: Samples, block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
     """E_p E_q of source s, and what makes its changes."""
     for i in range(block.nu.size):
         row, nu = block.row[i], block.nu[i]
-        time = min(where.time[row], sky.pointing.shape[0] - 1)
+        time = min(samples.time[row], sky.pointing.shape[0] - 1)
         for end in range(2):
-            antenna = where.antenna1[row] if end == 0 else where.antenna2[row]
+            antenna = samples.antenna1[row] if end == 0 else samples.antenna2[row]
             dl = sky.direction[s, 0] - sky.pointing[time, antenna, 0]
             dm = sky.direction[s, 1] - sky.pointing[time, antenna, 1]
             x = sky.beam_scale * nu * math.sqrt(dl * dl + dm * dm)
             voltage, slope = _voltage(code, x), nu * _voltage_slope(code, x)
             by_scale, by_l, by_m = _argument_slopes(sky.beam_scale, 1.0, dl, dm)
-            seen.offset[end, 0, s, i], seen.offset[end, 1, s, i] = by_scale, by_l
-            seen.offset[end, 2, s, i] = by_m
+            terms.offset[end, 0, s, i], terms.offset[end, 1, s, i] = by_scale, by_l
+            terms.offset[end, 2, s, i] = by_m
             if end == 0:
-                seen.gain[s, i], seen.slope[0, s, i], seen.slope[1, s, i] = voltage, slope, voltage
+                terms.gain[s, i], terms.slope[0, s, i], terms.slope[1, s, i] = voltage, slope, voltage
             else:
-                seen.gain[s, i] *= voltage
-                seen.slope[0, s, i] *= voltage
-                seen.slope[1, s, i] *= slope
+                terms.gain[s, i] *= voltage
+                terms.slope[0, s, i] *= voltage
+                terms.slope[1, s, i] *= slope
 
 
 @inner_function
-def _see(code: int, where: Where, block: _Block, sky: Sky, seen: _Seen) -> None:
-    """Fill `_Seen`."""
+def _fill_terms(code: int, samples: Samples, block: _Block, sky: Sky, terms: _SourceTerms) -> None:
+    """Fill `_SourceTerms`."""
     n_source = sky.direction.shape[0]
     for s in range(n_source):
-        _see_phase(block, sky, s, seen)
+        _fill_phase(block, sky, s, terms)
         g = s - (n_source - sky.projection.shape[0])
         if g >= 0:
-            _see_envelope(block, sky, s, g, seen)
-        _see_bright(where, block, sky, s, seen)
+            _apply_envelope(block, sky, s, g, terms)
+        _fill_brightness(samples, block, sky, s, terms)
         if code != _NO_BEAM:
-            _see_gain(code, where, block, sky, s, seen)
+            _fill_gain(code, samples, block, sky, s, terms)
 
 
 @vector_function
-def _move(where: Where, block: _Block, changes: Changes, i_change: int, room: _Room) -> bool:
+def _fill_pointing_changes(
+    samples: Samples, block: _Block, changes: Changes, i_change: int, workspace: _Workspace
+) -> bool:
     """The changes of pointing errors of the antennas of each sample; whether there are any."""
     n_time, n_antenna = changes.pointing.shape[1:3]
     moves = _any(changes.pointing[i_change])
     for i in range(block.nu.size if moves else 0):
         row = block.row[i]
-        time = min(where.time[row], n_time - 1)
+        time = min(samples.time[row], n_time - 1)
         for end in range(2):
-            antenna = (where.antenna1[row] if end == 0 else where.antenna2[row]) % n_antenna
+            antenna = (samples.antenna1[row] if end == 0 else samples.antenna2[row]) % n_antenna
             for k in range(2):
-                room.pointing[end, k, i] = changes.pointing[i_change, time, antenna, k]
+                workspace.pointing[end, k, i] = changes.pointing[i_change, time, antenna, k]
     return moves
 
 
 @vector_function
 def _add_gain(
-    changes: Changes, i_change: int, pair: int, s: int, moves: bool, seen: _Seen, room: _Room
+    changes: Changes,
+    i_change: int,
+    pair: int,
+    s: int,
+    moves: bool,
+    terms: _SourceTerms,
+    workspace: _Workspace,
 ) -> None:
     """Add the changes of E_p E_q to `of_gain`."""
     scale, l, m = changes.beam_scale[i_change], changes.direction[pair, 0], changes.direction[pair, 1]
-    of_gain = room.of_gain
+    of_gain = workspace.of_gain
     for end in range(2):
-        slope, by_scale, by_l = seen.slope[end, s], seen.offset[end, 0, s], seen.offset[end, 1, s]
-        by_m, of_l, of_m = seen.offset[end, 2, s], room.pointing[end, 0], room.pointing[end, 1]
+        slope, by_scale, by_l = terms.slope[end, s], terms.offset[end, 0, s], terms.offset[end, 1, s]
+        by_m, of_l, of_m = terms.offset[end, 2, s], workspace.pointing[end, 0], workspace.pointing[end, 1]
         if moves:
             for i in range(of_gain.size):
                 of_gain[i] += slope[i] * (
@@ -215,17 +223,24 @@ def _add_gain(
 
 @vector_function
 def _add_bright(
-    where: Where, block: _Block, sky: Sky, changes: Changes, pair: int, s: int, seen: _Seen, room: _Room
+    samples: Samples,
+    block: _Block,
+    sky: Sky,
+    changes: Changes,
+    pair: int,
+    s: int,
+    terms: _SourceTerms,
+    workspace: _Workspace,
 ) -> None:
     """Add what changes of the brightness do to the sums."""
-    re, im, gain, of_bright = seen.re[s], seen.im[s], seen.gain[s], room.of_bright
+    re, im, gain, of_bright = terms.re[s], terms.im[s], terms.gain[s], workspace.of_bright
     n_time = sky.stokes.shape[0]
     for k in range(sky.stokes.shape[2]):
         for i in range(of_bright.size):
-            time, chan = min(where.time[block.row[i]], n_time - 1), block.chan[i]
+            time, chan = min(samples.time[block.row[i]], n_time - 1), block.chan[i]
             of_bright[i] = changes.stokes[pair, time, k] * sky.factor[s, k, chan]
             of_bright[i] += sky.stokes[time, s, k] * changes.factor[pair, k, chan]
-        sum_re, sum_im = room.sums[0, k], room.sums[1, k]
+        sum_re, sum_im = workspace.sums[0, k], workspace.sums[1, k]
         for i in range(of_bright.size):
             x = of_bright[i] * gain[i]
             sum_re[i] += x * re[i]
@@ -233,11 +248,11 @@ def _add_bright(
 
 
 @vector_function
-def _add_seen(n_stokes: int, s: int, seen: _Seen, room: _Room) -> None:
+def _add_phase_and_gain(n_stokes: int, s: int, terms: _SourceTerms, workspace: _Workspace) -> None:
     """Add what changes of phase, envelope and beams do to the sums."""
-    re, im, of_gain, of_phase = seen.re[s], seen.im[s], room.of_gain, room.of_phase
+    re, im, of_gain, of_phase = terms.re[s], terms.im[s], workspace.of_gain, workspace.of_phase
     for k in range(n_stokes):
-        bright, sum_re, sum_im = seen.bright[s, k], room.sums[0, k], room.sums[1, k]
+        bright, sum_re, sum_im = terms.bright[s, k], workspace.sums[0, k], workspace.sums[1, k]
         for i in range(of_gain.size):
             x, y = bright[i] * of_gain[i], bright[i] * of_phase[i]
             sum_re[i] += x * re[i] - y * im[i]
@@ -246,35 +261,35 @@ def _add_seen(n_stokes: int, s: int, seen: _Seen, room: _Room) -> None:
 
 @vector_function
 def _add_pair(
-    code: int, where: Where, block: _Block, sky: Sky, changes: Changes, i_change: int, pair: int, moves: bool,
-    seen: _Seen, room: _Room,
+    code: int, samples: Samples, block: _Block, sky: Sky, changes: Changes, i_change: int, pair: int,
+    moves: bool, terms: _SourceTerms, workspace: _Workspace,
 ) -> None:  # fmt: skip
     """Add what a change of a source does to the sums; what does not change is passed over."""
     s = changes.source[pair]
     if _any(changes.stokes[pair]) or _any(changes.factor[pair]):
-        _add_bright(where, block, sky, changes, pair, s, seen, room)
+        _add_bright(samples, block, sky, changes, pair, s, terms, workspace)
     turns, shapes = _any(changes.direction[pair]), _any(changes.projection[pair])
     points = code != _NO_BEAM and (moves or turns or changes.beam_scale[i_change] != 0.0)
     if not (turns or shapes or points):
         return
-    gain, of_gain, of_phase = seen.gain[s], room.of_gain, room.of_phase
+    gain, of_gain, of_phase = terms.gain[s], workspace.of_gain, workspace.of_phase
     of_phase[:] = 0.0
     of_gain[:] = 0.0
     if turns:
         _along(block.wavelengths, changes.direction[pair], _TWO_PI, of_phase)
     if shapes:
-        g = s - (seen.re.shape[0] - sky.projection.shape[0])
+        g = s - (terms.re.shape[0] - sky.projection.shape[0])
         for axis in range(2):
-            _along(block.wavelengths, changes.projection[pair, axis], -2.0 * _C, room.of_bright)
-            along = seen.shape[g, axis]
+            _along(block.wavelengths, changes.projection[pair, axis], -2.0 * _C, workspace.of_bright)
+            along = terms.shape[g, axis]
             for i in range(of_gain.size):
-                of_gain[i] += along[i] * room.of_bright[i]
+                of_gain[i] += along[i] * workspace.of_bright[i]
     for i in range(of_gain.size):
         of_phase[i] *= gain[i]
         of_gain[i] *= gain[i]
     if points:
-        _add_gain(changes, i_change, pair, s, moves, seen, room)
-    _add_seen(sky.stokes.shape[2], s, seen, room)
+        _add_gain(changes, i_change, pair, s, moves, terms, workspace)
+    _add_phase_and_gain(sky.stokes.shape[2], s, terms, workspace)
 
 
 @vector_function
@@ -292,34 +307,34 @@ def _write(matrix: Array, sums: Array, out: Array) -> None:
 @inner_function
 def _push(
     code: int,
-    where: Where,
+    samples: Samples,
     block: _Block,
     sky: Sky,
     changes: Changes,
     matrix: Array,
-    seen: _Seen,
-    room: _Room,
+    terms: _SourceTerms,
+    workspace: _Workspace,
     out: Pointer,
 ) -> None:
     """All changes of a block, (n_change, n, n_corr)."""
-    _see(code, where, block, sky, seen)
+    _fill_terms(code, samples, block, sky, terms)
     for i_change in range(changes.start.size - 1):
         first, stop = changes.start[i_change], changes.start[i_change + 1]
         if first < stop:
-            room.sums[:] = 0.0
-            moves = code != _NO_BEAM and _move(where, block, changes, i_change, room)
+            workspace.sums[:] = 0.0
+            moves = code != _NO_BEAM and _fill_pointing_changes(samples, block, changes, i_change, workspace)
             for pair in range(first, stop):
-                _add_pair(code, where, block, sky, changes, i_change, pair, moves, seen, room)
-            _write(matrix, room.sums, out[i_change])
+                _add_pair(code, samples, block, sky, changes, i_change, pair, moves, terms, workspace)
+            _write(matrix, workspace.sums, out[i_change])
 
 
 @loop
-def fill_columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Array, out: Array) -> None:
+def fill_columns(code: int, samples: Samples, sky: Sky, changes: Changes, matrix: Array, out: Array) -> None:
     """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
 
     `code` is that of the beam in the antennas' voltages, `matrix` complex128 (n_corr, n_stokes).
     """
-    n_source, n_chan, n_stokes = sky.direction.shape[0], where.chan_freq.size, matrix.shape[1]
+    n_source, n_chan, n_stokes = sky.direction.shape[0], samples.chan_freq.size, matrix.shape[1]
     n_sample = out.shape[1]
     for i_block in prange(-(-n_sample // _SAMPLES)):
         first = i_block * _SAMPLES
@@ -328,16 +343,18 @@ def fill_columns(code: int, where: Where, sky: Sky, changes: Changes, matrix: Ar
         nu, wavelengths, turning = np.empty(n), np.empty((3, n)), np.empty((3, n))
         for i in range(n):
             row[i], chan[i] = (first + i) // n_chan, (first + i) % n_chan
-            nu[i] = where.chan_freq[chan[i]]
+            nu[i] = samples.chan_freq[chan[i]]
             for k in range(3):
-                wavelengths[k, i] = where.uvw[row[i], k] * (nu[i] / _C)
-                turning[k, i] = where.phase_uvw[row[i], k] * (nu[i] / _C)
+                wavelengths[k, i] = samples.uvw[row[i], k] * (nu[i] / _C)
+                turning[k, i] = samples.phase_uvw[row[i], k] * (nu[i] / _C)
         n_beam = n_source if code != _NO_BEAM else 0
-        seen = _Seen(
+        terms = _SourceTerms(
             np.empty((n_source, n)), np.empty((n_source, n)), np.empty((n_source, n_stokes, n)),
             np.ones((n_source, n)), np.empty((2, n_beam, n)), np.empty((2, 3, n_beam, n)),
             np.empty((sky.projection.shape[0], 2, n)),
         )  # fmt: skip
-        room = _Room(np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n)))
+        workspace = _Workspace(
+            np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n))
+        )
         block = _Block(row, chan, nu, wavelengths, turning)
-        _push(code, where, block, sky, changes, matrix, seen, room, out[:, first : first + n])
+        _push(code, samples, block, sky, changes, matrix, terms, workspace, out[:, first : first + n])

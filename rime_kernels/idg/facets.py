@@ -1,4 +1,4 @@
-"""An image that is larger than the memory: its quarters one after the other, each about its own middle."""
+"""Divide an image that is too large for the memory into quarters, each with a phase centre of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMALLEST = 32
 
 
 class TooLargeError(InputError):
-    """The memory has no room for a grid; one of a part of the image may fit."""
+    """The grid of an image needs more memory than there is; that of a part of the image may fit."""
 
 
 class Facet(NamedTuple):
@@ -38,18 +38,18 @@ class Facet(NamedTuple):
     here: tuple[slice, slice]
 
     def cut(self, image: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Its pixels of an image (n_stokes, N, N); zeros beside them."""
+        """The pixels of the facet from an image (n_stokes, N, N); zeros beyond the image."""
         found = np.zeros((len(image), self.grid.n_pixel, self.grid.n_pixel))
         found[:, *self.here] = image[:, *self.there]
         return found
 
     def paste(self, part: NDArray[np.float64], image: NDArray[np.float64]) -> None:
-        """Put its pixels into an image."""
+        """Write the pixels of the facet into an image."""
         image[:, *self.there] = part[:, *self.here]
 
 
 def quarters(grid: ImageGrid) -> Iterator[Facet]:
-    """The quarters of an image; none of a small one."""
+    """The quarters of an image; none where it is too small to be divided."""
     n = grid.n_pixel
     if n < _SMALLEST:
         return

@@ -1,4 +1,4 @@
-"""The image: where its pixels lie."""
+"""The grid of an image: the directions of its pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image-domain gridding as a call: an image in, visibilities out, and its adjoint."""
+"""Image-domain gridding: visibilities of an image, and its adjoint, the image of visibilities."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rime_kernels.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
-from rime_kernels.idg import choice
 from rime_kernels.idg.facets import Facet, TooLargeError, quarters
 from rime_kernels.idg.grid import ImageGrid
+from rime_kernels.idg.layout import COSTS, SIZES, Layout, cheapest_layout
 from rime_kernels.idg.plan import SortedRows, make_plan, sort_rows
 from rime_kernels.idg.screens import Screens, make_screens
 from rime_kernels.idg.taper import pixels
@@ -43,9 +43,9 @@ class Idg:
         V = sum over pixels of M (E_p B E_q^H) exp(+2 pi i (u l + v m + w (n - 1)) nu/c)
 
     (physics: sections 2, 3, 8) with pixels B in Jy, as Stokes parameters, M the map to correlations, E the
-    A-terms. Everything is planned once; the whole of the image is held to the accuracy, its corners too.
-    Results do not depend on the number of threads, and repeat to the bit. Calls from several Python threads
-    are safe, one runs at a time.
+    A-terms. Everything is planned once; the accuracy holds for the whole image, including its corners.
+    Results do not depend on the number of threads, and repeat to the bit. Several Python threads may call;
+    one call runs at a time. The method is that of van der Tol, Veenboer and Offringa (2018).
 
     Parameters
     ----------
@@ -64,23 +64,23 @@ class Idg:
     subgrid : int, optional
         Pixels of a subgrid along an axis, a multiple of 4; chosen without it.
     memory_limit : int or str, optional
-        Bytes, or text such as "8 GB", for images, grids and subgrids at work. An image whose grid does not
-        fit there, or on the device, is worked on in quarters, which takes up to four times as long.
+        Bytes, or text such as "8 GB", for images, grids and subgrids. An image whose grid does not fit, here
+        or on the device, is divided into quarters, which takes up to four times as long.
 
     Attributes
     ----------
     lm : (float64 (S, S), float64 (S, S))
         l and m of the pixels of a subgrid, where `screens` are sampled. They reach beyond the image.
     plan : str
-        The chosen numbers in words.
+        The sizes of grid, subgrids and layers, in words.
     precision : "single" or "double"
     backend : "cpu" or "cuda"
 
     Raises
     ------
     InputError
-        Impossible values, or a cell too coarse for some visibilities: those of more than half a wave per
-        pixel.
+        Values out of range, or a cell that is too coarse for some visibilities, which have more than half a
+        wave per pixel.
     BackendError
         `backend="cuda"` without a device.
     """
@@ -113,23 +113,23 @@ class Idg:
             "accuracy": accuracy, "aterm_slot": aterm_slot, "subgrid": subgrid, "memory_limit": memory_limit,
         }  # fmt: skip
         self._aterm_support = float(aterm_support)
-        sizes = choice.SIZES if subgrid is None else (_size(subgrid),)
-        self.precision, self._layout = self._choose(precision, accuracy, float(aterm_support), sizes)
+        sizes = SIZES if subgrid is None else (_size(subgrid),)
+        self.precision, self._layout = self._layout_for(precision, accuracy, float(aterm_support), sizes)
         self._plan = make_plan(self._rows, self._layout.limits)
         self._engine: _Engine = _engine(self.backend)(
             self._rows, self._plan, grid, self._layout, single=self.precision == "single",
             memory_limit=None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
         )  # fmt: skip
 
-    def _choose(
+    def _layout_for(
         self, precision: Precision | None, accuracy: float, cells: float, sizes: Sequence[int]
-    ) -> tuple[Precision, choice.Layout]:
+    ) -> tuple[Precision, Layout]:
         wanted: list[Precision] = ["single", "double"] if precision is None else [precision]
         for each in wanted:
             try:
-                return each, choice.choose(
+                return each, cheapest_layout(
                     self._rows, self.grid_of_image, accuracy=accuracy, single=each == "single",
-                    aterm_cells=cells, n_corr=self.rows.n_corr, sizes=sizes, costs=choice.COSTS[self.backend],
+                    aterm_cells=cells, n_corr=self.rows.n_corr, sizes=sizes, costs=COSTS[self.backend],
                 )  # fmt: skip
             except InputError:
                 if each == wanted[-1]:
@@ -168,7 +168,7 @@ class Idg:
             Stokes I alone, or I, Q, U, V.
         screens : real or complex (n_slot, n_antenna, S, S), or (n_slot, n_antenna, S, S, 2, 2), optional
             A-terms E at `lm`: scalars, or matrices in the basis of the feeds. Or a function of (l, m) that
-            gives them; only so can an image with A-terms be worked on in quarters.
+            gives them, which is needed where an image with A-terms is divided into quarters.
 
         Returns
         -------
@@ -264,7 +264,7 @@ class Idg:
         return found
 
     def _of(self, facet: Facet) -> Idg:
-        """The same for a part of the image. It is not kept: memory is short."""
+        """An `Idg` for a part of the image; not cached, since memory is short."""
         cells = self._aterm_support * facet.grid.n_pixel / self.grid_of_image.n_pixel
         return Idg(
             self.rows, facet.grid, backend=self.backend, precision=self.precision, aterm_support=cells,
@@ -309,7 +309,7 @@ def _slots(rows: Rows, slot: ArrayLike | None) -> tuple[NDArray[np.int32], int]:
 
 
 def _oriented(rows: Rows, grid: ImageGrid, slot: NDArray[np.int32]) -> SortedRows:
-    """Sorted rows, turned round where that saves W-layers."""
+    """Sorted rows, with antennas exchanged where that saves W-layers."""
     found = sort_rows(rows, grid, slot, False)
     low, high = found.w_range
     cells = grid.slope() * grid.n_pixel * grid.cell * (high - low)

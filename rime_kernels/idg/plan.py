@@ -1,4 +1,4 @@
-"""Which subgrid holds which visibilities: worked out once per observation."""
+"""Assign every visibility to a subgrid (an item of work), once per observation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARES = np.array([1.0, 0.75, 0.5, 0.35, 0.25])
 
 
 class SortedRows(NamedTuple):
-    """Rows in the order of baseline and time, as the grid sees them.
+    """Rows in the order of baseline and time, with coordinates for the grid.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class SortedRows(NamedTuple):
     antenna1, antenna2, slot : int32 (n_row,)
         Antennas change places where `is_flipped`.
     is_flipped : bool (n_row,)
-        The visibility of the same baseline from its other end is meant: V(-u) = V(u)^H. With it no w is
-        negative, and half as many W-layers are needed.
+        Whether antennas and uvw are exchanged, V(-u) = V(u)^H: then no w is negative, and half as many
+        W-layers are needed.
     scale : float64 (n_chan,), 1/m
         nu/c.
     """
@@ -59,7 +59,7 @@ class SortedRows(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a subgrid can hold.
+    """How far from the middle of a subgrid, and of a W-layer, visibilities may lie.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Limits(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Items of work, flat, ordered by layer; each visibility is in one.
+    """Items of work (the visibilities of one subgrid), ordered by W-layer; each visibility is in one item.
 
     Attributes
     ----------

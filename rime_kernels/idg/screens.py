@@ -1,4 +1,4 @@
-"""A-terms on the pixels of subgrids: what the public call takes, as the kernels want it."""
+"""A-terms (screens) on the pixels of subgrids: checked, and prepared for gridder and degridder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINEAR, _CIRCULAR = ("XX", "XY", "YX", "YY"), ("RR", "RL", "LR", "LL")
 
 
 class Screens(NamedTuple):
-    """A-terms, and the planes that go with them.
+    """A-terms, and how planes of the grid follow from Stokes parameters and lead to correlations.
 
     With scalar screens (or none) a plane is a real combination of Stokes parameters, the same in the image,
     on the grid and in the sum over pixels; correlations are combinations of planes. With 2 x 2 screens
@@ -87,8 +87,7 @@ def make_screens(
 
 
 def _planes(matrix: NDArray[np.complex128]) -> tuple[NDArray[np.float64], NDArray[np.complex128]]:
-    """The fewest real planes: the correlations themselves where they are real, or the Stokes parameters
-    used."""
+    """The fewest real planes: the correlations where these are real, otherwise the Stokes parameters used."""
     used = np.flatnonzero(np.any(matrix != 0.0, axis=0))
     used = used if used.size else np.array([0])
     n_corr, n_stokes = matrix.shape
@@ -98,7 +97,7 @@ def _planes(matrix: NDArray[np.complex128]) -> tuple[NDArray[np.float64], NDArra
 
 
 def _elements(matrix: NDArray[np.complex128]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Which elements of the coherency the correlations are."""
+    """The names of the feeds' correlations, and which of them each correlation is."""
     for names in (_LINEAR, _CIRCULAR):
         known = stokes_to_corr(names)
         same = np.all(np.abs(matrix[:, None] - known[None]) < 1e-12, axis=-1)

@@ -1,4 +1,4 @@
-"""The taper of subgrids, and how wrong it is: found and judged by the same numbers.
+"""The taper of subgrids: the one with the least largest error over the image, and that error.
 
 A subgrid is S x S cells of the grid, seen as S x S pixels j/S of the padded field, j = -S/2 ... S/2 - 1.
 With the taper t_j, and a visibility d cells from the subgrid's middle, a unit source at x (in padded fields)

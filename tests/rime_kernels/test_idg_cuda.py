@@ -17,7 +17,7 @@ from rime_kernels import InputError, Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid
 from rime_kernels.idg.cuda import subgrids
 from rime_kernels.idg.cuda import tasks as tasks_cuda
-from rime_kernels.idg.cuda.parts import IdgShape, Kind
+from rime_kernels.idg.cuda.parts import IdgShape, TaskKind
 from rime_kernels.idg.plan import Plan
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
@@ -256,7 +256,7 @@ def test_tasks_have_each_channel_once_and_even_ones_are_even() -> None:
     n = np.minimum(rng.integers(1, 30, 200), n_chan - first).astype(np.int32)
     plan: Any = type("Plan", (), {"first_chan": first, "n_chan": n, "n_row": rng.integers(1, 9, 200)})()
     tasks = tasks_cuda.make_tasks(plan, scale, IdgShape(n_chan=8, n_other=4))
-    assert tasks.kinds == (Kind(False, 4), Kind(True, 4), Kind(True, 8))
+    assert tasks.kinds == (TaskKind(False, 4), TaskKind(True, 4), TaskKind(True, 8))
     times = np.zeros((200, n_chan), int)
     for kind, *of_kind, first_task in zip(*tasks, strict=True):
         for item, (begin, count) in enumerate(zip(*of_kind, strict=True)):

@@ -9,7 +9,7 @@ import pytest
 from scipy.signal.windows import dpss
 
 from rime_kernels import InputError, Rows, stokes_to_corr
-from rime_kernels.idg import Idg, ImageGrid, choice, scalars
+from rime_kernels.idg import Idg, ImageGrid, layout, scalars
 from rime_kernels.idg.plan import Limits, make_plan, on_grid, sort_rows
 from rime_kernels.idg.taper import least_misfit
 
@@ -203,7 +203,7 @@ def test_the_numbers_chosen_are_said() -> None:
 
 def test_sizes_of_grids_are_even_and_quick() -> None:
     for least in (17, 100.5, 1023, 4097):
-        found = choice.good_size(least)
+        found = layout.good_size(least)
         rest = found
         for prime in (2, 3, 5, 7, 11):
             while rest % prime == 0:

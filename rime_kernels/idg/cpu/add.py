@@ -1,4 +1,4 @@
-"""Subgrids added to the grid on the CPU, in an order that no thread decides."""
+"""The adder on the CPU: subgrids are added to the grid, in an order that does not depend on threads."""
 
 from __future__ import annotations
 

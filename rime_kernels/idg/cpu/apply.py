@@ -1,5 +1,6 @@
-"""Taper, w and A-terms on the pixels of a subgrid, by vectors: between its transform and the sums over its
-pixels.
+"""Multiply the pixels of a subgrid by taper, w phase and A-terms, by vectors.
+
+This is the step between the transform of the subgrid and the sums over its pixels.
 
 Before, each plane is S x S complex numbers as the transform leaves them; behind, vectors of pixels of all
 planes (`_sums_cpu`).

@@ -1,4 +1,4 @@
-"""Fourier transforms of subgrids on the CPU, by vectors: one item's at a time, so that they stay in the
+"""Fourier transforms of subgrids on the CPU, by vectors: of one item at a time, so that they stay in the
 cache.
 
 A subgrid of S x S complex numbers is small: a radix-4 step and S/4 x S/4 matrices take fewer steps than

@@ -1,4 +1,4 @@
-"""The CPU's side of `Idg`: layers, batches of items, tasks of equal work."""
+"""The engine of `Idg` on the CPU: W-layers, batches of items, and tasks of equal work for threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from rime_kernels import check
 from rime_kernels.cpu.lanes import aligned, copied
-from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.cpu.add import make_add
 from rime_kernels.idg.cpu.dft import tables
 from rime_kernels.idg.cpu.fft import Image
@@ -18,6 +17,7 @@ from rime_kernels.idg.cpu.items import Channels, Pixels, Recipe, make_degrid, ma
 from rime_kernels.idg.cpu.sums import run_ends
 from rime_kernels.idg.facets import TooLargeError
 from rime_kernels.idg.grid import ImageGrid
+from rime_kernels.idg.layout import Layout
 from rime_kernels.idg.plan import Plan, SortedRows, on_grid
 from rime_kernels.idg.screens import Screens
 from rime_kernels.idg.taper import pixels
@@ -31,7 +31,7 @@ _ITEM_COST = 20
 
 
 class Engine:
-    """The CPU's side of `Idg`."""
+    """Predicts and grids on the CPU, W-layer after W-layer."""
 
     def __init__(
         self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
@@ -119,7 +119,7 @@ class Engine:
         return int(max(1, min(_BATCH_BYTES // each, self._plan.n_item)))
 
     def _refuse_large(self, recipe: Recipe) -> None:
-        """Refuse what does not fit: grids, images, a batch."""
+        """Refuse grids, images and a batch that exceed the memory limit."""
         n_plane, itemsize = recipe.n_plane, np.dtype(self._real).itemsize
         needed = n_plane * (2 * self._layout.n_grid**2 * itemsize + (8 + itemsize) * self._image.n_pixel**2)
         if self._memory_limit is not None and needed + _BATCH_BYTES > self._memory_limit:
@@ -130,7 +130,7 @@ class Engine:
             )
 
     def _make_pixels(self, sign: int) -> Pixels:
-        """What subgrids share; `sign` is that of their transforms."""
+        """The pixels that all subgrids have; `sign` is that of their transforms."""
         layout, real = self._layout, self._real
         size, field = layout.size, layout.limits.field
         number = np.arange(size) - size // 2
@@ -145,7 +145,7 @@ class Engine:
         )  # fmt: skip
 
     def _recipe(self, screens: Screens) -> Recipe:
-        """Where planes become correlations: on the pixels if that is no more planes to sum."""
+        """How planes become correlations: on the pixels, unless that makes more planes to sum."""
         real, n_corr = self._real, screens.to_corr.shape[0]
         is_own = screens.kind == 2 or np.array_equal(screens.to_corr, np.eye(n_corr))
         is_mixed = not is_own and n_corr <= screens.n_plane

@@ -1,4 +1,4 @@
-"""From the image to the grid of a W-layer and back; SciPy's FFTs.
+"""Fourier transforms between the image and the grid of a W-layer on the CPU, with SciPy's FFTs.
 
 Pixel (x, y) lies at cell ((x - N/2) mod G, (y - N/2) mod G) of the padded image, and cell (X, Y) of the
 grid, -G/2 <= X, Y, at (X mod G, Y mod G): nothing is shifted. Rows beyond the image are empty, and columns
@@ -15,8 +15,8 @@ from scipy import fft
 from rime_kernels.compile.jit import loop
 from rime_kernels.compile.types import Array, Compiled, Pointer
 from rime_kernels.idg import scalars
-from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.grid import ImageGrid, offsets
+from rime_kernels.idg.layout import Layout
 from rime_kernels.idg.taper import profile
 from rime_kernels.physics.phase import make_cos_sin
 

@@ -1,4 +1,9 @@
-"""Items of work on the CPU: from the grid to visibilities, and back."""
+"""The degridder and the gridder on the CPU: from the grid to the visibilities of each subgrid, and back.
+
+An item is a subgrid with its visibilities. To degrid it, the splitter takes the subgrid from the grid, it is
+transformed, multiplied by taper, w phase and A-terms, and each visibility is a sum over its pixels. Gridding is
+the adjoint; the adder (`add.py`) then adds subgrids to the grid.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Pointer, Record, Scalar, Vector
-from rime_kernels.cpu.brightness import room
+from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.simd import ahead, n_lanes, pointer, size, zeros
 from rime_kernels.idg.cpu.apply import Terms, apply, apply_adjoint
 from rime_kernels.idg.cpu.dft import transform
@@ -260,9 +265,9 @@ def _degrid_task(
 ) -> None:  # fmt: skip
     n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
     n2 = n * n
-    subgrids, planes = room(2 * n2 * recipe.n_plane, real), room(2 * n2 * n_sum, real)
-    scratch, phasors = room(4 * n * (n + lanes) + 2 * n2, real), room(4 * n2, real)
-    sums, element = room(2 * n_sum * (channels.longest + 4), real), room(8 * lanes, real)
+    subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
+    scratch, phasors = workspace(4 * n * (n + lanes) + 2 * n2, real), workspace(4 * n2, real)
+    sums, element = workspace(2 * n_sum * (channels.longest + 4), real), workspace(8 * lanes, real)
     terms, ending = _terms(pixels, recipe), _ending(recipe)
     for item in range(first, stop):
         _load_subgrid(
@@ -337,9 +342,9 @@ def _grid_task(
 ) -> None:  # fmt: skip
     n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
     n2 = n * n
-    subgrids, planes = room(2 * n2 * recipe.n_plane, real), room(2 * n2 * n_sum, real)
-    scratch, phasors = room(4 * n * (n + lanes), real), room(4 * n2, real)
-    shares, element = room(2 * n_sum * (channels.longest + 2), real), room(8 * lanes, real)
+    subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
+    scratch, phasors = workspace(4 * n * (n + lanes), real), workspace(4 * n2, real)
+    shares, element = workspace(2 * n_sum * (channels.longest + 2), real), workspace(8 * lanes, real)
     terms, ending = _terms(pixels, recipe), _ending(recipe)
     factors = pointer(pixels.twiddle), pointer(pixels.matrix)
     for item in range(first, stop):

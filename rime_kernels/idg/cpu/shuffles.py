@@ -1,4 +1,4 @@
-"""Vectors whose lanes change places, beside those of `_simd`: complex numbers lie in pairs of lanes."""
+"""Operations that rearrange the lanes of vectors, for complex numbers in pairs of lanes."""
 
 from __future__ import annotations
 

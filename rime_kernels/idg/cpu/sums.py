@@ -1,9 +1,8 @@
-"""Sums over the pixels of a subgrid, and over the visibilities of an item: what the CPU spends its time on.
+"""Sums over the pixels of a subgrid, and over the visibilities of an item: where the CPU's time is spent.
 
 Lanes are pixels. A vector of n pixels of k planes lies as k n real parts, then k n imaginary parts, so that
 all planes are one wide vector; LLVM cuts it to registers. From channel to channel a phase goes on by a
-complex product where channels are evenly spaced, and is worked out anew at the beginning of every run of
-them.
+complex product where channels are evenly spaced, and is computed anew at the beginning of every such run.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _phasor(u: float, v: float, w: float, pixels: Coordinates, at: int, n: int, 
     x, y = load(pixels.x, at, like), load(pixels.y, at, like)
     u_coarse, v_coarse = _COARSE * np.rint(u / _COARSE), _COARSE * np.rint(v / _COARSE)
     period, inverse = constant(float(n), like), constant(1.0 / n, like)
-    # Whole turns come off while all numbers are exact.
+    # Whole turns are subtracted while all numbers are exact.
     cells = fma(constant(u_coarse, like), x, constant(v_coarse, like) * y)
     cells = fma(-nearest(cells * inverse), period, cells)
     cells = fma(constant(u - u_coarse, like), x, fma(constant(v - v_coarse, like), y, cells))

@@ -1,4 +1,4 @@
-"""CUDA kernels between the pixels of subgrids and what is summed over them: tapers, w and A-terms."""
+"""CUDA kernels that multiply the pixels of subgrids by taper, w phase and A-terms, and their adjoints."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Apply(NamedTuple):
         S, pixels of a subgrid along an axis.
     n_plane, n_sum : int
     element : tuple of int
-        Kind 2: which elements of the coherency the sums are.
+        TaskKind 2: which elements of the coherency the sums are.
     feeds : tuple of complex, 4 n_plane
-        Kind 2: elements of the brightness from the planes.
+        TaskKind 2: elements of the brightness from the planes.
     """
 
     single: bool

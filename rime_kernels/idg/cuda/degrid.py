@@ -1,4 +1,4 @@
-"""The degridder on a CUDA device: a thread sums the pixels of a subgrid for the visibilities of one task."""
+"""The degridder on a GPU: each thread sums the pixels of a subgrid for the visibilities of one task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Pointer, Scalar
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
-    Kind,
+    TaskKind,
     joined,
     make_next,
     make_read,
@@ -139,7 +139,7 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Comp
     return of_kind
 
 
-def _make_add_even(kernel: IdgKernel, kind: Kind) -> Compiled:
+def _make_add_even(kernel: IdgKernel, kind: TaskKind) -> Compiled:
     """Function that adds a pixel to the sums of pairs of channels; `q` is room for the pixel turned."""
     real, n_value, n_pair, next_sines = kernel.real, kernel.n_value, kind.n_part, make_next(kernel)
     cos_sin, _ = sine_function(kernel.single)
@@ -164,7 +164,7 @@ def _make_add_even(kernel: IdgKernel, kind: Kind) -> Compiled:
     return add
 
 
-def _make_add_other(kernel: IdgKernel, kind: Kind) -> Compiled:
+def _make_add_other(kernel: IdgKernel, kind: TaskKind) -> Compiled:
     """Function that adds a pixel to the sums of visibilities."""
     n_value, n = kernel.n_value, kind.n
     cos_sin, _ = sine_function(kernel.single)

@@ -1,4 +1,4 @@
-"""The device's side of `Idg`: what lies there for good, and what each call sends, launches and fetches."""
+"""The engine of `Idg` on a GPU: arrays that stay there, and what each call sends, launches and fetches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from rime_kernels import check, device
 from rime_kernels.compile.types import Compiled, DeviceArray
-from rime_kernels.idg.choice import Layout
 from rime_kernels.idg.cuda import apply as apply_cuda
 from rime_kernels.idg.cuda import stream as stream_cuda
 from rime_kernels.idg.cuda import subgrids as subgrids_cuda
@@ -21,6 +20,7 @@ from rime_kernels.idg.cuda.parts import launch, launch_plane
 from rime_kernels.idg.cuda.sums import Batch, Sums
 from rime_kernels.idg.facets import TooLargeError
 from rime_kernels.idg.grid import ImageGrid, offsets
+from rime_kernels.idg.layout import Layout
 from rime_kernels.idg.plan import Plan, SortedRows, on_grid
 from rime_kernels.idg.screens import Screens
 from rime_kernels.idg.taper import profile
@@ -35,7 +35,7 @@ _N_BATCH, _LEAST_VIS = 8, 1 << 22
 
 
 class _Call(NamedTuple):
-    """What a call has on the device beside what is there for good."""
+    """The arrays of one call on the device, beside those that stay there."""
 
     key: apply_cuda.Apply
     screens: DeviceArray
@@ -45,7 +45,7 @@ class _Call(NamedTuple):
 
 
 class Engine:
-    """The device's side of `Idg`; see `_idg_cpu.Engine`."""
+    """Predicts and grids on a GPU, W-layer after W-layer; see `rime_kernels.idg.cpu.engine.Engine`."""
 
     def __init__(
         self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
@@ -221,7 +221,7 @@ class Engine:
         launch(kernel, n, self._stream, *arguments)
 
     def _call(self, screens: Screens) -> _Call:
-        """Send what a call needs."""
+        """Send the A-terms of a call, and get the memory for its grid."""
         n_plane, n_grid, is_2x2 = screens.n_plane, self._layout.n_grid, screens.kind == 2
         key = apply_cuda.Apply(
             self._single, screens.kind, self._layout.size, n_plane, screens.n_sum,
@@ -235,13 +235,13 @@ class Engine:
         return _Call(key, device.upload(elements), device.upload(screens.from_stokes), to_corr, grid)
 
     def _subgrids(self, call: _Call, batch: Batch) -> DeviceArray:
-        """Room for the batch's subgrids and some more: few sizes, each of which has a plan of its own."""
+        """Memory for the batch's subgrids, rounded up: few sizes, since cuFFT makes a plan for each."""
         step, size = 1 << max(0, batch.n_item.bit_length() - 4), self._layout.size
         n_item = -(-batch.n_item // step) * step
         return self._workspace.array("subgrids", (n_item, call.key.n_plane, size, size), self._complex)
 
     def _pixel_sums(self, call: _Call, batch: Batch) -> DeviceArray:
-        """Room for what is summed over, or at, the pixels of the batch."""
+        """Memory for the pixels of the batch that the degridder sums, or the gridder fills."""
         n = batch.n_item * self._layout.size**2 * 2 * call.key.n_sum
         return self._workspace.array("sums", (n,), self._real)
 
@@ -257,35 +257,35 @@ class Engine:
 
     def _make_batches(self, screens: Screens) -> list[list[Batch]]:
         plan, each, fixed = self._plan, self._bytes_per_item(screens), self._fixed_bytes(screens)
-        room = min(_BATCH_BYTES, int(_BATCH_SHARE * (self._budget - fixed)))
-        if room < each:
+        available = min(_BATCH_BYTES, int(_BATCH_SHARE * (self._budget - fixed)))
+        if available < each:
             raise TooLargeError(
                 f"a grid of {self._layout.n_grid} x {self._layout.n_grid} cells and {screens.n_plane} planes "
                 f"needs {check.byte_text(fixed + each / _BATCH_SHARE)}, more than the "
                 f"{check.byte_text(self._budget)} that are free or that the memory limit allows"
             )
         least = max(plan.n_item / _N_BATCH, plan.n_item * _LEAST_VIS / self._start[-1])
-        step = max(1, min(room // each, int(least)))
+        step = max(1, min(available // each, int(least)))
         return [
             [Batch(start, min(start + step, stop)) for start in range(first, stop, step)]
             for first, stop in itertools.pairwise(plan.layer_start.tolist())
         ]
 
     def _bytes_per_item(self, screens: Screens) -> int:
-        """Subgrids, some more than needed and with room to transform them; sums, visibilities, tasks."""
+        """Bytes of an item: subgrids (rounded up) with workspace to transform them, sums, visibilities, tasks."""
         itemsize = np.dtype(self._complex).itemsize
         pixels = itemsize * self._layout.size**2 * (3 * screens.n_plane + screens.n_sum)
         vis = stream_cuda.N_BUFFER * itemsize * screens.to_corr.shape[0] * np.diff(self._start)
         return int(pixels + (vis + self._sums.bytes_per_item(screens.n_sum)).max())
 
     def _fixed_bytes(self, screens: Screens) -> int:
-        """Memory for grids and images, whatever the batch; the plan and the rows are there already."""
+        """Bytes of grids and images, for any batch; the plan and the rows are on the device already."""
         n_plane, n_stokes = screens.from_stokes.shape
         grids = 2 * np.dtype(self._complex).itemsize * n_plane * self._layout.n_grid**2
         return int(grids + (8 * n_plane + 16 * n_stokes) * self._grid.n_pixel**2)
 
     def _make_buffers(self, batches: list[list[Batch]], n_corr: int) -> stream_cuda.Buffers:
-        """Buffers for visibilities on their way, those of the last call where they do."""
+        """Buffers for the transfer of visibilities; those of the last call where these are large enough."""
         shape = max(self._n_vis(batch) for of_layer in batches for batch in of_layer), n_corr
         if self._buffers is None or self._buffers.shape != shape:
             self._buffers = None

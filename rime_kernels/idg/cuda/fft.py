@@ -1,4 +1,4 @@
-"""Transforms on the device: cuFFT through CuPy, SciPy's in the simulator."""
+"""Fourier transforms of device arrays: cuFFT through CuPy, or SciPy in the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gridder on a CUDA device: a thread sums the visibilities of an item for some pixels of its subgrid."""
+"""The gridder on a GPU: each thread sums the visibilities of an item for some pixels of its subgrid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Pointer, Scalar
 from rime_kernels.idg.cuda.parts import (
     IdgKernel,
-    Kind,
+    TaskKind,
     joined,
     make_next,
     make_read,
@@ -117,7 +117,7 @@ def _make_of_kinds(kernel: IdgKernel, k: int) -> Compiled:
     return of_kinds
 
 
-def _make_add_even(kernel: IdgKernel, kind: Kind) -> Compiled:
+def _make_add_even(kernel: IdgKernel, kind: TaskKind) -> Compiled:
     """Function that adds a task of evenly spaced channels to a thread's pixels."""
     real, n_value, n_own = kernel.real, kernel.n_value, kernel.shape.n_pixel
     apart = kernel.size // n_own
@@ -151,7 +151,7 @@ def _make_add_even(kernel: IdgKernel, kind: Kind) -> Compiled:
     return add
 
 
-def _make_pairs(kernel: IdgKernel, kind: Kind, k: int) -> Compiled:
+def _make_pairs(kernel: IdgKernel, kind: TaskKind, k: int) -> Compiled:
     """Function that adds pairs k, k + 1, ... of channels to the sums: a loop that is sure to be unrolled."""
     n_value, n_own, single = kernel.n_value, kernel.shape.n_pixel, kernel.single
     read, next_sines = make_read(single, n_value), make_next(kernel)
@@ -178,7 +178,7 @@ def _make_pairs(kernel: IdgKernel, kind: Kind, k: int) -> Compiled:
     return pairs
 
 
-def _make_add_other(kernel: IdgKernel, kind: Kind) -> Compiled:
+def _make_add_other(kernel: IdgKernel, kind: TaskKind) -> Compiled:
     """Function that adds a task of any visibilities to a thread's pixels."""
     real, n_value, n_own, n = kernel.real, kernel.n_value, kernel.shape.n_pixel, kind.n
     apart = kernel.size // n_own

@@ -1,4 +1,4 @@
-"""What the CUDA kernels of image-domain gridding share: shapes, wide reads and writes, sines.
+"""Shared by the CUDA kernels of image-domain gridding: shapes, wide reads and writes, sines.
 
 A *task* is what one thread of the degridder sums: `n` visibilities of an item. Tasks are of several kinds:
 
@@ -109,7 +109,7 @@ def idg_shape(single: bool, n_sum: int) -> IdgShape:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TaskKind:
     """A kind of task.
 
     Attributes
@@ -145,7 +145,7 @@ class IdgKernel:
         Planes that are summed over pixels.
     size : int
         S, pixels of a subgrid along an axis.
-    kinds : tuple of Kind
+    kinds : tuple of TaskKind
         Those that there are, one behind the other in arrays of tasks.
     shape : IdgShape
     """
@@ -153,7 +153,7 @@ class IdgKernel:
     single: bool
     n_sum: int
     size: int
-    kinds: tuple[Kind, ...]
+    kinds: tuple[TaskKind, ...]
     shape: IdgShape
 
     @property

@@ -1,4 +1,4 @@
-"""Visibilities on their way between the host and the device, batch after batch, beside the kernels."""
+"""Transfer visibilities and images between host and GPU, batch after batch, while kernels run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rime_kernels.compile.types import Array, DeviceArray, Stream
 from rime_kernels.errors import BackendError
 from rime_kernels.idg.cuda.tasks import FIRST_CHAN, FIRST_ROW, N_CHAN, N_ROW
 
-# While one batch is worked on, another is on the bus, and the host fills or empties a third.
+# While kernels work on one batch, another is being transferred, and the host fills or empties a third.
 N_BUFFER = 3
 # Bytes of the pieces in which images travel, and of a page of the host's memory.
 _PIECE, _PAGE = 16 << 20, 4096
 
 
 class Images:
-    """The way of images to the device and back, piece by piece through pinned memory.
+    """Copies images to the device and back, piece by piece through page-locked memory.
 
     All threads of the host copy and convert: from plain memory transfers have a tenth of the bus's speed.
 
@@ -78,12 +78,12 @@ def _pinned(size: int, dtype: DTypeLike) -> NDArray[np.floating]:
     try:
         host: NDArray[np.floating] = device.cuda.pinned_array(size, dtype)
     except Exception as error:
-        raise BackendError("the host has no memory to pin for what is on its way") from error
+        raise BackendError("the host has too little memory that can be page-locked for transfers") from error
     return host
 
 
 class Buffers:
-    """Pinned buffers of the host and as many on the device, used in turn, on a stream for transfers alone.
+    """Page-locked buffers of the host and as many on the device, used in turn, with a stream for transfers.
 
     Parameters
     ----------
@@ -117,15 +117,15 @@ class Buffers:
         self._moved[i % N_BUFFER].wait(self._work)
 
     def used(self, i: int) -> None:
-        """Say that the kernels launched so far are the last that need the buffer."""
+        """Mark that no kernel after those launched so far needs the buffer."""
         self._ready[i % N_BUFFER].record(self._work)
 
     def wait_until_used(self, i: int) -> None:
-        """Wait until those are done: then the buffer can be filled anew."""
+        """Wait for these kernels; the buffer can then be filled again."""
         self._ready[i % N_BUFFER].synchronize()
 
     def fetch(self, i: int, n: int) -> None:
-        """Copy to the host what the kernels launched so far leave."""
+        """Copy to the host, after the kernels launched so far."""
         self._ready[i % N_BUFFER].record(self._work)
         self._ready[i % N_BUFFER].wait(self._bus)
         self.on_device(i, n).copy_to_host(self.host(i, n), stream=self._bus)
@@ -174,7 +174,7 @@ def gather(
     vis: Array, weight: Array, has_weight: bool, items: Array, start: Array, order: Array, first: int,
     stop: int, n_each: int, out: Array,
 ) -> None:  # fmt: skip
-    """The other way round, times weights (n_row, half as many) where `has_weight`."""
+    """Copy the visibilities of rows to items, as `scatter` reversed; times weights where `has_weight`."""
     for item in prange(first, stop):
         at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
         chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each

@@ -1,4 +1,4 @@
-"""CUDA kernels from the image to the grid, from there to subgrids, and back; what the CPU's loops do."""
+"""CUDA kernels for images, grids and subgrids: padding, the splitter, the adder, and what follows them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _curvature = scalars.curvature
 
 
 class Tiles(NamedTuple):
-    """Which items cover which tiles of the grid, layer after layer.
+    """Which items cover which tiles of the grid, W-layer after W-layer.
 
     Attributes
     ----------

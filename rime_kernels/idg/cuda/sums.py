@@ -1,4 +1,4 @@
-"""Sums over pixels and over visibilities on a CUDA device, batch by batch: what is launched for them."""
+"""Launch the degridder and the gridder on a GPU, batch by batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rime_kernels.idg.plan import Plan, SortedRows
 
 
 class Batch(NamedTuple):
-    """Items that are worked on together, of one layer."""
+    """Successive items of one W-layer that are processed together."""
 
     first: int
     stop: int

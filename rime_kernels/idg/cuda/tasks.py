@@ -1,7 +1,7 @@
-"""Tasks of the CUDA kernels: which visibilities of an item a thread has, and what is before and after.
+"""Tasks of the CUDA kernels: the visibilities of an item that one thread computes, before and after the sums.
 
-`coefficients` are what phases of a task need; `finish` makes visibilities of what the degridder has summed;
-`prepare` makes of visibilities what the gridder sums. See `_parts_cuda` for the two kinds of tasks.
+`coefficients` are those of a task's phases; `finish` makes visibilities of what the degridder has summed;
+`prepare` makes of visibilities what the gridder sums. See `parts.TaskKind` for the two kinds of tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Num
 from rime_kernels.idg import scalars
 from rime_kernels.idg.cuda.parts import (
     IdgShape,
-    Kind,
+    TaskKind,
     joined,
     make_read,
     make_write,
@@ -45,7 +45,7 @@ class Tasks(NamedTuple):
 
     Attributes
     ----------
-    kinds : tuple of Kind
+    kinds : tuple of TaskKind
         Those that take long first: when blocks run out, short ones are left.
     first_chan, n_chan : int32 (n_kind, n_item)
         Channels of each item that are summed by tasks of a kind.
@@ -53,7 +53,7 @@ class Tasks(NamedTuple):
         Where the tasks of each item begin: row by row, channels of a row one behind the other.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[TaskKind, ...]
     first_chan: DeviceArray
     n_chan: DeviceArray
     first_task: DeviceArray
@@ -65,7 +65,7 @@ class TaskKernel(NamedTuple):
     single: bool
     n_sum: int
     size: int
-    kind: Kind
+    kind: TaskKind
 
 
 def split_long(plan: Plan, most: int) -> Plan:
@@ -107,9 +107,9 @@ def make_tasks(plan: Plan, scale: NDArray[np.float64], shape: IdgShape) -> Tasks
     pairs, which = np.unique(np.stack([plan.first_chan, plan.n_chan], axis=1), axis=0, return_inverse=True)
     counts = np.array([_cut(scale[first : first + n], sizes) for first, n in pairs])[which.ravel()]
     first_chan = plan.first_chan[:, None] + np.cumsum(counts, axis=1) - counts
-    found: list[tuple[Kind, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+    found: list[tuple[TaskKind, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
     for n, first, count in zip([*sizes, shape.n_other], first_chan.T, counts.T, strict=True):
-        kind = Kind(len(found) < len(sizes), n)
+        kind = TaskKind(len(found) < len(sizes), n)
         n_task = plan.n_row * -(-count // n) if kind.even else -(-(plan.n_row * count) // n)
         found.append((kind, first, count, np.concatenate([[0], np.cumsum(n_task, dtype=np.int64)])))
     kinds, first, n_chan, first_task = zip(*[each for each in found[::-1] if each[3][-1]], strict=True)

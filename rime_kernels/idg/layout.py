@@ -1,4 +1,4 @@
-"""Which subgrid, padding, taper and W-layers hold an accuracy at the least cost."""
+"""Choose subgrid size, padding, taper and W-layers: the cheapest that are accurate enough."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SIZES = (16, 20, 24, 28, 32, 40, 48, 64)
 _PADDINGS = (1.25, 1.5, 1.75, 2.0)
 # Cells of a subgrid that w may take, where one layer would need more.
 _W_CELLS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
-# From layer to layer, in units of the largest distance of w from its layer (2 would leave items no room).
+# Distance of W-layers, in units of the largest distance of w from its layer (with 2, no item could span a
+# range of w).
 _W_STEP = 1.4
 # Rounding errors of grids and subgrids, per gain along each axis, relative to a source in the corner
 # (measured), and those of the sums over pixels; the share of the accuracy that they may take, and that of
@@ -29,7 +30,7 @@ _W_STEP = 1.4
 _NOISE = {True: 2.5e-8, False: 5e-17}
 _FLOOR = {True: 1e-6, False: 1e-14}
 _NOISE_SHARE, _MISFIT_SHARE, _GAIN_SLACK = 0.5, 0.55, 1.05
-# Whatever the accuracy: gridder and degridder are adjoint to rounding errors, which the gain multiplies too.
+# For every accuracy: gridder and degridder are adjoint up to rounding errors, which the gain multiplies, too.
 _MOST_GAIN = 1000.0
 _SAMPLE_ROWS = 4000
 
@@ -64,7 +65,7 @@ COSTS = {
 
 
 class Layout(NamedTuple):
-    """The chosen numbers.
+    """The sizes of grid and subgrids, the taper, and what a subgrid can hold.
 
     Attributes
     ----------
@@ -86,7 +87,7 @@ class Layout(NamedTuple):
 
 
 class _Need(NamedTuple):
-    """What is asked for."""
+    """The image, the accuracy and what else a layout depends on."""
 
     grid: ImageGrid
     accuracy: float
@@ -98,7 +99,7 @@ class _Need(NamedTuple):
     sample: NDArray[np.int64]
 
 
-def choose(
+def cheapest_layout(
     rows: SortedRows,
     grid: ImageGrid,
     *,
@@ -109,15 +110,15 @@ def choose(
     costs: Costs,
     sizes: Sequence[int] = SIZES,
 ) -> Layout:
-    """The cheapest layout that holds the accuracy.
+    """The cheapest layout whose errors stay below the accuracy.
 
-    Candidates are ranked with widths from one taper each; those of the cheapest are then worked out, until
-    none that is left promises less.
+    Candidates are ranked by their estimated cost, with the kernel width of one taper for each padding. For
+    the cheapest ones the taper is then computed exactly, until no remaining candidate can be cheaper.
 
     Raises
     ------
     InputError
-        None does: the A-terms are too wide, or float32 cannot hold the accuracy.
+        There is none: the A-terms are too wide, or float32 is not accurate enough.
     """
     if _FLOOR[single] > _NOISE_SHARE * accuracy:
         raise InputError(f"float32 does not hold an accuracy of {accuracy:g}; take precision='double'")
@@ -154,14 +155,14 @@ def choose(
 
 
 def good_size(least: float) -> int:
-    """An even number of at least so many cells that FFTs are fast for."""
+    """The next even number of cells for which FFTs are fast."""
     return 2 * int(fft.next_fast_len(math.ceil(least / 2.0)))
 
 
 def _taper(
     size: int, padding: float, reach: float, w_cells: float, half: float, accuracy: float, single: bool
 ) -> Taper | None:
-    """The taper, if its own errors and those of rounding keep to their shares of the accuracy."""
+    """The taper, if its misfit and rounding errors are within their shares of the accuracy; else None."""
     most_gain = min(_MOST_GAIN, math.sqrt(_NOISE_SHARE * accuracy / _NOISE[single]))
     found = least_misfit(size, padding, reach, w_cells, half, most_gain)
     holds = found.misfit <= _MISFIT_SHARE * accuracy and found.gain <= _GAIN_SLACK * most_gain
@@ -170,7 +171,7 @@ def _taper(
 
 @functools.lru_cache(maxsize=64)
 def kernel_width(padding: float, accuracy: float, single: bool) -> float | None:
-    """Cells of a subgrid of 24 that the taper needs, with some w, to half a cell; None if all do not do."""
+    """Cells of a subgrid of 24 that the taper needs, to half a cell; None if 20 are not enough."""
     size, w_cells = 24, 2.0
 
     def good(width: float) -> bool:
@@ -189,13 +190,13 @@ def kernel_width(padding: float, accuracy: float, single: bool) -> float | None:
 
 
 def _w_options(need: _Need, n_grid: int) -> list[float]:
-    """Cells for w: what a single layer needs, and less."""
+    """Numbers of cells for w to try: what a single W-layer needs, and fewer."""
     all_cells = _cells_per_w(need, n_grid) * 0.5 * (need.w_range[1] - need.w_range[0])
     return [cells for cells in _W_CELLS if cells < all_cells] + [all_cells]
 
 
 def _cells_per_w(need: _Need, n_grid: int) -> float:
-    """Width in cells of the kernel of w, per wavelength from that of its layer."""
+    """Width in cells of the w kernel, per wavelength of distance from the W-layer."""
     return 2.0 * need.grid.slope() * n_grid * need.grid.cell
 
 
@@ -211,7 +212,7 @@ def _limits(need: _Need, n_grid: int, reach: float, w_cells: float) -> Limits:
 
 
 def _cost(rows: SortedRows, need: _Need, size: int, n_grid: int, limits: Limits) -> float:
-    """Time of a prediction, about, with a plane for each correlation."""
+    """Estimated time of a prediction with one plane for each correlation."""
     n_item, n_item_row = count_items(rows, limits, need.sample)
     n_vis, costs, n_plane = rows.order.size * rows.scale.size, need.costs, need.n_corr
     vis = n_vis * (costs.vis + costs.vis_plane * n_plane) + n_item_row * costs.row
