@@ -2,8 +2,8 @@
 
 This is the step between the transform of the subgrid and the sums over its pixels.
 
-Before, each plane is S x S complex numbers as the transform leaves them; behind, vectors of pixels of all
-planes (`_sums_cpu`).
+Before it, each plane is S x S complex numbers as the transform leaves them; after it, there are vectors of
+pixels of all planes (`sums.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The degridder and the gridder on the CPU: from the grid to the visibilities of each subgrid, and back.
 
 An item is a subgrid with its visibilities. To degrid it, the splitter takes the subgrid from the grid, it is
-transformed, multiplied by taper, w phase and A-terms, and each visibility is a sum over its pixels. Gridding is
-the adjoint; the adder (`add.py`) then adds subgrids to the grid.
+transformed, multiplied by taper, w phase and A-terms, and each visibility is a sum over its pixels. Gridding
+is the adjoint; the adder (`add.py`) then adds subgrids to the grid.
 """
 
 from __future__ import annotations

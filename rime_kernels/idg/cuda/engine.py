@@ -272,7 +272,7 @@ class Engine:
         ]
 
     def _bytes_per_item(self, screens: Screens) -> int:
-        """Bytes of an item: subgrids (rounded up) with workspace to transform them, sums, visibilities, tasks."""
+        """Bytes of an item: subgrids (rounded up) and workspace of transforms, sums, visibilities, tasks."""
         itemsize = np.dtype(self._complex).itemsize
         pixels = itemsize * self._layout.size**2 * (3 * screens.n_plane + screens.n_sum)
         vis = stream_cuda.N_BUFFER * itemsize * screens.to_corr.shape[0] * np.diff(self._start)
