@@ -1,6 +1,6 @@
-"""Evidences against those known in closed form or by quadrature: (ln Z - truth) / error, many times over.
+"""Compare sampled evidences with those known in closed form or by quadrature, many times over.
 
-    python benchmarks/evidence.py [--workers 16] [--repeats 20] [--time-limit 480]
+    python benchmarks/evidence.py [--quick] [--workers 16] [--repeats 20] [--time-limit 480]
 
 Four problems on simulated data of KAT-7, each sampled again and again with other seeds:
 
@@ -22,20 +22,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
-import many
 import numpy as np
-from many import RESULTS, each_in_turn, one_thread_each, written
-from model_choice import observe
+from common.kat7 import observe
+from common.options import output_path
+from common.processes import each_in_turn, make_pool_parser, one_thread_each
+from common.results import Line, Options, write_lines
+from numpy.typing import NDArray
+from scipy.constants import speed_of_light
+
+from biro.likelihood.likelihood import Likelihood
+from biro.models.files.toml import from_toml
+from biro.observation.observation import Observation
+from biro.samplers.sampling import sample
 
 SAMPLERS = ("dynesty", "dynesty-dynamic", "none")
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, Options] = {
     "dynesty": {"n_live": 200},
     "dynesty-dynamic": {"n_live": 200, "n_effective": 3000},
     "none": {},
 }
-"""What is not the default of `biro.sample`."""
+"""Options of `biro.sample` that are not its defaults."""
+QUICK: dict[str, Options] = {
+    "dynesty": {"n_live": 25, "dlogz": 5.0},
+    "dynesty-dynamic": {"n_live": 25, "n_effective": 100},
+}
+"""Of a quick run, whose evidences are worth nothing."""
 PLACES = ((-200.0, 100.0), (50.0, 400.0), (300.0, -150.0), (-100.0, -350.0))
 """Of four points, arcsec east and north."""
 FLUXES = (1.0, 0.6, 0.4, 0.2)
@@ -53,8 +65,8 @@ def _sources(fluxes: tuple[str, ...]) -> str:
 
 
 @cache
-def data(problem: str) -> Any:
-    """The observation of a problem."""
+def data(problem: str) -> Observation:
+    """Simulate the observation of a problem."""
     if problem.startswith("fluxes"):
         return observe(_sources(tuple(f'"{flux} Jy"' for flux in FLUXES)), 1.0, 11)
     if problem == "sidelobes":
@@ -65,7 +77,7 @@ def data(problem: str) -> Any:
 
 
 def model(problem: str) -> str:
-    """The model file of a problem."""
+    """Return the model file of a problem."""
     if problem == "fluxes, uniform":
         return _sources(('{ prior = "uniform", low = -5, high = 5, unit = "Jy" }',) * 4) + _NOISE
     if problem == "fluxes, normal":
@@ -79,19 +91,17 @@ def model(problem: str) -> str:
 
 
 @cache
-def likelihood(problem: str) -> Any:
-    from biro.likelihood.likelihood import Likelihood
-    from biro.models.files.toml import from_toml
-
+def likelihood(problem: str) -> Likelihood:
+    """Return the likelihood of a problem."""
     return Likelihood(data(problem), from_toml(model(problem)), backend="cpu")
 
 
-def linear() -> tuple[np.ndarray, np.ndarray, float]:
-    """A, A t_max and ln L at t = 0 for the fluxes: from phases written out (physics: sections 2, 3 and 7)."""
+def linear() -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return A, A t_max and ln L at t = 0 for the fluxes, from phases (physics: sections 2, 3 and 7)."""
     (part,) = data("fluxes").partitions
     lm = np.array(PLACES) * _ARCSEC
     lmn = np.column_stack([lm, np.sqrt(1.0 - np.sum(lm**2, axis=1)) - 1.0])
-    phase = np.exp(2j * np.pi * (part.uvw @ lmn.T) * part.chan_freq[0] / 299792458.0)
+    phase = np.exp(2j * np.pi * (part.uvw @ lmn.T) * part.chan_freq[0] / speed_of_light)
     hands = [part.corr_type.index(name) for name in ("XX", "YY")]  # the flux is in these two, alike
     weight, vis = part.weight[:, 0].astype(float), part.vis[:, 0].astype(complex)
     matrix = np.real(np.conj(phase).T @ (weight[:, hands].sum(axis=1)[:, None] * phase))
@@ -101,7 +111,7 @@ def linear() -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def log_evidence_of_fluxes(prior: str) -> float:
-    """In closed form."""
+    """Return ln Z of the fluxes in closed form."""
     matrix, right, constant = linear()
     volume, dim = 10.0 ** len(right), len(right)
     if prior == "normal":
@@ -114,14 +124,14 @@ def log_evidence_of_fluxes(prior: str) -> float:
 
 
 def by_quadrature(problem: str, n: int) -> float:
-    """Over two parameters, by the rule of midpoints on n x n points of the unit square."""
+    """Integrate over two parameters by the rule of midpoints on n x n points of the unit square."""
     middle = (np.arange(n) + 0.5) / n
     unit = np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1).reshape(-1, 2)
-    found = likelihood(problem)
+    target = likelihood(problem)
     value = np.concatenate(
         [
-            found.log_likelihood(found.prior_transform(some))
-            for some in np.array_split(unit, 1 + n * n // 4096)
+            target.log_likelihood(target.prior_transform(points))
+            for points in np.array_split(unit, 1 + n * n // 4096)
         ]
     )
     return float(np.logaddexp.reduce(value) - 2.0 * np.log(n))
@@ -136,10 +146,8 @@ PROBLEMS: dict[str, Callable[[], float]] = {
 """True ln Z of each."""
 
 
-def one_run(case: tuple[str, str, int, float]) -> dict[str, Any]:
-    """One run of a sampler; a line of the results."""
-    from biro.samplers.sampling import sample
-
+def one_run(case: tuple[str, str, int, float]) -> Line:
+    """Run a sampler once; a line of the results."""
     problem, sampler, seed, known = case
     start = time.perf_counter()
     posterior = sample(likelihood(problem), sampler, seed=seed, progress=False, **OPTIONS[sampler])
@@ -162,24 +170,28 @@ def cases(problems: list[str], samplers: list[str], repeats: int) -> Iterator[tu
         yield problem, sampler, seed, known[problem]
 
 
-def shown(line: dict[str, Any]) -> str:
+def shown(line: Line) -> str:
     off = line["log_evidence"] - line["truth"]
     words = f"{line['problem']:16} {line['sampler']:16} ln Z {line['log_evidence']:10.3f}"
     return f"{words}  off by {off:+.3f} +- {line['error']:.3f}  {line['seconds']:6.1f} s"
 
 
 def main() -> int:
-    parser = many.options(__doc__, RESULTS / "evidence.jsonl")
+    parser = make_pool_parser(__doc__)
     parser.add_argument("--problem", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
     parser.add_argument("--sampler", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     args = parser.parse_args()
     one_thread_each()
-    for problem, sampler in itertools.product(args.problem, {"none"} & set(args.sampler)):
-        one_run((problem, sampler, 1, 0.0))  # compiled once, for all workers
     about = {"workers": args.workers, "options": OPTIONS, "repeats": args.repeats}
+    if args.quick:
+        args.workers, args.repeats, args.problem = 1, 1, ["fluxes, uniform"]
+        OPTIONS.update(QUICK)  # in this process, where everything is done
+    else:
+        for problem, sampler in itertools.product(args.problem, {"none"} & set(args.sampler)):
+            one_run((problem, sampler, 1, 0.0))  # compiled once, for all workers
     chosen = cases(args.problem, args.sampler, args.repeats)
     lines = each_in_turn(one_run, chosen, args.workers, args.time_limit)
-    written(args.output, about, lines, shown)
+    write_lines(output_path(args, "trust", "evidence.jsonl"), about, lines, shown)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What the gradient of chi-squared costs: calls of `Rime.chi2_and_gradient` against calls of `Rime.chi2`.
+"""Measure what the gradient of chi-squared costs: calls of `Rime.chi2_and_gradient` and of `Rime.chi2`.
 
     python benchmarks/gradient.py [--device cpu|cuda] [--quick] [--output FILE]
 
@@ -10,19 +10,20 @@ written as they come.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
 
-import report
-from cases import FULL, QUICK, Case, sources
-from ours import Ours
-from timing import seconds_of
+from chi2.cases import FULL, QUICK, TINY, Case, sources
+from chi2.ours import Ours
+from common.machine import machine, machine_slug
+from common.options import make_parser, output_path, parse
+from common.results import Line, write
+from common.timing import seconds_of
 
-RESULTS = Path(__file__).parent / "results" / "gradient"
+from rime_kernels import device
+from rime_kernels.geometry import Precision
+
 NAMES = (
     "64 antennas, 50 + 50",
     "64 antennas, 100 points",
@@ -33,16 +34,18 @@ MOST = 3.0
 """Times one chi2 that chi2 and gradient should take."""
 
 
-def cases(quick: bool) -> list[Case]:
-    """One entry of each batch, and four of the first: as many as NUTS has chains."""
+def cases(quick: bool, simulated: bool) -> list[Case]:
+    """Return the cases with one entry of a batch, and four of the first: as many as NUTS has chains."""
+    if simulated:
+        return [TINY[0]]
     if quick:
         return [QUICK[0]]
     found = [case for name in NAMES for case in FULL if case.name == name]
     return [found[0], replace(found[0], name=f"{found[0].name}, batch 4", n_batch=4), *found[1:]]
 
 
-def measured(ours: Ours, case: Case, precision: str, repeat: int) -> dict[str, Any]:
-    """One line of the table."""
+def measured(ours: Ours, case: Case, precision: Precision, repeat: int) -> Line:
+    """Measure one line of the table."""
     rime, sky = ours.rime(case, precision)[0], sources(case)
     calls = (lambda: rime.chi2(sky)), (lambda: rime.chi2_and_gradient(sky))
     first = [seconds_of(call) for call in calls]
@@ -56,7 +59,9 @@ def measured(ours: Ours, case: Case, precision: str, repeat: int) -> dict[str, A
 
 
 def ratio_of_multiply_adds(case: Case) -> float:
-    """The adjoint has the sum, and for each source and visibility: the product of its antenna terms (4), the
+    """Count the multiply-adds of chi2 and gradient, divided by those of chi2.
+
+    The adjoint has the sum, and for each source and visibility: the product of its antenna terms (4), the
     derivatives of the Stokes parameters (2 each), the residual times the brightness (2 each; of I alone, once
     per source), its turn (2) times u, v, w (3); of a Gaussian its coordinates and envelope again (8), Re(z)
     (2), and times both coordinates (2) and u, v, w (6)."""
@@ -67,32 +72,25 @@ def ratio_of_multiply_adds(case: Case) -> float:
     return (forward + back) / forward
 
 
-def text(line: dict[str, Any]) -> str:
+def text(line: Line) -> str:
     start = f"{line['name']:36}{line['form']:9}{line['precision']:7}"
     numbers = f"{line['chi2_ms']:10.3f}{line['gradient_ms']:10.3f}{line['ratio']:8.2f}"
     return f"{start}{numbers}{line['ratio_of_multiply_adds']:8.2f}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--quick", action="store_true", help="a small case: does it work, not how fast is it")
-    parser.add_argument("--repeat", type=int, default=20, help="calls that medians are taken of (default 20)")
-    parser.add_argument("--output", type=Path)
-    args = parser.parse_args()
-    about = report.machine(args.device)
-    output = args.output or RESULTS / f"{report.machine_slug(about)}.json"
+    args = parse(make_parser(__doc__, device=True, repeat=20))
+    about = machine(args.device)
+    simulated = args.device == "cuda" and device.simulated()
     ours = Ours(args.device, args.repeat)
-    lines: list[dict[str, Any]] = []
+    lines: list[Line] = []
     found = {"device": args.device, "quick": args.quick, "machine": about, "cases": lines}
     print(f"{'case':36}{'form':9}{'prec':7}{'chi2 ms':>10}{'gradient':>10}{'ratio':>8}{'by hand':>8}")
-    for case in cases(args.quick):
+    for case in cases(args.quick, simulated):
         for precision in ("single", "double"):
             lines.append(measured(ours, case, precision, args.repeat))
             print(text(lines[-1]), flush=True)
-            report.write(output, found)
+            write(output_path(args, "gradient", f"{machine_slug(about)}.json"), found)
     return 0
 
 

@@ -1,7 +1,7 @@
-"""How many effective draws a second NUTS, emcee and dynesty give with 6, 60 and 1000 parameters.
+"""Measure the effective draws a second of NUTS, emcee and dynesty with 6, 60 and 1000 parameters.
 
     python benchmarks/many_parameters.py [--device cuda|cpu] [--number 6 60 1000] [--seconds 120]
-                                         [--sampler nuts emcee dynesty] [--output FILE]
+                                         [--sampler nuts emcee dynesty] [--quick] [--output FILE]
 
 Half points (east, north, I, spectral index), half elliptical Gaussians (east, north, I, emaj, ratio,
 pa), seen by the 64 antennas of MeerKAT, are simulated with noise and fitted from priors as a catalogue
@@ -17,24 +17,30 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import numpy as np
-import report
+from common.machine import machine, machine_slug
+from common.options import make_parser, output_path
+from common.results import Line, write
+from common.timing import seconds_of
 
 import biro
 from biro.models.files.toml import from_toml
 from biro.samplers import chain
 from biro.samplers.chain import ChainFile
 from biro.simulation.simulator import Channels, Track, simulate
+from rime_kernels import device
 
-RESULTS = Path(__file__).parent / "results" / "many_parameters"
+SAMPLERS = ("nuts", "emcee", "dynesty")
 # Points and Gaussians for each number of parameters.
 SKIES = {6: (0, 1), 60: (6, 6), 1000: (100, 100)}
 NOISE = 4.0
@@ -45,12 +51,18 @@ BLUR = 2.0
 """arcsec by which the priors' middles are off."""
 
 
+QUICK = {
+    "number": [6], "sampler": ["nuts"], "n_time": 1, "n_chan": 1, "n_draw": 5, "n_tune": 5, "max_depth": 2,
+}  # fmt: skip
+"""Options of a quick run."""
+
+
 class OutOfTimeError(BaseException):
     """The time that a sampler was given is over."""
 
 
 def truths(n_point: int, n_gaussian: int) -> dict[str, float]:
-    """True values by the names of the parameters, in the priors' units: arcsec, Jy and deg."""
+    """Draw true values by the names of the parameters, in the priors' units: arcsec, Jy and deg."""
     rng = np.random.default_rng(5)
     n = n_point + n_gaussian
     side = int(np.ceil(np.sqrt(n)))
@@ -70,7 +82,7 @@ def truths(n_point: int, n_gaussian: int) -> dict[str, float]:
 
 
 def sky_text(truth: dict[str, float], n_point: int, n_gaussian: int, *, free: bool) -> str:
-    """The model as text: true values, or priors about a catalogue's."""
+    """Return the model as text, with true values or with priors about those of a catalogue."""
     rng = np.random.default_rng(6)
     ranges = {
         "I": (0.0, 3.0),
@@ -97,12 +109,12 @@ def sky_text(truth: dict[str, float], n_point: int, n_gaussian: int, *, free: bo
     return "\n".join(lines) + "\n"
 
 
-def problem(number: int, args: argparse.Namespace) -> tuple[Any, dict[str, float]]:
-    """The likelihood, compiled, and the truth."""
+def problem(number: int, args: argparse.Namespace) -> tuple[biro.Likelihood, dict[str, float]]:
+    """Make the likelihood of so many parameters, compiled, and the true values."""
     n_point, n_gaussian = SKIES[number]
     truth = truths(n_point, n_gaussian)
     observation = simulate(
-        "MeerKAT",
+        "KAT-7" if args.quick else "MeerKAT",
         from_toml(sky_text(truth, n_point, n_gaussian, free=False)),
         phase_centre="04h00m00s -30d00m00s",
         times=Track("2026-03-01", 480.0 * args.n_time, 480.0),
@@ -121,9 +133,9 @@ def problem(number: int, args: argparse.Namespace) -> tuple[Any, dict[str, float
 
 @contextmanager
 def at_most(seconds: float | None) -> Iterator[None]:
-    """End what is inside after so many seconds."""
+    """Raise OutOfTimeError in what is inside after so many seconds."""
 
-    def over(number: int, frame: Any) -> None:
+    def over(number: int, frame: FrameType | None) -> None:
         raise OutOfTimeError
 
     if seconds is None:
@@ -138,12 +150,12 @@ def at_most(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def run(likelihood: Any, truth: dict[str, float], sampler: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One sampler on one problem."""
+def run(likelihood: biro.Likelihood, truth: dict[str, float], sampler: str, args: argparse.Namespace) -> Line:
+    """Run one sampler on one problem; a line of the results."""
     names = ("n_draw", "n_tune", "max_depth", "target_accept") if sampler == "nuts" else ()
     options = {name: getattr(args, name) for name in names}
     start = time.monotonic()
-    line: dict[str, Any] = {"n_param": likelihood.n_param, "sampler": sampler, **options}
+    line: Line = {"n_param": likelihood.n_param, "sampler": sampler, **options}
     with tempfile.TemporaryDirectory() as folder:
         options |= {"run_dir": Path(folder) / "run", "progress": args.progress}
         try:
@@ -166,7 +178,7 @@ def run(likelihood: Any, truth: dict[str, float], sampler: str, args: argparse.N
 
 
 def effective_so_far(run_dir: Path, seconds: float) -> dict[str, float]:
-    """Effective draws of the worst parameter that emcee has made, at most.
+    """Return how many effective draws of the worst parameter emcee has made, at most.
 
     Steps of all walkers over the autocorrelation time, which a chain of a few such times underestimates.
     """
@@ -183,8 +195,8 @@ def effective_so_far(run_dir: Path, seconds: float) -> dict[str, float]:
     return found | {"n_effective": round(effective), "per_second": effective / seconds}
 
 
-def covered(posterior: Any, truth: dict[str, float]) -> dict[str, float]:
-    """Shares of the true values within central intervals, and the mean square of the pulls."""
+def covered(posterior: biro.Posterior, truth: dict[str, float]) -> dict[str, float]:
+    """Return shares of the true values within central intervals, and the mean square of the pulls."""
     found, squares = {68: 0, 95: 0}, 0.0
     for name, value in truth.items():
         draws = np.asarray(posterior[name])
@@ -198,8 +210,8 @@ def covered(posterior: Any, truth: dict[str, float]) -> dict[str, float]:
     return {"within_68": found[68] / n, "within_95": found[95] / n, "mean_square_pull": squares / n}
 
 
-def text(line: dict[str, Any]) -> str:
-    """A line of the table."""
+def text(line: Line) -> str:
+    """Return a line of the table."""
     head = f"{line['n_param']:5d} {line['sampler']:8} "
     if "error" in line:
         return head + line["error"]
@@ -216,15 +228,10 @@ def text(line: dict[str, Any]) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = make_parser(__doc__, device=True)
     parser.add_argument("--precision", choices=("single", "double"), default="single")
     parser.add_argument("--number", type=int, nargs="+", choices=tuple(SKIES), default=list(SKIES))
-    parser.add_argument(
-        "--sampler", nargs="+", choices=("nuts", "emcee", "dynesty"), default=["nuts", "emcee", "dynesty"]
-    )
+    parser.add_argument("--sampler", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     parser.add_argument("--seconds", type=float, default=120.0, help="that emcee and dynesty have")
     parser.add_argument("--n-time", type=int, default=60)
     parser.add_argument("--n-chan", type=int, default=64)
@@ -232,31 +239,41 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--n-tune", type=int, default=300)
     parser.add_argument("--max-depth", type=int, default=3, help="of NUTS' trees")
     parser.add_argument("--target-accept", type=float, default=0.7)
-    parser.add_argument("--output", type=Path)
     args = parser.parse_args()
+    if args.quick:
+        vars(args).update(QUICK)
+        if args.device == "cuda" and device.simulated():  # a gradient takes seconds there
+            args.sampler = []
     args.progress = sys.stderr.isatty()
     return args
 
 
+def costs_of_calls(likelihood: biro.Likelihood, n_call: int) -> dict[str, float]:
+    """Measure the seconds of one of four parameter vectors that are worked out together."""
+    theta = likelihood.prior_transform(np.full((4, likelihood.n_param), 0.5))
+    costs = {}
+    for name in ("log_likelihood", "log_posterior_and_gradient"):
+        call = partial(getattr(likelihood, name), theta)
+        call()  # compiles, or records
+        costs[name] = statistics.median(seconds_of(call) for _ in range(n_call)) / len(theta)
+    return costs
+
+
 def main() -> int:
     args = arguments()
-    about = report.machine(args.device)
-    out = args.output or RESULTS / f"{args.device}_{report.machine_slug(about)}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    size = {"n_antenna": 64, "n_time": args.n_time, "n_chan": args.n_chan, "precision": args.precision}
-    lines: list[dict[str, Any]] = []
+    about = machine(args.device)
+    output = output_path(args, "many_parameters", f"{args.device}_{machine_slug(about)}.json")
+    size = {
+        "n_antenna": 7 if args.quick else 64,
+        "n_time": args.n_time,
+        "n_chan": args.n_chan,
+        "precision": args.precision,
+    }
+    lines: list[Line] = []
     for number in args.number:
         start = time.monotonic()
         likelihood, truth = problem(number, args)
-        theta = likelihood.prior_transform(np.full((4, likelihood.n_param), 0.5))
-        costs = {}
-        for name in ("log_likelihood", "log_posterior_and_gradient"):
-            of_call = []
-            for _ in range(6):  # the first compiles, or records
-                began = time.perf_counter()
-                getattr(likelihood, name)(theta)
-                of_call.append(time.perf_counter() - began)
-            costs[name] = float(np.median(of_call[1:])) / len(theta)
+        costs = costs_of_calls(likelihood, 1 if args.quick else 5)
         print(
             f"{likelihood.n_param} parameters: made in {time.monotonic() - start:.1f} s; "
             + ", ".join(f"{name} {1e3 * cost:.2f} ms" for name, cost in costs.items()),
@@ -269,8 +286,8 @@ def main() -> int:
                 line = {"n_param": likelihood.n_param, "sampler": sampler, "error": str(error)}
             lines.append(line | {"ms": {name: 1e3 * cost for name, cost in costs.items()}})
             print(text(line), flush=True)
-            out.write_text(json.dumps({"machine": about, "size": size, "lines": lines}, indent=1) + "\n")
-    print(f"written: {out}")
+            write(output, {"machine": about, "size": size, "lines": lines})
+    print(f"written: {output}" if output else "not written")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One point, two points or one Gaussian? How often evidences choose the one that data were drawn from.
+"""Count how often evidences choose the sky that data were drawn from: one point, two, or a Gaussian.
 
     python benchmarks/model_choice.py [--workers 16] [--time-limit 480] [--repeats 20] [--quick]
 
@@ -20,19 +20,29 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-import many
 import numpy as np
-from many import RESULTS, each_in_turn, one_thread_each, written
+from common.kat7 import observe
+from common.options import output_path
+from common.processes import each_in_turn, make_pool_parser, one_thread_each
+from common.results import Line, Options, write_lines
+from scipy.constants import speed_of_light
+
+from biro.likelihood.likelihood import Likelihood
+from biro.models.files.toml import from_toml
+from biro.observation.observation import Observation
+from biro.posterior.comparison import compare
+from biro.samplers.sampling import sample
 
 TRUTHS = ("point", "two points", "gaussian")
 SCALES = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
 """Separation, or major axis (FWHM), in synthesised beams."""
 RATIOS = (30.0, 100.0, 300.0, 1000.0)
 """Of signal to noise."""
-FAST = {"n_live": 100, "batch": 16, "walks": 15, "dlogz": 0.1}
+FAST: Options = {"n_live": 100, "batch": 16, "walks": 15, "dlogz": 0.1}
 """Options of dynesty: evidences to 0.6 or so."""
+QUICK: Options = FAST | {"n_live": 25, "dlogz": 5.0}
+"""Of a quick run, whose evidences are worth nothing."""
 
 _POINT = """
 [[source]]
@@ -59,7 +69,7 @@ I = "{flux} Jy"
 
 
 def models(beam: float) -> dict[str, str]:
-    """The three hypotheses as model files; places within one beam (arcsec) of the phase centre."""
+    """Return the three hypotheses as model files; places within one beam (arcsec) of the phase centre."""
     one = _POINT.format(name="a", kind="point", beam=beam)
     two = one + _POINT.format(name="b", kind="point", beam=beam)
     gaussian = _POINT.format(name="a", kind="gaussian", beam=beam) + _SHAPE.format(most=2.0 * beam)
@@ -68,7 +78,7 @@ def models(beam: float) -> dict[str, str]:
 
 
 def truth(kind: str, size: float, beam: float, rng: np.random.Generator) -> str:
-    """A sky of 1 Jy as a model file; `size` and `beam` in arcsec."""
+    """Draw a sky of 1 Jy as a model file; `size` and `beam` in arcsec."""
     east, north = 0.2 * beam * rng.standard_normal(2)
     angle = rng.uniform(0.0, np.pi)
     half = 0.5 * size * np.array([np.sin(angle), np.cos(angle)])
@@ -85,38 +95,16 @@ def truth(kind: str, size: float, beam: float, rng: np.random.Generator) -> str:
     return one
 
 
-def observe(text: str, noise: float, seed: int) -> Any:
-    """Eight hours of KAT-7 at 1.8 GHz, 21 baselines at 12 times."""
-    from biro.models.files.toml import from_toml
-    from biro.simulation.simulator import Channels, Track, simulate
-
-    return simulate(
-        "KAT-7",
-        from_toml(text),
-        phase_centre="05h00m00s -45d00m00s",
-        times=Track("2026-03-01", 8 * 3600.0, 2400.0),
-        channels=Channels(1.8e9, 1e6),
-        noise=noise,
-        seed=seed,
-        backend="cpu",
-    )
-
-
-def beam_of(observation: Any) -> float:
-    """FWHM of the synthesised beam, arcsec: the geometric mean of its axes."""
+def beam_of(observation: Observation) -> float:
+    """Return the FWHM of the synthesised beam, arcsec: the geometric mean of its axes."""
     (part,) = observation.partitions
-    uv = part.uvw[:, :2] * part.chan_freq[0] / 299792458.0
+    uv = part.uvw[:, :2] * part.chan_freq[0] / speed_of_light
     rms = np.sqrt(np.sqrt(np.linalg.det(uv.T @ uv / len(uv))))
     return float(np.rad2deg(np.sqrt(8.0 * np.log(2.0)) / (2.0 * np.pi * rms)) * 3600.0)
 
 
-def one_data_set(case: tuple[str, float, float, int], quick: bool) -> dict[str, Any]:
-    """Draw a data set, fit it with all three, and compare; what a line of the results holds."""
-    from biro.likelihood.likelihood import Likelihood
-    from biro.models.files.toml import from_toml
-    from biro.posterior.comparison import compare
-    from biro.samplers.sampling import sample
-
+def one_data_set(case: tuple[str, float, float, int], options: Options) -> Line:
+    """Draw a data set, fit it with all three models by dynesty, and compare them; a line of the results."""
     kind, scale, ratio, repeat = case
     start = time.perf_counter()
     seed = np.random.SeedSequence([TRUTHS.index(kind), round(1000 * scale), round(ratio), repeat])
@@ -125,7 +113,6 @@ def one_data_set(case: tuple[str, float, float, int], quick: bool) -> dict[str, 
     beam, weight = beam_of(blank), 2.0 * blank.partitions[0].n_row  # XX and YY are the flux each
     sky = truth(kind, scale * beam, beam, rng)
     observation = observe(sky, float(np.sqrt(weight) / ratio), int(rng.integers(2**31)))
-    options = FAST | ({"n_live": 50, "dlogz": 0.5} if quick else {})
     found = {}
     for name, text in models(beam).items():
         likelihood = Likelihood(observation, from_toml(text), backend="cpu")
@@ -140,32 +127,35 @@ def one_data_set(case: tuple[str, float, float, int], quick: bool) -> dict[str, 
 
 
 def cases(repeats: int, quick: bool) -> Iterator[tuple[str, float, float, int]]:
-    """All cells of the table, again and again: the first repeat of each before the second of any."""
-    scales, ratios = ((0.2, 1.0), (100.0,)) if quick else (SCALES, RATIOS)
+    """Yield all cells of the table, again and again: the first repeat of each before the second of any."""
+    scales, ratios = ((1.0,), (30.0,)) if quick else (SCALES, RATIOS)
     for repeat in range(repeats):
         for ratio in ratios:
             yield "point", 0.0, ratio, 2 * repeat
+            if quick:
+                return
             yield "point", 0.0, ratio, 2 * repeat + 1
             for scale, kind in itertools.product(scales, TRUTHS[1:]):
                 yield kind, scale, ratio, repeat
 
 
-def shown(line: dict[str, Any]) -> str:
+def shown(line: Line) -> str:
     words = f"{line['truth']:10} {line['scale']:5g} beams  S/N {line['ratio']:5g}"
     return f"{words}  chosen: {line['chosen']:10} {line['seconds']:6.1f} s"
 
 
 def main() -> int:
-    parser = many.options(__doc__, RESULTS / "model_choice.jsonl")
-    parser.add_argument("--quick", action="store_true", help="does it work? A few cells, coarse evidences")
-    args = parser.parse_args()
+    args = make_pool_parser(__doc__).parse_args()
     one_thread_each()
-    if not args.quick:
-        one_data_set(("point", 0.0, 30.0, 0), quick=True)  # compiled once, for all workers
     about = {"workers": args.workers, "time_limit": args.time_limit, "quick": args.quick, "options": FAST}
-    function = partial(one_data_set, quick=args.quick)
+    if args.quick:
+        args.workers, args.repeats = 1, 1
+    else:
+        one_data_set(("point", 0.0, 30.0, 0), QUICK)  # compiled once, for all workers
+    function = partial(one_data_set, options=QUICK if args.quick else FAST)
     lines = each_in_turn(function, cases(args.repeats, args.quick), args.workers, args.time_limit)
-    written(args.output, about | {"scales": SCALES, "ratios": RATIOS}, lines, shown)
+    output = output_path(args, "trust", "model_choice.jsonl")
+    write_lines(output, about | {"scales": SCALES, "ratios": RATIOS}, lines, shown)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Writes the tables of docs/performance.md from the JSON files in benchmarks/results.
+"""Write the tables of docs/performance.md from the JSON files in benchmarks/results.
 
     python benchmarks/page.py [--check]
 
-`--check` writes nothing and ends with 1 when the page is not what the files say.
+`--check` (or `--quick`) writes nothing and ends with 1 when the page is not what the files say.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from common.options import RESULTS
+from common.tables import NOTHING, markdown_table, page_arguments, replace_section, write_page
+
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-BEGIN, END = "<!-- tables: benchmarks/page.py -->", "<!-- end of tables -->"
+PROGRAM = "page.py"
 
 _RATIOS = ("plain", "numpy", "africanus", "matvis", "matvis_cuda")
 # What grows along each axis, and the cases that differ in nothing else; the rate is given against the first.
@@ -40,7 +42,7 @@ _AXES = {
 def tables(runs: Iterable[Mapping[str, Any]]) -> str:
     """The page's tables as Markdown, one section for each run."""
     sections = [_section(run) for run in runs if not run["quick"]]
-    return "\n\n".join(sections) or "No run has been committed yet."
+    return "\n\n".join(sections) or NOTHING
 
 
 def _section(run: Mapping[str, Any]) -> str:
@@ -71,7 +73,7 @@ def _roofs(roofs: Mapping[str, Any]) -> str:
         found = value.items() if isinstance(value, Mapping) else [("", value)]
         text = ", ".join(f"{_number(x * scale)} {unit} {name}".strip() for name, x in found)
         lines.append([label, text or "not measured"])
-    return _table(["roof", "best"], lines)
+    return markdown_table(["roof", "best"], lines)
 
 
 def _cases(run: Mapping[str, Any]) -> str:
@@ -89,7 +91,7 @@ def _cases(run: Mapping[str, Any]) -> str:
     few = sorted({line["n"] for line in lines if line["n"] < 20})
     note = f" Medians of at least {few[0]} calls where a call takes seconds." if few else ""
     note = f"`times`: integrations of the run. `x ...`: our rate divided by theirs.{note}"
-    return f"{_table(header, rows)}\n\n{note}"
+    return f"{markdown_table(header, rows)}\n\n{note}"
 
 
 def _growth(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -101,7 +103,7 @@ def _growth(lines: Sequence[Mapping[str, Any]]) -> str:
             continue
         shares = [f"{name}: {100 * rates[name] / rates[reference]:.0f} %" for name in names if name in rates]
         rows.append([axis, "<br>".join(shares)])
-    return _table(["along", "rate, single precision"], rows) if rows else ""
+    return markdown_table(["along", "rate, single precision"], rows) if rows else ""
 
 
 def _batches(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -114,7 +116,7 @@ def _batches(lines: Sequence[Mapping[str, Any]]) -> str:
             has = "whole_us" in line
             row += [f"{line['whole_likelihoods_per_s']:.2e}", _number(line["whole_us"])] if has else ["", ""]
             rows.append(row)
-    return _table(header, rows) if rows else ""
+    return markdown_table(header, rows) if rows else ""
 
 
 def _extras(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -139,7 +141,7 @@ def _goals(verdicts: Sequence[Mapping[str, Any]]) -> str:
         bound = f"{verdict['sense']} {_number(verdict['bound'])} {verdict['unit']}"
         found = "" if verdict["found"] is None else _number(verdict["found"])
         rows.append([verdict["case"], verdict["precision"], bound, found, words[verdict["reached"]]])
-    return _table(["case", "precision", "goal", "found", ""], rows)
+    return markdown_table(["case", "precision", "goal", "found", ""], rows)
 
 
 def _number(value: float) -> str:
@@ -147,28 +149,11 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else f"{value:.0f}" if value < 1e5 else f"{value:.2e}"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def page(text: str, runs: Iterable[Mapping[str, Any]]) -> str:
-    """The page with new tables between its two markers."""
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{tables(runs)}\n\n{END}{rest.split(END)[1]}"
-
-
 def main() -> int:
+    args = page_arguments(__doc__)
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
-    old = PAGE.read_text(encoding="utf-8")
-    new = page(old, runs)
-    if "--check" in sys.argv[1:]:
-        print(
-            "up to date" if new == old else f"{PAGE.name} differs from the JSON files: run benchmarks/page.py"
-        )
-        return int(new != old)
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    text = replace_section(PAGE.read_text(encoding="utf-8"), "tables", PROGRAM, tables(runs))
+    return write_page(PAGE, text, PROGRAM, check=args.check)
 
 
 if __name__ == "__main__":

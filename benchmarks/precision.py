@@ -1,6 +1,6 @@
-"""Single against double precision on the real data sets: ln L over the region of 3 sigma about the maximum.
+"""Compare ln L in single and in double precision on real data sets, within 3 sigma of the maximum.
 
-    python benchmarks/precision.py [--device cpu|cuda] [--data shared/data]
+    python benchmarks/precision.py [--device cpu|cuda] [--quick] [--data shared/data]
 
 For each data set and model: d = ln L (single) - ln L (double) at the maximum and at 400 points about it, half
 of them draws of the normal distribution with its curvature, half on the edge of the region that holds 99.7 %
@@ -9,22 +9,43 @@ of it. What `precision="auto"` measures and chooses stands beside it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import chi2.cases
 import numpy as np
-from many import RESULTS, written
+from chi2.whole import observation
+from common.options import make_parser, output_path
+from common.results import Line, Options, write_lines
+from numpy.typing import NDArray
 from scipy import stats
+
+import biro
+from biro.likelihood.precision import choose
+from biro.maximum.maximum import STARTS, Maximum
+from biro.models.files.toml import from_toml
+from biro.observation.observation import Observation
+from rime_kernels.device import Backend
 
 ROOT = Path(__file__).parents[1]
 FIXED = "\n[noise]\nfactor = 1\n"
+FLUX = """
+[[source]]
+name = "a"
+type = "point"
+east = "1 arcmin"
+north = "2 arcmin"
+I = { prior = "uniform", low = -20, high = 20, unit = "Jy" }
+"""
+N_POINT, N_QUICK = 400, 4
+"""Points at which the precisions are compared."""
 M87 = """
 [[source]]
 name = "ring"
@@ -36,15 +57,25 @@ fwhm = { prior = "uniform", low = 20, high = 80, unit = "uas" }
 """
 
 
-def cases() -> list[tuple[str, str, str, tuple[str, ...], str]]:
-    """Name, model in words, archive, correlations, model file."""
+@dataclass(frozen=True)
+class Case:
+    """A data set, the model that it is fitted with (in words, and as a file), and its observation."""
+
+    data: str
+    words: str
+    model: str
+    observe: Callable[[], Observation]
+
+
+def real_cases(folder: Path) -> list[Case]:
+    """Return the real data sets with their models, the noise fitted and as stated."""
     sys.path.insert(0, str(ROOT / "tests" / "biro"))
     import real
 
     circular, linear = ("RR", "LL"), ("XX", "YY")
     core = real.CORE_3C273
     j1033 = real.j1033_core("ellipse") + real.j1033_blob("a", -1.0) + real.j1033_blob("b", -3.7)
-    each = [
+    models = [
         ("VLA 3C273", "core and knot", "vla_3c273_x", circular, core + real.JET_3C273),
         ("VLA 3C273", "core and two Gaussians", "vla_3c273_x", circular, core + real.TWO_JETS_3C273),
         ("VLBA J1033+6051", "three Gaussians", "vlba_j1033p6051_ku", circular, j1033),
@@ -52,14 +83,29 @@ def cases() -> list[tuple[str, str, str, tuple[str, ...], str]]:
         ("EHT M87", "Gaussian, phases uncalibrated", "SR1_M87", circular, M87),
     ]
     return [
-        (name, f"{words}, {noise}", archive, corr, text + more)
-        for name, words, archive, corr, text in each
+        Case(name, f"{words}, {noise}", text + more, partial(read_archive, folder, archive, corr))
+        for name, words, archive, corr, text in models
         for noise, more in (("noise fitted", ""), ("noise as stated", FIXED))
     ]
 
 
-def points(found: Any, n: int) -> np.ndarray:
-    """The maximum, and draws about it; the second half of them moved to the edge of the region of 3 sigma."""
+def read_archive(folder: Path, archive: str, correlations: tuple[str, ...]) -> Observation:
+    """Read the Measurement Set in an archive below a folder."""
+    (path,) = sorted(folder.rglob(f"{archive}*.tgz"))
+    with tempfile.TemporaryDirectory() as unpacked:
+        with tarfile.open(path) as file:
+            file.extractall(unpacked, filter="data")
+        return biro.read_ms(next(Path(unpacked).iterdir()), correlations=correlations)
+
+
+def quick_case() -> Case:
+    """Return a point and noise at three baselines and two times, which needs no reference data."""
+    sizes = chi2.cases.Case("quick", n_antenna=3, n_time=2, n_chan=1, n_point=1, polarised=False)
+    return Case("three antennas", "a flux", FLUX + FIXED, partial(observation, sizes))
+
+
+def points(found: Maximum, n: int) -> NDArray[np.float64]:
+    """Return the maximum and draws about it; the second half of them are moved to the edge of 3 sigma."""
     theta = found.laplace.draws(np.random.default_rng(1), n)
     size = np.sqrt(np.maximum(-2.0 * found.laplace.log_density(theta), 1e-9))
     edge = np.sqrt(stats.chi2.ppf(0.9973, theta.shape[1]))
@@ -67,29 +113,21 @@ def points(found: Any, n: int) -> np.ndarray:
     return np.concatenate([found.best_fit[None], theta])
 
 
-def measured(case: tuple[str, str, str, tuple[str, ...], str], args: argparse.Namespace) -> dict[str, Any]:
-    import biro
-    from biro.likelihood.precision import choose
-    from biro.models.files.toml import from_toml
-
-    name, words, archive, corr, text = case
-    with tempfile.TemporaryDirectory() as folder:
-        (path,) = sorted(args.data.rglob(f"{archive}*.tgz"))
-        with tarfile.open(path) as file:
-            file.extractall(folder, filter="data")
-        obs = biro.read_ms(next(Path(folder).iterdir()), correlations=corr)
-    sky, options = from_toml(text), {"backend": args.device}
+def measured(case: Case, device: Backend, n_point: int, starts: int = STARTS) -> Line:
+    """Compare single with double precision at the maximum of a case and about it; a line of the results."""
+    options: Options = {"backend": device}
+    obs, sky = case.observe(), from_toml(case.model)
     double, single = (biro.Likelihood(obs, sky, precision=each, **options) for each in ("double", "single"))
-    found = biro.maximise(double, seed=1)
-    theta = points(found, 400)
+    found = biro.maximise(double, seed=1, starts=starts)
+    theta = points(found, n_point)
     theta = theta[np.isfinite(double.log_prior(theta))]
     difference = single.log_likelihood(theta) - double.log_likelihood(theta)
     choose(obs, sky, options)  # compiled
     start = time.perf_counter()
     choice = choose(obs, sky, options)
     return {
-        "data": name,
-        "model": words,
+        "data": case.data,
+        "model": case.words,
         "n_param": double.n_param,
         "n_vis": int(double.n_vis.sum()),
         "n_point": len(theta),
@@ -103,29 +141,25 @@ def measured(case: tuple[str, str, str, tuple[str, ...], str], args: argparse.Na
     }
 
 
-def shown(line: dict[str, Any]) -> str:
+def shown(line: Line) -> str:
     words = f"{line['data']:16} {line['model']:46} {line['n_vis']:7} visibilities"
     return f"{words}  at most {line['largest']:.2g}  auto: {line['auto']} ({line['auto_difference']:.2g})"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    given = os.environ.get("BIRO_TEST_DATA")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = make_parser(__doc__, device=True)
+    folder = os.environ.get("BIRO_TEST_DATA")
     parser.add_argument(
-        "--data", type=Path, default=Path(given) if given else ROOT.parent / "shared" / "data"
+        "--data", type=Path, default=Path(folder) if folder else ROOT.parent / "shared" / "data"
     )
-    parser.add_argument("--output", type=Path)
     args = parser.parse_args()
-    output = args.output or RESULTS / f"precision_{args.device}.jsonl"
 
-    def lines() -> Iterator[dict[str, Any]]:
-        for case in cases():
-            yield measured(case, args)
+    def lines() -> Iterator[Line]:
+        for case in [quick_case()] if args.quick else real_cases(args.data):
+            yield measured(case, args.device, N_QUICK if args.quick else N_POINT)
 
-    written(output, {"device": args.device}, lines(), shown)
+    output = output_path(args, "trust", f"precision_{args.device}.jsonl")
+    write_lines(output, {"device": args.device}, lines(), shown)
     return 0
 
 

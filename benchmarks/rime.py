@@ -1,4 +1,4 @@
-"""Speed of the RIME: chi2 of a batch of skies, against this machine's own roofs and other programs.
+"""Measure the speed of chi-squared of a batch of skies, beside the limits of this machine and other programs.
 
     python benchmarks/rime.py --device cpu|cuda [--quick] [--precision single] [--case TEXT ...]
 
@@ -13,16 +13,21 @@ parameters and 4 for Stokes I alone: sines, exponentials, residuals and sums are
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from types import ModuleType
 
-from cases import SAMPLED, STREAMED, Case, cases, fewer_times
-from goals import judge
-from ours import NotMeasuredError, Ours
-from peers import Peers
-from report import extra_text, goal_text, head, line_text, machine, machine_slug, roofs_text, write
+from chi2.cases import SAMPLED, STREAMED, Case, cases, fewer_times
+from chi2.goals import judge
+from chi2.ours import NotMeasuredError, Ours
+from chi2.peers import Peers
+from chi2.report import extra_text, head, line_text, roofs_text
+from common.goals import goals_text
+from common.machine import machine, machine_slug, print_machine
+from common.options import make_parser, output_path, parse
+from common.results import Line, write
 
 from rime_kernels import device
 
@@ -33,8 +38,8 @@ _SAMPLED_ON_CPU = 2e7
 class Run:
     """One run of the program: what was asked for, and what has been found so far."""
 
-    def __init__(self, args: argparse.Namespace, roofs: dict[str, Any], peers: Peers) -> None:
-        self.lines: list[dict[str, Any]] = []
+    def __init__(self, args: argparse.Namespace, roofs: Line, peers: Peers) -> None:
+        self.lines: list[Line] = []
         self.failed = False
         self._args, self._roofs, self._peers = args, roofs, peers
         self._ours = Ours(args.device, args.repeat)
@@ -48,7 +53,7 @@ class Run:
         if case.extras and precision == "single":
             self._add(case, precision, lambda: self._sampled(case), SAMPLED)
 
-    def _line(self, case: Case, precision: str) -> dict[str, Any]:
+    def _line(self, case: Case, precision: str) -> Line:
         line = self._ours.measure(case, precision)
         line["fma_share"] = line["rate"] * case.fma / self._roofs["fma_per_s"][precision]
         line["others"] = {"plain": self._ours.plain(case, precision)}
@@ -57,21 +62,17 @@ class Run:
         rates = {name: found["rate"] for name, found in line["others"].items() if "rate" in found}
         line["ratios"] = {name: line["rate"] / rate for name, rate in rates.items()}
         if case.whole:
-            from whole import whole_call
-
             try:
-                line |= whole_call(case, precision, self._args.device, self._args.repeat)
+                line |= import_whole().whole_call(case, precision, self._args.device, self._args.repeat)
             except NotMeasuredError as why:
                 line["whole_skipped"] = str(why)
         return line
 
-    def _sampled(self, case: Case) -> dict[str, Any]:
-        from whole import sampled
-
+    def _sampled(self, case: Case) -> Line:
         few = fewer_times(case, _SAMPLED_ON_CPU) if self._args.device == "cpu" else case
-        return sampled(few, "single", self._args.device)
+        return dict(import_whole().sampled(few, "single", self._args.device))
 
-    def _add(self, case: Case, precision: str, find: Any, kind: str = "") -> None:
+    def _add(self, case: Case, precision: str, find: Callable[[], Line], kind: str = "") -> None:
         """Print and keep a line; one that cannot be measured, or fails, is a line that says so."""
         try:
             line = find()
@@ -86,14 +87,17 @@ class Run:
         print(line_text(line, self._peers.names), flush=True)
 
 
+def import_whole() -> ModuleType:
+    """Import what needs more than the kernels do."""
+    try:
+        return importlib.import_module("chi2.whole")
+    except ImportError as error:
+        raise NotMeasuredError(f"biro cannot be imported whole: {error}") from None
+
+
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = make_parser(__doc__, device=True, repeat=20)
     parser.add_argument("--precision", choices=["single", "double", "both"], default="both")
-    parser.add_argument("--quick", action="store_true", help="small cases: does it work, not how fast is it")
-    parser.add_argument("--repeat", type=int, default=20, help="calls a median is taken of (default 20)")
     parser.add_argument(
         "--case", nargs="+", metavar="TEXT", help="only cases with one of these in their names"
     )
@@ -101,34 +105,28 @@ def arguments() -> argparse.Namespace:
         "--peer-python",
         default=sys.executable,
         metavar="PATH",
-        help="interpreter that has the other programs",
+        help="interpreter that has the other programs (a quick run asks NumPy alone)",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        help="JSON file (default: benchmarks/results/DEVICE_PROCESSOR.json; none if quick)",
-    )
-    return parser.parse_args()
+    return parse(parser)
 
 
 def main() -> int:
     args, start = arguments(), time.perf_counter()
     device.resolve(args.device)
     about = machine(args.device)
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    print(f"{about.get('gpu', about['cpu'])}, {about['threads']} CPU threads, load {about['load']:.1f}")
-    print(versions)
+    print_machine(about)
+    print(", ".join(f"{name} {version}" for name, version in about["versions"].items()))
     if args.device == "cpu":
-        from roofs_cpu import measure_roofs
+        from common.roofs_cpu import measure_roofs
     else:
-        from roofs_cuda import measure_roofs
+        from common.roofs_cuda import measure_roofs
     roofs = measure_roofs(quick=args.quick, repeat=args.repeat)
     print(f"{roofs_text(roofs)}\n", flush=True)
     simulated = args.device == "cuda" and device.simulated()
     chosen = cases(args.device, quick=args.quick, simulated=simulated)
     if args.case:
         chosen = [case for case in chosen if any(text in case.name for text in args.case)]
-    peers = Peers(args.peer_python, args.device, about["threads"])
+    peers = Peers(args.peer_python, args.device, about["threads"], quick=args.quick)
     run = Run(args, roofs, peers)
     print(head(peers.names))
     try:
@@ -145,13 +143,11 @@ def main() -> int:
     return int(run.failed)
 
 
-def finish(
-    args: argparse.Namespace, run: Run, about: dict[str, Any], roofs: dict[str, Any], left_out: dict[str, str]
-) -> None:
+def finish(args: argparse.Namespace, run: Run, about: Line, roofs: Line, left_out: dict[str, str]) -> None:
     """What follows the table, and the JSON file."""
     print("\n" + "\n".join(text for line in run.lines if (text := extra_text(line))))
     verdicts = judge(args.device, run.lines, roofs)
-    print("\ngoals:\n" + "\n".join(goal_text(verdict) for verdict in verdicts))
+    print("\n" + goals_text(verdicts))
     found = {
         "device": args.device,
         "quick": args.quick,
@@ -161,12 +157,9 @@ def finish(
         "goals": verdicts,
         "peers_left_out": left_out,
     }
-    output = args.output
-    if output is None and not args.quick:
-        output = Path(__file__).parent / "results" / f"{args.device}_{machine_slug(about)}.json"
-    if output is not None:
-        write(output, found)
-        print(f"\nwritten to {output}")
+    output = output_path(args, f"{args.device}_{machine_slug(about)}.json")
+    write(output, found)
+    print(f"\nwritten to {output}" if output else "\nnot written")
 
 
 if __name__ == "__main__":

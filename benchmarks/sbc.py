@@ -1,12 +1,12 @@
-"""Whether calibrations pass what is right and catch what is wrong: five cases, emcee and dynesty.
+"""See that simulation-based calibration passes right fits and catches wrong ones, with emcee and dynesty.
 
-    python benchmarks/sbc.py [--replicates 300] [--workers N] [--time-limit 480] [--case TEXT ...]
-                                     [--sampler emcee|dynesty] [--output FOLDER]
+    python benchmarks/sbc.py [--replicates 300] [--workers N] [--time-limit 480] [--case TEXT]
+                             [--sampler emcee|dynesty] [--quick] [--output FILE]
 
 A point and an elliptical Gaussian with fitted noise, seen by KAT-7 for six hours, are simulated from
-their priors and fitted: as they are, and with one thing wrong in the fit. No casacore, h5py or matplotlib
-is needed. After each case the results are written to FOLDER (benchmarks/results/sbc), named
-after the machine; the time limit, in seconds, ends the run with what is there by then.
+their priors and fitted: as they are, and with one thing wrong in the fit. After each case the results are
+written to FILE (benchmarks/results/sbc/MACHINE.json); the time limit, in seconds, ends the run with what is
+there by then.
 """
 
 from __future__ import annotations
@@ -23,19 +23,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-
-try:
-    import h5py  # noqa: F401
-except ImportError:  # chains are not kept here: only the import must not fail
-    sys.modules["h5py"] = ModuleType("h5py")
-    import biro.samplers.chain
-
-    del sys.modules["h5py"]
+from common.machine import machine, machine_slug
+from common.options import make_parser, output_path
+from common.results import Line, Options
 
 import biro
 from biro.errors import BiroError
@@ -69,16 +62,17 @@ pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }
 PA = 'pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }'
 SOME_VALUES = {"core.I": 1.0, "lobe.I": 2.0, "lobe.emaj": 5.0, "lobe.emin": 2.0, "lobe.pa": 20.0}
 NOISE = 4.0
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, Options] = {
     "emcee": {"n_tau": 20.0, "tau_change": 0.3},
     "dynesty": {"n_live": 100, "dlogz": 0.5},
 }
 SEED = 1
-FOLDER = Path(__file__).parent / "results" / "calibration"
+QUICK: dict[str, Options] = {"dynesty": {"n_live": 25, "dlogz": 5.0}}
+"""Of a quick run, whose intervals are worth nothing."""
 
 
 def layout() -> biro.Observation:
-    """1008 visibilities: 21 baselines, 6 times, 2 channels, 4 correlations. What they are does not matter."""
+    """Simulate 1008 visibilities: 21 baselines, 6 times, 2 channels, 4 correlations; any values do."""
     return simulate(
         "KAT-7",
         from_toml(SKY),
@@ -93,13 +87,13 @@ def layout() -> biro.Observation:
 
 
 def weights_wrong(observation: biro.Observation) -> biro.Likelihood:
-    """Weights 10 % too large."""
+    """Return a likelihood whose weights are 10 % too large."""
     parts = tuple(replace(part, weight=1.1 * part.weight) for part in observation.partitions)
     return biro.Likelihood(replace(observation, partitions=parts), from_toml(SKY), backend="cpu")
 
 
 class CountedOnce(biro.Likelihood):
-    """N ln s instead of 2 N ln s: as if a complex sample were one number."""
+    """A likelihood with N ln s instead of 2 N ln s: as if a complex sample were one number."""
 
     def log_likelihood(self, theta: Any) -> Any:
         factor = self.model.noise_factor(np.atleast_2d(theta))
@@ -107,7 +101,7 @@ class CountedOnce(biro.Likelihood):
 
 
 class OrderForgotten(biro.Likelihood):
-    """emaj and emin drawn without a care for which is larger."""
+    """A likelihood whose prior does not say that emaj is larger than emin."""
 
     def prior_transform(self, unit: Any) -> Any:
         columns = np.moveaxis(np.asarray(unit), -1, 0)
@@ -121,7 +115,7 @@ class OrderForgotten(biro.Likelihood):
 
 
 def of_kind(kind: type[biro.Likelihood], text: str, observation: biro.Observation) -> biro.Likelihood:
-    """A likelihood of a class of its own, or of another model."""
+    """Return a likelihood of some class and some model."""
     return kind(observation, from_toml(text), backend="cpu")
 
 
@@ -137,7 +131,7 @@ CASES: dict[str, Callable[[biro.Observation], Any] | None] = {
 
 @contextlib.contextmanager
 def interrupted_after(seconds: float) -> Iterator[None]:
-    """Ctrl-C by itself, so that what is done by then is kept."""
+    """Interrupt this process after so many seconds, as Ctrl-C does, so that what is done by then is kept."""
     timer = threading.Timer(max(seconds, 0.1), os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
@@ -146,11 +140,11 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def run_case(name: str, sampler: str, args: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    """One case as a line of the results."""
+def run_case(name: str, sampler: str, args: argparse.Namespace, seconds: float) -> Line:
+    """Run a case; a line of the results."""
     likelihood = biro.Likelihood(layout(), from_toml(SKY), backend="cpu")
     start = time.monotonic()
-    line: dict[str, Any] = {"case": name, "sampler": sampler}
+    line: Line = {"case": name, "sampler": sampler}
     with tempfile.TemporaryDirectory() as folder:
         try:
             with interrupted_after(seconds):
@@ -179,8 +173,8 @@ def run_case(name: str, sampler: str, args: argparse.Namespace, seconds: float) 
     return line | found.to_dict()
 
 
-def text_of(line: dict[str, Any]) -> str:
-    """A line for people."""
+def text_of(line: Line) -> str:
+    """Return a line of the results as text."""
     start = f"{line['case']:32s} {line['sampler']:8s}"
     if "error" in line:
         return f"{start} {line['error']}"
@@ -192,28 +186,28 @@ def text_of(line: dict[str, Any]) -> str:
     )
 
 
-def _lines(lines: list[dict[str, Any]]) -> str:
-    """The results as the end of a JSON object, each on a line of its own."""
+def _lines(lines: list[Line]) -> str:
+    """Return the results as the end of a JSON object, each on a line of its own."""
     return '"lines": [\n' + ",\n".join(json.dumps(line) for line in lines) + "\n]}"
 
 
-def main() -> None:
+def main() -> int:
     """Run the cases, the right one first."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--replicates", type=int, default=300)
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--time-limit", type=float, default=480.0)
     parser.add_argument("--case", action="append", help="part of a name; default all")
     parser.add_argument("--sampler", choices=list(OPTIONS), action="append")
-    parser.add_argument("--output", type=Path, default=FOLDER)
     args = parser.parse_args()
-    from report import machine, machine_slug
-
+    if args.quick:
+        args.replicates, args.workers = 10, 1
+        args.case, args.sampler = ["complex sample"], ["dynesty"]
+        OPTIONS.update(QUICK)
     about = machine("cpu")
-    args.output.mkdir(parents=True, exist_ok=True)
-    path = args.output / f"{machine_slug(about)}.json"
+    path = output_path(args, "sbc", f"{machine_slug(about)}.json")
     sizes = {"n_vis": 1008, "n_parameter": 6, "replicates": args.replicates, "options": OPTIONS}
-    end, lines = time.monotonic() + args.time_limit, []
+    end, lines = time.monotonic() + args.time_limit, list[Line]()
     for name in CASES:
         for sampler in args.sampler or OPTIONS:
             left = end - time.monotonic()
@@ -222,10 +216,13 @@ def main() -> None:
                 continue
             lines.append(run_case(name, sampler, args, left))
             print(text_of(lines[-1]), flush=True)
-            head = {"machine": about, "sizes": sizes, "sky": SKY, "noise_jy": NOISE}
-            path.write_text(f"{json.dumps(head)[:-1]}, {_lines(lines)}\n")
-    print(f"written to {path}")
+            if path is not None:
+                head = {"machine": about, "sizes": sizes, "sky": SKY, "noise_jy": NOISE}
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{json.dumps(head)[:-1]}, {_lines(lines)}\n")
+    print(f"written to {path}" if path else "not written")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,27 +1,25 @@
-"""Writes the tables of docs/trust.md, and its picture, from what is in benchmarks/results.
+"""Write the tables of docs/trust.md, and its picture, from the files in benchmarks/results.
 
-python benchmarks/trust_page.py
+    python benchmarks/trust_page.py [--check]
+
+`--check` (or `--quick`) writes nothing and ends with 1 when the tables are not what the files say.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from many import RESULTS, Line, read
+from common.options import RESULTS
+from common.results import Line, read
+from common.tables import NOTHING, markdown_table, page_arguments, replace_section, write_page
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURE = DOCS / "trust.md", "model_choice.png"
-NOTHING = "No run has been committed yet."
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+PROGRAM = "trust_page.py"
 
 
 def ran_on(about: Line, more: str) -> str:
@@ -32,7 +30,7 @@ def ran_on(about: Line, more: str) -> str:
     return f"{name}, Python {machine['python']}, numba {numba}{dynesty}; {more}."
 
 
-def calibration_section(about: Line, lines: Sequence[Line]) -> str:
+def sbc_section(about: Line, lines: Sequence[Line]) -> str:
     header = [
         "in the fit",
         "sampler",
@@ -63,7 +61,7 @@ def calibration_section(about: Line, lines: Sequence[Line]) -> str:
     words += "*chance* is that of ranks and chi2 as uneven as these where nothing is wrong."
     seconds = [line["seconds_per_fit"] for line in lines]
     a_fit = f"{min(seconds):.1f} to {max(seconds):.1f} s a fit"
-    return f"{table(header, rows)}\n\n{words} {ran_on(about, a_fit)}"
+    return f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, a_fit)}"
 
 
 def precision_section(about: Line, lines: Sequence[Line]) -> str:
@@ -83,7 +81,7 @@ def precision_section(about: Line, lines: Sequence[Line]) -> str:
     ]
     worst = max(line["largest"] for line in lines)
     words = f"On {about['device']}: at most {worst:.2g} of ln L. {ran_on(about, 'single against double')}"
-    return f"{table(header, rows)}\n\n{words}"
+    return f"{markdown_table(header, rows)}\n\n{words}"
 
 
 def evidence_section(about: Line, lines: Sequence[Line]) -> str:
@@ -109,7 +107,7 @@ def evidence_section(about: Line, lines: Sequence[Line]) -> str:
             last = [f"{pull.mean():+.2f}", f"{np.sqrt((pull**2).mean()):.2f}", f"{np.abs(pull).max():.1f}"]
         if last is not None:
             rows.append([sampler, problem, str(len(found)), *texts, *last])
-    return f"{table(header, rows)}\n\n{ran_on(about, f'{len(lines)} runs')}"
+    return f"{markdown_table(header, rows)}\n\n{ran_on(about, f'{len(lines)} runs')}"
 
 
 def is_right(line: Line) -> bool:
@@ -139,7 +137,7 @@ def model_choice_section(about: Line, lines: Sequence[Line]) -> str:
     n_data = f"{len(lines)} data sets, three fits each, {seconds:.1f} s for the three in one thread"
     picture = f"![How often the right model is chosen]({PICTURE})"
     found_text = "\n".join(thresholds(cells, scales, ratios))
-    return f"{picture}\n\n{found_text}\n\n{table(header, rows)}\n\n{words} {ran_on(about, n_data)}"
+    return f"{picture}\n\n{found_text}\n\n{markdown_table(header, rows)}\n\n{words} {ran_on(about, n_data)}"
 
 
 def cell_text(cell: Sequence[Line]) -> str:
@@ -204,31 +202,24 @@ def draw(about: Line, lines: Sequence[Line], path: Path) -> None:
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Line, Sequence[Line]], str]]] = {
-    "calibration": ("calibration/*.json", calibration_section),
+    "sbc": ("sbc/*.json", sbc_section),
     "precision": ("trust/precision_*.jsonl", precision_section),
     "evidence": ("trust/evidence.jsonl", evidence_section),
     "model choice": ("trust/model_choice.jsonl", model_choice_section),
 }
 
 
-def filled(text: str, name: str, content: str) -> str:
-    """The page with new content between the two markers of a section."""
-    begin, end = f"<!-- {name}: benchmarks/trust_page.py -->", f"<!-- end of {name} -->"
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n\n{content}\n\n{end}{rest.split(end)[1]}"
-
-
 def main() -> int:
+    args = page_arguments(__doc__)
     text = PAGE.read_text(encoding="utf-8")
     for name, (pattern, section) in SECTIONS.items():
-        paths = sorted(RESULTS.parent.glob(pattern))
-        runs: list[tuple[dict[str, Any], list[Line]]] = [read(path) for path in paths]
-        text = filled(text, name, "\n\n".join(section(*run) for run in runs if run[1]) or NOTHING)
-        if name == "model choice":
+        runs = [read(path) for path in sorted(RESULTS.glob(pattern))]
+        content = "\n\n".join(section(*run) for run in runs if run[1]) or NOTHING
+        text = replace_section(text, name, PROGRAM, content)
+        if name == "model choice" and not args.check:
             for run in runs:
                 draw(*run, DOCS / PICTURE)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_page(PAGE, text, PROGRAM, check=args.check)
 
 
 if __name__ == "__main__":

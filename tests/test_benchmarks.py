@@ -1,12 +1,12 @@
-"""The benchmark runs, compares like with like, and its page says what its files say. No time is judged."""
+"""Every benchmark runs, compares like with like, and its page says what its files say. No time is judged."""
 
 import importlib
 import importlib.util
 import json
-import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +17,61 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-MODULES = {path.stem for path in BENCHMARKS.glob("*.py")}
+PROGRAMS = sorted(path.stem for path in BENCHMARKS.glob("*.py"))
+NOT_PROGRAMS = {
+    "chi2/peer_worker.py": "chi2/peers.py starts it, under the interpreter that has other programs",
+}
+PAGES = ("page", "trust_page")
+"""Programs that write a page of the documentation; their quick form compares it with the files."""
+OPTIONS = {
+    ("rime", "cpu"): ("--precision", "single", "--case", "10 + 10", "EHT, batch 1"),
+    ("rime", "cuda"): ("--precision", "double", "--case", "1 + 1"),
+}
+"""Of some quick runs, which would take longer otherwise."""
+
+
+def devices(program: str) -> list[Any]:
+    """The devices that a program runs on."""
+    text = (BENCHMARKS / f"{program}.py").read_text(encoding="utf-8")
+    on_cuda = [pytest.param(program, "cuda", marks=pytest.mark.cuda, id=f"{program}-cuda")]
+    return [pytest.param(program, "cpu", id=f"{program}-cpu"), *(on_cuda if "--device" in text else [])]
+
+
+@pytest.mark.parametrize(("program", "device"), [run for program in PROGRAMS for run in devices(program)])
+def test_quick_run(program: str, device: str, tmp_path: Path) -> None:
+    """Each program has a quick form that prints a table and writes JSON; CUDA in the simulator."""
+    path = BENCHMARKS / f"{program}.py"
+    command, output = [str(path), "--quick"], tmp_path / "run.json"
+    command += [*OPTIONS.get((program, device), ())] + ([] if program in PAGES else ["--output", str(output)])
+    if device == "cuda":
+        command = [str(ROOT / "tests" / "simulated.py"), *command, "--device", "cuda"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip()
+    if program not in PAGES:
+        text = output.read_text(encoding="utf-8")
+        # JSON, or JSON lines: the machine first, and one line of the table at least.
+        run = json.loads(text) if text.startswith("{\n") else [json.loads(x) for x in text.splitlines()]
+        assert "machine" in (run[0] if isinstance(run, list) else run)
+        assert len(run) > 1
+        CHECKS.get((program, device), lambda run: None)(run)
+
+
+def test_programs_are_found() -> None:
+    """What can be run is a program at the top, with a first line that says what it is; the rest is shared."""
+    for path in BENCHMARKS.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        name = path.relative_to(BENCHMARKS).as_posix()
+        is_program = path.parent == BENCHMARKS
+        assert ("__main__" in text) == (is_program or name in NOT_PROGRAMS), name
+        if is_program:
+            assert re.match(r'"""[A-Z][^\n]*[.?]\n\n    python benchmarks/' + path.name, text), name
 
 
 class Benchmarks:
-    """The benchmark's modules, found as the program itself finds them."""
+    """The benchmarks' modules, found as the programs themselves find them: `benchmarks("chi2.cases")`."""
 
-    def __getattr__(self, name: str) -> ModuleType:
+    def __call__(self, name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
@@ -31,8 +79,8 @@ class Benchmarks:
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Benchmarks]:
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield Benchmarks()
-    for name in MODULES & set(sys.modules):
-        if Path(sys.modules[name].__file__ or "").parent == BENCHMARKS:
+    for name, module in list(sys.modules.items()):
+        if BENCHMARKS in Path(getattr(module, "__file__", None) or "/").parents:
             del sys.modules[name]
 
 
@@ -46,15 +94,6 @@ def reference() -> ModuleType:
     return module
 
 
-def run(tmp_path: Path, *options: str, **environment: str) -> dict[str, Any]:
-    """What a small run writes."""
-    output = tmp_path / "run.json"
-    command = [sys.executable, str(BENCHMARKS / "rime.py"), "--quick", "--output", str(output), *options]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return dict(json.loads(output.read_text()))
-
-
 def check_line(line: dict[str, Any], roofs: dict[str, Any], n_fma: int) -> None:
     """The derived figures follow from sizes and times."""
     n_row = line["n_time"] * line["n_antenna"] * (line["n_antenna"] - 1) // 2
@@ -66,35 +105,56 @@ def check_line(line: dict[str, Any], roofs: dict[str, Any], n_fma: int) -> None:
     assert line["ratios"]["plain"] == pytest.approx(line["rate"] / line["others"]["plain"]["rate"])
 
 
-def test_a_quick_run_on_the_cpu(tmp_path: Path) -> None:
-    options = "--precision", "single", "--repeat", "2", "--case", "10 + 10", "EHT, batch 1"
-    found = run(tmp_path, "--device", "cpu", *options)
-    lines = {line["name"]: line for line in found["cases"]}
+def check_rime_on_the_cpu(run: dict[str, Any]) -> None:
+    lines = {line["name"]: line for line in run["cases"]}
     assert set(lines) == {"7 antennas, 10 + 10", "EHT, batch 1", "EHT, batch 16"}
     for line in lines.values():
-        check_line(line, found["roofs"], 12 if line["polarised"] else 4)
+        check_line(line, run["roofs"], 12 if line["polarised"] else 4)
         # float32 sums of 2e-6 (the kernels' own bound), squared: twice that.
         assert line["others"]["plain"]["difference"] < 4e-6
     assert lines["7 antennas, 10 + 10"]["others"]["numpy"]["rate"] > 0
+    assert set(run["peers_left_out"]) == {"africanus", "matvis"}
     assert lines["EHT, batch 16"]["whole_us"] > 0
-    assert not any(verdict["reached"] for verdict in found["goals"])  # a quick run judges nothing
+    assert not any(verdict["reached"] for verdict in run["goals"])  # a quick run judges nothing
 
 
-@pytest.mark.cuda
-def test_a_quick_run_on_a_simulated_gpu(tmp_path: Path) -> None:
-    options = "--precision", "double", "--repeat", "1", "--case", "1 + 1"
-    found = run(tmp_path, "--device", "cuda", *options, NUMBA_ENABLE_CUDASIM="1")
-    line = found["cases"][0]
-    check_line(line, found["roofs"], 12)
+def check_rime_on_a_simulated_gpu(run: dict[str, Any]) -> None:
+    line = run["cases"][0]
+    check_line(line, run["roofs"], 12)
     # Two float64 sums over 6 rows and 2 channels in different orders.
     assert line["others"]["plain"]["difference"] < 1e-12
-    assert found["roofs"]["host_to_device_byte_per_s"] > 0
+    assert run["roofs"]["host_to_device_byte_per_s"] > 0
+
+
+def check_gridding(run: dict[str, Any]) -> None:
+    """Figures follow from times."""
+    assert {line["subgrid"] for line in run["kernels"]} == {24}
+    assert {(line["n_corr"], line["accuracy"]) for line in run["whole"]} == {(1, 1e-4), (4, 1e-4)}
+    for line in run["kernels"]:
+        for name in ("degridder", "gridder"):
+            assert line[f"{name}_rate"] == pytest.approx(line["n_vis"] / line[f"{name}_s"])
+    for line in run["whole"]:
+        assert line["n_vis"] == 8 * 7 // 2 * 4 * 16
+        for name in ("predict", "grid"):
+            if f"{name}_ducc_s" in line:
+                ratio = line["n_corr"] * line[f"{name}_ducc_s"] / line[f"{name}_s"]
+                assert line[f"{name}_x_ducc"] == pytest.approx(ratio)
+    assert len(run["goals"]) == 2
+
+
+CHECKS: dict[tuple[str, str], Callable[[Any], None]] = {
+    ("rime", "cpu"): check_rime_on_the_cpu,
+    ("rime", "cuda"): check_rime_on_a_simulated_gpu,
+    ("idg", "cpu"): check_gridding,
+}
 
 
 @pytest.mark.parametrize("name", ["7 antennas, 10 + 10", "EHT, batch 16"])
 def test_all_programs_compute_the_same(benchmarks: Benchmarks, tmp_path: Path, name: str) -> None:
     """The first kernels and what the peers' worker calls its reference, against the explicit sum."""
-    cases, plain, peers, worker = (getattr(benchmarks, n) for n in ("cases", "plain", "peers", "peer_worker"))
+    cases, plain, peers, worker = (
+        benchmarks(f"chi2.{module}") for module in ("cases", "plain", "peers", "peer_worker")
+    )
     case = replace(next(case for case in cases.QUICK if case.name == name), n_time=2, n_chan=2, n_batch=2)
     field, sky = cases.field(case), cases.sources(case)
     corr_type = cases.LINEAR if case.polarised else ["I"]
@@ -111,7 +171,8 @@ def test_all_programs_compute_the_same(benchmarks: Benchmarks, tmp_path: Path, n
 def test_steps_of_emcee_and_the_share_of_chi2(
     benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, case = benchmarks.whole, next(case for case in benchmarks.cases.QUICK if case.n_point == 10)
+    whole, cases = benchmarks("chi2.whole"), benchmarks("chi2.cases")
+    case = next(case for case in cases.QUICK if case.n_point == 10)
     monkeypatch.setattr(whole, "_SECONDS", 0.0)
     line = whole.sampled(replace(case, n_gaussian=0), "double", "cpu", n_walker=32)
     assert (line["n"], line["n_walker"], line["n_param"]) == (3, 32, 10)
@@ -120,7 +181,7 @@ def test_steps_of_emcee_and_the_share_of_chi2(
 
 
 def test_every_goal_has_its_case(benchmarks: Benchmarks) -> None:
-    cases, goals = benchmarks.cases, benchmarks.goals
+    cases, goals = benchmarks("chi2.cases"), benchmarks("chi2.goals")
     for goal in goals.GOALS:
         full = cases.cases(goal.device, quick=False)
         names = {case.name for case in full}
@@ -130,7 +191,7 @@ def test_every_goal_has_its_case(benchmarks: Benchmarks) -> None:
 
 def test_goals_are_judged_by_their_bounds(benchmarks: Benchmarks) -> None:
     """64 antennas, 100 points in 1 ms; the same with Gaussians in 2 ms; matrix products of 100 GFLOP/s."""
-    goals = benchmarks.goals
+    goals = benchmarks("chi2.goals")
     lines: list[dict[str, Any]] = [
         {"name": goals.MAIN, "precision": "single", "median_ms": 1.0, "rate": 2e9, "ratios": {}},
         {"name": goals.HALF, "precision": "single", "median_ms": 2.0, "rate": 1e9, "ratios": {}},
@@ -146,10 +207,3 @@ def test_goals_are_judged_by_their_bounds(benchmarks: Benchmarks) -> None:
     assert share["found"] == pytest.approx(24 * 2e9 / 100e9)
     assert share["reached"] is True
     assert on_cpu[1]["reached"] is None  # the peer was not there
-
-
-def test_the_page_says_what_the_files_say() -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "page.py"), "--check"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -68,7 +68,7 @@ def test_closed_forms_of_the_benchmark_agree_with_each_other(benchmark):
 def test_the_right_model_is_chosen_where_it_is_plain(benchmark):
     program = benchmark("model_choice")
     # A Gaussian of a beam at S/N 100 has lost a tenth or more of its amplitude at most baselines.
-    line = program.one_data_set(("gaussian", 1.0, 100.0, 0), quick=True)
+    line = program.one_data_set(("gaussian", 1.0, 100.0, 0), program.FAST | {"n_live": 50, "dlogz": 0.5})
     assert line["chosen"] == "gaussian"
     page = benchmark("trust_page")
     assert page.is_right(line)
@@ -90,8 +90,8 @@ def test_the_synthesised_beam_is_that_of_the_curvature(benchmark):
     assert np.sqrt(fwhm.min() * fwhm.max()) == pytest.approx(beam, rel=1e-3)
 
 
-def test_the_page_of_a_calibration(benchmark, tmp_path):
-    page, many = benchmark("trust_page"), benchmark("many")
+def test_the_page_of_simulation_based_calibration(benchmark, tmp_path):
+    page, results = benchmark("trust_page"), benchmark("common.results")
     band = {"band_68": [0.65, 0.72], "band_95": [0.63, 0.74]}
     quantities = {
         "a.I": {"coverage": {"0.6827": 0.7, "0.9545": 0.95}},
@@ -105,13 +105,13 @@ def test_the_page_of_a_calibration(benchmark, tmp_path):
     machine = {"cpu": "one", "python": "3", "versions": {"numba": "0.6"}}
     path = tmp_path / "some.json"
     path.write_text(json.dumps({"machine": machine, "lines": [line]}))
-    text = page.calibration_section(*many.read(path))
+    text = page.sbc_section(*results.read(path))
     row = "| weights | emcee | 300 | 1.1000 (+12.3 sigma) | 30 to 70 % | 60 to 95 % | 1e-07 % | caught by"
     assert f"{row} log-likelihood |" in text
 
 
 def test_the_page_says_from_which_size_on_nine_of_ten_are_right(benchmark, tmp_path):
-    page, many = benchmark("trust_page"), benchmark("many")
+    page, results = benchmark("trust_page"), benchmark("common.results")
     names = ["point", "two points", "gaussian"]
 
     def line(scale: float, right: bool) -> dict:
@@ -121,8 +121,10 @@ def test_the_page_says_from_which_size_on_nine_of_ten_are_right(benchmark, tmp_p
 
     lines = [line(0.1, False)] * 10 + [line(0.5, True)] * 9 + [line(0.5, False)] + [line(1.0, True)] * 10
     path = tmp_path / "lines.jsonl"
-    assert many.written(path, {"scales": [0.1, 0.5, 1.0], "ratios": [10.0]}, lines, lambda line: "") == 30
-    about, found = many.read(path)
+    assert (
+        results.write_lines(path, {"scales": [0.1, 0.5, 1.0], "ratios": [10.0]}, lines, lambda line: "") == 30
+    )
+    about, found = results.read(path)
     assert found == json.loads(json.dumps(lines))
     text = page.model_choice_section(about, found)
     assert "drawn from gaussian, from this size on: 0.5 beams at S/N 10." in text

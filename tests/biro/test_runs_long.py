@@ -14,7 +14,7 @@ N_CALL = 12_000
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def test_nothing_grows(device: str) -> None:
+def test_nothing_grows(device: str, tmp_path: Path) -> None:
     if device == "cuda":
         if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
             pytest.skip("the simulator has no memory of a device")
@@ -26,6 +26,7 @@ def test_nothing_grows(device: str) -> None:
         except BackendError as error:
             pytest.skip(str(error))
     words = [sys.executable, str(PROGRAM), "--device", device, "--calls", str(N_CALL)]
+    words += ["--output", str(tmp_path / "long_run.json")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     looks = [dict(zip(words[::2], map(float, words[1::2]), strict=True)) for words in _table(done.stdout)]

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cases import Field
 from numba import njit, prange
 
+from chi2.cases import Field
 from rime_kernels import Sources
 
 SPEED_OF_LIGHT = 299792458.0

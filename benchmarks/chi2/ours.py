@@ -1,4 +1,4 @@
-"""biro's own variants: `Rime.chi2`, the same streamed, and beside it the project's first kernels."""
+"""Measure `Rime.chi2`, the same streamed from the host, and beside it the project's first kernels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from cases import STREAMED, Case, Field, fewer_times, field, first_times, sources
-from timing import measure
+from common.results import Line
+from common.timing import measure
 
+from chi2.cases import STREAMED, Case, Field, fewer_times, field, first_times, sources
 from rime_kernels import Rime
 
 # Source-visibilities that the first kernels get: they are slow, and hold antenna terms of the whole problem.
@@ -32,7 +33,7 @@ class Ours:
         self._field: Field | None = None
         self._rimes: dict[tuple[str, str], tuple[Rime, float]] = {}
 
-    def measure(self, case: Case, precision: str) -> dict[str, Any]:
+    def measure(self, case: Case, precision: str) -> Line:
         """One line of the table."""
         rime, build = self.rime(case, precision)
         sky = sources(case)
@@ -44,11 +45,11 @@ class Ours:
         line["likelihoods_per_s"] = case.n_batch / timing.median
         return line
 
-    def plain(self, case: Case, precision: str) -> dict[str, Any]:
+    def plain(self, case: Case, precision: str) -> Line:
         """Rate of the first kernels, on as many times as they hold, and how far their chi2 is from ours."""
         if case.form == "row":
             return {"skipped": "the first kernels here have the factored form alone"}
-        module = importlib.import_module("plain" if self._device == "cpu" else "plain_cuda")
+        module = importlib.import_module("chi2.plain" if self._device == "cpu" else "chi2.plain_cuda")
         most = _PLAIN_WORK[self._device]
         few = fewer_times(
             case, min(most, _PLAIN_SAMPLES / (case.n_sample * case.n_batch) * case.n_source_visibility)
@@ -63,7 +64,7 @@ class Ours:
             line["difference"] = float(np.abs(found / expected - 1.0).max())
         return line
 
-    def streamed(self, case: Case, precision: str, host_to_device: float | None) -> dict[str, Any]:
+    def streamed(self, case: Case, precision: str, host_to_device: float | None) -> Line:
         """With a quarter of the data's bytes as memory limit, against the slower of kernel and bus."""
         if "memory_limit" not in inspect.signature(Rime).parameters:
             raise NotMeasuredError("Rime takes no memory_limit in this version")

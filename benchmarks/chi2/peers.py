@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import Case, field, first_times, sources
+
+from chi2.cases import Case, field, first_times, sources
 
 _WORKER = Path(__file__).with_name("peer_worker.py")
 # Seconds to wait for an answer: the peers compile.
@@ -29,13 +30,16 @@ class Peers:
     names : tuple of str
         Those that may be asked.
     skipped : dict name -> reason
-        Those that are not installed, as found when they were asked first.
+        Those that are not installed, as found when they were asked first; in a quick run, all but NumPy.
     versions : dict package -> version
     """
 
-    def __init__(self, python: str, device: str, threads: int) -> None:
+    def __init__(self, python: str, device: str, threads: int, *, quick: bool) -> None:
         self.names = ("numpy", "africanus", "matvis_cuda" if device == "cuda" else "matvis")
-        self.skipped: dict[str, str] = {}
+        # Other programs compile for a minute.
+        self.skipped = dict.fromkeys(self.names[1:], "not asked by a quick run") if quick else {}
+        for name, reason in self.skipped.items():
+            print(f"{name} is left out: {reason}")
         self.versions: dict[str, str] = {}
         self._python, self._threads = python, threads
         self._processes: dict[str, subprocess.Popen[str]] = {}

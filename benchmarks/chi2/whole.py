@@ -1,6 +1,6 @@
-"""The whole way from a parameter vector to a number: `Likelihood.log_likelihood`, and emcee around it.
+"""The likelihood of a case, what a call of it takes, and what emcee adds around it.
 
-Needs what biro needs (pydantic, astropy, emcee), which the kernels do not.
+This needs what biro needs (pydantic, astropy, emcee), which the kernels do not.
 """
 
 from __future__ import annotations
@@ -11,10 +11,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import emcee
 import numpy as np
-from cases import LINEAR, SAMPLED, Case, field
-from ours import NotMeasuredError
-from timing import measure, seconds_of
+from common.results import Line
+from common.timing import measure, seconds_of
+
+from biro.likelihood import likelihood as likelihood_module
+from biro.likelihood.likelihood import Likelihood
+from biro.models.files.toml import from_toml
+from biro.observation.observation import Observation
+from chi2.cases import LINEAR, SAMPLED, Case, field
+from chi2.ours import NotMeasuredError
+from rime_kernels.device import Backend
+from rime_kernels.geometry import Precision
 
 N_WALKER = 256
 # Seconds that the steps of emcee may take, and more than which one step may not.
@@ -22,27 +31,22 @@ _SECONDS, _LONGEST_STEP = 5.0, 20.0
 _FREE = '{{ prior = "uniform", low = {low}, high = {high}, unit = "{unit}" }}'
 
 
-def likelihood(case: Case, precision: str, backend: str, *, free_places: bool) -> Any:
-    """A `biro.Likelihood` on the data of a case: fluxes free, and places too where asked for."""
-    try:
-        import biro
-        from biro.models.files.toml import from_toml
-        from biro.observation.observation import Observation
+def observation(case: Case) -> Observation:
+    """Make the observation of a case, with times 10 s apart."""
+    data = field(case)
+    rows, corr_type = data.rows, LINEAR if case.polarised else ["I"]
+    columns = rows.uvw, rows.antenna1, rows.antenna2, 10.0 * rows.time_index
+    return Observation.from_arrays(data.vis, *columns, rows.chan_freq, corr_type, weight=data.weight)
 
-        rows, data = field(case).rows, field(case)
-        corr_type = LINEAR if case.polarised else ["I"]
-        columns = rows.uvw, rows.antenna1, rows.antenna2, 10.0 * rows.time_index
-        observation = Observation.from_arrays(
-            data.vis, *columns, rows.chan_freq, corr_type, weight=data.weight
-        )
-        model = from_toml(_model(case, free_places))
-        return biro.Likelihood(observation, model, backend=backend, precision=precision, form=case.form)
-    except ImportError as error:
-        raise NotMeasuredError(f"biro cannot be imported whole: {error}") from None
+
+def likelihood(case: Case, precision: Precision, backend: Backend, *, free_places: bool) -> Likelihood:
+    """Make the likelihood of a case: fluxes are free, and places too where `free_places` says so."""
+    model = from_toml(_model(case, free_places))
+    return Likelihood(observation(case), model, backend=backend, precision=precision, form=case.form)
 
 
 def _model(case: Case, free_places: bool) -> str:
-    """Points of free flux within a degree, and a noise that is known."""
+    """Return a model of points of free flux within a degree, and of noise that is known."""
     place = _FREE.format(low=-30, high=30, unit="arcmin")
     rng, text = np.random.default_rng(3), "[noise]\nfactor = 1\n"
     for i in range(case.n_point):
@@ -56,8 +60,8 @@ def _model(case: Case, free_places: bool) -> str:
     return text
 
 
-def whole_call(case: Case, precision: str, backend: str, repeat: int) -> dict[str, Any]:
-    """Seconds of `log_likelihood` of a batch, with `Rime.chi2` inside."""
+def whole_call(case: Case, precision: Precision, backend: Backend, repeat: int) -> Line:
+    """Measure `log_likelihood` of a batch, with `Rime.chi2` inside."""
     target = likelihood(case, precision, backend, free_places=True)
     unit = np.random.default_rng(4).uniform(size=(case.n_batch, target.n_param))
     theta = target.prior_transform(unit)
@@ -68,10 +72,8 @@ def whole_call(case: Case, precision: str, backend: str, repeat: int) -> dict[st
 
 @contextmanager
 def _clock_of_chi2() -> Iterator[list[float]]:
-    """Seconds of every `Rime.chi2` meanwhile."""
-    from biro.likelihood import likelihood
-
-    inner, found = likelihood.chi2_together, []
+    """Note the seconds of every `Rime.chi2` meanwhile."""
+    inner, found = likelihood_module.chi2_together, list[float]()
 
     def chi2_together(rimes: Any, sources: Any, *rest: Any) -> Any:
         ready = list(sources)
@@ -81,19 +83,15 @@ def _clock_of_chi2() -> Iterator[list[float]]:
         finally:
             found.append(time.perf_counter() - start)
 
-    likelihood.chi2_together = chi2_together
+    likelihood_module.chi2_together = chi2_together  # type: ignore[assignment]  # passes everything on
     try:
         yield found
     finally:
-        likelihood.chi2_together = inner
+        likelihood_module.chi2_together = inner
 
 
-def sampled(case: Case, precision: str, backend: str, n_walker: int = N_WALKER) -> dict[str, Any]:
-    """Some steps of emcee: which share of the wall time is not spent in `Rime.chi2`."""
-    try:
-        import emcee
-    except ImportError as error:
-        raise NotMeasuredError(str(error)) from None
+def sampled(case: Case, precision: Precision, backend: Backend, n_walker: int = N_WALKER) -> Line:
+    """Measure which share of the wall time of some steps of emcee is not spent in `Rime.chi2`."""
     target = likelihood(case, precision, backend, free_places=False)
     rng = np.random.default_rng(5)
     theta = target.prior_transform(0.5 + 1e-3 * rng.normal(size=(n_walker, target.n_param)))

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import numpy as np
-from cases import Field
 from numba import float64
-from plain import SPEED_OF_LIGHT, cos_sin, exponent, parameters, turns
 
+from chi2.cases import Field
+from chi2.plain import SPEED_OF_LIGHT, cos_sin, exponent, parameters, turns
 from rime_kernels import Sources, device
 
 # The simulator replaces a global of this name while a kernel runs.

@@ -31,7 +31,21 @@ Variant = tuple[Call, float]  # a call, and how many source-visibilities it does
 
 
 class Work:
-    """The arrays of a work file as attributes."""
+    """The arrays of a work file (`_arrays` in peers.py) as attributes."""
+
+    uvw: np.ndarray
+    antenna1: np.ndarray
+    antenna2: np.ndarray
+    time_index: np.ndarray
+    chan_freq: np.ndarray
+    matrix: np.ndarray
+    antenna_uvw: np.ndarray
+    lm: np.ndarray
+    stokes: np.ndarray
+    alpha: np.ndarray
+    ref_freq: np.ndarray
+    shape: np.ndarray
+    single: np.ndarray
 
     def __init__(self, path: str, threads: int) -> None:
         with np.load(path) as file:

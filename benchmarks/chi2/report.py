@@ -1,65 +1,11 @@
-"""A run as text and as JSON."""
+"""The lines of a run of `rime.py` as text."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
-import os
-import platform
-import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-import numba
-
-from rime_kernels import device
-
-_PACKAGES = ("biro-rime", "numpy", "numba", "llvmlite", "numba-cuda", "cupy-cuda12x", "cupy-cuda13x", "emcee")
 _SHORT = {"africanus": "africanus", "matvis_cuda": "matvis", "matvis": "matvis"}
-
-
-def machine(backend: str) -> dict[str, Any]:
-    """What the figures belong to: processors, threads, versions; no names of hosts or people."""
-    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    model = re.search(r"model name\s*:\s*(.+)", text)
-    found: dict[str, Any] = {
-        "cpu": model[1] if model else platform.processor(),
-        "threads": numba.get_num_threads(),
-        "load": os.getloadavg()[0],  # others' work, before ours: medians are worth less the more there is
-        "python": platform.python_version(),
-        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
-    }
-    if backend == "cuda":
-        found["gpu"] = device.device_name()
-        for name, ask in (("cuda_runtime", _runtime), ("driver", _driver)):
-            try:
-                found[name] = ask()
-            except Exception as error:  # each driver package answers in its own way, or not at all
-                found[name] = f"unknown ({type(error).__name__})"
-    return found
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _runtime() -> str:
-    return ".".join(map(str, device.cuda.runtime.get_version()))
-
-
-def _driver() -> str:
-    text = Path("/proc/driver/nvidia/version").read_text()
-    match = re.search(r"\s(\d+\.\d+(\.\d+)?)\s", text)
-    return match[1] if match else "unknown"
-
-
-def machine_slug(about: Mapping[str, Any]) -> str:
-    """The processor's name as a file name."""
-    return re.sub(r"[^a-z0-9]+", "_", str(about.get("gpu", about["cpu"])).lower()).strip("_")
 
 
 def roofs_text(roofs: Mapping[str, Any]) -> str:
@@ -123,16 +69,3 @@ def extra_text(line: Mapping[str, Any]) -> str | None:
     elif "whole_skipped" in line:
         words += f"; log_likelihood left out: {line['whole_skipped']}"
     return f"{line['name']}, {line['precision']}: {words}"
-
-
-def goal_text(verdict: Mapping[str, Any]) -> str:
-    """A goal in one line."""
-    word = {True: "reached", False: "NOT REACHED", None: "not measured"}[verdict["reached"]]
-    found = "" if verdict["found"] is None else f"found {verdict['found']:.4g}"
-    bound = f"{verdict['sense']} {verdict['bound']:.4g} {verdict['unit']}"
-    return f"  {word:13}{verdict['case']:40}{verdict['precision']:7} {bound:45}{found}"
-
-
-def write(path: Path, run: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from timing import measure
 
+from common.timing import measure
 from rime_kernels import device
 
 # The simulator replaces a global of this name while a kernel runs.

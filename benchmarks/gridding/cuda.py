@@ -1,4 +1,4 @@
-"""What `idg.py` measures on a CUDA device: kernels by events; whole calls with data there, or on the host."""
+"""What is measured of gridding on a GPU: kernels by events; whole calls with data there, or on the host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import roofs_cuda
-from timing import measure, seconds_of
+from common import roofs_cuda
+from common.goals import Verdict, verdict
+from common.results import Line
+from common.timing import measure, seconds_of
 
+from gridding.cases import Case, Size, describe
 from rime_kernels import device
 from rime_kernels.idg import Idg
 from rime_kernels.idg.cuda import sums
@@ -28,7 +31,7 @@ _GOALS = (
 
 
 class _Timed:
-    """A kernel whose launches note events in a list."""
+    """A kernel whose launches leave the events before and after them in a list."""
 
     def __init__(self, kernel: Any, log: list[tuple[Any, Any]]) -> None:
         self._kernel, self._log = kernel, log
@@ -46,7 +49,7 @@ class _Timed:
 
 @contextmanager
 def _timed(names: tuple[str, ...]) -> Iterator[Callable[[], float]]:
-    """Time the kernels that these functions make; what is given takes the seconds since it was last asked."""
+    """Time the kernels that these functions make; yield a function of the seconds since its last call."""
     log: list[tuple[Any, Any]] = []
     before = {name: getattr(sums, name) for name in names}
 
@@ -93,10 +96,10 @@ class OnDevice:
         return found
 
 
-def line(case: Any, roofs: dict[str, Any], repeat: int, *, host: bool) -> dict[str, Any]:
+def line(case: Case, roofs: Line, repeat: int, *, host: bool) -> Line:
     """Kernels, whole calls on the device, and from the host's memory."""
     there, n_vis = OnDevice(case.idg, case.image, case.screens), case.size.n_vis
-    found: dict[str, Any] = {}
+    found: Line = {}
     for name, seconds in there.kernel_seconds(repeat).items():
         found[f"{name}_s"], found[f"{name}_rate"] = seconds, n_vis / seconds
     for name, call in (("predict", there.predict), ("grid", there.grid)):
@@ -116,7 +119,7 @@ def line(case: Any, roofs: dict[str, Any], repeat: int, *, host: bool) -> dict[s
     return found
 
 
-def text(name: str, line: dict[str, Any]) -> str:
+def text(name: str, line: Line) -> str:
     """A line of the table."""
     rates = "".join(
         f"{line[f'{key}_rate'] / 1e9:9.3f}" for key in ("degridder", "gridder", "predict", "grid")
@@ -137,17 +140,13 @@ HEAD = (
 )
 
 
-def goals(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The bounds, for the line of each."""
+def goals(lines: list[Line]) -> list[Verdict]:
+    """Judge the line of each goal."""
     found = []
     for name, key, sense, bound, unit, scale in _GOALS:
         values = [line[key] * scale for line in lines if line["title"] == name and key in line]
         value = values[0] if values else None
-        reached = None if value is None else (value >= bound if sense == "at least" else value <= bound)
-        found.append({
-            "case": f"{name}: {key}", "precision": "single", "sense": sense, "bound": bound, "unit": unit,
-            "found": value, "reached": reached,
-        })  # fmt: skip
+        found.append(verdict(f"{name}: {key}", "single", sense=sense, bound=bound, unit=unit, found=value))
     return found
 
 
@@ -161,11 +160,8 @@ def _host_copy(n_byte: int) -> float:
     return float(pinned.nbytes / min(found))
 
 
-def measured(
-    make_case: Callable[..., Any], describe: Callable[[Any], dict[str, Any]], size: Any, repeat: int, *,
-    quick: bool, keep: Callable[[dict[str, Any]], None],
-) -> dict[str, Any]:  # fmt: skip
-    """All lines, printed as they come, with the roofs and the goals; `keep` gets what there is after each."""
+def measured(size: Size, repeat: int, *, quick: bool, keep: Callable[[Line], object]) -> Line:
+    """Measure and print all lines, with the roofs and the goals; `keep` gets what there is after each."""
     roofs = roofs_cuda.measure_roofs(quick=quick, repeat=repeat)
     roofs["host_copy_byte_per_s"] = _host_copy(1 << (16 if quick else 28))
     print(
@@ -174,9 +170,9 @@ def measured(
         f"{roofs['host_to_device_byte_per_s'] / 1e9:.1f} GB/s, pinned to new memory of the host "
         f"{roofs['host_copy_byte_per_s'] / 1e9:.1f} GB/s\n\n{HEAD}"
     )
-    lines: list[dict[str, Any]] = []
+    lines: list[Line] = []
     for title, n_corr, screens, subgrid, host in _cases(quick):
-        case = make_case(size, n_corr, screens, 1e-4 if quick else 1e-5, "cuda", subgrid)
+        case = Case(size, n_corr, screens, 1e-4 if quick else 1e-5, "cuda", subgrid)
         lines.append({"title": title} | describe(case) | line(case, roofs, repeat, host=host))
         if "A-terms" in title:
             lines[0]["aterm_cost"] = lines[-1]["predict_least_s"] / lines[0]["predict_least_s"] - 1.0
@@ -186,9 +182,10 @@ def measured(
 
 
 def _cases(quick: bool) -> Iterator[tuple[str, int, str, int | None, bool]]:
-    """Title, correlations, A-terms, subgrid, whether from the host too."""
-    yield "24 x 24, 4 corr", 4, "none", 24, True
-    yield "24 x 24, 4 corr, A-terms 2 x 2", 4, "2 x 2", 24, False
+    """Yield title, correlations, A-terms, subgrid, and whether it is measured from the host too."""
+    side = 16 if device.simulated() else 24
+    yield f"{side} x {side}, 4 corr", 4, "none", side, True
+    yield f"{side} x {side}, 4 corr, A-terms 2 x 2", 4, "2 x 2", side, False
     if quick:
         return
     yield "subgrid as chosen, 4 corr", 4, "none", None, True

@@ -1,4 +1,4 @@
-"""How long a call takes."""
+"""Measure how long a call takes."""
 
 from __future__ import annotations
 

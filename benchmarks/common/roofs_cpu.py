@@ -8,7 +8,8 @@ from typing import Any
 import numba
 import numpy as np
 from numba import njit, prange
-from timing import measure
+
+from common.timing import measure
 
 # Numbers that stay in the first cache, and how often each is multiplied and added to between load and store:
 # of the sizes tried (64 to 1024, 4 to 64) these come closest to two full vectors a cycle.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rime_kernels import Rows, Sources, stokes_to_corr
+from rime_kernels.geometry import Form
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 EXTENT = 0.02  # largest |l|, |m|
@@ -33,7 +34,7 @@ class Case:
     n_gaussian: int = 0
     n_batch: int = 1
     polarised: bool = True
-    form: str = "factored"
+    form: Form = "factored"
     peers: bool = False
     whole: bool = False
     extras: bool = False

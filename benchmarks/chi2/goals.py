@@ -1,4 +1,4 @@
-"""What must be reached, and whether it was.
+"""The speeds that chi-squared must reach.
 
 The figures are for one NVIDIA H200, and for two cores with AVX-512; elsewhere they are a yardstick.
 A goal is a measure of the lines of a run (and of its roofs), a bound, and the case and precision it is of.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from common.goals import Verdict, verdict
+from common.results import Line
 
 Lines = Mapping[tuple[str, str], Mapping[str, Any]]
 Measure = Callable[[Mapping[str, Any], Lines, Mapping[str, Any]], float]
@@ -28,22 +31,22 @@ class Goal:
 
 
 def of(name: str, scale: float = 1.0) -> Measure:
-    """A figure of the line."""
+    """Take a figure of the line."""
     return lambda line, lines, roofs: line[name] * scale
 
 
 def of_gemm(flop: int) -> Measure:
-    """Share of the rate of the matrix product, at so many flop per source-visibility."""
+    """Take the share of the rate of the matrix product, at so many flop per source-visibility."""
     return lambda line, lines, roofs: line["rate"] * flop / roofs["gemm_flop_per_s"][line["precision"]]
 
 
 def of_case(name: str) -> Measure:
-    """Rate divided by that of another case."""
+    """Take the rate divided by that of another case."""
     return lambda line, lines, roofs: line["rate"] / lines[name, line["precision"]]["rate"]
 
 
 def of_peer(name: str) -> Measure:
-    """Rate divided by that of a peer."""
+    """Take the rate divided by that of a peer."""
     return lambda line, lines, roofs: line["ratios"][name]
 
 
@@ -79,8 +82,8 @@ GOALS = [
 ]
 
 
-def judge(device: str, found: list[dict[str, Any]], roofs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each goal of the device with what was found, or None where it was not measured."""
+def judge(device: str, found: list[Line], roofs: Mapping[str, Any]) -> list[Verdict]:
+    """Judge each goal of the device by what was found; None stands where it was not measured."""
     lines = {(line["name"], line["precision"]): line for line in found if "skipped" not in line}
     verdicts = []
     for goal in GOALS:
@@ -90,9 +93,14 @@ def judge(device: str, found: list[dict[str, Any]], roofs: Mapping[str, Any]) ->
             value = goal.measure(lines[goal.case, goal.precision], lines, roofs)
         except KeyError:  # the case, the peer or the roof was left out
             value = None
-        reached = None
-        if value is not None:
-            reached = value <= goal.bound if goal.sense == "<=" else value >= goal.bound
-        verdict = {"case": goal.case, "precision": goal.precision, "sense": goal.sense, "bound": goal.bound}
-        verdicts.append({**verdict, "unit": goal.unit, "found": value, "reached": reached})
+        verdicts.append(
+            verdict(
+                goal.case,
+                goal.precision,
+                sense=goal.sense,
+                bound=goal.bound,
+                unit=goal.unit,
+                found=value,
+            )
+        )
     return verdicts
