@@ -1,4 +1,4 @@
-"""Images in FITS files: models of the sky read, dirty images written."""
+"""Read models of the sky from FITS images, and write dirty images."""
 
 from __future__ import annotations
 
@@ -8,36 +8,40 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.files.atomic import write_atomic
 from biro.images.fits_header import ImageHeader, Plane, parse_header
-from biro.images.fits_vetting import vetted
+from biro.images.fits_vetting import vet
 from biro.images.memory import free_memory
 from biro.models.components.image import ImageModel, Interpolation
+
+if TYPE_CHECKING:
+    from astropy.io.fits import FITS_rec, HDUList, Header, PrimaryHDU
 
 BEAM_AREA = np.pi / (4.0 * np.log(2.0))
 """Solid angle of an elliptical Gaussian, in products of its two FWHM."""
 
 
 def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "linear") -> ImageModel:
-    """A model of the sky from a FITS image or cube.
+    """Read a model of the sky from a FITS image or cube.
 
     The projection is SIN with axes along right ascension and declination, in ICRS or J2000 (which is taken
     as ICRS); pixels are square. Axes may come in any order: right ascension, declination, Stokes (I, or I,
     Q, U and V), FREQ. Jy/beam becomes Jy/pixel with the beam of the header, or those of the table BEAMS
-    that CASA writes for cubes; the image is then what it was after restoration, blurred. Images that are
-    not square, or of odd size, get rims of zeros.
+    that CASA writes for cubes; such an image stays convolved with its beam. Images that are not square, or
+    of odd size, get rims of zeros.
 
     Parameters
     ----------
     path : path
-        The first image in the file counts.
+        The first image in the file is read.
     interpolation : "linear", "nearest" or "spectral-index"
-        Between the planes of a cube; see `ImageModel`.
+        How to interpolate between the planes of a cube; see `ImageModel`.
 
     Returns
     -------
@@ -46,8 +50,8 @@ def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "
     Raises
     ------
     InputError
-        No such file, not a FITS image, coordinates, units or Stokes parameters that cannot be used (each
-        said in one line), blank pixels, or more pixels than memory holds, known before any is read.
+        No such file, not a FITS image, coordinates, units or Stokes parameters that cannot be used, blank
+        pixels, or more pixels than memory holds, which is known before any is read.
     """
     place = Path(path)
     with _naming(place):
@@ -69,6 +73,7 @@ def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "
 
 @contextmanager
 def _naming(place: Path) -> Iterator[None]:
+    """Put the name of the file before the message of an error, and turn errors of astropy into InputError."""
     try:
         yield
     except InputError as error:
@@ -79,22 +84,21 @@ def _naming(place: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(place: Path) -> Iterator[Any]:
+def _opened(place: Path) -> Iterator[HDUList]:
+    """The units of a FITS file that has passed `vet`."""
     from astropy.io import fits
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with fits.open(
-            vetted(place, free_memory()), mode="readonly", memmap=False, lazy_load_hdus=True
-        ) as hdus:
+        with fits.open(vet(place, free_memory()), mode="readonly", memmap=False, lazy_load_hdus=True) as hdus:
             yield hdus
 
 
 def _square(plane: Plane) -> tuple[int, tuple[int, int]]:
-    """Side of the smallest even square around the image, and the image's first pixel in it.
+    """Side of the smallest even square around the image, and the position of the image's first pixel in it.
 
-    The reference pixel comes as near to the middle as the rims allow. Counted after axes were turned to
-    east left and north up.
+    The reference pixel comes as near to the middle as the rims allow. Pixels are counted with east to the
+    left and north up.
     """
     n_pixel = max(plane.shape)
     n_pixel += n_pixel % 2
@@ -105,13 +109,13 @@ def _square(plane: Plane) -> tuple[int, tuple[int, int]]:
 
 
 def _upright(plane: Plane) -> tuple[float, float]:
-    """The reference pixel once l falls with x and m rises with y."""
+    """The reference pixel after the axes are turned so that l falls with x and m rises with y."""
     (n_x, n_y), (x, y) = plane.shape, plane.reference
     return (n_x - 1 - x if plane.step[0] > 0 else x), (n_y - 1 - y if plane.step[1] < 0 else y)
 
 
-def _check_memory(about: ImageHeader, hdu: Any, n_pixel: int) -> None:
-    """Refuse, from the header alone, what cannot be held."""
+def _check_memory(about: ImageHeader, hdu: PrimaryHDU, n_pixel: int) -> None:
+    """Refuse, from the header alone, an image that memory does not hold, or whose file is cut off."""
     n_plane = len(about.stokes) * (len(about.freq) if about.freq is not None else 1)
     stored = abs(int(hdu.header["BITPIX"])) // 8 * n_plane * about.plane.shape[0] * about.plane.shape[1]
     needed = 2 * 8 * n_plane * n_pixel**2 + stored
@@ -121,18 +125,18 @@ def _check_memory(about: ImageHeader, hdu: Any, n_pixel: int) -> None:
         raise InputError(
             f"{shape} need {needed / 1e9:.3g} GB of memory, {free / 1e9:.3g} GB are free; cut it down"
         )
-    where = hdu.fileinfo()
-    if where and type(hdu).__name__ != "CompImageHDU":
-        size, whole = where["file"].size, where["datLoc"] + stored
+    location = hdu.fileinfo()
+    if location and type(hdu).__name__ != "CompImageHDU":
+        size, whole = location["file"].size, location["datLoc"] + stored
         if size < whole:
             raise InputError(f"the file has {size} bytes, its header asks for {whole}; it is cut off")
 
 
 def _ordered(about: ImageHeader, data: NDArray[np.float64]) -> NDArray[np.float64]:
     """The array as (n_stokes, n_freq, n_y, n_x), with l falling along x and m rising along y."""
-    kept = [axis for axis in about.order if axis >= 0]
-    rest = [axis for axis in range(data.ndim) if axis not in kept]
-    turned = data.transpose(*rest, *kept).reshape([data.shape[axis] for axis in kept])
+    present = [axis for axis in about.order if axis >= 0]
+    rest = [axis for axis in range(data.ndim) if axis not in present]
+    turned = data.transpose(*rest, *present).reshape([data.shape[axis] for axis in present])
     for i, axis in enumerate(about.order[:2]):
         if axis < 0:
             turned = np.expand_dims(turned, i)
@@ -141,11 +145,12 @@ def _ordered(about: ImageHeader, data: NDArray[np.float64]) -> NDArray[np.float6
     return turned[..., ::-1, :] if about.plane.step[1] < 0 else turned
 
 
-def _per_pixel(about: ImageHeader, header: Any, hdus: Any) -> Any:
-    """What stored values are multiplied by to become Jy per pixel: a number, or (n_stokes, n_freq, 1, 1)."""
+def _per_pixel(about: ImageHeader, header: Header, hdus: HDUList) -> float | NDArray[np.float64]:
+    """Factor from stored values to Jy per pixel: a number, or float64 (n_stokes, n_freq, 1, 1)."""
     if not about.per_beam:
         return about.scale
     cell2 = about.plane.step[0] ** 2
+    area: float | NDArray[np.float64]
     if header.get("CASAMBM") and "BEAMS" in hdus:
         area = _areas_of_table(about, hdus["BEAMS"].data)
     else:
@@ -154,16 +159,17 @@ def _per_pixel(about: ImageHeader, header: Any, hdus: Any) -> Any:
         raise InputError(
             "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg); write them, or convert to Jy/pixel"
         )
-    return about.scale * cell2 / (BEAM_AREA * area)
+    factor: float | NDArray[np.float64] = about.scale * cell2 / (BEAM_AREA * area)
+    return factor
 
 
-def _areas_of_table(about: ImageHeader, table: Any) -> NDArray[np.float64]:
-    """BMAJ x BMIN of each plane, float64 (n_stokes, n_freq, 1, 1), rad^2; 0 where there is none."""
+def _areas_of_table(about: ImageHeader, table: FITS_rec) -> NDArray[np.float64]:
+    """BMAJ x BMIN of each plane, float64 (n_stokes, n_freq, 1, 1), rad^2; 0 where the table has none."""
+    from astropy import units as astropy_units
+
     n_freq = len(about.freq) if about.freq is not None else 1
     area = np.zeros((len(about.stokes), n_freq, 1, 1))
     units = {column.name: str(column.unit or "deg") for column in table.columns}
-    from astropy import units as astropy_units
-
     factor = [astropy_units.Unit(units[name]).to("rad") for name in ("BMAJ", "BMIN")]
     n_pol = int(np.max(table["POL"])) + 1
     for row in table:
@@ -180,11 +186,11 @@ def _model(
     shift: tuple[int, int],
     interpolation: Interpolation,
 ) -> ImageModel:
-    """Pixels in the middle of a square of zeros, Stokes and frequencies in order."""
+    """The image in a square with rims of zeros, with Stokes parameters and frequencies in ascending order."""
     cell = abs(about.plane.step[0])
-    place = _upright(about.plane)
-    offset = tuple(cell * (place[i] + shift[i] - n_pixel // 2) * (1, -1)[i] for i in (0, 1))
-    _without_blanks(pixels, place, cell)
+    reference = _upright(about.plane)
+    offset = tuple(cell * (reference[i] + shift[i] - n_pixel // 2) * (1, -1)[i] for i in (0, 1))
+    _without_blanks(pixels, reference, cell)
     order = np.argsort(about.freq) if about.freq is not None else np.array([0])
     stokes = np.array([about.stokes.index(name) for name in "IQUV"[: len(about.stokes)]])
     square = np.zeros((len(stokes), len(order), n_pixel, n_pixel))
@@ -195,25 +201,25 @@ def _model(
     return ImageModel(square, cell, about.plane.centre, offset, freq, interpolation)  # type: ignore[arg-type]
 
 
-def _without_blanks(pixels: NDArray[np.float64], place: tuple[float, float], cell: float) -> None:
-    """Refuse blank pixels on the sky; those beyond the horizon are blank by nature and become 0."""
+def _without_blanks(pixels: NDArray[np.float64], reference: tuple[float, float], cell: float) -> None:
+    """Refuse blank pixels on the sky; those beyond the horizon, which have no direction, become 0."""
     blank = ~np.isfinite(pixels)
     if not blank.any():
         return
-    l = (np.arange(pixels.shape[3]) - place[0]) * cell
-    m = (np.arange(pixels.shape[2]) - place[1]) * cell
+    l = (np.arange(pixels.shape[3]) - reference[0]) * cell
+    m = (np.arange(pixels.shape[2]) - reference[1]) * cell
     beyond = (l[None, :] ** 2 + m[:, None] ** 2 >= 1.0) & blank
     pixels[beyond] = 0.0
-    left = int(np.count_nonzero(blank & ~beyond))
-    if left:
+    n_blank = int(np.count_nonzero(blank & ~beyond))
+    if n_blank:
         raise InputError(
-            f"{left} of {pixels.size} pixels are blank (NaN or infinite); a model needs a number everywhere: "
-            "set those without emission to 0 (numpy.nan_to_num)"
+            f"{n_blank} of {pixels.size} pixels are blank (NaN or infinite); a model needs a number "
+            "everywhere: set those without emission to 0 (numpy.nan_to_num)"
         )
 
 
 def write_image(
-    path: Path, planes: NDArray[np.float64], cards: Mapping[str, Any], history: Sequence[str]
+    path: Path, planes: NDArray[np.float64], cards: Mapping[str, str | float], history: Sequence[str]
 ) -> None:
     """Write a FITS image as a whole or not at all, in float32; axes of the array: STOKES, FREQ, DEC, RA.
 
@@ -221,9 +227,10 @@ def write_image(
     ----------
     path : Path
     planes : float64 (n_stokes, N, N)
-    cards : mapping
-        Of the header.
+    cards : mapping of str to str or float
+        Keywords and values of the header.
     history : sequence of str
+        HISTORY cards of the header.
 
     Raises
     ------
@@ -231,8 +238,6 @@ def write_image(
         It cannot be written.
     """
     from astropy.io import fits
-
-    from biro.files.atomic import write_atomic
 
     hdu = fits.PrimaryHDU(planes[:, None].astype(np.float32))
     for name, value in cards.items():
@@ -245,5 +250,5 @@ def write_image(
 
 
 def _ascii(text: str) -> str:
-    """What a FITS header can hold."""
+    """Text with "?" for every character that a FITS header cannot hold."""
     return "".join(c if " " <= c <= "~" else "?" for c in text)

@@ -1,23 +1,25 @@
-"""What the header of a FITS image says: where its pixels are, at which frequencies, in which unit."""
+"""Parse the header of a FITS image: the grid of its pixels, its Stokes parameters, frequencies and unit."""
 
 from __future__ import annotations
 
 import re
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.models.components.direction import basis
 
 if TYPE_CHECKING:
     from astropy.io.fits import Header
+    from astropy.wcs import WCS
 
 MAX_AXES = 8
 SLACK = 1e-5
-"""Pixels by which the coordinates at the edge of an image may differ from a square grid, north up."""
+"""Pixels by which coordinates at the edge of an image may differ from those of a square grid, north up."""
 _PREFIXES = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "k": 1e3}
 _UNIT = re.compile(r"([muµk]?)jy\s*(?:/|\.|\s)?\s*(pixel|pix|beam)(?:\*\*|\^)?(?:-1)?", re.IGNORECASE)
 _STOKES = {1: "I", 2: "Q", 3: "U", 4: "V", -1: "RR", -2: "LL", -3: "RL", -4: "LR"} | {
@@ -37,11 +39,11 @@ class Plane:
     shape : (int, int)
         Pixels along right ascension and declination.
     centre : (float, float), rad
-        Where the plane touches the sky.
+        Right ascension and declination at which the plane touches the sky.
     reference : (float, float)
-        Pixel of the centre, from 0; need not be whole, nor inside.
+        Pixel of the centre, counted from 0; it may lie between pixels or outside of the image.
     step : (float, float), rad
-        Direction cosines (east, north) from a pixel to the next; of one size, of either sign.
+        Change of the direction cosines (east, north) from a pixel to the next; both have the same size.
     """
 
     shape: tuple[int, int]
@@ -52,7 +54,7 @@ class Plane:
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """Everything that decides how the array of a FITS image is to be read.
+    """How the array of a FITS image is to be read.
 
     Attributes
     ----------
@@ -62,9 +64,9 @@ class ImageHeader:
     plane : Plane
     stokes : tuple of str
     freq : float64 (n_freq,) or None, Hz
-        Of the planes, as stored; None where it does not matter, for there is one.
+        Of the planes, in stored order; None where there is a single plane.
     scale : float
-        Jy for one of the stored unit, per pixel or per beam.
+        Jy per stored unit.
     per_beam : bool
     """
 
@@ -77,7 +79,7 @@ class ImageHeader:
 
 
 def parse_header(header: Header) -> ImageHeader:
-    """The header of a FITS image, understood or refused.
+    """Parse the header of a FITS image, and refuse what `biro.read_image` cannot use.
 
     Raises
     ------
@@ -97,9 +99,9 @@ def parse_header(header: Header) -> ImageHeader:
     east, north, spectral = wcs.wcs.lng, wcs.wcs.lat, wcs.wcs.spec
     types = [str(name) for name in wcs.wcs.ctype]
     if east < 0 or north < 0:
-        found = ", ".join(repr(name) for name in types if name) or "none"
+        stated = ", ".join(repr(name) for name in types if name) or "none"
         raise InputError(
-            f"no celestial coordinates (CTYPE: {found}); biro needs to know where the pixels are: "
+            f"no celestial coordinates (CTYPE: {stated}); biro needs to know where the pixels are: "
             "write CTYPE, CRVAL, CRPIX and CDELT of RA---SIN and DEC--SIN"
         )
     stokes = types.index("STOKES") if "STOKES" in types else -1
@@ -117,19 +119,19 @@ def parse_header(header: Header) -> ImageHeader:
 
 
 def _unit(text: str) -> tuple[float, bool]:
-    """Jy of one unit, and whether it is per beam."""
-    found = _UNIT.fullmatch(text)
-    if not found or (found[1] and found[1] not in _PREFIXES):
+    """The value of a unit in Jy, and whether it is per beam."""
+    match = _UNIT.fullmatch(text)
+    if not match or (match[1] and match[1] not in _PREFIXES):
         stated = f"unit {text!r} is not read" if text else "no unit (BUNIT)"
         raise InputError(f"{stated}; biro takes Jy/pixel or Jy/beam: convert the image, or write its BUNIT")
-    return _PREFIXES[found[1]], found[2].lower() == "beam"
+    return _PREFIXES[match[1]], match[2].lower() == "beam"
 
 
-def _wcs(header: Header) -> Any:
+def _wcs(header: Header) -> WCS:
     from astropy.wcs import WCS
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of old keywords, which it mends
+        warnings.simplefilter("ignore")  # astropy warns of old keywords, which it corrects
         try:
             return WCS(header)
         except Exception as error:  # astropy and wcslib raise many kinds about foreign headers
@@ -137,8 +139,8 @@ def _wcs(header: Header) -> Any:
             raise InputError(f"its coordinates cannot be understood ({reason})") from None
 
 
-def _plane(wcs: Any, shape: tuple[int, ...], axes: tuple[int, int]) -> Plane:
-    """Grid of the two celestial axes, checked against astropy's own coordinates."""
+def _plane(wcs: WCS, shape: tuple[int, ...], axes: tuple[int, int]) -> Plane:
+    """The grid of the two celestial axes, checked against the coordinates that astropy computes."""
     _check_frame(wcs, axes)
     matrix = np.asarray(wcs.pixel_scale_matrix)
     pair = matrix[np.ix_(axes, axes)]
@@ -165,7 +167,8 @@ def _plane(wcs: Any, shape: tuple[int, ...], axes: tuple[int, int]) -> Plane:
     return plane
 
 
-def _check_frame(wcs: Any, axes: tuple[int, int]) -> None:
+def _check_frame(wcs: WCS, axes: tuple[int, int]) -> None:
+    """Refuse coordinates other than RA and DEC in SIN projection, in ICRS or J2000."""
     types = [str(wcs.wcs.ctype[axis]) for axis in axes]
     if not (types[0].startswith("RA--") and types[1].startswith("DEC-")):
         raise InputError(
@@ -188,21 +191,22 @@ def _check_frame(wcs: Any, axes: tuple[int, int]) -> None:
         )
 
 
-def _compare(celestial: Any, plane: Plane) -> None:
-    """Whether astropy finds pixels where the grid has them; LONPOLE, slants and distortions would differ."""
-    from biro.models.components.direction import basis
+def _compare(celestial: WCS, plane: Plane) -> None:
+    """Refuse a header whose coordinates, as astropy computes them, are not those of the grid.
 
+    LONPOLE other than the default, slant projections and distortions make a difference.
+    """
     x, y = (a.ravel() for a in np.meshgrid(*(np.linspace(0.0, n - 1.0, 5) for n in plane.shape)))
     l = (x - plane.reference[0]) * plane.step[0]
     m = (y - plane.reference[1]) * plane.step[1]
     r2 = l * l + m * m
-    seen = r2 < 0.999
+    above_horizon = r2 < 0.999
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ra, dec = np.deg2rad(np.array(celestial.all_pix2world(x, y, 0)))
-    found = np.stack([np.cos(dec) * np.cos(ra), np.cos(dec) * np.sin(ra), np.sin(dec)], axis=-1)
+    computed = np.stack([np.cos(dec) * np.cos(ra), np.cos(dec) * np.sin(ra), np.sin(dec)], axis=-1)
     expected = np.stack([l, m, np.sqrt(np.maximum(1.0 - r2, 0.0))], axis=-1) @ basis(plane.centre)
-    apart = np.abs(found - expected)[seen]
+    apart = np.abs(computed - expected)[above_horizon]
     if not (apart <= max(SLACK * abs(plane.step[0]), 1e-14)).all():
         raise InputError(
             "its coordinates are not a plain SIN projection with north up (LONPOLE, PV or distortion "
@@ -210,14 +214,15 @@ def _compare(celestial: Any, plane: Plane) -> None:
         )
 
 
-def _line(wcs: Any, axis: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """World coordinate of each plane along an axis that depends on no other."""
+def _line(wcs: WCS, axis: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """World coordinate of each plane along an axis that is independent of the others."""
     step = float(wcs.pixel_scale_matrix[axis, axis])
     values = wcs.wcs.crval[axis] + (np.arange(shape[axis]) + 1.0 - wcs.wcs.crpix[axis]) * step
     return np.asarray(values, dtype=np.float64)
 
 
-def _stokes_names(wcs: Any, axis: int, shape: tuple[int, ...]) -> tuple[str, ...]:
+def _stokes_names(wcs: WCS, axis: int, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Stokes parameters of the planes, in stored order; I where there is no such axis."""
     if axis < 0:
         return ("I",)
     codes = np.rint(_line(wcs, axis, shape)) if shape[axis] <= 16 else np.zeros(1)
@@ -227,7 +232,8 @@ def _stokes_names(wcs: Any, axis: int, shape: tuple[int, ...]) -> tuple[str, ...
     return names
 
 
-def _frequencies(wcs: Any, axis: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _frequencies(wcs: WCS, axis: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Frequencies of the planes, float64 (n_freq,), Hz, in stored order."""
     kind = str(wcs.wcs.ctype[axis]).strip()
     if kind != "FREQ":
         raise InputError(f"its spectral axis is {kind}; expected FREQ, in Hz: convert it")

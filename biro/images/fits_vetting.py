@@ -1,4 +1,4 @@
-"""The structure of a FITS file, looked at before astropy does, which believes every count in a header."""
+"""Check the structure of a FITS file before astropy, which trusts every count in a header, reads it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from biro.errors import InputError
 
 BLOCK, CARD = 2880, 80
 MAX_HEADER = 4 << 20
-"""Bytes; some fifty thousand cards."""
+"""Bytes of the longest header that is read; some fifty thousand cards."""
 MAX_UNITS = 10_000
 MAX_COUNT = 999
-"""What the standard allows for numbers of axes and of columns."""
+"""Largest number of axes or of columns that the standard allows."""
 GZIP_START = b"\x1f\x8b"
 _COUNTS = ("NAXIS", "ZNAXIS", "WCSAXES", "TFIELDS", "A_ORDER", "B_ORDER", "AP_ORDER", "BP_ORDER")
 _SIZES = re.compile(r"BITPIX|NAXIS\d*|PCOUNT|GCOUNT")
 
 
-def vetted(place: Path, free: int) -> Path | io.BytesIO:
-    """The file, or what a file compressed by gzip holds, after a look at every header in it.
+def vet(place: Path, free: int) -> Path | io.BytesIO:
+    """The file, or the content of a file compressed by gzip, after a check of every header in it.
 
     Parameters
     ----------
     place : Path
     free : int
-        Bytes that what is compressed may have.
+        Free memory, bytes, of which the content of a compressed file may take a third.
 
     Raises
     ------
     InputError
-        A header without end, or with a count beyond the standard; more than fits, or other compression.
+        A header without end, or with a count beyond the standard; a compressed file that is too large or
+        damaged, or another compression than gzip.
     """
     with open(place, "rb") as file:
         start = file.read(6)
@@ -45,14 +46,14 @@ def vetted(place: Path, free: int) -> Path | io.BytesIO:
         if not start.startswith(GZIP_START):
             _check(file)
             return place
-    held = io.BytesIO(_unpacked(place, free))
-    _check(held)
-    held.seek(0)
-    return held
+    content = io.BytesIO(_unpacked(place, free))
+    _check(content)
+    content.seek(0)
+    return content
 
 
 def _unpacked(place: Path, free: int) -> bytes:
-    limit = free // 3  # it is held beside the pixels made from it
+    limit = free // 3  # the content is held beside the pixels that are made from it
     parts: list[bytes] = []
     size = 0
     try:
@@ -70,22 +71,22 @@ def _unpacked(place: Path, free: int) -> bytes:
 
 
 def _check(file: BinaryIO) -> None:
-    """Go through all headers, over the data between them."""
+    """Check all headers of a file, one after the other, and skip the data between them."""
     end = file.seek(0, io.SEEK_END)
     at = 0
     for _ in range(MAX_UNITS):
         file.seek(at)
         sizes = _header(file)
         if not sizes:
-            return  # rubbish after the last, or no FITS: astropy's to say
-        at = file.tell() + -(-_data(sizes) // BLOCK) * BLOCK
+            return  # no header: bytes after the last unit, or a file that is not FITS, which astropy refuses
+        at = file.tell() + -(-_data_length(sizes) // BLOCK) * BLOCK
         if at >= end:
             return
     raise InputError(f"more than {MAX_UNITS} headers")
 
 
 def _header(file: BinaryIO) -> dict[str, int]:
-    """The numbers of one header that say how long its data are; the file is then after its last block."""
+    """Read one header; the numbers in it that give the length of its data, and other counts."""
     sizes: dict[str, int] = {}
     for n_read in range(0, MAX_HEADER, BLOCK):
         block = file.read(BLOCK)
@@ -107,14 +108,14 @@ def _number(name: str, text: bytes) -> int:
     try:
         value = float(text.split(b"/")[0])
     except ValueError:
-        return 0  # astropy's to say
+        return 0  # astropy says what is wrong with it
     if not math.isfinite(value) or (name in _COUNTS and not 0 <= value <= MAX_COUNT):
         most = f", expected 0 to {MAX_COUNT}" if name in _COUNTS else ""
         raise InputError(f"{name} = {value:g} in a header{most}")
     return int(value)
 
 
-def _data(sizes: dict[str, int]) -> int:
+def _data_length(sizes: dict[str, int]) -> int:
     """Bytes of the data that belong to a header (FITS standard 4.0, equations 1 and 2)."""
     n_axis = sizes.get("NAXIS", 0)
     axes = [sizes.get(f"NAXIS{i + 1}", 0) for i in range(n_axis)]

@@ -1,10 +1,12 @@
-"""Visibilities of an image: turned to its own centre, dimmed by the beam, degridded."""
+"""Predict the visibilities of an image by image-domain gridding, through the beam of a partition."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +21,22 @@ from biro.observation.partition import Partition
 from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
+from rime_kernels.rime import Rime
 
 if TYPE_CHECKING:
-    from rime_kernels.idg import ImageGrid
+    from rime_kernels.idg import Idg, ImageGrid
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+Vis = NDArray[np.complexfloating]
 REMEDY = "give an image with pixels of at most {}"
 NODE_SHARE = 0.3
-"""Of the accuracy, for interpolation in frequency."""
+"""Share of the accuracy that interpolation in frequency may use."""
 ATERM_CELLS = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
-"""Cells of the uv grid that A-terms are given, tried one after the other."""
+"""Supports of the A-terms on the uv grid, in cells, tried one after the other."""
 SAMPLE_PIXELS, SAMPLE_ROWS = 8, 200
-"""Pixels (the brightest, and as many farthest out) and rows that tell how many it takes."""
+"""Numbers of pixels (the brightest, and as many farthest out) and of rows on which a support is tried."""
 
 
 def predict_image(
@@ -43,25 +47,25 @@ def predict_image(
     accuracy: float = 1e-5,
     backend: Backend = "auto",
     memory_limit: int | str | None = None,
-) -> NDArray[np.complexfloating]:
+) -> Vis:
     """Model visibilities of an image for one partition.
 
     The image may have any centre: uvw are turned into its axes, u', and
 
         V = exp(2 pi i (w' - w) nu/c) V'(u', v', w')
 
-    exactly. What changes with frequency, the image's own planes and the beam, is put into images at a few
-    frequencies, between whose visibilities polynomials lead; `biro.images.frequency_nodes` looks whether
-    they do. Where antennas differ in where they point, their beams are A-terms, with as much room on the
-    uv grid as
-    a sample of pixels, summed up as point sources, shows to be needed.
+    exactly. The image and the beam change with frequency: they are multiplied into images at a few
+    frequencies, and visibilities at the others are interpolated by polynomials, whose error
+    `biro.images.frequency_nodes` measures. Where antennas differ in where they point, their beams are
+    A-terms; their support on the uv grid is the smallest with which a sample of pixels agrees with a sum over
+    point sources.
 
     Parameters
     ----------
     part : Partition
     image : ImageModel
     beam : Beam, optional
-        Of one sky: `Sources.beam` of a batch of one.
+        That of one parameter vector: `Sources.beam` of a batch of one.
     accuracy : float
         Rms error over rms of the visibilities.
     backend : "auto", "cpu" or "cuda"
@@ -82,20 +86,22 @@ def predict_image(
     """
     warn_where_empty(part, image)
     seen = SeenImage(part, image, beam)
-    if not seen.lit.size:
+    if not seen.nonzero.size:
         return np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
-    gridder = _Gridder(part, image, seen, accuracy, {"backend": backend, "memory_limit": memory_limit})
-    vis: NDArray[Any] = np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
+    gridder = _Gridder(part, image, seen, accuracy, backend, memory_limit)
+    vis: Vis = np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
     for channels in image.bands(part.chan_freq):
-        for nodes in choose_nodes(seen.at, channels, part.chan_freq, NODE_SHARE * accuracy):
-            found = gridder.predict(nodes, beam)
-            vis = vis.astype(np.result_type(vis, found), copy=False)
-            vis[:, nodes.channels] = found
+        for nodes in choose_nodes(seen.apparent_brightness, channels, part.chan_freq, NODE_SHARE * accuracy):
+            band = gridder.predict(nodes, beam)
+            vis = vis.astype(np.result_type(vis, band), copy=False)
+            vis[:, nodes.channels] = band
     return vis
 
 
 def check_image(part: Partition, image: ImageModel) -> None:
-    """What can be said against an image without predicting it; `predict_image` says the same and more.
+    """Refuse an image that cannot be predicted, as far as this is known without predicting it.
+
+    `predict_image` makes the same checks, and checks the A-terms too.
 
     Raises
     ------
@@ -105,35 +111,48 @@ def check_image(part: Partition, image: ImageModel) -> None:
         Channels beyond the planes of a cube.
     """
     image.bands(part.chan_freq)
-    if SeenImage(part, image, None).lit.size:
+    if SeenImage(part, image, None).nonzero.size:
         refuse_coarse(_turned(part, image)[0], _grid(image), REMEDY)
 
 
 class _Gridder:
-    """Predicts what is seen of an image at the rows of a partition."""
+    """Predicts the visibilities of an image at the rows of a partition."""
 
     def __init__(
-        self, part: Partition, image: ImageModel, seen: SeenImage, accuracy: float, options: dict[str, Any]
+        self,
+        part: Partition,
+        image: ImageModel,
+        seen: SeenImage,
+        accuracy: float,
+        backend: Backend,
+        memory_limit: int | str | None,
     ) -> None:
-        self._part, self._seen, self._accuracy, self._options = part, seen, accuracy, options
+        self._part, self._seen, self._accuracy = part, seen, accuracy
+        self._backend, self._memory_limit = backend, memory_limit
         self._rows, self._excess = _turned(part, image)
         self._grid = _grid(image)
         refuse_coarse(self._rows, self._grid, REMEDY)
 
-    def predict(self, nodes: Nodes, beam: Beam | None) -> NDArray[np.complexfloating]:
-        """Visibilities of some channels, complex (n_row, n_chan of these, n_corr)."""
+    def predict(self, nodes: Nodes, beam: Beam | None) -> Vis:
+        """Visibilities of the channels of some nodes, complex (n_row, n_chan of these, n_corr)."""
         seen, chan_freq = self._seen, self._part.chan_freq[nodes.channels]
-        cells = self._aterm_cells(float(chan_freq.max()), beam) if seen.has_aterms and beam else 0.0
-        idg = self._idg(dataclasses.replace(self._rows, chan_freq=chan_freq), cells)
+        support = self._aterm_support(float(chan_freq.max()), beam) if seen.has_aterms and beam else 0.0
+        idg = self._idg(dataclasses.replace(self._rows, chan_freq=chan_freq), support)
         log.info("image, %d channels, %d frequencies: %s", len(chan_freq), len(nodes.freq), idg.plan)
-        total: Any = None
-        for freq, coefficient in zip(nodes.freq.tolist(), nodes.coefficient.T, strict=True):
-            found = idg.predict(seen.spread(freq), lambda l, m, freq=freq: seen.screens((l, m), freq))
-            found *= coefficient[:, None].astype(found.real.dtype)
-            total = found if total is None else total + found
-        return self._shifted(total, chan_freq, slice(None))
+        terms = (
+            self._node_term(idg, freq, coefficient)
+            for freq, coefficient in zip(nodes.freq.tolist(), nodes.coefficient.T, strict=True)
+        )
+        return self._shifted(functools.reduce(operator.add, terms), chan_freq, slice(None))
 
-    def _idg(self, rows: Rows, cells: float) -> Any:
+    def _node_term(self, idg: Idg, freq: float, coefficient: Array) -> Vis:
+        """Visibilities of the image at the frequency of a node, times the node's coefficient by channel."""
+        seen = self._seen
+        vis: Vis = idg.predict(seen.planes(freq), lambda l, m: seen.aterms((l, m), freq))
+        vis *= coefficient[:, None].astype(vis.real.dtype)
+        return vis
+
+    def _idg(self, rows: Rows, support: float) -> Idg:
         from rime_kernels.idg import Idg
 
         return Idg(
@@ -141,57 +160,54 @@ class _Gridder:
             self._grid,
             accuracy=self._accuracy,
             aterm_slot=self._seen.aterm_slot,
-            aterm_support=cells,
-            **self._options,
+            aterm_support=support,
+            backend=self._backend,
+            memory_limit=self._memory_limit,
         )
 
-    def _shifted(self, vis: NDArray[Any], chan_freq: Array, index: Any) -> NDArray[Any]:
-        """vis times exp(2 pi i (w' - w) nu/c), channel by channel."""
+    def _shifted(self, vis: Vis, chan_freq: Array, rows: NDArray[np.int64] | slice) -> Vis:
+        """Visibilities of some rows, times exp(2 pi i (w' - w) nu/c), in place."""
         if self._excess is None:
             return vis
         for c, nu in enumerate(chan_freq):
-            turns = self._excess[index] * (nu / SPEED_OF_LIGHT)
+            turns = self._excess[rows] * (nu / SPEED_OF_LIGHT)
             phasor = np.exp(2j * np.pi * (turns - np.rint(turns)))
             vis[:, c] *= phasor.astype(vis.dtype)[:, None]
         return vis
 
-    def _aterm_cells(self, freq: float, beam: Beam) -> float:
-        """The fewest cells for A-terms with which a sample of pixels and rows comes out well.
+    def _aterm_support(self, freq: float, beam: Beam) -> float:
+        """The smallest support of A-terms, in cells, with which a sample of pixels and rows is exact enough.
 
         Raises
         ------
         InputError
-            No number is enough.
+            No support of `ATERM_CELLS` is enough.
         """
         seen = self._seen
-        at = np.unique(np.linspace(0, self._part.n_row - 1, SAMPLE_ROWS).astype(np.int64))
-        bright, far = np.abs(seen.bright(freq)).sum(axis=0), (seen.lm**2).sum(axis=1)
-        some = np.unique([np.argsort(-bright)[:SAMPLE_PIXELS], np.argsort(-far)[:SAMPLE_PIXELS]])
-        expected = self._as_points(freq, beam, at, some)
-        for cells in ATERM_CELLS:
+        rows = np.unique(np.linspace(0, self._part.n_row - 1, SAMPLE_ROWS).astype(np.int64))
+        bright, distance2 = np.abs(seen.brightness(freq)).sum(axis=0), (seen.lm**2).sum(axis=1)
+        pixels = np.unique([np.argsort(-bright)[:SAMPLE_PIXELS], np.argsort(-distance2)[:SAMPLE_PIXELS]])
+        expected = self._as_points(freq, beam, rows, pixels)
+        for support in ATERM_CELLS:
             try:
-                idg = self._idg(_some(self._rows, at, freq), cells)
+                idg = self._idg(_sample_of(self._rows, rows, freq), support)
             except InputError:
                 break
-            found = idg.predict(seen.spread(freq, some), seen.screens(idg.lm, freq))
-            error = np.linalg.norm(self._shifted(found, np.array([freq]), at) - expected)
+            vis = idg.predict(seen.planes(freq, pixels), seen.aterms(idg.lm, freq))
+            error = np.linalg.norm(self._shifted(vis, np.array([freq]), rows) - expected)
             if error <= 0.5 * self._accuracy * np.linalg.norm(expected):
-                return cells
+                return support
         raise InputError(
             f"the beams of the antennas differ too much, or are too sharp, for an image at accuracy "
             f"{self._accuracy:g}; ask for less"
         )
 
-    def _as_points(
-        self, freq: float, beam: Beam, at: NDArray[np.int64], some: NDArray[np.int64]
-    ) -> NDArray[np.complexfloating]:
-        """Some pixels at some rows as point sources."""
-        from rime_kernels.rime import Rime
-
-        n, stokes = len(some), np.zeros((1, 1, len(some), 4))
-        stokes[0, 0, :, : self._seen.n_stokes] = self._seen.bright(freq, some).T
+    def _as_points(self, freq: float, beam: Beam, rows: NDArray[np.int64], pixels: NDArray[np.int64]) -> Vis:
+        """Visibilities of some pixels at some rows as a sum over point sources."""
+        n, stokes = len(pixels), np.zeros((1, 1, len(pixels), 4))
+        stokes[0, 0, :, : self._seen.n_stokes] = self._seen.brightness(freq, pixels).T
         points = Sources(
-            lm=self._seen.lm[None, some],
+            lm=self._seen.lm[None, pixels],
             stokes=stokes,
             ref_freq=np.full(n, freq),
             spectral_terms=np.zeros((1, n, 4, 0)),
@@ -199,8 +215,9 @@ class _Gridder:
             shape=np.zeros((1, 0, 3)),
             beam=beam,
         )
-        rime = Rime(_some(self._part.rows, at, freq), extent=1.0, form="row", backend="cpu")
-        return rime.predict(points)[0]
+        rime = Rime(_sample_of(self._part.rows, rows, freq), extent=1.0, form="row", backend="cpu")
+        vis: Vis = rime.predict(points)[0]
+        return vis
 
 
 def _grid(image: ImageModel) -> ImageGrid:
@@ -210,20 +227,20 @@ def _grid(image: ImageModel) -> ImageGrid:
 
 
 def _turned(part: Partition, image: ImageModel) -> tuple[Rows, Array | None]:
-    """Rows with uvw along the axes of the image's centre, and w' - w (m); None where nothing is turned."""
+    """Rows with uvw along the axes of the image's centre, and w' - w, m; None where the centres agree."""
     if image.centre == part.phase_centre:
         return part.rows, None
     uvw = part.uvw @ (basis(part.phase_centre) @ basis(image.centre).T)
     return dataclasses.replace(part.rows, uvw=uvw), uvw[:, 2] - part.uvw[:, 2]
 
 
-def _some(rows: Rows, at: NDArray[np.int64], freq: float) -> Rows:
+def _sample_of(rows: Rows, index: NDArray[np.int64], freq: float) -> Rows:
     """Some rows at one frequency."""
     return dataclasses.replace(
         rows,
-        uvw=rows.uvw[at],
-        antenna1=rows.antenna1[at],
-        antenna2=rows.antenna2[at],
-        time_index=rows.time_index[at],
+        uvw=rows.uvw[index],
+        antenna1=rows.antenna1[index],
+        antenna2=rows.antenna2[index],
+        time_index=rows.time_index[index],
         chan_freq=np.array([freq]),
     )

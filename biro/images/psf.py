@@ -1,9 +1,8 @@
-"""The main lobe of a point spread function as an elliptical Gaussian: the beam of an image."""
+"""Fit an elliptical Gaussian to the main lobe of a point spread function: the restoring beam."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +48,7 @@ def fit_beam(psf: NDArray[np.float64], cell: float) -> RestoringBeam | None:
     Returns
     -------
     RestoringBeam or None
-        None where the lobe has no end in some direction, or not pixels enough.
+        None where the lobe does not end within the image in some direction, or has too few pixels.
     """
     from scipy.ndimage import label
     from scipy.optimize import least_squares
@@ -61,17 +60,17 @@ def fit_beam(psf: NDArray[np.float64], cell: float) -> RestoringBeam | None:
     height = psf[inside]
     if not psf[middle, middle] > FLOOR or len(height) < 5:
         return None
-    # East is where x falls.
+    # East is towards smaller x.
     east, north = -(x - middle).astype(np.float64), (y - middle).astype(np.float64)
     terms = np.stack([east * east, 2.0 * east * north, north * north], axis=1)
     start = np.linalg.lstsq(-0.5 * height[:, None] * terms, height * np.log(height), rcond=None)[0]
 
-    def residual(a: NDArray[np.float64]) -> Any:
-        return np.exp(np.minimum(-0.5 * terms @ a, 1.0)) - height
+    def residual(a: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.exp(np.minimum(-0.5 * terms @ a, 1.0)) - height)
 
     a = least_squares(residual, start, x_scale=np.abs(start) + 1e-12).x
     values, vectors = np.linalg.eigh(np.array([[a[0], a[1]], [a[1], a[2]]]))
-    # A lobe longer than twice the image is no measurement.
+    # The length of a lobe longer than twice the image is not measured by its pixels.
     if not values[0] > (_FWHM / (2.0 * psf.shape[0])) ** 2:
         return None
     major, minor = _FWHM / np.sqrt(values) * cell

@@ -1,10 +1,10 @@
-"""An image as the antennas of a field see it: where its pixels are, and what the beam leaves of them."""
+"""The pixels of an image about the phase centre of a partition, and their brightness through the beam."""
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numba import njit
@@ -20,27 +20,29 @@ from rime_kernels.physics.beam import CODES, voltage
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
-MOST_BYTES = 2 << 30
-"""Of A-terms at a time."""
+MAX_ATERM_BYTES = 2 << 30
+"""Memory that A-terms may take at a time."""
 
 
 class SeenImage:
-    """The pixels of an image that are not 0, through the beam of a field.
+    """The nonzero pixels of an image, seen through the beam of a partition.
 
-    A beam that is the same for all antennas and times dims the image; one with pointing errors of their own
-    comes as A-terms.
+    A beam that is the same for all antennas and times multiplies the image. Beams that differ in where they
+    point are A-terms.
 
     Parameters
     ----------
     part : Partition
     image : ImageModel
     beam : Beam or None
-        Of one sky.
+        Of one parameter vector.
 
     Attributes
     ----------
-    lit : int64 (n,)
-        These pixels, as y N + x.
+    n_stokes : int
+        1 where Q, U and V are 0 everywhere, else 4.
+    nonzero : int64 (n,)
+        Indices y N + x of the pixels that are not 0.
     lm : float64 (n, 2)
         Their direction cosines about the phase centre.
     has_aterms : bool
@@ -49,21 +51,21 @@ class SeenImage:
     Raises
     ------
     InputError
-        Brightness 90 degrees or more from the phase centre.
+        The image is not 0 at 90 degrees or more from the phase centre.
     """
 
     def __init__(self, part: Partition, image: ImageModel, beam: Beam | None) -> None:
         self._image, self.n_stokes = image, 4 if image.pixels[1:].any() else 1
-        self.lit: NDArray[np.int64] = np.flatnonzero(image.pixels.any(axis=(0, 1)))
+        self.nonzero: NDArray[np.int64] = np.flatnonzero(image.pixels.any(axis=(0, 1)))
         same = image.centre == part.phase_centre
         self._turn = None if same else basis(part.phase_centre) @ basis(image.centre).T
         columns, rows = image.axes
-        y, x = np.divmod(self.lit, image.n_pixel)
-        self.lm = self._of_field(columns[x], rows[y])
-        lost = int(np.count_nonzero(np.isnan(self.lm[:, 0])))
-        if lost:
+        y, x = np.divmod(self.nonzero, image.n_pixel)
+        self.lm = self._about_phase_centre(columns[x], rows[y])
+        n_beyond = int(np.count_nonzero(np.isnan(self.lm[:, 0])))
+        if n_beyond:
             raise InputError(
-                f"{lost} pixels of the image lie 90 degrees or more from the phase centre of field "
+                f"{n_beyond} pixels of the image lie 90 degrees or more from the phase centre of field "
                 f"{part.field}; give an image of this field, or select fields"
             )
         self._beam, self._pointing = beam, _pointing(beam)
@@ -71,79 +73,87 @@ class SeenImage:
 
     @property
     def aterm_slot(self) -> NDArray[np.int32] | None:
-        """Slot of A-terms of each time; None for one slot."""
+        """Index of the A-terms of each time, int32 (n_time,); None where all times share them."""
         n_time = len(self._pointing)
         return np.arange(n_time, dtype=np.int32) if self.has_aterms and n_time > 1 else None
 
-    def bright(self, freq: float, index: NDArray[np.int64] | None = None) -> Array:
-        """Brightness of these pixels (or some of them), without beam, float64 (n_stokes, n)."""
-        where = self.lit if index is None else self.lit[index]
-        return self._image.at(freq, where)[: self.n_stokes]
+    def brightness(self, freq: float, index: NDArray[np.int64] | None = None) -> Array:
+        """Brightness of the nonzero pixels, or of some of them, without the beam, float64 (n_stokes, n)."""
+        pixels = self.nonzero if index is None else self.nonzero[index]
+        return np.asarray(self._image.at(freq, pixels)[: self.n_stokes])
 
-    def at(self, freq: float) -> Array:
-        """What must be followed in frequency: brightness times E^2, float64 (..., n).
+    def apparent_brightness(self, freq: float) -> Array:
+        """Brightness times E^2, float64 (..., n), whose change with frequency is to be interpolated.
 
-        With A-terms, of an antenna that points to the phase centre and of one that points farthest from it.
+        With A-terms, E is that of an antenna that points to the phase centre, and that of the antenna and
+        time with the largest pointing error.
         """
-        bright = self.bright(freq)
+        bright = self.brightness(freq)
         if not self.has_aterms:
             return bright * self._power(freq, self._pointing[0, 0])
         flat = self._pointing.reshape(-1, 2)
         farthest = flat[np.argmax((flat**2).sum(axis=1))]
         return np.concatenate([bright * self._power(freq, offset) for offset in (np.zeros(2), farthest)])
 
-    def spread(self, freq: float, index: NDArray[np.int64] | None = None) -> Array:
-        """The image (or some of its pixels) that the gridder is given, float64 (n_stokes, N, N)."""
-        chosen = np.arange(len(self.lit)) if index is None else index
-        values = self.bright(freq, chosen)
+    def planes(self, freq: float, index: NDArray[np.int64] | None = None) -> Array:
+        """The image for the gridder, of all or of some nonzero pixels, float64 (n_stokes, N, N).
+
+        It holds brightness times E^2, or brightness alone where the beams are A-terms.
+        """
+        index = np.arange(len(self.nonzero)) if index is None else index
+        values = self.brightness(freq, index)
         if not self.has_aterms:
-            values = values * self._power(freq, self._pointing[0, 0])[chosen]
+            values = values * self._power(freq, self._pointing[0, 0])[index]
         n = self._image.n_pixel
         out = np.zeros((self.n_stokes, n * n))
-        out[:, self.lit[chosen]] = values
+        out[:, self.nonzero[index]] = values
         return out.reshape(-1, n, n)
 
-    def screens(self, lm: tuple[Array, Array], freq: float) -> Array | None:
-        """A-terms E at directions about the image's centre, float64 (n_slot, n_antenna, S, S); None without.
+    def aterms(self, lm: tuple[Array, Array], freq: float) -> Array | None:
+        """A-terms E at directions about the image's centre, float64 (n_slot, n_antenna, S, S), or None.
 
         Raises
         ------
         InputError
-            More of them than memory should take.
+            They would take more memory than `MAX_ATERM_BYTES`.
         """
         if not self.has_aterms or self._beam is None:
             return None
         n_slot, n_antenna = self._pointing.shape[:2]
         size = 16 * n_slot * n_antenna * lm[0].size
-        if size > MOST_BYTES:
+        if size > MAX_ATERM_BYTES:
             raise InputError(
                 f"pointing errors of {n_slot} times and {n_antenna} antennas make {size / 1e9:.3g} GB of "
                 "A-terms for an image; average in time, or give pointing errors that are constant"
             )
-        l, m = np.moveaxis(self._of_field(lm[0], lm[1]), -1, 0)
+        l, m = np.moveaxis(self._about_phase_centre(lm[0], lm[1]), -1, 0)
         out = np.empty((n_slot, n_antenna, *lm[0].shape))
         for t in range(n_slot):
             for a in range(n_antenna):
                 dl, dm = self._pointing[t, a]
-                # Beyond the horizon of the phase centre nothing is lit.
+                # Beyond the horizon of the phase centre, where E is NaN, all pixels are 0.
                 out[t, a] = np.nan_to_num(self._voltage(freq, np.hypot(l - dl, m - dm)))
         return out
 
-    def _of_field(self, l: Array, m: Array) -> Array:
-        """Direction cosines about the phase centre, (..., 2); NaN 90 degrees or more from it."""
+    def _about_phase_centre(self, l: Array, m: Array) -> Array:
+        """Direction cosines about the phase centre, float64 (..., 2), of those about the image's centre.
+
+        They are NaN 90 degrees or more from the phase centre.
+        """
         if self._turn is None:
             return np.stack([l, m], axis=-1)
         n = np.sqrt(1.0 - l * l - m * m)
         l, m, n = (a * l + b * m + c * n for a, b, c in self._turn)
-        return np.where((n > 0.0)[..., None], np.stack([l, m], axis=-1), np.nan)
+        return np.asarray(np.where((n > 0.0)[..., None], np.stack([l, m], axis=-1), np.nan))
 
-    def _power(self, freq: float, offset: Array) -> Any:
-        """E^2 at these pixels for antennas that point to `offset`; 1 without a beam."""
+    def _power(self, freq: float, offset: Array) -> Array:
+        """E^2 at the nonzero pixels of antennas that point to `offset`; 1 without a beam."""
         if self._beam is None:
-            return np.ones(len(self.lit))
-        return self._voltage(freq, np.hypot(*(self.lm - offset).T)) ** 2
+            return np.ones(len(self.nonzero))
+        return np.asarray(self._voltage(freq, np.hypot(*(self.lm - offset).T)) ** 2)
 
     def _voltage(self, freq: float, distance: Array) -> Array:
+        """E at a frequency (Hz) and at distances (direction cosines) from where an antenna points."""
         assert self._beam is not None
         scale = float(self._beam.scale[0]) * freq
         flat = np.ascontiguousarray(distance).ravel()
@@ -151,14 +161,14 @@ class SeenImage:
 
 
 def _pointing(beam: Beam | None) -> Array:
-    """Pointing errors (n_time or 1, n_antenna or 1, 2), rad."""
+    """Pointing errors, float64 (n_time or 1, n_antenna or 1, 2), rad."""
     if beam is None or beam.pointing is None:
         return np.zeros((1, 1, 2))
-    return beam.pointing[0]
+    return np.asarray(beam.pointing[0])
 
 
 def warn_where_empty(part: Partition, image: ImageModel) -> None:
-    """An image beside the field is exact but hardly meant."""
+    """Warn of an image that does not contain the phase centre, which is valid but probably a mistake."""
     l, m, n = basis(image.centre) @ basis(part.phase_centre)[2]
     columns, rows = image.axes
     inside = columns[-1] <= l <= columns[0] and rows[0] <= m <= rows[-1] and n > 0
@@ -171,10 +181,12 @@ def warn_where_empty(part: Partition, image: ImageModel) -> None:
         )
 
 
-@njit(error_model="numpy")
-def _voltages(code: int, scale_nu: float, distance: Array) -> Array:
-    """E at distances from where an antenna points; the scalar physics is that of the kernels."""
+def _voltage_loop(code: int, scale_nu: float, distance: Array) -> Array:
+    """E at distances from where an antenna points, by the scalar function that the kernels use."""
     out = np.empty_like(distance)
     for i in range(distance.size):
         out[i] = voltage(code, scale_nu * distance[i])
     return out
+
+
+_voltages: Callable[[int, float, Array], Array] = njit(error_model="numpy")(_voltage_loop)

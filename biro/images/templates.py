@@ -1,4 +1,4 @@
-"""Images of a sky model as visibilities: worked out once, scaled by parameters ever after."""
+"""Visibilities of the images of a sky model, which are predicted once and then scaled by parameters."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.images.fits import read_image
 from biro.images.prediction import check_image, predict_image
-from biro.models import ImageModel, ModelError
+from biro.models import ImageModel, ImageTerm, ModelError
 from biro.models.components.direction import basis
+from biro.models.components.image import Interpolation
 from rime_kernels.physics.phase import directions
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Templates:
-    """Visibilities of a model's images in each partition, for factors of 1.
+    """Predicts the visibilities of a model's images in each partition, for factors of 1.
 
     Parameters
     ----------
@@ -58,11 +60,7 @@ class Templates:
         memory_limit: int | str | None,
     ) -> None:
         self._observation, self._bound = observation, bound
-        self._options: dict[str, Any] = {
-            "accuracy": accuracy,
-            "backend": backend,
-            "memory_limit": memory_limit,
-        }
+        self._accuracy, self._backend, self._memory_limit = accuracy, backend, memory_limit
         terms = bound.model.images
         self._names = [term.name for term in terms]
         self._images = [_image(term) for term in terms]
@@ -70,7 +68,13 @@ class Templates:
         self.shifts = Shifts(bound, self._middle)
 
     def check(self) -> None:
-        """Refuse images that cannot be predicted before any is, for all partitions."""
+        """Refuse images that cannot be predicted for any partition, before any is predicted.
+
+        Raises
+        ------
+        InputError, ModelError
+            As `biro.images.prediction.check_image`, naming the image.
+        """
         for name, image in zip(self._names, self._images, strict=True):
             for part in self._observation.partitions:
                 try:
@@ -79,21 +83,32 @@ class Templates:
                     raise type(error)(f"image {name!r}: {error}") from None
 
     def of(self, i_frame: int) -> NDArray[np.complexfloating] | None:
-        """Complex (n_image, n_row, n_chan, n_corr), Jy, of a partition; None without images."""
+        """Templates of a partition, complex (n_image, n_row, n_chan, n_corr), Jy; None without images."""
         if not self._images:
             return None
         part, beam = self._observation.partitions[i_frame], self._bound.fixed_beam(i_frame)
-        found = []
+        templates = []
         for name, image in zip(self._names, self._images, strict=True):
             try:
-                found.append(predict_image(part, image, beam=beam, **self._options))
+                vis = predict_image(
+                    part,
+                    image,
+                    beam=beam,
+                    accuracy=self._accuracy,
+                    backend=self._backend,
+                    memory_limit=self._memory_limit,
+                )
+                templates.append(vis)
             except (InputError, ModelError) as error:
                 raise type(error)(f"image {name!r}: {error}") from None
             log.info("%s: image %s is predicted", self._observation.labels[i_frame], name)
-        return np.stack(found)
+        return np.stack(templates)
 
     def lm(self, i_frame: int) -> NDArray[np.float64] | None:
-        """Direction cosines of the middle of each image about a phase centre, float64 (n_image, 2)."""
+        """Direction cosines of the middle of each image about a phase centre, float64 (n_image, 2).
+
+        They are 0 below the horizon.
+        """
         if not self._images:
             return None
         lmn = self._middle @ basis(self._observation.partitions[i_frame].phase_centre).T
@@ -108,36 +123,32 @@ class Templates:
             name: _corners(image) @ basis(image.centre)
             for name, image in zip(self._names, self._images, strict=True)
         }
-        found = []
-        for part in self._observation.partitions:
-            axes = basis(part.phase_centre)
-            lmn = {name: each @ axes.T for name, each in corners.items()}
-            found.append(
-                {name: np.where(each[:, 2:] > 0.0, each[:, :2], np.nan) for name, each in lmn.items()}
-            )
-        return found
+        return [
+            {name: _above_horizon(points, part.phase_centre) for name, points in corners.items()}
+            for part in self._observation.partitions
+        ]
 
     def extent(self, i_frame: int) -> float:
-        """Largest |l| or |m| that an image takes, 1 at most; 0 where none moves and phases are settled."""
+        """Largest |l| or |m| of the images in a partition, 1 at most; 0 where theta shifts no image."""
         lm, shift = self.lm(i_frame), self._bound.image_shift()
         if lm is None or not shift:
             return 0.0
         return min(1.0, float(np.abs(lm).max() + np.sqrt(2.0) * shift))  # shifts may be turned
 
     def digest(self) -> str:
-        """Hash of all pixels and of where they are; of nothing without images."""
-        made = hashlib.sha256()
+        """Hash of all pixels and of their coordinates; "" without images."""
+        digest = hashlib.sha256()
         for image in self._images:
             about = image.cell, image.centre, image.offset, image.interpolation, image.pixels.shape
-            made.update(repr(about).encode())
-            made.update(image.pixels.tobytes())
+            digest.update(repr(about).encode())
+            digest.update(image.pixels.tobytes())
             if image.chan_freq is not None:
-                made.update(image.chan_freq.tobytes())
-        return made.hexdigest() if self._images else ""
+                digest.update(image.chan_freq.tobytes())
+        return digest.hexdigest() if self._images else ""
 
 
 class Shifts:
-    """How images move in the plane of each phase centre, from how the model says in that of its own centre.
+    """Shifts of images in the tangent plane of each partition, from those in the plane of the model's centre.
 
     Parameters
     ----------
@@ -155,37 +166,43 @@ class Shifts:
         ]
 
     def of(self, i_frame: int, sources: Sources) -> Sources:
-        """The sources of a partition with the shifts that its phase centre sees."""
+        """The sources of a partition with shifts in the tangent plane of its phase centre."""
         shift, turn = sources.template_shift, self._turn[i_frame]
         if shift is None or turn is None:
             return sources
         change = directions(self._lm + shift) - directions(self._lm)
-        made = copy.copy(sources)  # which other partitions may have too
-        object.__setattr__(made, "template_shift", (change @ turn.T)[..., :2])
-        return made
+        shifted = copy.copy(sources)  # other partitions may share the sources
+        object.__setattr__(shifted, "template_shift", (change @ turn.T)[..., :2])
+        return shifted
 
     def pull_back(self, i_frame: int, sources: Sources, gradient: Gradient) -> Gradient:
-        """Derivatives with respect to shifts as the model has them: the adjoint of `of`.
+        """Derivatives with respect to the shifts of the model; the adjoint of `of`.
 
         Parameters
         ----------
         i_frame : int
         sources : Sources
-            What `of` was given.
+            The argument of `of`.
         gradient : Gradient
-            With respect to what it returned.
+            With respect to the sources that `of` returned.
         """
         shift, turn, by_shift = sources.template_shift, self._turn[i_frame], gradient.template_shift
         if shift is None or turn is None or by_shift is None:
             return gradient
         l_m_n = directions(self._lm + shift)
         by_change = by_shift @ turn[:2]
-        falls = l_m_n[..., :2] / (1.0 + l_m_n[..., 2:])  # of n with l and m
-        return replace(gradient, template_shift=by_change[..., :2] - by_change[..., 2:] * falls)
+        minus_slope = l_m_n[..., :2] / (1.0 + l_m_n[..., 2:])  # -dn/d(l, m)
+        return replace(gradient, template_shift=by_change[..., :2] - by_change[..., 2:] * minus_slope)
 
     def of_all(self, sources: Iterable[Sources]) -> Iterator[Sources]:
-        """The same for one partition after the other."""
-        return (self.of(i, each) for i, each in enumerate(sources))
+        """The sources of all partitions, given in their order, with shifts as from `of`."""
+        return (self.of(i, of_partition) for i, of_partition in enumerate(sources))
+
+
+def _above_horizon(points: NDArray[np.float64], phase_centre: tuple[float, float]) -> NDArray[np.float64]:
+    """Direction cosines of ICRS unit vectors about a phase centre, float64 (n, 2); NaN below its horizon."""
+    lmn = points @ basis(phase_centre).T
+    return np.where(lmn[:, 2:] > 0.0, lmn[:, :2], np.nan)
 
 
 def _middle(image: ImageModel) -> NDArray[np.float64]:
@@ -195,10 +212,10 @@ def _middle(image: ImageModel) -> NDArray[np.float64]:
 
 
 def _corners(image: ImageModel) -> NDArray[np.float64]:
-    """Unit vectors, about its own centre, of the corners of the box of pixels that are not 0."""
-    lit: NDArray[np.bool_] = np.asarray(image.pixels.any(axis=(0, 1)))
+    """Corners of the box around the pixels that are not 0, as unit vectors about the image's centre."""
+    nonzero: NDArray[np.bool_] = np.asarray(image.pixels.any(axis=(0, 1)))
     (columns, rows), half = image.axes, 0.5 * image.cell
-    l, m = columns[lit.any(axis=0)], rows[lit.any(axis=1)]
+    l, m = columns[nonzero.any(axis=0)], rows[nonzero.any(axis=1)]
     if not l.size:
         l, m = np.array([image.offset[0]]), np.array([image.offset[1]])
     east, west, south, north = l.max() + half, l.min() - half, m.min() - half, m.max() + half
@@ -206,12 +223,11 @@ def _corners(image: ImageModel) -> NDArray[np.float64]:
     return np.column_stack([lm, np.sqrt(np.maximum(0.0, 1.0 - (lm**2).sum(axis=1)))])
 
 
-def _image(term: Any) -> ImageModel:
+def _image(term: ImageTerm) -> ImageModel:
+    """The image of a term, read from its file where it has one."""
     if isinstance(term.file, ImageModel):
         return term.file
-    from biro.images.fits import read_image  # FITS takes a while to import
-
     try:
-        return read_image(term.file, interpolation=term.interpolation)
+        return read_image(term.file, interpolation=cast(Interpolation, term.interpolation))
     except InputError as error:
         raise InputError(f"image {term.name!r}: {error}") from None

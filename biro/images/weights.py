@@ -1,4 +1,4 @@
-"""How visibilities are weighted in an image: natural, uniform, Briggs."""
+"""Weights of visibilities in an image: natural, uniform and Briggs weighting."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def image_weights(
     Raises
     ------
     InputError
-        Another word, or robust outside of -2 .. 2.
+        Another weighting, or robust outside of -2 .. 2.
     """
     if weighting not in get_args(Weighting):
         raise InputError(f"weighting must be natural, uniform or briggs, got {weighting!r}")
@@ -64,9 +64,9 @@ def image_weights(
     f2 = (5.0 * 10.0**-robust) ** 2 / (float(density @ density) / total)
     out = [np.zeros_like(weight) for weight in natural]
     for i, c, cell in _cells(parts, field, size):
-        there = density[cell]
-        divisor = there if weighting == "uniform" else 1.0 + f2 * there
-        np.divide(natural[i][:, c], divisor, out=out[i][:, c], where=there > 0.0)
+        sum_in_cell = density[cell]
+        divisor = sum_in_cell if weighting == "uniform" else 1.0 + f2 * sum_in_cell
+        np.divide(natural[i][:, c], divisor, out=out[i][:, c], where=sum_in_cell > 0.0)
     return out
 
 
@@ -82,10 +82,10 @@ def _half_size(parts: Sequence[Partition], field: float) -> int:
 def _cells(
     parts: Sequence[Partition], field: float, size: int
 ) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """Partition, channel, and the cell of each row in the half plane v >= 0."""
+    """Yield the index of a partition, of a channel, and the cell of each row in the half plane v >= 0."""
     for i, part in enumerate(parts):
         for c, nu in enumerate(part.chan_freq):
             u, v = np.rint(part.uvw[:, :2].T * (nu / SPEED_OF_LIGHT * field)).astype(np.int64)
-            turned = (v < 0) | ((v == 0) & (u < 0))
-            u, v = np.where(turned, -u, u), np.where(turned, -v, v)
+            is_lower = (v < 0) | ((v == 0) & (u < 0))
+            u, v = np.where(is_lower, -u, u), np.where(is_lower, -v, v)
             yield i, c, v * (2 * size + 1) + u + size
