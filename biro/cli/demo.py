@@ -195,12 +195,12 @@ def _sample(run: Path, likelihood: Likelihood, seed: int, n_live: int, progress:
 
 
 def _report(folder: Path, posterior: Posterior, likelihood: Likelihood, comparison: Comparison) -> Path:
-    from biro.plots import posterior as plots
+    from biro.plots import corner
     from biro.plots.report import standard_pictures, write_report
 
     pictures = standard_pictures(posterior, likelihood)
-    corner = next(caption for caption in pictures if caption.startswith("Posterior"))
-    pictures[corner] = plots.corner(posterior, truth=TRUTH)
+    corner_caption = next(caption for caption in pictures if caption.startswith("Posterior"))
+    pictures[corner_caption] = corner(posterior, truth=TRUTH)
     return write_report(
         folder, posterior, likelihood, title="biro demo", comparison=comparison, pictures=pictures
     )

@@ -82,11 +82,11 @@ class Templates:
                 except (InputError, ModelError) as error:
                     raise type(error)(f"image {name!r}: {error}") from None
 
-    def of(self, i_frame: int) -> NDArray[np.complexfloating] | None:
+    def of(self, i_partition: int) -> NDArray[np.complexfloating] | None:
         """Templates of a partition, complex (n_image, n_row, n_chan, n_corr), Jy; None without images."""
         if not self._images:
             return None
-        part, beam = self._observation.partitions[i_frame], self._bound.fixed_beam(i_frame)
+        part, beam = self._observation.partitions[i_partition], self._bound.fixed_beam(i_partition)
         templates = []
         for name, image in zip(self._names, self._images, strict=True):
             try:
@@ -101,17 +101,17 @@ class Templates:
                 templates.append(vis)
             except (InputError, ModelError) as error:
                 raise type(error)(f"image {name!r}: {error}") from None
-            log.info("%s: image %s is predicted", self._observation.labels[i_frame], name)
+            log.info("%s: image %s is predicted", self._observation.labels[i_partition], name)
         return np.stack(templates)
 
-    def lm(self, i_frame: int) -> NDArray[np.float64] | None:
+    def lm(self, i_partition: int) -> NDArray[np.float64] | None:
         """Direction cosines of the middle of each image about a phase centre, float64 (n_image, 2).
 
         They are 0 below the horizon.
         """
         if not self._images:
             return None
-        lmn = self._middle @ basis(self._observation.partitions[i_frame].phase_centre).T
+        lmn = self._middle @ basis(self._observation.partitions[i_partition].phase_centre).T
         return np.where(lmn[:, 2:] > 0.0, lmn[:, :2], 0.0)
 
     def outlines(self) -> list[dict[str, NDArray[np.float64]]]:
@@ -128,9 +128,9 @@ class Templates:
             for part in self._observation.partitions
         ]
 
-    def extent(self, i_frame: int) -> float:
+    def extent(self, i_partition: int) -> float:
         """Largest |l| or |m| of the images in a partition, 1 at most; 0 where theta shifts no image."""
-        lm, shift = self.lm(i_frame), self._bound.image_shift()
+        lm, shift = self.lm(i_partition), self._bound.image_shift()
         if lm is None or not shift:
             return 0.0
         return min(1.0, float(np.abs(lm).max() + np.sqrt(2.0) * shift))  # shifts may be turned
@@ -165,9 +165,9 @@ class Shifts:
             for frame in bound.partitions
         ]
 
-    def of(self, i_frame: int, sources: Sources) -> Sources:
+    def of(self, i_partition: int, sources: Sources) -> Sources:
         """The sources of a partition with shifts in the tangent plane of its phase centre."""
-        shift, turn = sources.template_shift, self._turn[i_frame]
+        shift, turn = sources.template_shift, self._turn[i_partition]
         if shift is None or turn is None:
             return sources
         change = directions(self._lm + shift) - directions(self._lm)
@@ -175,18 +175,18 @@ class Shifts:
         object.__setattr__(shifted, "template_shift", (change @ turn.T)[..., :2])
         return shifted
 
-    def pull_back(self, i_frame: int, sources: Sources, gradient: Gradient) -> Gradient:
+    def pull_back(self, i_partition: int, sources: Sources, gradient: Gradient) -> Gradient:
         """Derivatives with respect to the shifts of the model; the adjoint of `of`.
 
         Parameters
         ----------
-        i_frame : int
+        i_partition : int
         sources : Sources
             The argument of `of`.
         gradient : Gradient
             With respect to the sources that `of` returned.
         """
-        shift, turn, by_shift = sources.template_shift, self._turn[i_frame], gradient.template_shift
+        shift, turn, by_shift = sources.template_shift, self._turn[i_partition], gradient.template_shift
         if shift is None or turn is None or by_shift is None:
             return gradient
         l_m_n = directions(self._lm + shift)

@@ -1,10 +1,10 @@
-"""Pictures of data against a model: amplitude and phase by uv distance, residuals in sigma."""
+"""Pictures of data against a model: amplitude and phase by uv distance, and residuals in sigma."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,13 +15,16 @@ from scipy.constants import c
 from biro.errors import InputError
 from biro.observation.partition import Partition
 
+if TYPE_CHECKING:
+    from biro.likelihood.likelihood import Likelihood
+
 PARALLEL = ("XX", "YY", "RR", "LL", "I")
 _UV_UNITS = ((1e9, "Gλ"), (1e6, "Mλ"), (1e3, "kλ"), (1.0, "λ"))
 _EDGES = np.linspace(-6.0, 6.0, 61)
 
 
-def uv(likelihood: Any, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
-    """Amplitude of data and model, and the phase between them, in bins of uv distance.
+def uv(likelihood: Likelihood, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
+    """Draw the amplitude of data and model, and the phase between them, in bins of uv distance.
 
     Stokes I (weighted mean of the parallel hands); one colour for each partition. In a bin, with
     weights w of the data D, model M and noise factor s:
@@ -35,6 +38,7 @@ def uv(likelihood: Any, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
     theta : float64 (n_param,)
         Parameters of the model, such as `posterior.best_fit`.
     n_bin : int
+        Number of bins of uv distance.
 
     Raises
     ------
@@ -69,11 +73,11 @@ def uv(likelihood: Any, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
     return figure
 
 
-def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
-    """Real and imaginary residuals in units of the fitted sigma, against the noise of the model.
+def residuals(likelihood: Likelihood, theta: NDArray[np.float64]) -> Figure:
+    """Draw real and imaginary residuals in units of the fitted sigma, and the density that the model assumes.
 
     That is the unit Gaussian, or Student's t of unit scale with the degrees of freedom at theta. The two
-    end bins hold all that lies beyond them.
+    end bins hold all values beyond them.
 
     Parameters
     ----------
@@ -93,10 +97,10 @@ def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
             np.histogram(np.clip(values, _EDGES[0], _EDGES[-1]), _EDGES)[0] / values.size / np.diff(_EDGES)
         )
         rms = np.sqrt(np.mean(values**2))
-        label = f"{_label(likelihood, i)}: rms {rms:.3f}, noise factor {factors[i]:.4g}"
+        label = f"{likelihood.observation.labels[i]}: rms {rms:.3f}, noise factor {factors[i]:.4g}"
         ax.stairs(density, _EDGES, color=f"C{i % 10}", lw=1.2, label=label)
     grid = np.linspace(-6.0, 6.0, 400)
-    for label, density in _noise_laws(likelihood.noise_dof(theta), grid).items():
+    for label, density in _noise_densities(likelihood.noise_dof(theta), grid).items():
         ax.plot(grid, density, color="0.15", lw=1.0, ls="--", label=label)
     ax.set_yscale("log")
     ax.set_ylim(1e-6, 1.5)
@@ -108,15 +112,21 @@ def residuals(likelihood: Any, theta: NDArray[np.float64]) -> Figure:
     return figure
 
 
-def _noise_laws(dof: NDArray[np.float64] | None, grid: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Densities of the real part of noise, by what they are called."""
+def _noise_densities(
+    dof: NDArray[np.float64] | None, grid: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Densities of the real part of the noise on a grid, by label."""
     if dof is None:
         return {"unit Gaussian": stats.norm.pdf(grid)}
-    return {f"Student's t, {each:.3g} degrees of freedom": stats.t.pdf(grid, each) for each in np.unique(dof)}
+    return {
+        f"Student's t, {value:.3g} degrees of freedom": stats.t.pdf(grid, value) for value in np.unique(dof)
+    }
 
 
 @dataclass(frozen=True)
 class _Bins:
+    """Means over bins of uv distance: distance in wavelengths, amplitudes in Jy, phases in deg."""
+
     distance: NDArray[np.float64]
     amplitude: NDArray[np.float64]
     amplitude_err: NDArray[np.float64]
@@ -137,6 +147,7 @@ class _StokesI:
     factor: float
 
     def binned(self, edges: NDArray[np.float64]) -> _Bins:
+        """Weighted means over bins of uv distance with these edges; empty bins are left out."""
         index = np.digitize(self.distance, edges) - 1
         n_bin = len(edges) - 1
 
@@ -150,7 +161,7 @@ class _StokesI:
         model_power = total(w * np.abs(self.model) ** 2)
         power = np.maximum(total(w * np.abs(self.data) ** 2) - 2 * s2 * count, 0.0) / sum_w
         power_err = np.sqrt(4 * s2 * model_power + 4 * s2**2 * count) / sum_w
-        # Where noise hides the signal, the error of the amplitude is that of the power's root.
+        # Where the signal is below the noise, the error of the amplitude is the root of the power's error.
         amplitude = np.sqrt(power)
         amplitude_err = power_err / np.maximum(2 * amplitude, np.sqrt(power_err) + 1e-300)
         cross = w * self.data * np.conj(self.model)
@@ -160,7 +171,8 @@ class _StokesI:
         return _Bins(*(column[keep] for column in (*columns, phase, phase_err)))
 
 
-def _stokes_i(likelihood: Any, theta: NDArray[np.float64]) -> Iterator[_StokesI]:
+def _stokes_i(likelihood: Likelihood, theta: NDArray[np.float64]) -> Iterator[_StokesI]:
+    """Stokes I of the data and of the model at theta, of each partition that has a parallel hand."""
     models = likelihood.predict(theta)
     factors = np.atleast_1d(likelihood.noise_factor(theta))
     for i, (part, model) in enumerate(zip(likelihood.observation.partitions, models, strict=True)):
@@ -174,13 +186,11 @@ def _stokes_i(likelihood: Any, theta: NDArray[np.float64]) -> Iterator[_StokesI]
             (weight * values[:, :, hands]).sum(axis=2)[used] / total[used] for values in (part.vis, model)
         )
         distance = _distance(part)[used]
-        yield _StokesI(_label(likelihood, i), distance, data, fitted, total[used], float(factors[i]))
+        yield _StokesI(
+            likelihood.observation.labels[i], distance, data, fitted, total[used], float(factors[i])
+        )
 
 
 def _distance(part: Partition) -> NDArray[np.float64]:
     """uv distance in wavelengths, (n_row, n_chan)."""
     return np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None] * part.chan_freq / c
-
-
-def _label(likelihood: Any, i: int) -> str:
-    return likelihood.observation.labels[i]

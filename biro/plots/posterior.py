@@ -1,9 +1,9 @@
-"""Pictures of a posterior: corner, traces and the sky. Each is a matplotlib Figure; no pyplot state."""
+"""Pictures of a posterior: corner plot, traces and the sky, each a matplotlib Figure without pyplot."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,17 +19,19 @@ from biro.errors import InputError
 from biro.formatting import digits_after_point
 from biro.images.pictures import plain_ticks
 from biro.models.quantities.parameter import Column
-from biro.plots.data import residuals, uv
 from biro.posterior.posterior import Posterior
 from biro.posterior.statistics import quantiles, unwrap
 from biro.posterior.table import LEVELS
 
-__all__ = ["MAX_CORNER", "corner", "residuals", "sky", "traces", "uv"]
+if TYPE_CHECKING:
+    from biro.likelihood.likelihood import Likelihood
+    from rime_kernels.arrays import Sources
 
 COLOUR = "#1f4e79"
 TRUTH = "#c8553d"
 _SHADES = LinearSegmentedColormap.from_list("biro", ["#ffffff", "#c6d7e8", COLOUR])
 MAX_CORNER = 24
+"""Parameters of the largest corner plot."""
 _DEGREE = 180.0 / np.pi
 _FLUXES = ((1.0, "Jy"), (1e3, "mJy"), (1e6, "µJy"))
 _ARCSEC = 1.0 / (3600.0 * _DEGREE)
@@ -42,22 +44,22 @@ _ANGLES = tuple(
 def corner(
     posterior: Posterior, names: Sequence[str] | None = None, truth: Mapping[str, float] | None = None
 ) -> Figure:
-    """Marginal histograms and all pairs, with contours that enclose 68 % and 95 %.
+    """Draw marginal histograms and all pairs of parameters, with contours that enclose 68 % and 95 %.
 
     Parameters
     ----------
     posterior : Posterior
     names : sequence of str, optional
-        Which parameters; by default all.
+        Parameters that are shown; by default all.
     truth : mapping name -> value, optional
-        Marked by lines.
+        True values, marked by lines.
 
     Raises
     ------
     InputError
         An unknown name, or more than 24 parameters.
     """
-    columns = _chosen(posterior, names)
+    columns = _columns(posterior, names)
     n = len(columns)
     if n > MAX_CORNER:
         raise InputError(f"a corner plot of {n} parameters cannot be read; give up to {MAX_CORNER} names")
@@ -65,7 +67,7 @@ def corner(
     size = 1.0 + max(1.35, 2.1 - 0.06 * n) * n
     figure = Figure(figsize=(size, size))
     grid = figure.add_gridspec(n, n, wspace=0.06, hspace=0.06)
-    marks = [_mark(posterior, column, (truth or {}).get(column.name)) for column in columns]
+    marks = [_moved_truth(posterior, column, (truth or {}).get(column.name)) for column in columns]
     for i in range(n):
         for j in range(i + 1):
             ax = figure.add_subplot(grid[i, j])
@@ -76,24 +78,24 @@ def corner(
                 _truth_lines(ax, marks[j], marks[i])
             _label_corner(ax, (i, j, n), columns[j], columns[i])
     figure.subplots_adjust(left=1.0 / size, bottom=1.0 / size, right=0.99, top=1 - 0.5 / size)
-    # Labels in a line, without measuring the ticks of all axes (seconds for 16 parameters).
-    away = -0.6 / (figure.axes[0].get_position().width * size)  # 0.6 inch
+    # This aligns the labels without measuring the ticks of all axes, which takes seconds for 16 parameters.
+    distance = -0.6 / (figure.axes[0].get_position().width * size)  # 0.6 inch
     for ax in figure.axes:
-        ax.yaxis.set_label_coords(away, 0.5)
-        ax.xaxis.set_label_coords(0.5, away)
+        ax.yaxis.set_label_coords(distance, 0.5)
+        ax.xaxis.set_label_coords(0.5, distance)
     return figure
 
 
 def traces(posterior: Posterior, names: Sequence[str] | None = None) -> Figure:
-    """Each parameter along the run: walkers by step, or nested samples by log-likelihood.
+    """Draw each parameter along the run: walkers by step, or nested samples by log-likelihood.
 
     Parameters
     ----------
     posterior : Posterior
     names : sequence of str, optional
-        Which parameters; by default all.
+        Parameters that are shown; by default all.
     """
-    columns = _chosen(posterior, names)
+    columns = _columns(posterior, names)
     figure = Figure(figsize=(9.0, 0.6 + 1.25 * len(columns)), layout="constrained")
     axes = figure.subplots(len(columns), 1, sharex=True, squeeze=False)[:, 0]
     for ax, column in zip(axes, columns, strict=True):
@@ -103,7 +105,7 @@ def traces(posterior: Posterior, names: Sequence[str] | None = None) -> Figure:
             ax.set_xlim(0, len(values) // posterior.n_walker - 1)
         else:
             order = np.argsort(posterior.weight)
-            order = order[posterior.weight[order] > 1e-3 * posterior.weight.max()]  # the rest would be white
+            order = order[posterior.weight[order] > 1e-3 * posterior.weight.max()]
             ax.scatter(
                 posterior.log_likelihood[order],
                 values[order],
@@ -114,38 +116,36 @@ def traces(posterior: Posterior, names: Sequence[str] | None = None) -> Figure:
             )
         ax.set_ylabel(_text(column, short=True), fontsize=8)
         ax.yaxis.set_major_locator(MaxNLocator(4))
-        _plain_ticks(ax)
-    axes[-1].set_xlabel(
-        "kept step (after burn-in and thinning)" if posterior.n_walker > 1 else "log-likelihood"
-    )
+        _shrink_offset_text(ax)
+    axes[-1].set_xlabel("step (after burn-in and thinning)" if posterior.n_walker > 1 else "log-likelihood")
     return figure
 
 
-def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 200) -> Figure:
-    """Sources about the phase centre of one partition, east to the left.
+def sky(likelihood: Likelihood, posterior: Posterior, i_partition: int = 0, n_draw: int = 200) -> Figure:
+    """Draw the sources about the phase centre of one partition, east to the left.
 
-    Crosses and filled ellipses: mean position and its 1 and 2 sigma. Outlines: FWHM of Gaussians,
-    one for each of a few draws from the posterior. Dashed boxes: the bright part of images, where the model
-    file has them; the view is that of the sources, and the legend says what of an image lies outside.
+    Crosses and filled ellipses are mean positions and their 1 and 2 sigma. Outlines are the FWHM of
+    Gaussians, one for each of a few draws from the posterior. Dashed boxes are the nonzero parts of the
+    model's images; the view is that of the sources, and the legend tells where an image reaches beyond it.
 
     Parameters
     ----------
     likelihood : Likelihood
     posterior : Posterior
-    i_frame : int
-        Partition whose phase centre is the origin.
+    i_partition : int
+        Index of the partition whose phase centre is the origin.
     n_draw : int
-        Draws from the posterior.
+        Number of draws from the posterior.
 
     Raises
     ------
     InputError
-        The model has no sources, only images.
+        The model has images alone, and no sources.
     """
     if not likelihood.model.source_names:
         raise InputError("the model has no points and no Gaussians to be shown, only images")
     draws = posterior.equal_weight(n_draw).samples
-    sources = likelihood.model.sources(draws, i_frame)
+    sources = likelihood.model.sources(draws, i_partition)
     extent = _sky_extent(sources)
     scale, unit = _angle_unit(extent)
     lm = np.asarray(sources.lm) * scale
@@ -160,7 +160,7 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
         _position(ax, lm[:, i], colour, f"{likelihood.model.source_names[i]}  {_flux_text(flux[i])}")
     ax.set_box_aspect(1.0)  # with ranges of the same length on both axes
     _sky_limits(ax, lm, extent * scale)
-    for i, (name, corners) in enumerate(likelihood.image_outlines[i_frame].items()):
+    for i, (name, corners) in enumerate(likelihood.image_outlines[i_partition].items()):
         _image_box(ax, corners * scale, name, f"C{(lm.shape[1] + i) % 10}")
     plain_ticks(ax)
     ax.set_xlabel(f"east offset [{unit}]")
@@ -170,7 +170,8 @@ def sky(likelihood: Any, posterior: Posterior, i_frame: int = 0, n_draw: int = 2
     return figure
 
 
-def _chosen(posterior: Posterior, names: Sequence[str] | None) -> list[Column]:
+def _columns(posterior: Posterior, names: Sequence[str] | None) -> list[Column]:
+    """The named columns of a posterior, in the order of the names; all of them where no names are given."""
     if names is None:
         return list(posterior.columns)
     known = {column.name: column for column in posterior.columns}
@@ -181,13 +182,13 @@ def _chosen(posterior: Posterior, names: Sequence[str] | None) -> list[Column]:
 
 
 def _continuous(posterior: Posterior, column: Column) -> NDArray[np.float64]:
-    """Samples of one parameter; those of one that wraps in one piece about their circular mean."""
+    """Samples of one parameter; those of a parameter that wraps are moved to about their circular mean."""
     values = posterior[column.name]
     return values if column.period is None else unwrap(values, posterior.weight, column.period)
 
 
-def _mark(posterior: Posterior, column: Column, value: float | None) -> float | None:
-    """A true value, moved by whole periods to where the samples of a parameter that wraps are drawn."""
+def _moved_truth(posterior: Posterior, column: Column, value: float | None) -> float | None:
+    """A true value; that of a parameter that wraps is moved by whole periods to near the samples."""
     if value is None or column.period is None:
         return value
     (median,) = quantiles(_continuous(posterior, column), posterior.weight, (0.5,))
@@ -195,6 +196,7 @@ def _mark(posterior: Posterior, column: Column, value: float | None) -> float | 
 
 
 def _text(column: Column, *, short: bool = False) -> str:
+    """The label of a parameter, with its unit."""
     name = column.latex or column.name
     if short and not column.latex:
         name = name.replace(".", "\n", 1)
@@ -204,6 +206,7 @@ def _text(column: Column, *, short: bool = False) -> str:
 def _marginal(
     ax: Axes, values: NDArray[np.float64], weight: NDArray[np.float64], truth: float | None
 ) -> None:
+    """Histogram of a parameter, with its median and its 68 % interval."""
     edges = _edges(values, weight)
     density = np.histogram(values, edges, weights=weight)[0]
     ax.stairs(density, edges, fill=True, fc="#c6d7e8", ec=COLOUR)
@@ -221,6 +224,7 @@ def _marginal(
 
 
 def _edges(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Edges of bins, of which there are more for a larger effective number of samples."""
     n = int(np.clip(1.5 * np.sum(weight**2) ** (-1 / 3), 12, 40))
     low, high = quantiles(values, weight, (0.001, 0.999))
     pad = 0.08 * (high - low) or 1e-12 + 1e-9 * abs(high)
@@ -228,6 +232,7 @@ def _edges(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[
 
 
 def _pair(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+    """Density of two parameters, with contours."""
     x_edges, y_edges = _edges(x, weight), _edges(y, weight)
     density = np.histogram2d(x, y, bins=(x_edges, y_edges), weights=weight)[0]
     density = gaussian_filter(density, 1.0, mode="constant")
@@ -258,7 +263,7 @@ def _label_corner(ax: Axes, place: tuple[int, int, int], x: Column, y: Column) -
     ax.xaxis.set_major_locator(MaxNLocator(3, prune="both"))
     if i != j:
         ax.yaxis.set_major_locator(MaxNLocator(3, prune="both"))
-    _plain_ticks(ax)
+    _shrink_offset_text(ax)
     if i == n - 1:
         ax.set_xlabel(_text(x), fontsize=8)
         ax.tick_params(axis="x", labelrotation=40)
@@ -270,7 +275,8 @@ def _label_corner(ax: Axes, place: tuple[int, int, int], x: Column, y: Column) -
         ax.set_yticklabels([])
 
 
-def _plain_ticks(ax: Axes) -> None:
+def _shrink_offset_text(ax: Axes) -> None:
+    """Write the common offset or power of ten of the ticks in small letters."""
     for axis in (ax.xaxis, ax.yaxis):
         if isinstance(axis.get_major_formatter(), ScalarFormatter):
             axis.set_major_formatter(ScalarFormatter(useOffset=True, useMathText=True))
@@ -290,17 +296,17 @@ def _flux_text(flux: float) -> str:
     return f"{flux * scale:.4g} {unit}"
 
 
-def _sky_extent(sources: Any) -> float:
-    """Half width (rad) that shows all sources: their spread, shapes, and a little air."""
+def _sky_extent(sources: Sources) -> float:
+    """Half width (rad) that shows all sources with their shapes, and a margin."""
     lm = np.asarray(sources.lm)
     reach = 0.5 * np.ptp(lm.reshape(-1, 2), axis=0).max()
     shape = np.asarray(sources.shape)
     if shape.size:
         reach = max(reach + 0.5 * float(np.median(shape[..., 0], axis=0).max()), 1e-12)
     sigma = float(lm.std(axis=0).max())
-    # One source at a fixed place: the phase centre shows where.
+    # Where there is only one source, at a fixed position, the view reaches to the phase centre.
     least = 1e-12 if sigma > 1e-15 else max(float(np.abs(lm).max()), _ARCSEC)
-    return 1.15 * max(reach, 4.0 * sigma, least)
+    return float(1.15 * max(reach, 4.0 * sigma, least))
 
 
 def _outlines(
@@ -314,20 +320,21 @@ def _outlines(
 
 
 def _image_box(ax: Axes, corners: NDArray[np.float64], name: str, colour: str) -> None:
-    """The outline of an image; the legend says so where it does not lie within the view."""
+    """The outline of an image; the legend tells where it does not lie within the view."""
     view = np.sort([ax.get_xlim(), ax.get_ylim()], axis=1)
     low, high = np.nanmin(corners, axis=0), np.nanmax(corners, axis=0)
     if (high < view[:, 0]).any() or (low > view[:, 1]).any():
-        where = ", outside"
+        note = ", outside"
     else:
-        where = "" if (low >= view[:, 0]).all() and (high <= view[:, 1]).all() else ", wider than the view"
+        note = "" if (low >= view[:, 0]).all() and (high <= view[:, 1]).all() else ", wider than the view"
     closed = corners[[0, 1, 2, 3, 0]]
-    ax.plot(*closed.T, ls="--", lw=1.0, color=colour, label=f"{name} (image{where})")
+    ax.plot(*closed.T, ls="--", lw=1.0, color=colour, label=f"{name} (image{note})")
     ax.set_xlim(view[0, 1], view[0, 0])
     ax.set_ylim(view[1, 0], view[1, 1])
 
 
 def _position(ax: Axes, points: NDArray[np.float64], colour: str, label: str) -> None:
+    """Mean of positions (n_draw, 2), with ellipses of 1 and 2 sigma."""
     mean = points.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(points.T))
     sigma = np.sqrt(np.maximum(values, 0.0))
@@ -339,6 +346,7 @@ def _position(ax: Axes, points: NDArray[np.float64], colour: str, label: str) ->
 
 
 def _sky_limits(ax: Axes, lm: NDArray[np.float64], half: float) -> None:
+    """Limits of the axes about the middle of all positions, east to the left."""
     low, high = lm.reshape(-1, 2).min(axis=0), lm.reshape(-1, 2).max(axis=0)
     east, north = 0.5 * (low + high)
     ax.set_xlim(east + half, east - half)

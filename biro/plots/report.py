@@ -1,4 +1,4 @@
-"""One page of HTML about a run, complete in itself: tables, pictures, data, versions."""
+"""The report of a run: one self-contained HTML page with tables, pictures, data and versions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import io
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
 from biro.files.atomic import write_atomic
+from biro.images.fit_images import before_and_after, fit_images, image_rows
+from biro.plots.data import residuals, uv
+from biro.plots.posterior import MAX_CORNER, corner, sky, traces
 from biro.posterior.comparison import Comparison
 from biro.posterior.posterior import Posterior
 
+if TYPE_CHECKING:
+    from biro.likelihood.likelihood import Likelihood
+
 MAX_FIELDS = 4
-"""Fields whose images are in a report."""
+"""Number of fields whose images a report shows."""
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
   color: #1b2733 }
@@ -37,7 +43,7 @@ pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12.5px }
 def write_report(
     path: str | PathLike[str],
     posterior: Posterior,
-    likelihood: Any,
+    likelihood: Likelihood,
     *,
     title: str = "Fit",
     comparison: Comparison | None = None,
@@ -72,7 +78,7 @@ def write_report(
     ]
     if comparison is not None:
         parts += ["<h2>Models compared</h2>", table(comparison.cells())]
-    parts += ["<h2>Pictures</h2>", *(picture(caption, each) for caption, each in drawn.items())]
+    parts += ["<h2>Pictures</h2>", *(picture(caption, figure) for caption, figure in drawn.items())]
     parts += ["<h2>Data</h2>", preformatted(str(likelihood.observation.summary()))]
     parts += ["<h2>Model</h2>", preformatted(provenance.model_toml)]
     parts += ["<h2>How it was made</h2>", preformatted(_origin(posterior, likelihood))]
@@ -80,36 +86,33 @@ def write_report(
     return target
 
 
-def standard_pictures(posterior: Posterior, likelihood: Any) -> dict[str, Figure]:
+def standard_pictures(posterior: Posterior, likelihood: Likelihood) -> dict[str, Figure]:
     """The pictures of a run by caption: data against model, residuals, images, sky, corner, traces."""
-    from biro.images.fit_images import before_and_after, fit_images, image_rows
-    from biro.plots import posterior as plots
-
     best = posterior.best_fit
-    names = posterior.names[: plots.MAX_CORNER]
+    names = posterior.names[:MAX_CORNER]
     images = fit_images(likelihood, best)
     shown = images[:MAX_FIELDS]
     more = f"; {len(shown)} of {len(images)} fields are shown" if len(images) > len(shown) else ""
     caption = f"Images of data, best fit and residual: {before_and_after(shown)}{more}"
     has_sources = bool(likelihood.model.source_names)
     return {
-        "Amplitude and phase against uv distance, with the best fit": plots.uv(likelihood, best),
-        "Residuals of the best fit": plots.residuals(likelihood, best),
+        "Amplitude and phase against uv distance, with the best fit": uv(likelihood, best),
+        "Residuals of the best fit": residuals(likelihood, best),
         caption: image_rows(shown),
-        **({"Sky": plots.sky(likelihood, posterior)} if has_sources else {}),
-        "Posterior: 68 % and 95 % contours": plots.corner(posterior, names),
-        "Traces": plots.traces(posterior),
+        **({"Sky": sky(likelihood, posterior)} if has_sources else {}),
+        "Posterior: 68 % and 95 % contours": corner(posterior, names),
+        "Traces": traces(posterior),
     }
 
 
 def page(title: str, body: str) -> str:
-    """A whole page from what is in its body."""
+    """An HTML page with this body."""
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
 def table(cells: list[list[str]]) -> str:
-    """A header and rows of text."""
+    """An HTML table of a header and rows of text."""
     head, *rows = cells
     lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
@@ -117,14 +120,14 @@ def table(cells: list[list[str]]) -> str:
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as a PNG file. To draw it takes the longest of all: seconds for a large one."""
+    """A figure as a PNG file. Drawing takes most of the time of a report: seconds for a large figure."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
     return buffer.getvalue()
 
 
 def picture(caption: str, drawn: Figure | bytes) -> str:
-    """A figure, or its PNG file, within the page, with its caption."""
+    """HTML of a figure, or of its PNG file, with its caption."""
     data = base64.b64encode(drawn if isinstance(drawn, bytes) else png(drawn)).decode()
     text = html.escape(caption)
     image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
@@ -132,11 +135,12 @@ def picture(caption: str, drawn: Figure | bytes) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Text as it stands."""
+    """HTML of text with its line breaks and spaces."""
     return f"<pre>{html.escape(text)}</pre>"
 
 
-def _origin(posterior: Posterior, likelihood: Any) -> str:
+def _origin(posterior: Posterior, likelihood: Likelihood) -> str:
+    """How the posterior was made: options, diagnostics, hashes and versions, a line each."""
     provenance = posterior.provenance
     record = {
         **likelihood.description(),

@@ -1,4 +1,4 @@
-"""Pictures of a calibration: rank histograms, coverage curves, reduced chi-squared."""
+"""Pictures of simulation-based calibration: rank histograms, coverage curves, reduced chi-squared."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from biro.sbc.result import Calibration
 from biro.sbc.statistics import BANDS
 
 MAX_PANELS = 24
-"""Quantities in one picture: those with the smallest p-values."""
+"""Number of quantities in one picture: those with the smallest p-values."""
 _BANDS = (("#dbe6f0", BANDS[1]), ("#b9cfe3", BANDS[0]))
 
 
 def rank_histograms(calibration: Calibration) -> Figure:
-    """Of each quantity, how often the truth had which rank; shaded is what chance gives, 68 % and 95 %."""
+    """Draw a histogram of the ranks of the truth for each quantity; shaded are 68 % and 95 % of chance."""
     ranks = calibration.ranks
     figure, panels = _panels(calibration)
     edges = np.linspace(0.0, 1.0, ranks.n_bin + 1)
@@ -38,10 +38,10 @@ def rank_histograms(calibration: Calibration) -> Figure:
 
 
 def coverage_curves(calibration: Calibration) -> Figure:
-    """Of each quantity, how often central intervals hold the truth, less how often they should.
+    """Draw, for each quantity, how often central intervals hold the truth minus how often they should.
 
-    Shaded: 68 % and 95 % of what chance gives at each probability. Dashed: what a whole curve stays
-    within 95 % of the time.
+    Shaded are 68 % and 95 % of chance at each probability. A whole curve stays within the dashed lines with a
+    probability of 95 %.
     """
     ranks = calibration.ranks
     figure, panels = _panels(calibration)
@@ -66,12 +66,12 @@ def coverage_curves(calibration: Calibration) -> Figure:
 
 
 def reduced_chi2(calibration: Calibration) -> Figure:
-    """Reduced chi-squared of one draw of each replicate, against its expected distribution.
+    """Draw the reduced chi-squared of one draw of each replicate, and its expected distribution.
 
     Raises
     ------
     ValueError
-        Noise is not Gaussian, so that there is none.
+        The noise is not Gaussian, so that there is no expected distribution.
     """
     if calibration.reduced_chi2 is None:
         raise ValueError("this calibration has no reduced chi-squared: its noise is not Gaussian")
@@ -92,7 +92,7 @@ def reduced_chi2(calibration: Calibration) -> Figure:
 
 
 def _panels(calibration: Calibration) -> tuple[Figure, dict[int, Axes]]:
-    """Axes by number of the quantity, in its order."""
+    """A figure, and its axes by index of the quantity."""
     names = calibration.ranks.names
     tests = calibration.ranks.tests()
     smallest = [min(test.p_value for test in tests if test.quantity == name) for name in names]
@@ -112,4 +112,5 @@ def _panels(calibration: Calibration) -> tuple[Figure, dict[int, Axes]]:
 
 
 def _is_suspect(calibration: Calibration, i: int) -> bool:
+    """Whether the tests doubt a quantity."""
     return calibration.ranks.names[i] in calibration.suspects()

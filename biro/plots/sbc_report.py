@@ -1,4 +1,4 @@
-"""One page of HTML about a calibration, and its pictures as files."""
+"""The report of simulation-based calibration: one HTML page, and its pictures as files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from biro.sbc.result import Calibration
 from biro.sbc.statistics import BANDS
 
 NAMES = ("ranks", "coverage", "chi2")
-"""Files of the pictures, without ending."""
+"""Names of the files of the pictures, without their ending."""
 
 
 def pictures(calibration: Calibration) -> dict[str, Figure]:
-    """By caption."""
+    """The pictures of simulation-based calibration by caption."""
     bands = " and ".join(f"{100 * band:.0f} %" for band in BANDS)
     n_shown = min(len(calibration.ranks.names), sbc.MAX_PANELS)
     left_out = len(calibration.ranks.names) - n_shown
     more = f" The {n_shown} with the smallest p-values; {left_out} are left out." if left_out else ""
-    found = {
+    by_caption = {
         f"Ranks of the truth: flat, within what chance gives ({bands}), where all is well. Higher at both "
         "ends: intervals too narrow; in the middle: too wide; at one end: fits lie to one side."
         + more: sbc.rank_histograms(calibration),
@@ -32,8 +32,8 @@ def pictures(calibration: Calibration) -> dict[str, Figure]:
     }
     if calibration.reduced_chi2 is not None:
         caption = "Reduced chi-squared of one draw of each replicate, and what is expected"
-        found[caption] = sbc.reduced_chi2(calibration)
-    return found
+        by_caption[caption] = sbc.reduced_chi2(calibration)
+    return by_caption
 
 
 def write_report(folder: Path, calibration: Calibration, *, title: str, model_toml: str) -> Path:

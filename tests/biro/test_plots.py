@@ -13,11 +13,12 @@ from scipy.constants import c
 from test_imaging import observe
 
 import biro
+from biro import plots
 from biro.errors import InputError
 from biro.images.fit_images import before_and_after, fit_images, image_rows
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
-from biro.plots import posterior as plots
+from biro.plots.posterior import TRUTH
 from biro.plots.report import write_report
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
@@ -64,7 +65,7 @@ class Sky(GaussianLikelihood):
     def noise_dof(self, theta):
         return self.dof
 
-    def _sources(self, theta, i_frame):
+    def _sources(self, theta, i_partition):
         n = len(theta)
         lm = np.stack([theta, np.tile([20.0, 10.0], (n, 1))], axis=1) * ARCSEC
         shape = np.tile([6 * ARCSEC, 2 * ARCSEC, np.radians(30.0)], (n, 1, 1))
@@ -141,8 +142,8 @@ def test_sky_has_whole_numbers_far_from_the_centre():
     far = Sky()
     near = far.model.sources
 
-    def moved(theta, i_frame):
-        sources = near(theta, i_frame)
+    def moved(theta, i_partition):
+        sources = near(theta, i_partition)
         sources.lm = sources.lm * 1e-3 + 30000 * ARCSEC
         sources.shape = sources.shape * 1e-3
         return sources
@@ -173,7 +174,7 @@ def test_a_true_angle_is_marked_beside_the_samples_that_wrap():
     columns = (Column("x", "deg", period=180.0), Column("y", "deg", period=180.0))
     figure = plots.corner(replace(base, columns=columns, samples=around), truth={"x": 179.0})
     ax = figure.axes[0]
-    (mark,) = (line for line in ax.lines if line.get_color() == plots.TRUTH)
+    (mark,) = (line for line in ax.lines if line.get_color() == TRUTH)
     assert mark.get_xdata()[0] == pytest.approx(-1.0)
     assert ax.get_xlim()[0] < -1.0 < ax.get_xlim()[1]
 
