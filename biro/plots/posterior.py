@@ -105,6 +105,7 @@ def traces(posterior: Posterior, names: Sequence[str] | None = None) -> Figure:
             ax.set_xlim(0, len(values) // posterior.n_walker - 1)
         else:
             order = np.argsort(posterior.weight)
+            # Samples of less weight would be drawn in white.
             order = order[posterior.weight[order] > 1e-3 * posterior.weight.max()]
             ax.scatter(
                 posterior.log_likelihood[order],
