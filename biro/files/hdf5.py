@@ -1,7 +1,7 @@
-"""Reading HDF5 files that may be damaged or meant to harm.
+"""Read HDF5 files that may be damaged or meant to harm.
 
-The HDF5 library can crash, hang or ask for any memory over a few changed bytes. So it reads in a child
-process with limits; nothing in a file is ever executed.
+A few changed bytes of a file can make the HDF5 library crash, hang or ask for any amount of memory. So it
+reads in a child process with limits; nothing in a file is ever executed.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
-from biro.files.child_messages import unpack
+from biro.files.child_messages import child_command, child_environment, unpack
+from biro.files.json_value import JsonValue
 
+Contents: TypeAlias = tuple[dict[str, JsonValue], dict[str, NDArray[np.generic]]]
+"""Attributes, and arrays by name."""
 TIME_LIMIT = 30.0
 """Seconds for a small file; larger ones get more."""
-RATE = 2e7
-"""Bytes a second that any storage gives."""
+SLOWEST_STORAGE = 2e7
+"""Bytes per second that any storage gives."""
 
 
-def read_hdf5(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read_hdf5(path: Path, names: Sequence[str]) -> Contents:
     """Attributes of a file, and those of the named arrays that it has.
 
     Parameters
@@ -42,23 +45,21 @@ def read_hdf5(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[st
     Raises
     ------
     ValueError
-        No HDF5 file, damaged, or with anything else under these names.
+        It is no HDF5 file, is damaged, or has something else than plain arrays of numbers under these names.
     OSError
         It cannot be read.
     """
     if not path.is_file():
         raise ValueError("not a file")
-    limit = TIME_LIMIT + path.stat().st_size / RATE
-    room = str(Path(__file__).parents[2])
-    known = os.environ.get("PYTHONPATH")
+    limit = TIME_LIMIT + path.stat().st_size / SLOWEST_STORAGE
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "biro.files.hdf5_child", os.path.abspath(path), *names],
+            child_command("biro.files.hdf5_child", os.path.abspath(path), *names),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=limit,
             check=False,
-            env={**os.environ, "PYTHONPATH": f"{room}{os.pathsep}{known}" if known else room},
+            env=child_environment(),
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"the HDF5 library found no end within {limit:.0f} s") from None
@@ -67,21 +68,21 @@ def read_hdf5(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], dict[st
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise ValueError(f"the HDF5 library failed ({' '.join(last)[:200]})")
-    return _understood(memoryview(done.stdout))
+    return _unpack_all(memoryview(done.stdout))
 
 
-def _understood(answer: memoryview) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _unpack_all(answer: memoryview) -> Contents:
     def fill(buffer: memoryview) -> None:
         nonlocal answer
         buffer[:], answer = answer[: len(buffer)], answer[len(buffer) :]
 
-    attributes: dict[str, Any] = {}
-    arrays: dict[str, NDArray[Any]] = {}
+    attributes: dict[str, JsonValue] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     while answer:
-        head, array = unpack(fill)
-        if "error" in head:
-            raise ValueError(head["error"])
-        attributes = head.get("attributes", attributes)
+        header, array = unpack(fill)
+        if "error" in header:
+            raise ValueError(header["error"])
+        attributes = header.get("attributes", attributes)
         if array is not None:
-            arrays[head["name"]] = array
+            arrays[header["name"]] = array
     return attributes, arrays

@@ -1,20 +1,23 @@
-"""The child process that reads an HDF5 file. Started by `biro.files.hdf5`; not for import elsewhere."""
+"""The child process that reads an HDF5 file; `biro.files.hdf5` starts it, and nothing else imports it."""
 
 from __future__ import annotations
 
 import os
 import resource
 import sys
-from typing import Any
+from typing import BinaryIO
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
-from biro.files.child_messages import pack
+from biro.files.child_messages import Header, pack
+from biro.files.json_value import JsonValue
 
-SPARE = 1 << 30
+SPARE_MEMORY = 1 << 30
 """Bytes of address space beyond what is in use and twice the file."""
-LONGEST_TEXT = 1 << 16
+LONGEST_ATTRIBUTE = 1 << 16
+"""Characters of a text, or numbers, that are read of an attribute."""
 
 
 def main() -> None:
@@ -23,10 +26,10 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints
     size = os.path.getsize(path)
-    _limit_memory(SPARE + 2 * size)
+    _limit_memory(SPARE_MEMORY + 2 * size)
     try:
         with h5py.File(path, "r") as file:
-            _send(out, {"attributes": {name: _plain(value) for name, value in file.attrs.items()}})
+            _send(out, {"attributes": {name: _json_attribute(value) for name, value in file.attrs.items()}})
             for name in names:
                 array = _array(file, name, size)
                 if array is not None:
@@ -36,29 +39,29 @@ def main() -> None:
     out.flush()
 
 
-def _send(out: Any, head: dict[str, Any], array: Any = None) -> None:
-    for part in pack(head, array):
-        out.write(part)
+def _send(out: BinaryIO, header: Header, array: NDArray[np.generic] | None = None) -> None:
+    for buffer in pack(header, array):
+        out.write(buffer)
 
 
-def _limit_memory(more: int) -> None:
+def _limit_memory(spare: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + more, used + more))
+    resource.setrlimit(resource.RLIMIT_AS, (used + spare, used + spare))
 
 
-def _plain(value: Any) -> Any:
-    """An attribute as JSON has it; None for what no file of ours has."""
+def _json_attribute(value: object) -> JsonValue:
+    """An attribute as a value of JSON; None for types that no file of ours has."""
     if isinstance(value, str):
-        return value[:LONGEST_TEXT]
+        return value[:LONGEST_ATTRIBUTE]
     array = np.asarray(value)
-    return array.tolist() if array.dtype.kind in "iuf" and array.size < LONGEST_TEXT else None
+    return array.tolist() if array.dtype.kind in "iuf" and array.size < LONGEST_ATTRIBUTE else None
 
 
-def _array(file: h5py.File, name: str, size: int) -> Any:
-    """Numbers that this very file holds; None where there is nothing of the name."""
-    at: Any = file
+def _array(file: h5py.File, name: str, size: int) -> NDArray[np.generic] | None:
+    """An array of numbers that lies in this very file; None where there is nothing of the name."""
+    at: h5py.Group | h5py.Dataset = file
     for word in name.split("/"):
         if not isinstance(at, h5py.Group) or word not in at:
             return None
@@ -71,7 +74,7 @@ def _array(file: h5py.File, name: str, size: int) -> Any:
         raise ValueError(f"{name} lies elsewhere")
     if at.nbytes > size:
         raise ValueError(f"{name} says it has {at.nbytes} bytes, in a file of {size}")
-    return at[()]
+    return np.asarray(at[()])
 
 
 if __name__ == "__main__":

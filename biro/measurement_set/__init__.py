@@ -1,4 +1,4 @@
-"""Reading and writing CASA Measurement Sets; casacore runs in a child process.
+"""Read and write CASA Measurement Sets; casacore runs in a child process.
 
 The child process imports this package too, so names are imported when they are first used.
 """
@@ -7,12 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from biro.measurement_set.column import write_column
+    from biro.measurement_set.new_set import create_ms
     from biro.measurement_set.read import read_ms
-    from biro.measurement_set.write import create_ms, write_column
 
 __all__ = ["create_ms", "read_ms", "write_column"]
 
-_HOME = {"create_ms": "write", "read_ms": "read", "write_column": "write"}
+_HOME = {"create_ms": "new_set", "read_ms": "read", "write_column": "column"}
 
 
 def __getattr__(name: str) -> object:

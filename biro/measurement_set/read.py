@@ -1,4 +1,4 @@
-"""Reading Measurement Sets. casacore runs in a child process; here are the rules for what counts."""
+"""Read a Measurement Set as an observation; casacore runs in a child process."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, MeasurementSetError
 from biro.formatting import check_names
-from biro.measurement_set.layout import Layout, Part
-from biro.measurement_set.process import MeasurementSetProcess, existing_set
-from biro.measurement_set.write import WriteReport, create_ms, write_column
+from biro.measurement_set.index import PartitionRows, SetIndex
+from biro.measurement_set.metadata import Columns
+from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.storage import existing_set
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import Convention, Partition, typical_interval
 from biro.observation.selection import Selection
 
-__all__ = ["Selection", "WriteReport", "create_ms", "read_ms", "write_column"]
-
 WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
+"""In the order in which they are looked for."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How to read, apart from what to select.
 
     Attributes
@@ -51,7 +51,7 @@ class Reading:
 
 
 def read_ms(
-    path: str | os.PathLike[str], *, selection: Selection | None = None, **options: Any
+    path: str | os.PathLike[str], *, selection: Selection | None = None, **options: object
 ) -> Observation:
     """Read calibrated visibilities of a Measurement Set.
 
@@ -70,8 +70,8 @@ def read_ms(
         In place of its fields as keywords.
     **options
         Fields of `biro.observation.selection.Selection`: fields, spws, scans, antennas, time_range,
-        uv_range, channels, correlations, autocorrelations; of `Reading`: column, weight_column, convention,
-        allow_unusable, time_limit; and of `biro.observation.averaging.Averaging`: average_time,
+        uv_range, channels, correlations, autocorrelations; of `ReadOptions`: column, weight_column,
+        convention, allow_unusable, time_limit; and of `biro.observation.averaging.Averaging`: average_time,
         average_channels, smearing_radius.
 
     Returns
@@ -90,35 +90,39 @@ def read_ms(
     --------
     >>> read_ms("obs.ms", column="DATA", fields="3C273", uv_range="1 klambda..", average_time="30 s")
     """
-    reading, chosen, averaging = _sort_options(options)
-    if selection is not None and chosen:
-        raise InputError(f"give either selection= or {', '.join(chosen)}, not both")
-    selection = selection or Selection(**chosen)
-    if reading.convention not in ("casa", "fourier"):
-        raise InputError(f"convention must be 'casa' or 'fourier', got {reading.convention!r}")
-    with MeasurementSetProcess(existing_set(path, reading.time_limit), reading.time_limit) as child:
-        columns = child.call("open", path=str(child.path))
-        column = _choose_column(child.path, columns, reading.column)
-        layout = Layout(child)
-        return _Reader(child, layout, columns["columns"], replace(reading, column=column)).read(
-            selection, averaging
-        )
+    read_options, selected, averaging = _sort_options(options)
+    if selection is not None and selected:
+        raise InputError(f"give either selection= or {', '.join(selected)}, not both")
+    selection = selection or Selection(**selected)  # type: ignore[arg-type]  # it checks them itself
+    if read_options.convention not in ("casa", "fourier"):
+        raise InputError(f"convention must be 'casa' or 'fourier', got {read_options.convention!r}")
+    limit = read_options.time_limit
+    with MeasurementSetProcess(existing_set(path, limit), limit) as child:
+        columns = cast(Columns, child.call("open", path=str(child.path)))
+        column = _visibility_column(child.path, columns, read_options.column)
+        reader = _Reader(child, columns["columns"], replace(read_options, column=column))
+        return reader.read(selection, averaging)
 
 
-def _sort_options(options: dict[str, Any]) -> tuple[Reading, dict[str, Any], Averaging]:
-    kinds: tuple[type, ...] = (Selection, Reading, Averaging)
-    names = {kind: [item.name for item in fields(kind)] for kind in kinds}
-    check_names(options, [name for kind in kinds for name in names[kind]], "read_ms")
-    mine = {kind: {k: v for k, v in options.items() if k in names[kind]} for kind in kinds}
-    return Reading(**mine[Reading]), mine[Selection], Averaging(**mine[Averaging])
+def _sort_options(options: dict[str, object]) -> tuple[ReadOptions, dict[str, object], Averaging]:
+    """The options that are fields of `ReadOptions`, of `Selection` and of `Averaging`."""
+    names = {type_: [item.name for item in fields(type_)] for type_ in (Selection, ReadOptions, Averaging)}
+    check_names(options, [name for group in names.values() for name in group], "read_ms")
+    groups = {type_: {k: v for k, v in options.items() if k in group} for type_, group in names.items()}
+    return (
+        ReadOptions(**groups[ReadOptions]),  # type: ignore[arg-type]  # looked at where they are used
+        groups[Selection],
+        Averaging(**groups[Averaging]),  # type: ignore[arg-type]  # it checks them itself
+    )
 
 
-def _choose_column(path: Path, columns: dict[str, Any], wanted: str | None) -> str:
-    there = columns["visibility"]
-    column = wanted or ("CORRECTED_DATA" if "CORRECTED_DATA" in there else "DATA")
-    if column not in there:
+def _visibility_column(path: Path, columns: Columns, wanted: str | None) -> str:
+    """The column to read; a column of which a run wrote only a part is refused."""
+    visibility = columns["visibility"]
+    column = wanted or ("CORRECTED_DATA" if "CORRECTED_DATA" in visibility else "DATA")
+    if column not in visibility:
         raise MeasurementSetError(
-            f"{path}: no visibility column {column}; there are {', '.join(there) or 'none at all'}"
+            f"{path}: no visibility column {column}; there are {', '.join(visibility) or 'none at all'}"
         )
     if column in columns["incomplete"]:
         raise MeasurementSetError(
@@ -129,89 +133,83 @@ def _choose_column(path: Path, columns: dict[str, Any], wanted: str | None) -> s
 
 
 class _Reader:
-    """Reads the partitions of one open set."""
+    """Reads the partitions of one open set, and counts why visibilities are left out."""
 
-    def __init__(
-        self, child: MeasurementSetProcess, layout: Layout, columns: list[str], reading: Reading
-    ) -> None:
+    def __init__(self, child: MeasurementSetProcess, columns: list[str], options: ReadOptions) -> None:
         self.child = child
-        self.layout = layout
+        self.index = SetIndex(child)
         self.columns = columns
-        self.reading = reading
+        self.options = options
         self.counts = empty_counts()
 
     def read(self, selection: Selection, averaging: Averaging) -> Observation:
-        layout = self.layout
-        parts = layout.parts(selection)
-        notes = [*self._notes(parts), *layout.doubtful_uvw(parts)]
-        partitions = [self._partition(part, selection) for part in parts]
-        counts = self.counts
-        counts["not selected"] += layout.n_visibilities - counts["total"]
-        counts["total"] = layout.n_visibilities
-        if not self.reading.allow_unusable:
+        index, metadata, counts = self.index, self.index.metadata, self.counts
+        selected = index.select(selection)
+        notes = [*self._notes(selected), *index.uvw_notes(selected)]
+        partitions = [self._partition(part, selection) for part in selected]
+        counts["not selected"] += index.n_visibilities - counts["total"]
+        counts["total"] = index.n_visibilities
+        if not self.options.allow_unusable:
             if not counts["usable"]:
                 raise MeasurementSetError(
-                    f"{layout.source}: 0 of {counts['total']} visibilities usable: {describe_causes(counts)}"
+                    f"{index.source}: 0 of {counts['total']} visibilities usable: {describe_causes(counts)}"
                 )
             partitions = [part for part in partitions if part.n_usable]
         else:
             partitions = [part for part in partitions if part.n_row]
-        diameter = np.array(layout.meta["dish_diameter"], np.float64)
+        diameter = np.array(metadata["dish_diameter"], np.float64)
         partitions, averaged = average(partitions, averaging, diameter)
         return Observation(
             partitions=tuple(partitions),
-            antenna_names=tuple(layout.meta["antenna_names"]),
-            antenna_positions=np.array(layout.meta["antenna_positions"], np.float64).reshape(-1, 3),
-            telescope=layout.meta["telescope"],
-            source=layout.source,
-            column=str(self.reading.column),
+            antenna_names=tuple(metadata["antenna_names"]),
+            antenna_positions=np.array(metadata["antenna_positions"], np.float64).reshape(-1, 3),
+            telescope=metadata["telescope"],
+            source=index.source,
+            column=str(self.options.column),
             weight_origin=_weight_origin(partitions),
             counts=counts,
-            time_scale=layout.meta["time_scale"],
-            utc_offset=layout.meta["utc_offset"],
+            time_scale=metadata["time_scale"],
+            utc_offset=metadata["utc_offset"],
             dish_diameter=diameter,
-            convention=self.reading.convention,
+            convention=self.options.convention,
             averaged=averaged,
             notes=tuple(notes),
         )
 
-    def _notes(self, parts: list[Part]) -> Iterator[str]:
-        for field_id in sorted({part.field_id for part in parts}):
-            about, name = self.layout.meta["fields"][field_id], self.layout.field_names[field_id]
-            if about["problem"]:
-                raise MeasurementSetError(f"{self.layout.source}: field {name}: {about['problem']}")
-            if about["note"]:
-                yield f"field {name}: {about['note']}"
+    def _notes(self, selected: list[PartitionRows]) -> Iterator[str]:
+        """What is odd about fields and flags; a field whose phase centre cannot be used is refused."""
+        for field_id in sorted({part.field_id for part in selected}):
+            field, name = self.index.metadata["fields"][field_id], self.index.field_names[field_id]
+            if field["problem"]:
+                raise MeasurementSetError(f"{self.index.source}: field {name}: {field['problem']}")
+            if field["note"]:
+                yield f"field {name}: {field['note']}"
         if "FLAG" not in self.columns:
             yield "there is no FLAG column: nothing but FLAG_ROW is taken as flagged"
 
-    def _partition(self, part: Part, selection: Selection) -> Partition:
-        """Read one partition; autocorrelations are counted here and not read."""
-        index = self.layout.index
+    def _partition(self, part: PartitionRows, selection: Selection) -> Partition:
+        """Read one partition; autocorrelations that are not selected are counted here and not read."""
+        index, columns = self.index, self.index.columns
         if not selection.autocorrelations:
-            same = index["ANTENNA1"][part.rows] == index["ANTENNA2"][part.rows]
-            dropped = int(np.count_nonzero(same)) * len(part.chan) * len(part.corr)
-            self.counts["autocorrelation"] += dropped
-            self.counts["total"] += dropped
-            part = replace(part, rows=part.rows[~same], inside=part.inside[~same])
-        vis, weight, origin = self._settled(part)
+            part = self._without_autocorrelations(part)
+        vis, weight, origin = self._visibilities(part)
         rows = part.rows
-        uvw = np.nan_to_num(index["UVW"][rows], nan=0.0, posinf=0.0, neginf=0.0)
-        time = index["TIME"][rows]
+        uvw = np.nan_to_num(columns["UVW"][rows], nan=0.0, posinf=0.0, neginf=0.0)
+        time = columns["TIME"][rows]
         times, time_index = np.unique(time, return_inverse=True)
-        spw = self.layout.meta["spws"][part.spw_id]
-        place = self.layout.meta["fields"][part.field_id]
-        corr_type = self.layout.corr_type(part.data_desc_id)
+        spw = index.metadata["spws"][part.spw_id]
+        field = index.metadata["fields"][part.field_id]
+        corr_type = index.corr_type(part.data_desc_id)
         return Partition(
-            field=self.layout.field_names[part.field_id],
-            spw=self.layout.spw_names[part.spw_id],
+            field=index.field_names[part.field_id],
+            spw=index.spw_names[part.spw_id],
             field_id=part.field_id,
             spw_id=part.spw_id,
             data_desc_id=part.data_desc_id,
-            phase_centre=(place["direction"][0], place["direction"][1]),
-            uvw=-uvw if self.reading.convention == "fourier" else uvw,
-            antenna1=index["ANTENNA1"][rows],
-            antenna2=index["ANTENNA2"][rows],
+            phase_centre=(field["direction"][0], field["direction"][1]),
+            uvw=-uvw if self.options.convention == "fourier" else uvw,
+            antenna1=columns["ANTENNA1"][rows],
+            antenna2=columns["ANTENNA2"][rows],
             time=time,
             time_index=time_index.astype(np.int32),
             chan_freq=np.array(spw["chan_freq"])[part.chan],
@@ -221,90 +219,122 @@ class _Reader:
             vis=vis,
             weight=weight,
             row_id=rows.astype(np.int64),
-            n_antenna=len(self.layout.meta["antenna_names"]),
-            interval=_interval(index.get("INTERVAL", np.zeros(self.layout.n_row))[rows], times),
+            n_antenna=len(index.metadata["antenna_names"]),
+            interval=_interval(columns.get("INTERVAL", np.zeros(index.n_row))[rows], times),
             chan_id=part.chan,
             corr_id=part.corr,
             weight_origin=origin,
-            frame=place["frame"],
+            frame=field["frame"],
         )
 
-    def _settled(self, part: Part) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], str]:
+    def _without_autocorrelations(self, part: PartitionRows) -> PartitionRows:
+        """The rows of two different antennas; the others are counted."""
+        columns = self.index.columns
+        same = columns["ANTENNA1"][part.rows] == columns["ANTENNA2"][part.rows]
+        n_left_out = int(np.count_nonzero(same)) * len(part.chan) * len(part.corr)
+        self.counts["autocorrelation"] += n_left_out
+        self.counts["total"] += n_left_out
+        return replace(part, rows=part.rows[~same], inside=part.inside[~same])
+
+    def _visibilities(
+        self, part: PartitionRows
+    ) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], str]:
         """Visibilities and weights, 0 for what does not count, and the column of the weights."""
-        index = self.layout.index
-        vis, missing = self._column(str(self.reading.column), part)
-        weight, without, origin = self._weights(part, vis.dtype)
-        missing |= without
-        flag: NDArray[np.bool_] | None = None
+        columns = self.index.columns
+        values, missing = self._column(str(self.options.column), part)
+        vis = cast(NDArray[np.complexfloating], values)
+        weight, undefined, origin = self._weights(part, vis.dtype)
+        missing |= undefined
+        excluded = []
         if "FLAG" in self.columns:
-            flag, without = self._column("FLAG", part)
-            missing |= without
-        missing |= ~np.isfinite(index["UVW"][part.rows]).all(axis=1)
-        excluded = [("not selected", ~part.inside[:, :, None]), ("no data", missing[:, None, None])]
-        excluded.append(("FLAG_ROW", index["FLAG_ROW"][part.rows][:, None, None]))
-        if flag is not None:
-            excluded.append(("FLAG", flag))
+            flag, undefined = self._column("FLAG", part)
+            missing |= undefined
+            excluded.append(("FLAG", cast(NDArray[np.bool_], flag)))
+        missing |= ~np.isfinite(columns["UVW"][part.rows]).all(axis=1)
+        excluded.append(("not selected", ~part.inside[:, :, None]))
+        excluded.append(("no data", missing[:, None, None]))
+        excluded.append(("FLAG_ROW", columns["FLAG_ROW"][part.rows][:, None, None]))
         apply_flags(vis, weight, excluded, self.counts)
         return vis, weight, origin
 
     def _weights(
-        self, part: Part, dtype: np.dtype[Any]
+        self, part: PartitionRows, vis_type: np.dtype[np.complexfloating]
     ) -> tuple[NDArray[np.floating], NDArray[np.bool_], str]:
-        """Weights like the visibilities, the rows without, and the column; see `read_ms` for the rule."""
-        wanted = self.reading.weight_column
-        names = WEIGHT_COLUMNS if wanted is None else (wanted,)
-        if wanted is not None and (wanted not in WEIGHT_COLUMNS or wanted not in self.columns):
-            there = [name for name in WEIGHT_COLUMNS if name in self.columns]
-            raise MeasurementSetError(
-                f"{self.layout.source}: no weight column {wanted}; there are {', '.join(there)}"
-            )
-        real = np.float32 if dtype == np.complex64 else np.float64
-        n_row, n_chan = len(part.rows), len(part.chan)
+        """Weights; see `read_ms` for the rule.
+
+        Returns
+        -------
+        weight : float32 or float64 as the visibilities are (n_row, n_chan, n_corr), 1/Jy^2
+        undefined : bool (n_row,)
+            Rows without a value.
+        column : str
+        """
+        real: type[np.floating] = np.float32 if vis_type == np.complex64 else np.float64
+        names = self._weight_columns()
         for name in names:
             if name not in self.columns:
                 continue
-            given, undefined = self._column(name, part)
-            if undefined.all() and n_row:
+            values, undefined = self._column(name, part)
+            if undefined.all() and len(part.rows):
                 continue
-            if given.ndim == 2:
-                given = given[:, None, :]
+            weight = cast(NDArray[np.floating], values)
+            if weight.ndim == 2:
+                weight = weight[:, None, :]
             if name.startswith("SIGMA"):
                 # A negative sigma is kept as a negative weight, so that it is counted as one.
                 with np.errstate(divide="ignore", over="ignore"):
-                    given = (1.0 / (np.abs(given.astype(np.float64)) * given)).astype(real)
-            if given.shape[1] != n_chan:
-                given = np.repeat(given, n_chan, axis=1)
-            return given.astype(real, copy=False), undefined, name
+                    weight = (1.0 / (np.abs(weight.astype(np.float64)) * weight)).astype(real)
+            if weight.shape[1] != len(part.chan):
+                weight = np.repeat(weight, len(part.chan), axis=1)
+            return weight.astype(real, copy=False), undefined, name
         raise MeasurementSetError(
-            f"{self.layout.source}: no weights: none of {', '.join(names)} has a value in the rows selected"
+            f"{self.index.source}: no weights: none of {', '.join(names)} has a value in the rows selected"
         )
 
-    def _column(self, name: str, part: Part) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """One column of a partition, and the rows that have no value in it."""
+    def _weight_columns(self) -> tuple[str, ...]:
+        """Columns in which weights are looked for: the one that was asked for, or all."""
+        wanted = self.options.weight_column
+        if wanted is None:
+            return WEIGHT_COLUMNS
+        if wanted not in WEIGHT_COLUMNS or wanted not in self.columns:
+            present = [name for name in WEIGHT_COLUMNS if name in self.columns]
+            raise MeasurementSetError(
+                f"{self.index.source}: no weight column {wanted}; there are {', '.join(present)}"
+            )
+        return (wanted,)
+
+    def _column(self, name: str, part: PartitionRows) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
+        """One column of a partition, and the rows that have no value in it.
+
+        Returns
+        -------
+        values : of the column's type (n_row, n_chan, n_corr), or (n_row, n_corr) of WEIGHT and SIGMA
+        undefined : bool (n_row,)
+        """
         shape = part.shape[1:] if name in ("WEIGHT", "SIGMA") else part.shape
         chan = None if len(part.chan) == part.shape[0] else part.chan.tolist()
         corr = None if len(part.corr) == part.shape[1] else part.corr.tolist()
         self.child.send(
             {"operation": "read", "column": name, "shape": shape, "chan": chan, "corr": corr}, part.rows
         )
-        values: NDArray[Any] | None = None
+        values: NDArray[np.generic] | None = None
         undefined = np.zeros(len(part.rows), bool)
-        got = 0
+        n_read = 0
         while True:
-            head, chunk = self.child.receive()
+            header, chunk = self.child.receive()
             if chunk is None:
                 break
             if values is None:
                 values = np.empty((len(part.rows), *chunk.shape[1:]), chunk.dtype)
-            start = head["start"]
+            start = header["start"]
             values[start : start + len(chunk)] = chunk
-            undefined[np.array(head["undefined"], int) + start] = True
-            got += len(chunk)
-        if got != len(part.rows):
-            raise MeasurementSetError(f"{self.layout.source}: {name} gave {got} rows of {len(part.rows)}")
+            undefined[np.array(header["undefined"], int) + start] = True
+            n_read += len(chunk)
+        if n_read != len(part.rows):
+            raise MeasurementSetError(f"{self.index.source}: {name} gave {n_read} rows of {len(part.rows)}")
         if values is None:
-            whole = (len(part.chan), len(part.corr))
-            values = np.empty((0, *whole), np.complex64 if name.endswith("DATA") else np.float32)
+            dtype = np.complex64 if name.endswith("DATA") else np.float32
+            values = np.empty((0, len(part.chan), len(part.corr)), dtype)
         return values, undefined
 
 

@@ -17,7 +17,7 @@ from biro import __version__
 from biro.cli.app import app
 from biro.cli.options import keyword_options, quantity, read_options
 from biro.errors import InputError
-from biro.measurement_set.read import read_ms
+from biro.measurement_set import read_ms
 
 SKY = """
 [[source]]

@@ -18,7 +18,7 @@ from rights import DROP_RIGHTS
 from typer.testing import CliRunner
 
 from biro.cli.app import app
-from biro.measurement_set.read import read_ms
+from biro.measurement_set import read_ms
 from biro.models.quantities.parameter import Column
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance

@@ -13,8 +13,9 @@ from astropy.coordinates import FK4, SkyCoord
 from casacore.tables import makecoldesc, table
 
 from biro.errors import InputError, MeasurementSetError
-from biro.measurement_set.read import Selection, create_ms, read_ms
+from biro.measurement_set import create_ms, read_ms
 from biro.observation.observation import Observation
+from biro.observation.selection import Selection
 
 Unpack = Callable[[str], Path]
 DEGREE = np.pi / 180

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,18 @@ from casacore.tables import makearrcoldesc, maketabdesc, table
 from biro.errors import MeasurementSetError
 from biro.files.child_messages import RefusalError
 from biro.measurement_set.child import read
-from biro.measurement_set.child.read import Reader, undefined_rows
+from biro.measurement_set.child.casacore_table import undefined_rows
+from biro.measurement_set.child.read import Reader
 from biro.measurement_set.process import MeasurementSetProcess
 
 
 class Silent:
-    """A link that counts the signs of life."""
+    """A parent that counts the reports."""
 
-    steps = 0
+    reports = 0
 
-    def step(self, what: str) -> None:
-        self.steps += 1
+    def report(self, activity: str) -> None:
+        self.reports += 1
 
 
 @pytest.fixture
@@ -40,12 +42,12 @@ def cells(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("block", [1, 6, 20, 100])
 def test_cells_without_a_value(cells: Any, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "QUERY_ROWS", block)
-    link = Silent()
-    reader = Reader(link)  # type: ignore[arg-type]
+    parent = Silent()
+    reader = Reader(parent)  # type: ignore[arg-type]
     reader.path, reader.files = "", {}
     assert reader._undefined(cells, "D", (1, 4)).tolist() == [3, 7, 19]
     # A silent child is given up: each block but a single one is announced.
-    assert link.steps == (0 if block >= 20 else -(-20 // block))
+    assert parent.reports == (0 if block >= 20 else -(-20 // block))
     some = cells.selectrows([19, 0, 7])
     assert reader._undefined(some, "D", (1, 4)).tolist() == [0, 2]
 
@@ -73,3 +75,12 @@ def test_a_child_that_closes_its_pipe_and_stays_is_ended(monkeypatch: pytest.Mon
         MeasurementSetProcess(Path("none.ms"), time_limit=0.3)
     assert time.monotonic() - begin < 30
     assert started[0].returncode is not None
+
+
+@pytest.mark.parametrize("module", ["biro.measurement_set.child.__main__", "biro.files.hdf5_child"])
+def test_a_child_imports_nothing_that_is_slow_to_import(module: str) -> None:
+    """A child starts for every file that is read."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    slow = {"astropy", "matplotlib", "numba", "pydantic", "scipy"}
+    assert not slow & set(done.stdout.split())

@@ -22,8 +22,8 @@ from casacore.tables import table
 from rights import DROP_RIGHTS
 
 from biro.errors import InputError, MeasurementSetError
+from biro.measurement_set import create_ms, read_ms, write_column
 from biro.measurement_set.process import MeasurementSetProcess
-from biro.measurement_set.read import create_ms, read_ms, write_column
 
 Unpack = Callable[[str], Path]
 
@@ -374,7 +374,7 @@ def test_no_rows(ms: Path, tmp_path: Path) -> None:
 
 WRITE = """
 from biro.errors import MeasurementSetError
-from biro.measurement_set.read import read_ms, write_column
+from biro.measurement_set import read_ms, write_column
 observation = read_ms(sys.argv[1])
 def models():
     print("a model was computed")

@@ -20,8 +20,8 @@ from casacore.tables import table
 from own_mounts import run_with_mounts
 
 from biro.errors import MeasurementSetError
+from biro.measurement_set import read_ms, write_column
 from biro.measurement_set.child.backup import FOLDER
-from biro.measurement_set.read import read_ms, write_column
 
 Unpack = Callable[[str], Path]
 
@@ -57,7 +57,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 FULL_DISK = """
 import shutil
 from biro.errors import MeasurementSetError
-from biro.measurement_set.read import create_ms, read_ms, write_column
+from biro.measurement_set import create_ms, read_ms, write_column
 source, disk, first = sys.argv[1:]
 small_disk(disk, 6_000_000)
 path = disk + "/copy.ms"
@@ -123,7 +123,7 @@ def test_a_disk_that_fills_up(ms: Path, tmp_path: Path, first: str) -> None:
 READ_ONLY = """
 import shutil
 from biro.errors import MeasurementSetError
-from biro.measurement_set.read import read_ms, write_column
+from biro.measurement_set import read_ms, write_column
 source, disk = sys.argv[1:]
 small_disk(disk, 6_000_000)
 shutil.copytree(source, disk + "/copy.ms")
@@ -146,7 +146,7 @@ def test_a_disk_that_is_read_only(ms: Path, tmp_path: Path) -> None:
 
 WRITER = """
 import os, signal, sys
-from biro.measurement_set.read import read_ms, write_column
+from biro.measurement_set import read_ms, write_column
 path, delay = sys.argv[1], float(sys.argv[2])
 observation = read_ms(path, column="DATA")
 def models():
@@ -187,10 +187,10 @@ def test_kill_9_at_random_moments_of_a_write(ms: Path) -> None:
 
 DYING = """
 import os, sys, time
-from biro.measurement_set.child.backup import INFO, Kept
+from biro.measurement_set.child.backup import INFO, Backup
 path = sys.argv[1]
-kept = Kept(path)
-kept.keep(INFO)
+backup = Backup(path)
+backup.save(INFO)
 os.truncate(os.path.join(path, INFO), 0)
 print("broken", flush=True)
 time.sleep(2.0)
@@ -233,7 +233,7 @@ def test_a_header_that_a_killed_run_left_empty_is_put_back(ms: Path, file: str, 
 def test_nothing_is_put_back_while_the_writer_lives(ms: Path) -> None:
     """Another process reads meanwhile: it waits for the lock, and leaves the copies alone."""
     observation = read_ms(ms, column="DATA")
-    read = "import sys; from biro.measurement_set.read import read_ms; read_ms(sys.argv[1], time_limit=1)"
+    read = "import sys; from biro.measurement_set import read_ms; read_ms(sys.argv[1], time_limit=1)"
 
     def models() -> Iterator[np.ndarray]:
         yield observation.partitions[0].vis

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from biro.errors import InputError
-from biro.measurement_set.read import read_ms
+from biro.measurement_set import read_ms
 from biro.observation import averaging, noise
 from biro.observation.averaging import (
     EARTH_RATE,

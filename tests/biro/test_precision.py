@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import biro
 from biro.cli import app
 from biro.likelihood import precision
-from biro.measurement_set.read import create_ms
+from biro.measurement_set import create_ms
 
 TWO_POINTS = """
 [[source]]

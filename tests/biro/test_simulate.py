@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from biro.errors import InputError
-from biro.measurement_set.read import create_ms, read_ms
+from biro.measurement_set import create_ms, read_ms
 from biro.models import GaussianSource, Noise, PointSource, SkyModel, Uniform
 from biro.simulation.simulator import Channels, Track, radiometer_noise, simulate
 from biro.simulation.telescopes import telescope

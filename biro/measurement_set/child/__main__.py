@@ -1,4 +1,4 @@
-"""The child process that runs casacore: started by `biro.measurement_set.process`, imported by nobody."""
+"""The child process in which casacore runs; `biro.measurement_set.process` starts it."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import contextlib
 import ctypes
 import signal
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from biro.files.child_messages import Link, RefusalError
+from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.create import Creator
 from biro.measurement_set.child.read import Reader
 from biro.measurement_set.child.write import Writer
 
-Operation = Callable[..., Any]
+Operation = Callable[..., None]
+"""Its arguments are those of the message that asks for it."""
 
 
-def _operations(link: Link) -> Iterator[tuple[str, Operation]]:
-    """Every operation by name."""
-    reader = Reader(link)
+def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
+    """Every operation by the name that messages give it."""
+    reader = Reader(parent)
     yield from ((name, getattr(reader, name)) for name in ("open", "metadata", "index", "read"))
-    writer = Writer(link)
-    names: tuple[str, ...] = ("prepare", "begin", "write", "values", "finish")
+    writer = Writer(parent)
+    names: tuple[str, ...] = ("prepare", "begin", "select", "write", "finish")
     yield from ((name, getattr(writer, name)) for name in names)
-    creator = Creator(link)
-    names = ("create", "fill", "place", "fill_cells", "close_new")
+    creator = Creator(parent)
+    names = ("create", "fill", "select_rows", "fill_cells", "close_new")
     yield from ((name, getattr(creator, name)) for name in names)
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end us when the parent dies, even while the library waits; Linux alone has this."""
+    """Have the kernel end this process when its parent dies, even while the library waits (Linux only)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG
 
@@ -37,28 +37,28 @@ def _die_with_parent() -> None:
 def main() -> None:
     """Answer requests until the input ends."""
     _die_with_parent()
-    link = Link()
-    operations = dict(_operations(link))
-    link.send({"ready": True})
+    parent = ParentConnection()
+    operations = dict(_operations(parent))
+    parent.send({"ready": True})
     while True:
         try:
-            head, array = link.receive()
+            header, array = parent.receive()
         except EOFError:
             return
-        operation = operations[head.pop("operation")]
+        operation = operations[header.pop("operation")]
         try:
-            operation(**head) if array is None else operation(array=array, **head)
+            operation(**header) if array is None else operation(array=array, **header)
         except BrokenPipeError:
             return
         except RefusalError as error:
-            link.send({"error": str(error)})
+            parent.send({"error": str(error)})
         except RuntimeError as error:  # casacore's only kind
             text = " ".join(str(error).split())
-            link.send({"error": f"broken off while {link.doing}: casacore says: {text}"})
+            parent.send({"error": f"broken off while {parent.activity}: casacore says: {text}"})
         except OSError as error:
-            link.send({"error": f"broken off while {link.doing}: {error}"})
+            parent.send({"error": f"broken off while {parent.activity}: {error}"})
         except MemoryError:
-            link.send({"error": f"broken off while {link.doing}: there is not enough memory"})
+            parent.send({"error": f"broken off while {parent.activity}: there is not enough memory"})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Copies of the small files that casacore rewrites in place, so that no moment of a write can lose a set.
+"""Back up the small files that casacore rewrites in place, so that no moment of a write can lose a set.
 
 casacore replaces table.dat by a rename, but empties the header of a tiled column (table.f9) and table.info
-before it fills them again. A process that is killed in between, or meets the end of the disk, leaves an empty
-header, with which the whole set cannot be opened. The child that writes keeps copies while it does; whoever
-comes next puts back what is broken.
+before it fills them again. A process that is killed in between, or finds the disk full, leaves an empty
+header, and with it the whole set cannot be opened. So the child that writes makes a backup first, and whoever
+opens the set next restores what is broken.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from typing import IO
 log = logging.getLogger(__name__)
 
 FOLDER = ".biro_kept"
+"""Folder of the backup, in the set. Its name must not change: an older version may have left one."""
 INFO = "table.info"
 MAGIC = b"\xbe\xbe\xbe\xbe"
 
 
-class Kept:
-    """The copies, held by a lock as long as this process lives.
+class Backup:
+    """Copies of files of a set, locked as long as this process lives.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class Kept:
         with contextlib.suppress(OSError):  # where there are no locks, casacore's own must do
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def keep(self, name: str) -> None:
+    def save(self, name: str) -> None:
         """Copy a file as it is now, if it is there."""
         if not (self._set / name).is_file():
             return
@@ -50,23 +51,34 @@ class Kept:
             os.fsync(file.fileno())
         draft.rename(self._folder / name)
 
-    def drop(self) -> None:
-        """Everything is written: the copies are of no use any more."""
+    def remove(self) -> None:
+        """Remove the copies, after everything was written."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._lock.close()
 
 
-def put_back(path: Path, *, wait: bool = False) -> list[str]:
-    """Put back what a process that is gone has left broken; the names of these files.
+def restore_backup(path: Path, *, wait: bool = False) -> list[str]:
+    """Restore the files that a process which has ended left broken, and remove the backup.
 
-    Nothing is done to files that are whole. While that process lives nothing is done at all, or this waits
-    for its end: whoever opens a set for writing must, or casacore would take a header that is just empty for
-    what the set has, and write that.
+    Files that are whole stay as they are.
+
+    Parameters
+    ----------
+    path : path of the Measurement Set
+    wait : bool
+        While the process that made the backup still writes: wait for its end (True), or do nothing (False).
+        Whoever opens a set for writing must wait; otherwise casacore would read a header that is empty at
+        that moment, and write it back.
+
+    Returns
+    -------
+    list of str
+        Names of the files that were restored.
 
     Raises
     ------
     OSError
-        Something is broken, but this user may not mend it.
+        Something is broken, but this user may not write to the set.
     """
     folder = path / FOLDER
     while True:
@@ -79,17 +91,17 @@ def put_back(path: Path, *, wait: bool = False) -> list[str]:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
                 return []
-            if not _is_there(lock, folder / "lock"):  # whoever held it has dropped the folder
+            if not _has_name(lock, folder / "lock"):  # whoever held it has removed the folder
                 continue
             broken = [name for name in _names(folder) if not _is_whole(path / name, folder / name)]
             for name in broken:
                 os.replace(folder / name, path / name)
-                log.warning("%s: %s was left broken by a run that was interrupted; put back", path, name)
+                log.warning("%s: %s was left broken by a run that was interrupted; restored", path, name)
             shutil.rmtree(folder, ignore_errors=True)
             return broken
 
 
-def _is_there(opened: IO[bytes], path: Path) -> bool:
+def _has_name(opened: IO[bytes], path: Path) -> bool:
     """Whether an open file still has this name."""
     try:
         return os.path.samestat(os.fstat(opened.fileno()), path.stat())

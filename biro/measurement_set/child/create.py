@@ -1,33 +1,33 @@
-"""Making a new Measurement Set in the child process."""
+"""Make a new Measurement Set in the child process."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from casacore.tables import default_ms, makearrcoldesc, maketabdesc
 from numpy.typing import NDArray
 
-from biro.measurement_set.child.read import FREQUENCY_FRAMES, open_table
-
-if TYPE_CHECKING:
-    from biro.files.child_messages import Link
+from biro.files.child_messages import ParentConnection
+from biro.files.json_value import JsonValue
+from biro.measurement_set.child.casacore_table import CasaTable, open_table
+from biro.measurement_set.metadata import FREQUENCY_FRAMES, NewMetadata
 
 TILE_VISIBILITIES = 1 << 17
+"""Visibilities of a tile, the unit in which casacore reads and writes."""
 
 
 class Creator:
-    """Answers `create`, `fill`, `place`, `fill_cells` and `close_new`, in this order."""
+    """Answers `create`, `fill`, `select_rows`, `fill_cells` and `close_new`, in this order."""
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
+    def __init__(self, parent: ParentConnection) -> None:
+        self.parent = parent
 
-    def create(self, path: str, about: dict[str, Any]) -> None:
-        """Make the tables and fill the subtables."""
-        self.link.step(f"making {path}")
-        n_chan = max(len(item["chan_freq"]) for item in about["descriptions"])
-        n_corr = max(len(item["corr_codes"]) for item in about["descriptions"])
+    def create(self, path: str, metadata: NewMetadata) -> None:
+        """Make the main table with empty rows, and the subtables."""
+        self.parent.report(f"making {path}")
+        n_chan = max(len(item["chan_freq"]) for item in metadata["descriptions"])
+        n_corr = max(len(item["corr_codes"]) for item in metadata["descriptions"])
         columns = maketabdesc(
             [
                 makearrcoldesc("DATA", 0j, valuetype="complex", ndim=2, comment="visibilities"),
@@ -35,33 +35,36 @@ class Creator:
             ]
         )
         self.main = default_ms(path, columns, _managers(n_chan, n_corr))
-        self.main.addrows(about["n_row"])
-        self._antennas(about)
-        self._fields(about)
-        self._windows(about)
-        self._observation(about)
-        self.link.send({})
+        self.main.addrows(metadata["n_row"])
+        self._antennas(metadata)
+        self._feeds(metadata)
+        self._fields(metadata)
+        self._windows(metadata)
+        self._observation(metadata)
+        self.parent.send({})
 
-    def _subtable(self, name: str, n_row: int) -> Any:
-        self.link.step(f"filling the subtable {name}")
+    def _subtable(self, name: str, n_row: int) -> CasaTable:
+        self.parent.report(f"filling the subtable {name}")
         table = open_table(os.path.join(self.main.name(), name), readonly=False)
         table.addrows(n_row)
         return table
 
-    def _antennas(self, about: dict[str, Any]) -> None:
-        n_antenna = len(about["antenna_names"])
+    def _antennas(self, metadata: NewMetadata) -> None:
+        n_antenna = len(metadata["antenna_names"])
         antenna = self._subtable("ANTENNA", n_antenna)
-        antenna.putcol("NAME", about["antenna_names"])
-        antenna.putcol("STATION", about["antenna_names"])
-        antenna.putcol("POSITION", np.array(about["antenna_positions"], np.float64).reshape(-1, 3))
+        antenna.putcol("NAME", metadata["antenna_names"])
+        antenna.putcol("STATION", metadata["antenna_names"])
+        antenna.putcol("POSITION", np.array(metadata["antenna_positions"], np.float64).reshape(-1, 3))
         antenna.putcol("OFFSET", np.zeros((n_antenna, 3)))
-        antenna.putcol("DISH_DIAMETER", np.array(about["dish_diameter"], np.float64))
+        antenna.putcol("DISH_DIAMETER", np.array(metadata["dish_diameter"], np.float64))
         antenna.putcol("TYPE", ["GROUND-BASED"] * n_antenna)
         antenna.putcol("MOUNT", ["ALT-AZ"] * n_antenna)
         antenna.close()
-        circular = any(
-            name in ("RR", "RL", "LR", "LL") for d in about["descriptions"] for name in d["corr_type"]
-        )
+
+    def _feeds(self, metadata: NewMetadata) -> None:
+        n_antenna = len(metadata["antenna_names"])
+        corr_types = {name for item in metadata["descriptions"] for name in item["corr_type"]}
+        circular = bool(corr_types & {"RR", "RL", "LR", "LL"})
         feed = self._subtable("FEED", n_antenna)
         for i in range(n_antenna):
             feed.putcell("ANTENNA_ID", i, i)
@@ -73,26 +76,26 @@ class Creator:
             feed.putcell("POL_RESPONSE", i, np.eye(2, dtype=np.complex64))
             feed.putcell("POSITION", i, np.zeros(3))
             feed.putcell("RECEPTOR_ANGLE", i, np.zeros(2))
-        feed.putcol("TIME", np.full(n_antenna, np.mean(about["time_range"])))
+        feed.putcol("TIME", np.full(n_antenna, np.mean(metadata["time_range"])))
         feed.putcol("INTERVAL", np.full(n_antenna, 1e30))
         feed.close()
 
-    def _fields(self, about: dict[str, Any]) -> None:
-        field = self._subtable("FIELD", len(about["fields"]))
-        for i, item in enumerate(about["fields"]):
+    def _fields(self, metadata: NewMetadata) -> None:
+        field = self._subtable("FIELD", len(metadata["fields"]))
+        for i, item in enumerate(metadata["fields"]):
             field.putcell("NAME", i, item["name"])
             for column in ("PHASE_DIR", "DELAY_DIR", "REFERENCE_DIR"):
                 field.putcell(column, i, np.array([item["direction"]]))
             field.putcell("SOURCE_ID", i, -1)
-            field.putcell("TIME", i, about["time_range"][0])
+            field.putcell("TIME", i, metadata["time_range"][0])
         field.close()
 
-    def _windows(self, about: dict[str, Any]) -> None:
-        number = len(about["descriptions"])
+    def _windows(self, metadata: NewMetadata) -> None:
+        number = len(metadata["descriptions"])
         window, polarization, description = (
             self._subtable(name, number) for name in ("SPECTRAL_WINDOW", "POLARIZATION", "DATA_DESCRIPTION")
         )
-        for i, item in enumerate(about["descriptions"]):
+        for i, item in enumerate(metadata["descriptions"]):
             width = np.array(item["chan_width"])
             frame = item["frame"]
             window.putcell("NAME", i, item["name"])
@@ -114,30 +117,30 @@ class Creator:
         for table in (window, polarization, description):
             table.close()
 
-    def _observation(self, about: dict[str, Any]) -> None:
+    def _observation(self, metadata: NewMetadata) -> None:
         observation = self._subtable("OBSERVATION", 1)
-        observation.putcell("TELESCOPE_NAME", 0, about["telescope"])
+        observation.putcell("TELESCOPE_NAME", 0, metadata["telescope"])
         observation.putcell("OBSERVER", 0, "biro")
         observation.putcell("PROJECT", 0, "biro")
-        observation.putcell("TIME_RANGE", 0, np.array(about["time_range"]))
+        observation.putcell("TIME_RANGE", 0, np.array(metadata["time_range"]))
         observation.close()
 
-    def fill(self, array: NDArray[Any], column: str) -> None:
+    def fill(self, array: NDArray[np.generic], column: str) -> None:
         """Fill a whole column that has one value a row."""
-        self.link.step(f"filling {column}")
+        self.parent.report(f"filling {column}")
         self.main.putcol(column, array)
         if column in ("TIME", "INTERVAL"):
             self.main.putcol({"TIME": "TIME_CENTROID", "INTERVAL": "EXPOSURE"}[column], array)
-        self.link.send({})
+        self.parent.send({})
 
-    def place(self, array: NDArray[np.int64]) -> None:
+    def select_rows(self, array: NDArray[np.int64]) -> None:
         """Say which rows the next cells belong to."""
         self.rows = self.main.selectrows(array)
-        self.link.send({})
+        self.parent.send({})
 
-    def fill_cells(self, array: NDArray[Any], column: str) -> None:
+    def fill_cells(self, array: NDArray[np.generic], column: str) -> None:
         """Fill DATA or WEIGHT_SPECTRUM of some rows; the latter brings WEIGHT, SIGMA and FLAG along."""
-        self.link.step(f"filling {column}")
+        self.parent.report(f"filling {column}")
         self.rows.putcol(column, array)
         if column == "WEIGHT_SPECTRUM":
             weight = array.mean(axis=1, dtype=np.float64).astype(np.float32)
@@ -147,17 +150,17 @@ class Creator:
             self.rows.putcol("SIGMA", sigma)
             self.rows.putcol("FLAG", flag)
             self.rows.putcol("FLAG_ROW", flag.all(axis=(1, 2)))
-        self.link.send({})
+        self.parent.send({})
 
     def close_new(self) -> None:
         """Write everything out."""
-        self.link.step(f"flushing {self.main.name()}")
+        self.parent.report(f"flushing {self.main.name()}")
         self.main.flush(True)
         self.main.close()
-        self.link.send({})
+        self.parent.send({})
 
 
-def _managers(n_chan: int, n_corr: int) -> dict[str, Any]:
+def _managers(n_chan: int, n_corr: int) -> dict[str, JsonValue]:
     """Tiled storage for what is large; the shape of a tile runs fastest axis first, as casacore has it."""
     rows = max(1, TILE_VISIBILITIES // (n_chan * n_corr))
     tiles = {

@@ -1,106 +1,108 @@
-"""Writing a column in the child process: make it, fill it in chunks, read it back, and say so."""
+"""Write a column in the child process: make it, fill it in chunks, read it back, and mark it as complete."""
 
 from __future__ import annotations
 
 import os
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
-from biro.files.child_messages import RefusalError
-from biro.measurement_set.child.backup import INFO, Kept, put_back
-from biro.measurement_set.child.read import (
+from biro.files.child_messages import ParentConnection, RefusalError
+from biro.measurement_set.child.backup import INFO, Backup, restore_backup
+from biro.measurement_set.child.casacore_table import (
+    CasaTable,
     column_type,
+    open_subtable,
     open_table,
     read_cells,
     undefined_rows,
     visibility_columns,
 )
 
-if TYPE_CHECKING:
-    from biro.files.child_messages import Link
-
 COMPLETE = "BIRO_COMPLETE"
+"""Keyword of a column: whether everything was written."""
 FAITHFUL_MANAGERS = ("TiledShapeStMan", "TiledColumnStMan", "TiledCellStMan", "StandardStMan")
+"""casacore's storage managers that give values back exactly."""
 SPARE_BYTES = 1 << 20
+"""Room that is left on the disk beyond what the column needs."""
 ZERO_ROWS = 4096
+"""Rows that are set to 0 at a time."""
 
 
 class Writer:
-    """Answers `prepare`, `begin`, `write`, `values` and `finish`, in this order."""
+    """Answers `prepare`, `begin`, `select`, `write` and `finish`, in this order."""
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.sums: list[tuple[NDArray[np.int64], int]] = []
+    def __init__(self, parent: ParentConnection) -> None:
+        self.parent = parent
+        self.checksums: list[tuple[NDArray[np.int64], int]] = []
 
     def prepare(self, path: str, column: str, source: str | None, mode: str) -> None:
         """Open for writing, and refuse what cannot be; nothing is changed yet."""
         self.path, self.column, self.source, self.mode = path, column, source, mode
-        self.link.step("waiting for the end of another biro that writes to it")
-        put_back(Path(path), wait=True)
+        self.parent.report("waiting for the end of another biro that writes to it")
+        restore_backup(Path(path), wait=True)
         self.main = self._open()
         self.created = column not in self.main.colnames()
         notes = self._check_columns()
         self.shapes = self._cell_shapes()
         if self.created:
             self._check_room()
-        self.link.send({"created": self.created, "notes": notes})
+        self.parent.send({"created": self.created, "notes": notes})
 
     def begin(self) -> None:
         """Make the column where it is not there, and mark it as not complete."""
-        self.link.step(f"making the column {self.column}")
-        self.kept = Kept(self.path)
-        self.kept.keep(INFO)
+        self.parent.report(f"making the column {self.column}")
+        self.backup = Backup(self.path)
+        self.backup.save(INFO)
         if self.created:
             self._create()
         else:
-            self._keep_header()
+            self._save_header()
             self.main.putcolkeyword(self.column, COMPLETE, False)
         self.dtype = column_type(self.main, self.column)
         self.main.flush()
-        self._keep_header()
+        self._save_header()
         self.written = np.zeros(self.main.nrows(), bool)
-        self.link.send({})
+        self.parent.send({})
 
-    def _keep_header(self) -> None:
+    def _save_header(self) -> None:
         manager = self.main.getdminfo(self.column)
         if manager["TYPE"].startswith("Tiled"):
-            self.kept.keep(f"table.f{manager['SEQNR']}")
+            self.backup.save(f"table.f{manager['SEQNR']}")
 
-    def _open(self) -> Any:
-        self.link.step(f"waiting for the lock of {os.path.join(self.path, 'table.dat')} for writing")
+    def _open(self) -> CasaTable:
+        self.parent.report(f"waiting for the lock of {os.path.join(self.path, 'table.dat')} for writing")
         return open_table(self.path, readonly=False, lockoptions="permanentwait")
 
     def _check_columns(self) -> list[str]:
         """Refuse what cannot be; returns notes on what is odd but can."""
-        there = visibility_columns(self.main)
-        if "DATA" not in there:
+        columns = visibility_columns(self.main)
+        if "DATA" not in columns:
             raise RefusalError("there is no DATA column that a new column could be like")
-        if not self.created and self.column not in there:
+        if not self.created and self.column not in columns:
             raise RefusalError(f"column {self.column} is there, but does not hold visibilities")
-        if self.source is not None and self.source not in there:
+        if self.source is not None and self.source not in columns:
             raise RefusalError(
-                f"no column {self.source} to {self.mode} to or from; there are {', '.join(there)}, "
+                f"no column {self.source} to {self.mode} to or from; there are {', '.join(columns)}, "
                 "of which source_column (--from) may name one"
             )
-        half = {name for name in there if self.main.getcolkeywords(name).get(COMPLETE) is False}
-        if self.source in half:
+        incomplete = {name for name in columns if self.main.getcolkeywords(name).get(COMPLETE) is False}
+        if self.source in incomplete:
             raise RefusalError(
                 f"column {self.source} is half-written: a run that wrote it was interrupted;"
                 " replace it, or take another source_column"
             )
-        if self.column in half:
+        if self.column in incomplete:
             return [f"column {self.column} was half-written by a run that was interrupted"]
         return []
 
     def _cell_shapes(self) -> dict[int, tuple[int, int]]:
         """(n_chan, n_corr) of each data description."""
         tables = {
-            name: open_table(self.main.getkeyword(name).removeprefix("Table: "))
+            name: open_subtable(self.main, name)
             for name in ("DATA_DESCRIPTION", "SPECTRAL_WINDOW", "POLARIZATION")
         }
         description = tables["DATA_DESCRIPTION"]
@@ -114,12 +116,13 @@ class Writer:
         return shapes
 
     def _check_room(self) -> None:
+        """Refuse a new column that its disk has no room for."""
         rows = np.bincount(self.description_ids, minlength=len(self.shapes))
         item = column_type(self.main, "DATA").itemsize
-        bare = sum(int(n) * int(np.prod(self.shapes[i])) * item for i, n in enumerate(rows))
+        unpadded = sum(int(n) * int(np.prod(self.shapes[i])) * item for i, n in enumerate(rows))
         files = Path(self.path).glob(f"table.f{self.main.getdminfo('DATA')['SEQNR']}*")
-        # Tiles are filled up to their ends: DATA's own files say how far, if DATA is stored plainly.
-        need = max(bare, sum(file.stat().st_size for file in files if "_TSM" in file.name)) + SPARE_BYTES
+        # Tiles are stored whole: the size of DATA's own files shows with how much padding.
+        need = max(unpadded, sum(file.stat().st_size for file in files if "_TSM" in file.name)) + SPARE_BYTES
         disk = os.statvfs(self.path)
         free = disk.f_bavail * disk.f_frsize
         if need > free:
@@ -130,7 +133,7 @@ class Writer:
 
     def _create(self) -> None:
         """A column described and stored as DATA is, unless DATA's storage would not keep values exactly."""
-        about = self.main.getcoldesc("DATA")
+        column = self.main.getcoldesc("DATA")
         manager = self.main.getdminfo("DATA")
         name = f"{self.column}_manager"
         specification = dict(manager.get("SPEC", {}))
@@ -140,12 +143,12 @@ class Writer:
             tile = [n_corr, n_chan, max(1, (1 << 17) // (n_chan * n_corr))]
             manager = {"TYPE": "TiledShapeStMan"}
             specification = {"DEFAULTTILESHAPE": np.array(tile, np.int32)}
-        about.update(dataManagerType=manager["TYPE"], dataManagerGroup=name, keywords={COMPLETE: False})
-        about["comment"] = "model visibilities written by biro"
-        description = maketabdesc({"name": self.column, "desc": about})
+        column.update(dataManagerType=manager["TYPE"], dataManagerGroup=name, keywords={COMPLETE: False})
+        column["comment"] = "model visibilities written by biro"
+        description = maketabdesc({"name": self.column, "desc": column})
         self.main.addcols(description, {"TYPE": manager["TYPE"], "NAME": name, "SPEC": specification})
 
-    def write(self, array: NDArray[np.int64], chan: list[int] | None, corr: list[int] | None) -> None:
+    def select(self, array: NDArray[np.int64], chan: list[int] | None, corr: list[int] | None) -> None:
         """Say which rows, channels and correlations the next values are of; no answer.
 
         `array` (3, n_row) holds the row numbers and the antennas that are expected there.
@@ -153,20 +156,20 @@ class Writer:
         self.rows, self.chan, self.corr = array[0], chan, corr
         self.antennas = array[1:]
 
-    def _check_antennas(self, rows: Any) -> None:
+    def _check_antennas(self, rows: CasaTable) -> None:
         """Refuse rows of other baselines: the observation was not read from this set, or the set changed."""
-        there = np.array([rows.getcol("ANTENNA1"), rows.getcol("ANTENNA2")])
-        other = (there != self.antennas).any(axis=0)
+        stored = np.array([rows.getcol("ANTENNA1"), rows.getcol("ANTENNA2")])
+        other = (stored != self.antennas).any(axis=0)
         if other.any():
             i = int(np.argmax(other))
             raise RefusalError(
-                f"row {self.rows[i]} is of antennas {there[0, i]} and {there[1, i]}, but the model's is of"
+                f"row {self.rows[i]} is of antennas {stored[0, i]} and {stored[1, i]}, but the model's is of"
                 f" {self.antennas[0, i]} and {self.antennas[1, i]}: read the observation from this very set"
             )
 
-    def values(self, array: NDArray[np.complexfloating]) -> None:
+    def write(self, array: NDArray[np.complexfloating]) -> None:
         """Write one chunk of model visibilities of one data description."""
-        self.link.step(f"writing {self.column}")
+        self.parent.report(f"writing {self.column}")
         model = array.astype(self.dtype)
         if not np.isfinite(model).all():
             raise RefusalError(f"a model value is too large for the column {self.column} ({self.dtype})")
@@ -176,37 +179,37 @@ class Writer:
         chan = np.arange(shape[0]) if self.chan is None else np.array(self.chan)
         corr = np.arange(shape[1]) if self.corr is None else np.array(self.corr)
         if self.source is not None:
-            given = self._old(rows, self.source, shape)[:, chan][:, :, corr]
-            model = given + model if self.mode == "add" else given - model
+            source = self._stored(rows, self.source, shape)[:, chan][:, :, corr]
+            model = source + model if self.mode == "add" else source - model
         if len(chan) < shape[0] or len(corr) < shape[1]:
-            whole = self._old(rows, self.column, shape)
-            whole[:, chan[:, None], corr] = model
-            model = whole
+            cells = self._stored(rows, self.column, shape)
+            cells[:, chan[:, None], corr] = model
+            model = cells
         model = np.ascontiguousarray(model, self.dtype)
         rows.putcol(self.column, model)
         self.written[self.rows] = True
-        self.sums.append((self.rows, zlib.crc32(model.data)))
-        self.link.send({})
+        self.checksums.append((self.rows, zlib.crc32(model.data)))
+        self.parent.send({})
 
-    def _old(self, rows: Any, column: str, shape: tuple[int, int]) -> NDArray[Any]:
+    def _stored(self, rows: CasaTable, column: str, shape: tuple[int, int]) -> NDArray[np.generic]:
         """What a column holds; 0 where it has no value, and throughout a column just made."""
         if self.created and column == self.column and not self.written[rows.rownumbers()].any():
             return np.zeros((rows.nrows(), *shape), self.dtype)
-        return _whole(rows, column, np.empty((rows.nrows(), *shape), column_type(self.main, column)))
+        return _read_column(rows, column, np.empty((rows.nrows(), *shape), column_type(self.main, column)))
 
     def finish(self) -> None:
         """Zero what a new column has left, flush, read everything back, and mark it as complete."""
         if self.created:
             self._zero_rest()
-        self.link.step(f"flushing {self.column}")
+        self.parent.report(f"flushing {self.column}")
         self.main.flush()
         self.main.close()
         self.main = self._open()
-        for rows, expected in self.sums:
-            self.link.step(f"reading {self.column} back")
+        for rows, expected in self.checksums:
+            self.parent.report(f"reading {self.column} back")
             shape = self.shapes[int(self.description_ids[rows[0]])]
-            some = self.main.selectrows(rows)
-            values = _whole(some, self.column, np.empty((len(rows), *shape), self.dtype))
+            selected = self.main.selectrows(rows)
+            values = _read_column(selected, self.column, np.empty((len(rows), *shape), self.dtype))
             if zlib.crc32(values.data) != expected:
                 raise RefusalError(
                     f"column {self.column} does not read back as it was written; it is not complete"
@@ -214,22 +217,24 @@ class Writer:
         self.main.putcolkeyword(self.column, COMPLETE, True)
         self.main.flush()
         self.main.close()
-        self.kept.drop()
-        self.link.send({"n_row": len(self.written)})
+        self.backup.remove()
+        self.parent.send({"n_row": len(self.written)})
 
     def _zero_rest(self) -> None:
+        """Set the rows of a new column that no model was written to."""
         left = np.flatnonzero(~self.written)
         for description_id, shape in self.shapes.items():
             rows = left[self.description_ids[left] == description_id]
             for start in range(0, len(rows), ZERO_ROWS):
-                self.link.step(f"writing {self.column}")
-                some = rows[start : start + ZERO_ROWS]
-                zeros = np.zeros((len(some), *shape), self.dtype)
-                self.main.selectrows(some).putcol(self.column, zeros)
-                self.sums.append((some, zlib.crc32(zeros.data)))
+                self.parent.report(f"writing {self.column}")
+                block = rows[start : start + ZERO_ROWS]
+                zeros = np.zeros((len(block), *shape), self.dtype)
+                self.main.selectrows(block).putcol(self.column, zeros)
+                self.checksums.append((block, zlib.crc32(zeros.data)))
 
 
-def _whole(rows: Any, column: str, values: NDArray[Any]) -> NDArray[Any]:
-    """A column for all of `rows`, 0 where there is no value."""
+def _read_column(rows: CasaTable, column: str, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Fill `values` (n_row, n_chan, n_corr) with a column of all of `rows`, 0 where there is no value."""
     missing = undefined_rows(rows, column, values.shape[1:])
-    return read_cells(rows, column, (0, len(values)), missing, values)[0]
+    read_cells(rows, column, (0, len(values)), missing, values)
+    return values

@@ -1,0 +1,214 @@
+"""Write model visibilities into a column of a Measurement Set."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError, MeasurementSetError
+from biro.measurement_set.child.backup import restore_backup
+from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.storage import ask_storage, existing_set
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+
+Mode = Literal["replace", "add", "subtract"]
+CHUNK_VISIBILITIES = 1 << 21
+"""Visibilities that are sent to the child at a time."""
+PROTECTED = ("DATA", "FLOAT_DATA")
+"""Columns that are never written."""
+FULL_BYTES = 1 << 20
+"""A disk with less room than this counts as full."""
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What was written.
+
+    Attributes
+    ----------
+    column : str
+    created : bool
+        The column was not there before.
+    rows_written, rows_kept : int
+        Rows that got new values, and those that kept theirs (zero in a new column).
+    notes : tuple of str
+    """
+
+    column: str
+    created: bool
+    rows_written: int
+    rows_kept: int
+    notes: tuple[str, ...] = ()
+
+
+def write_column(
+    path: str | os.PathLike[str],
+    column: str,
+    observation: Observation,
+    models: Iterable[NDArray[np.generic]],
+    *,
+    mode: Mode = "replace",
+    source_column: str | None = None,
+    time_limit: float = 30.0,
+) -> WriteReport:
+    """Write model visibilities into a column, made like DATA where it is not there.
+
+    Before the first model is asked for, the set is known to be writable and its disk to have room. Nothing is
+    changed before the first model is there: a prediction that fails leaves the set as it was. Then the
+    column's keyword BIRO_COMPLETE says False; it says True only after everything was written, flushed, read
+    back and found equal. DATA itself is never written.
+
+    Parameters
+    ----------
+    path : path of the Measurement Set
+    column : str
+    observation : Observation
+        As read from this set without averaging: says which rows, channels and correlations the models are of.
+    models : iterable of complex (n_row, n_chan, n_corr), Jy
+        One for each partition, in its order; may be a generator.
+    mode : "replace", "add" or "subtract"
+        The model; `source_column` + model; `source_column` - model.
+    source_column : str, optional
+        Default: the column itself.
+    time_limit : float, s
+        Longest silence of the set (a lock, a storage that does not answer) that is waited for.
+
+    Returns
+    -------
+    WriteReport
+
+    Raises
+    ------
+    MeasurementSetError
+        Read-only, locked, no room, half-written before (and needed now), rows of other antennas than the
+        observation's, or not equal when read back.
+    InputError
+        A model of wrong shape, kind, or with values that are not finite; an averaged observation.
+    """
+    source_column = _check_request(column, observation, mode, source_column)
+    folder = existing_set(path, time_limit)
+    ask_storage(folder, time_limit, "looking whether it can be written", lambda: _check_writable(folder))
+    with _restoring(folder, column) as begun, MeasurementSetProcess(folder, time_limit) as child:
+        prepared = child.call("prepare", path=str(folder), column=column, source=source_column, mode=mode)
+        for number, (part, model) in enumerate(_pairs(observation.partitions, models)):
+            model = _checked_model(model, part, number)
+            if number == 0:
+                begun.append(True)
+                child.writing = True
+                child.call("begin")
+            _write_partition(child, part, model)
+        finished = child.call("finish")
+    written = sum(len(part.row_id) for part in observation.partitions)
+    return WriteReport(
+        column=column,
+        created=prepared["created"],
+        rows_written=written,
+        rows_kept=finished["n_row"] - written,
+        notes=tuple(prepared["notes"]),
+    )
+
+
+@contextmanager
+def _restoring(folder: Path, column: str) -> Iterator[list[bool]]:
+    """Leave the set whole, however the writing ends, and say in errors what is left of it.
+
+    Yields a list; whoever writes appends to it when the first change of the set begins.
+    """
+    begun: list[bool] = []
+    try:
+        yield begun
+    except BaseException as error:
+        if begun:
+            with contextlib.suppress(OSError):
+                restore_backup(folder)
+        if not begun or not isinstance(error, MeasurementSetError):
+            raise
+        free = shutil.disk_usage(folder).free
+        full = f"its disk is full ({free / 1e6:.1f} MB free), make room; " if free < FULL_BYTES else ""
+        raise MeasurementSetError(
+            f"{error}; {full}the other columns are as they were, {column} is marked as half-written if it is"
+            " there: write it again"
+        ) from None
+
+
+def _check_request(column: str, observation: Observation, mode: str, source_column: str | None) -> str | None:
+    """The column to add to or subtract from, None where there is none."""
+    if mode not in ("replace", "add", "subtract"):
+        raise InputError(f"mode must be 'replace', 'add' or 'subtract', got {mode!r}")
+    if mode == "replace" and source_column is not None:
+        raise InputError("source_column has a meaning only with mode 'add' or 'subtract'")
+    if column in PROTECTED or not column.replace("_", "").isalnum() or not column[0].isalpha():
+        raise InputError(
+            f"cannot write column {column!r}: choose a name of letters, digits and _ other than DATA"
+        )
+    if observation.averaged is not None:
+        raise InputError("cannot write a column from averaged data: read the set again without averaging")
+    return None if mode == "replace" else source_column or column
+
+
+def _pairs(
+    partitions: Sequence[Partition], models: Iterable[NDArray[np.generic]]
+) -> Iterator[tuple[Partition, NDArray[np.generic]]]:
+    """Each partition with its model, which is asked for only when the one before was taken."""
+    remaining = iter(models)
+    for number, part in enumerate(partitions):
+        model = next(remaining, None)
+        if model is None:
+            raise InputError(f"models has {number} arrays for {len(partitions)} partitions")
+        yield part, model
+    if next(remaining, None) is not None:
+        raise InputError(f"models has more arrays than the {len(partitions)} partitions")
+
+
+def _checked_model(model: NDArray[np.generic], part: Partition, number: int) -> NDArray[np.complexfloating]:
+    model = np.asarray(model)
+    if model.shape != part.vis.shape:
+        raise InputError(
+            f"model {number} must have shape {part.vis.shape} (row, chan, corr), got {model.shape}"
+        )
+    if not np.iscomplexobj(model):
+        raise InputError(f"model {number} must be complex, got {model.dtype}")
+    if not np.isfinite(model).all():
+        raise InputError(f"model {number} has values that are not finite; nothing of it was written")
+    return cast(NDArray[np.complexfloating], model)
+
+
+def _write_partition(
+    child: MeasurementSetProcess, part: Partition, model: NDArray[np.complexfloating]
+) -> None:
+    options = {
+        "chan": None if part.chan_id is None else part.chan_id.tolist(),
+        "corr": None if part.corr_id is None else part.corr_id.tolist(),
+    }
+    size = max(1, CHUNK_VISIBILITIES // (part.n_chan * part.n_corr))
+    for start in range(0, part.n_row, size):
+        chunk = slice(start, start + size)
+        rows = np.stack([part.row_id[chunk], part.antenna1[chunk], part.antenna2[chunk]])
+        child.send({"operation": "select", **options}, rows)
+        child.call("write", model[chunk])
+
+
+def _check_writable(path: Path) -> None:
+    """Try to open every file of the main table for writing; nothing is changed.
+
+    Raises
+    ------
+    MeasurementSetError
+    """
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise MeasurementSetError(f"{path}: read-only: no permission to make files in this folder")
+    for file in sorted(path.glob("table.*")):
+        try:
+            os.close(os.open(file, os.O_RDWR))
+        except OSError as error:
+            raise MeasurementSetError(f"{path}: read-only: {file.name}: {error.strerror}") from error

@@ -1,0 +1,103 @@
+"""What the subtables of a Measurement Set say, as it goes between this process and the child process.
+
+Directions are (ra, dec) in rad (ICRS), frequencies in Hz, positions and diameters in m, times in s (MJD).
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+STOKES = (
+    "undefined",
+    *("I", "Q", "U", "V", "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY"),
+    *("RX", "RY", "LX", "LY", "XR", "XL", "YR", "YL", "PP", "PQ", "QP", "QQ"),
+    *("RCircular", "LCircular", "Linear", "Ptotal", "Plinear", "PFtotal", "PFlinear", "Pangle"),
+)
+"""Names of casacore's Stokes::StokesTypes; the index is the code that CORR_TYPE holds."""
+FREQUENCY_FRAMES = ("REST", "LSRK", "LSRD", "BARY", "GEO", "TOPO", "GALACTO", "LGROUP", "CMB")
+"""Names of casacore's MFrequency::Types; the index is the code that MEAS_FREQ_REF holds."""
+
+
+class Columns(TypedDict):
+    """Columns of the main table.
+
+    `visibility` are those of complex numbers, `incomplete` those of which a run wrote only a part.
+    """
+
+    columns: list[str]
+    visibility: list[str]
+    incomplete: list[str]
+
+
+class Field(TypedDict):
+    """A row of FIELD; `problem` says why its phase centre cannot be used, `note` what is odd about it."""
+
+    name: str
+    direction: list[float]
+    frame: str
+    problem: str | None
+    note: str | None
+
+
+class SpectralWindow(TypedDict):
+    """A row of SPECTRAL_WINDOW."""
+
+    name: str
+    chan_freq: list[float]
+    chan_width: list[float]
+    frame: str
+
+
+class Metadata(TypedDict):
+    """What the subtables of a set say.
+
+    `corr_types` are codes of `STOKES` for each row of POLARIZATION; `data_descriptions` are pairs of a
+    spectral window and a polarization; `utc_offset` (s) is to be added to a time to make it UTC.
+    """
+
+    antenna_names: list[str]
+    antenna_positions: list[list[float]]
+    dish_diameter: list[float]
+    fields: list[Field]
+    spws: list[SpectralWindow]
+    corr_types: list[list[int]]
+    data_descriptions: list[list[int]]
+    telescope: str
+    time_scale: str
+    utc_offset: float
+    uvw_frame: str
+
+
+class NewField(TypedDict):
+    """A row of FIELD of a new set."""
+
+    name: str
+    direction: list[float]
+
+
+class NewDescription(TypedDict):
+    """A data description of a new set, with a spectral window and a polarization of its own.
+
+    `receptors` are the indices of the two receptors of each correlation (0 for X and R, 1 for Y and L).
+    """
+
+    name: str
+    chan_freq: list[float]
+    chan_width: list[float]
+    frame: str
+    corr_type: list[str]
+    corr_codes: list[int]
+    receptors: list[list[int]]
+
+
+class NewMetadata(TypedDict):
+    """What the subtables of a new set are to hold."""
+
+    antenna_names: list[str]
+    antenna_positions: list[list[float]]
+    dish_diameter: list[float]
+    telescope: str
+    n_row: int
+    time_range: list[float]
+    fields: list[NewField]
+    descriptions: list[NewDescription]

@@ -1,0 +1,182 @@
+"""Make a new Measurement Set that holds an observation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import MeasurementSetError
+from biro.files.child_messages import Header
+from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
+from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.storage import existing_set
+from biro.measurement_set.temporary import clean_up, temporary_folders
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+
+CHUNK_VISIBILITIES = 1 << 21
+"""Visibilities that are sent to the child at a time."""
+SPARE_BYTES = 1 << 20
+"""Room that is left on the disk beyond what the set needs."""
+SECOND_RECEPTORS = "LY"
+"""Receptors that are the second of an antenna; X and R are the first."""
+ROW_COLUMNS = ("TIME", "ANTENNA1", "ANTENNA2", "UVW", "FIELD_ID", "DATA_DESC_ID", "INTERVAL", "SCAN_NUMBER")
+
+
+def create_ms(
+    path: str | os.PathLike[str],
+    observation: Observation,
+    *,
+    overwrite: bool = False,
+    time_limit: float = 30.0,
+) -> None:
+    """Make a new Measurement Set that holds an observation; `read_ms` gives it back.
+
+    DATA holds the visibilities, FLAG what has weight 0, WEIGHT_SPECTRUM the weights, WEIGHT their mean over
+    channels and SIGMA = 1/sqrt(WEIGHT). Rows are written in the order of `row_id`. It is made beside its
+    place and moved there when it is whole.
+
+    Parameters
+    ----------
+    path : path
+    observation : Observation
+        UVW is written with the signs of a Measurement Set, whatever convention it was read with.
+    overwrite : bool
+        Replace a Measurement Set that is there (never another kind of file or folder).
+    time_limit : float, s
+
+    Raises
+    ------
+    MeasurementSetError
+        Something is there already, no room, or it cannot be written.
+    """
+    target = Path(path).expanduser().absolute()
+    _check_target(path, target, overwrite, time_limit)
+    need = 3 * sum(part.vis.nbytes for part in observation.partitions) + SPARE_BYTES
+    free = shutil.disk_usage(target.parent).free
+    if need > free:
+        raise MeasurementSetError(
+            f"{path}: needs about {need / 1e6:.0f} MB, but {free / 1e6:.0f} MB are free"
+        )
+    new, old = temporary_folders(target)
+    try:
+        with MeasurementSetProcess(new, time_limit) as child:
+            child.writing = True
+            for header, array in _requests(observation, new):
+                child.send(header, array)
+                child.receive()
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise MeasurementSetError(f"{path}: cannot be made: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(new)
+
+
+def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, time_limit: float) -> None:
+    """Refuse a place where no set can be made; clean up what killed processes have left there."""
+    if not target.parent.is_dir():
+        raise MeasurementSetError(f"{path}: there is no folder {target.parent}")
+    if not os.access(target.parent, os.R_OK | os.W_OK | os.X_OK):
+        raise MeasurementSetError(f"{path}: no permission to make files in {target.parent}")
+    clean_up(target)
+    if target.exists():
+        if not overwrite:
+            raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
+        existing_set(target, time_limit)
+
+
+def _requests(observation: Observation, path: Path) -> Iterator[tuple[Header, NDArray[np.generic] | None]]:
+    """The messages to the child that make a set, in their order."""
+    yield {"operation": "create", "path": str(path), "metadata": _metadata(observation)}, None
+    columns, order = _row_columns(observation)
+    for name in ROW_COLUMNS:
+        yield {"operation": "fill", "column": name}, columns[name]
+    new_row = np.argsort(order)  # row of the new set for each row of the partitions, joined
+    first = 0
+    for part in observation.partitions:
+        size = max(1, CHUNK_VISIBILITIES // (part.n_chan * part.n_corr))
+        for start in range(0, part.n_row, size):
+            rows = slice(start, start + size)
+            yield {"operation": "select_rows"}, new_row[first + start : first + start + len(part.vis[rows])]
+            yield {"operation": "fill_cells", "column": "DATA"}, part.vis[rows].astype(np.complex64)
+            yield (
+                {"operation": "fill_cells", "column": "WEIGHT_SPECTRUM"},
+                part.weight[rows].astype(np.float32),
+            )
+        first += part.n_row
+    yield {"operation": "close_new"}, None
+
+
+def _row_columns(observation: Observation) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.int64]]:
+    """Columns of the main table in the order of row_id, and that order of the joined partitions."""
+    parts = observation.partitions
+    sign = -1.0 if observation.convention == "fourier" else 1.0
+    descriptions = _descriptions(parts)
+    field_ids = sorted({part.field_id for part in parts})
+    order = np.argsort(np.concatenate([part.row_id for part in parts]), kind="stable")
+    time = np.concatenate([part.time for part in parts])[order] + observation.utc_offset
+    field = np.concatenate([np.full(part.n_row, field_ids.index(part.field_id), np.int32) for part in parts])[
+        order
+    ]
+    dd = [np.full(part.n_row, descriptions.index(part.data_desc_id), np.int32) for part in parts]
+    columns: dict[str, NDArray[np.generic]] = {
+        "TIME": time,
+        "ANTENNA1": np.concatenate([part.antenna1 for part in parts])[order],
+        "ANTENNA2": np.concatenate([part.antenna2 for part in parts])[order],
+        "UVW": sign * np.concatenate([part.uvw for part in parts])[order],
+        "FIELD_ID": field,
+        "DATA_DESC_ID": np.concatenate(dd)[order],
+        "INTERVAL": np.concatenate([np.full(part.n_row, part.interval) for part in parts])[order],
+        # A new scan where the field changes from row to row.
+        "SCAN_NUMBER": np.cumsum(np.diff(field, prepend=field[:1]) != 0).astype(np.int32) + 1,
+    }
+    return columns, order
+
+
+def _descriptions(parts: Iterable[Partition]) -> list[int]:
+    return sorted({part.data_desc_id for part in parts})
+
+
+def _metadata(observation: Observation) -> NewMetadata:
+    """What the subtables are to hold."""
+    parts = observation.partitions
+    fields = {part.field_id: part for part in reversed(parts)}
+    descriptions = {part.data_desc_id: part for part in reversed(parts)}
+    times = np.concatenate([part.times for part in parts]) + observation.utc_offset
+    diameter = observation.dish_diameter
+    return {
+        "antenna_names": list(observation.antenna_names),
+        "antenna_positions": observation.antenna_positions.tolist(),
+        "dish_diameter": (diameter if len(diameter) else np.zeros(observation.n_antenna)).tolist(),
+        "telescope": observation.telescope,
+        "n_row": sum(part.n_row for part in parts),
+        "time_range": [float(times.min()), float(times.max())],
+        "fields": [
+            {"name": fields[i].field, "direction": list(fields[i].phase_centre)} for i in sorted(fields)
+        ],
+        "descriptions": [_description(descriptions[i]) for i in sorted(descriptions)],
+    }
+
+
+def _description(part: Partition) -> NewDescription:
+    return {
+        "name": part.spw,
+        "chan_freq": part.chan_freq.tolist(),
+        "chan_width": part.chan_width.tolist(),
+        "frame": part.freq_frame,
+        "corr_type": list(part.corr_type),
+        "corr_codes": [STOKES.index(name) for name in part.corr_type],
+        "receptors": [
+            [int(receptor in SECOND_RECEPTORS) for receptor in (name[0], name[-1])] for name in part.corr_type
+        ],
+    }

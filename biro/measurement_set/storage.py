@@ -1,0 +1,117 @@
+"""Ask for files of a storage that may never answer, and find the Measurement Set at a path."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from biro.errors import InputError, MeasurementSetError
+from biro.measurement_set.child.backup import restore_backup
+
+LONGEST_LIMIT = 1e6
+"""Largest time limit that is accepted, s; the functions of the operating system have an upper bound."""
+
+ResultT = TypeVar("ResultT")
+
+
+def in_time(limit: float, function: Callable[[], ResultT]) -> ResultT:
+    """Call a function that may never return, because a storage does not answer.
+
+    Parameters
+    ----------
+    limit : float, s
+    function : function without arguments
+
+    Returns
+    -------
+    What the function returns.
+
+    Raises
+    ------
+    TimeoutError
+        It took longer than `limit` seconds; the function is left to wait in its thread.
+    """
+    results: list[ResultT] = []
+    failure: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(limit)
+    if failure:
+        raise failure[0]
+    if not results:
+        raise TimeoutError
+    return results[0]
+
+
+def ask_storage(
+    path: str | os.PathLike[str], limit: float, activity: str, function: Callable[[], ResultT]
+) -> ResultT:
+    """Call a function that looks at a set's files, as `in_time` does; `activity` says in errors what it does.
+
+    Raises
+    ------
+    MeasurementSetError
+        No answer within `limit` seconds.
+    """
+    try:
+        return in_time(limit, function)
+    except TimeoutError:
+        raise MeasurementSetError(
+            f"{path}: gave up after {limit:g} s while {activity}: its storage does not answer"
+            " (time_limit sets how long to wait)"
+        ) from None
+
+
+def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
+    """The absolute path of what looks like a casacore table; restores what a killed run left broken.
+
+    Raises
+    ------
+    MeasurementSetError
+        There is none, or its storage does not answer within `time_limit` seconds.
+    """
+    if not isinstance(time_limit, int | float) or not 0 < time_limit <= LONGEST_LIMIT:
+        raise InputError(
+            f"time_limit must be positive seconds, at most {LONGEST_LIMIT:g}, got {time_limit!r}"
+        )
+    try:
+        return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
+    except OSError as error:
+        raise MeasurementSetError(f"{path}: cannot be looked at: {error.strerror}") from None
+
+
+def _existing_set(path: str | os.PathLike[str]) -> Path:
+    folder = Path(path).expanduser().absolute()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise MeasurementSetError(
+            f"{path}: not a name in UTF-8, which casacore needs; rename it, or make a link to it"
+        ) from None
+    if not folder.exists():
+        raise MeasurementSetError(f"{path}: no such file or folder")
+    if not folder.is_dir():
+        raise MeasurementSetError(
+            f"{path}: a file, but a Measurement Set is a folder (unpack an archive; convert UVFITS with"
+            " CASA's importuvfits)"
+        )
+    if not (folder / "table.dat").is_file():
+        raise MeasurementSetError(f"{path}: a folder, but not a Measurement Set: it has no table.dat")
+    try:
+        restore_backup(folder)
+    except OSError as error:
+        raise MeasurementSetError(
+            f"{path}: a run that wrote to it was interrupted, and left it broken; what mends it cannot be"
+            f" written ({error.strerror}): do anything with it once as a user who may write to it"
+        ) from None
+    return folder

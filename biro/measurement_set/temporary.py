@@ -1,0 +1,61 @@
+"""Temporary folders in which new sets are made, and what processes that were killed have left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+ABANDONED_AFTER = 600.0
+"""Seconds without a change after which a temporary folder counts as abandoned. The process that made it does
+not run on this machine, but may run on another one."""
+
+
+def temporary_folders(path: Path) -> tuple[Path, Path]:
+    """Where this process makes a new set, and where it moves the set that is replaced until that is done."""
+    new, old = (path.with_name(f".{path.name}.{word}{os.getpid()}") for word in ("part", "old"))
+    return new, old
+
+
+def clean_up(path: Path) -> None:
+    """Clean up beside the path of a set what processes that were killed have left.
+
+    A set that was moved aside and never replaced is moved back; other temporary folders are removed.
+    """
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.(part|old)(\d+)")
+    for folder in sorted(path.parent.iterdir()):
+        match = pattern.fullmatch(folder.name)
+        if match is None or folder.is_symlink() or not folder.is_dir() or _runs(int(match[2])):
+            continue
+        with contextlib.suppress(OSError):  # another process was faster
+            if match[1] == "old" and not path.exists():
+                folder.rename(path)
+                log.warning("%s: put back as it was: a process that was to replace it was killed", path)
+            elif time.time() - _last_change(folder) > ABANDONED_AFTER:
+                shutil.rmtree(folder)
+                log.warning("%s: removed, left by a process that was killed", folder)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this machine has this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's, or too large a number
+        pass
+    return True
+
+
+def _last_change(folder: Path) -> float:
+    """When anything in a folder was changed last, s since 1970."""
+    times = [folder.stat().st_mtime]
+    with contextlib.suppress(OSError):
+        times += [path.lstat().st_mtime for path in folder.rglob("*")]
+    return max(times)
