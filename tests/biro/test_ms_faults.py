@@ -536,7 +536,7 @@ def nobody() -> int:
     return process.pid
 
 
-def test_drafts_of_killed_processes_are_removed(
+def test_temporary_folders_of_killed_processes_are_removed(
     ms: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     observation, other = read_ms(ms), tmp_path / ".other.ms.part1"

@@ -212,7 +212,7 @@ def test_a_write_begins_after_the_end_of_one_that_was_killed(ms: Path) -> None:
 
 
 @pytest.mark.parametrize(("file", "size"), [("table.f9", 0), ("table.f9", 300), ("table.info", 0)])
-def test_a_header_that_a_killed_run_left_empty_is_put_back(ms: Path, file: str, size: int) -> None:
+def test_a_header_that_a_killed_run_left_empty_is_restored(ms: Path, file: str, size: int) -> None:
     """casacore empties them before it fills them: the moment between is too short to be met by chance."""
     observation = read_ms(ms, column="DATA")
     info = (ms / "table.info").read_bytes()
@@ -230,7 +230,7 @@ def test_a_header_that_a_killed_run_left_empty_is_put_back(ms: Path, file: str, 
         read_ms(ms, column="NEW")
 
 
-def test_nothing_is_put_back_while_the_writer_lives(ms: Path) -> None:
+def test_nothing_is_restored_while_the_writer_lives(ms: Path) -> None:
     """Another process reads meanwhile: it waits for the lock, and leaves the copies alone."""
     observation = read_ms(ms, column="DATA")
     read = "import sys; from biro.measurement_set import read_ms; read_ms(sys.argv[1], time_limit=1)"
