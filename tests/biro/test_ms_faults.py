@@ -179,7 +179,7 @@ def test_a_crash_of_the_library_is_survived(ms: Path) -> None:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             for pid in set(children()) - {holder}:
-                if b"_ms_child" in Path(f"/proc/{pid}/cmdline").read_bytes() and _waits(pid):
+                if b"biro.measurement_set.child" in Path(f"/proc/{pid}/cmdline").read_bytes() and _waits(pid):
                     os.kill(pid, signal.SIGSEGV)
                     return
             time.sleep(0.05)
