@@ -54,21 +54,21 @@ def common(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is chosen and why.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is chosen and why.")] = False,
 ) -> None:
     """Bayesian sky-model inference for radio interferometry."""
     import logging
 
     guard.debug = debug
     logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr, force=True)
-    # The level of the handler, not of the logger: a run's log.txt has everything.
+    # The level is that of the handler, not of the loggers, because log.txt of a run has all messages.
     logging.getLogger().handlers[0].setLevel(logging.INFO if verbose else logging.WARNING)
     for name in ("biro", "rime_kernels"):
         logging.getLogger(name).setLevel(logging.INFO)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point of the `biro` command; --debug, --verbose and -v may stand anywhere before `--`."""
+    """Run the command `biro`; --debug, --verbose and -v may stand anywhere before `--`."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)

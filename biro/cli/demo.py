@@ -32,7 +32,7 @@ TRUTH = {
     "lobe.pa": 30.0,
     "noise.factor": 1.0,
 }
-"""What is simulated, in the units of the models: mJy, arcmin and deg."""
+"""Parameters of the simulated sky, in the units of the models: mJy, arcmin and deg."""
 
 LOBE = """
 [[source]]
@@ -76,7 +76,7 @@ def demo(
 def run_demo(
     output: str | Path, *, seed: int = 1, n_live: int = 200, progress: bool = False, say: Say = print
 ) -> dict[str, Posterior]:
-    """Simulate KAT-7 looking at a core and a lobe, fit the lobe as a Gaussian and as a point, and compare.
+    """Simulate KAT-7 data of a core and a lobe, fit the lobe as a Gaussian and as a point, and compare.
 
     Writes into `output`: the models (`*.toml`), the observation (`demo.ms`), a run directory for each
     model, and `report.html`. The same call again reads finished runs instead of sampling them.
@@ -84,9 +84,9 @@ def run_demo(
     Parameters
     ----------
     output : path
-        A folder, made when missing.
+        A folder, which is made where it does not exist.
     seed : int
-        Of the noise and of the samplers.
+        Seed of the noise and of the samplers.
     n_live : int
         Live points of the nested sampling.
     progress : bool

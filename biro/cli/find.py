@@ -1,4 +1,4 @@
-"""`biro find`: sources by themselves, as a model file for `biro fit`."""
+"""`biro find`: find the sources of a dirty image, and write them as a model file for `biro fit`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def find(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Model file (TOML) to write.")
     ],
-    threshold: Annotated[float, typer.Option(help="Of peaks, in robust rms of what is left.")] = 5.0,
-    max_sources: Annotated[int, typer.Option(help="At most.")] = 10,
+    threshold: Annotated[
+        float, typer.Option(help="Height of the lowest peak, in robust rms of the residual image.")
+    ] = 5.0,
+    max_sources: Annotated[int, typer.Option(help="Largest number of sources.")] = 10,
     weighting: WeightingOption = Weighting.natural,
     robust: RobustOption = None,
     cell: CellOption = None,
@@ -54,7 +56,7 @@ def find(
 
     refuse_existing([output], overwrite)
     observation = read_ms(obs, **reading)
-    found = find_sources(
+    result = find_sources(
         observation,
         threshold=threshold,
         max_sources=max_sources,
@@ -65,21 +67,24 @@ def find(
         n_pixel=size,
     )
     try:
-        write_atomic(output, found.to_toml().encode())
+        write_atomic(output, result.to_toml().encode())
     except OSError as error:
         from biro.errors import InputError
 
         raise InputError(f"{output} cannot be written: {error.strerror}") from None
     if as_json:
-        print_json(found.to_dict() | {"file": str(output)})
+        print_json(result.to_dict() | {"file": str(output)})
     else:
-        typer.echo(str(found))
+        typer.echo(str(result))
     words = reading_words(reading | _parallel_hands(observation))
     say(f"written: {output}; next: biro fit {shlex.join([str(obs), str(output), '-o', 'RUN', *words])}")
 
 
 def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
-    """What a fit of sources without polarisation is to read, where there is more."""
+    """The reading option that leaves out cross hands, where there are some.
+
+    A fit of unpolarised sources to all correlations would count Stokes Q and U as noise.
+    """
     from biro.observation.partition import PARALLEL_HANDS
 
     names = list(dict.fromkeys(name for part in observation.partitions for name in part.corr_type))

@@ -36,14 +36,14 @@ def fit(
         Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
     ],
     sampler: Annotated[
-        Sampler, typer.Option(help="dynesty finds the evidence too; none finds the maximum, in seconds.")
+        Sampler, typer.Option(help="dynesty computes the evidence too; none finds the maximum, in seconds.")
     ] = Sampler.emcee,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same samples. Drawn and recorded if absent.")
     ] = None,
     backend: BackendOption = Backend.auto,
     precision: Annotated[
-        AnyPrecision, typer.Option(help="Of the sums over sources; auto measures whether single will do.")
+        AnyPrecision, typer.Option(help="Of the sums over sources; auto measures whether single is enough.")
     ] = AnyPrecision.double,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
@@ -57,7 +57,7 @@ def fit(
 ) -> None:
     """Sample the posterior of a sky model.
 
-    Everything goes into RUN; the same command goes on with a run that was interrupted.
+    Everything is written into RUN; the same command resumes a run that was interrupted.
     """
     from biro.likelihood.likelihood import Likelihood
     from biro.measurement_set import read_ms

@@ -14,8 +14,8 @@ import typer
 P = ParamSpec("P")
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 a fault in biro itself (please report it); 2 bad input or usage, said in one "
-    "line; 130 interrupted (a fit goes on where it was with the same command)."
+    "Exit codes: 0 done; 1 a fault in biro itself (please report it); 2 bad input or usage, with a message "
+    "of one line; 130 interrupted (the same command resumes a fit)."
 )
 
 
@@ -27,7 +27,7 @@ class Guard:
     Attributes
     ----------
     debug : bool
-        Let exceptions through, with their trace.
+        Let all exceptions pass, with their trace.
     """
 
     debug = False
@@ -99,5 +99,5 @@ def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
 
 
 def at_terminal() -> bool:
-    """Whether progress would be seen by a person."""
+    """Whether stderr is a terminal, where a person sees progress bars."""
     return sys.stderr.isatty()

@@ -1,9 +1,9 @@
-"""`biro image`: a dirty image of data, of a model, or of what a model leaves."""
+"""`biro image`: make a dirty image of the data, of a model, or of the residuals."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,14 +40,14 @@ def image(
         typer.Option(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
     ] = None,
     what: Annotated[
-        What | None, typer.Option(help="Of what. Default: data, or with --model the residual.")
+        What | None, typer.Option(help="What is imaged. Default: data, or with --model the residual.")
     ] = None,
     stokes: Annotated[Stokes, typer.Option(help="Planes of the image.")] = Stokes.I,
     weighting: WeightingOption = Weighting.natural,
     robust: RobustOption = None,
     cell: CellOption = None,
     size: SizeOption = None,
-    accuracy: Annotated[float, typer.Option(help="Of the image, relative.")] = 1e-4,
+    accuracy: Annotated[float, typer.Option(help="Relative error of the image.")] = 1e-4,
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files.")] = False,
@@ -70,22 +70,25 @@ def image(
     refuse_existing(image_files(output), overwrite)
     sky, values = read_sky_or_run(model) if model is not None else (None, {})
     observation = read_ms(obs, **reading)
-    devices: dict[str, Any] = {"backend": backend.value, "memory_limit": memory_limit}
-    made = make_image(
+    vis = None
+    if sky is not None:
+        vis = list(predict(observation, sky, values=values, backend=backend.value, memory_limit=memory_limit))
+    dirty = make_image(
         observation,
         chosen.value,
-        model=list(predict(observation, sky, values=values, **devices)) if sky is not None else None,
+        model=vis,
         stokes=stokes.value,
         weighting=weighting.value,
         robust=robust,
         cell=cell,
         n_pixel=size,
         accuracy=accuracy,
-        **devices,
+        backend=backend.value,
+        memory_limit=memory_limit,
     )
-    paths = made.save(output, overwrite=overwrite)
+    paths = dirty.save(output, overwrite=overwrite)
     if as_json:
-        print_json(made.to_dict() | {"files": [str(path) for path in paths]})
+        print_json(dirty.to_dict() | {"files": [str(path) for path in paths]})
     else:
-        typer.echo(str(made))
+        typer.echo(str(dirty))
     say(f"written: {', '.join(map(str, paths))}")

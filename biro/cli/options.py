@@ -28,14 +28,14 @@ class Backend(StrEnum):
 
 
 class Precision(StrEnum):
-    """Of the sums over sources."""
+    """Precision of the sums over sources."""
 
     double = "double"
     single = "single"
 
 
 class AnyPrecision(StrEnum):
-    """Of the sums over sources; each command says what auto means."""
+    """Precision of the sums over sources, where each command defines auto."""
 
     auto = "auto"
     double = "double"
@@ -43,7 +43,7 @@ class AnyPrecision(StrEnum):
 
 
 class Sampler(StrEnum):
-    """Which sampler."""
+    """The sampler; "none" finds the maximum alone."""
 
     emcee = "emcee"
     dynesty = "dynesty"
@@ -67,7 +67,7 @@ class Feeds(StrEnum):
 
 
 class Interpolation(StrEnum):
-    """Between the planes of an image."""
+    """How to interpolate between the planes of an image."""
 
     nearest = "nearest"
     linear = "linear"
@@ -82,7 +82,7 @@ class Stokes(StrEnum):
 
 
 class Weighting(StrEnum):
-    """Of visibilities in an image."""
+    """Weighting of visibilities in an image."""
 
     natural = "natural"
     uniform = "uniform"
@@ -90,7 +90,7 @@ class Weighting(StrEnum):
 
 
 class What(StrEnum):
-    """What an image is of."""
+    """What is imaged."""
 
     data = "data"
     model = "model"
@@ -100,19 +100,17 @@ class What(StrEnum):
 # The parser is Path alone, because that of typer looks at the file, and hangs where storage does not answer.
 Observed = Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
-BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto takes a GPU that works.")]
+BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto uses a GPU where one works.")]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="BYTES", help="What a GPU is asked to hold, as '8 GB'. Default: most of what is free."
-    ),
+    typer.Option(metavar="BYTES", help="Memory to use on a GPU, as '8 GB'. Default: most of what is free."),
 ]
-WeightingOption = Annotated[Weighting, typer.Option(help="Of visibilities in the image.")]
+WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of visibilities in the image.")]
 RobustOption = Annotated[
     float | None, typer.Option(help="For briggs: -2 (uniform) to 2 (natural). Default: 0.")
 ]
 CellOption = Annotated[
-    str | None, typer.Option(help="Of pixels, as '0.2 arcsec'. Default: a fifth of the beam.")
+    str | None, typer.Option(help="Size of a pixel, as '0.2 arcsec'. Default: a fifth of the beam.")
 ]
 SizeOption = Annotated[
     int | None, typer.Option(help="Pixels along a side. Default: twice the field of view, 2048 at most.")
@@ -143,12 +141,15 @@ READING: dict[str, tuple[object, object]] = {
     "uv_range": (_option("'low..high' as '100 m..5 km' or '1 klambda..'."), None),
     "channels": (_list("'start:stop:step' or numbers separated by commas, in each window."), None),
     "correlations": (_list("As in 'XX,YY'."), None),
-    "autocorrelations": (_flag("--autocorrelations", "Keep them."), False),
+    "autocorrelations": (_flag("--autocorrelations", "Keep autocorrelations."), False),
     "average_time": (_option("Average in time up to, for example, '30 s'."), None),
     "average_channels": (_option("Average this many channels.", int), 1),
-    "smearing_radius": (_option("Where the loss by averaging is stated, as '10 arcmin'."), None),
-    "convention": (_option("Sign of the phase; 'fourier' is for foreign data.", Convention), Convention.casa),
-    "time_limit": (_option("How long to wait for a locked set, s.", float), 30.0),
+    "smearing_radius": (_option("Radius at which the loss by averaging is stated, as '10 arcmin'."), None),
+    "convention": (
+        _option("Sign of the phase; 'fourier' is for data with the other sign.", Convention),
+        Convention.casa,
+    ),
+    "time_limit": (_option("How long to wait for a locked Measurement Set, s.", float), 30.0),
 }
 """Annotation and default of each reading option, by the name of the argument of `biro.read_ms`."""
 

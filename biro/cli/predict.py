@@ -1,4 +1,4 @@
-"""`biro predict`: what a sky would look like, written into a column."""
+"""`biro predict`: write the model visibilities of a sky into a column."""
 
 from __future__ import annotations
 
@@ -39,15 +39,21 @@ def predict(
     ] = None,
     image: Annotated[
         Path | None,
-        typer.Option(help="FITS image of the sky: by itself, or besides SKY and through its beam."),
+        typer.Option(help="FITS image of the sky: alone, or added to SKY and seen through its beam."),
     ] = None,
     interpolation: Annotated[
-        Interpolation, typer.Option(help="Between the planes of a cube.")
+        Interpolation, typer.Option(help="How to interpolate between the planes of a cube.")
     ] = Interpolation.linear,
-    accuracy: Annotated[float, typer.Option(help="Of an image's visibilities: rms error over rms.")] = 1e-5,
-    column: Annotated[str, typer.Option(help="Column to write; made when it is not there.")] = "MODEL_DATA",
-    add: Annotated[bool, typer.Option("--add", help="Add the model to what a column holds.")] = False,
-    subtract: Annotated[bool, typer.Option("--subtract", help="Subtract it.")] = False,
+    accuracy: Annotated[
+        float, typer.Option(help="Rms error of an image's visibilities over their rms.")
+    ] = 1e-5,
+    column: Annotated[
+        str, typer.Option(help="Column to write; made where it does not exist.")
+    ] = "MODEL_DATA",
+    add: Annotated[bool, typer.Option("--add", help="Add the model to the values of the column.")] = False,
+    subtract: Annotated[
+        bool, typer.Option("--subtract", help="Subtract the model from the values of the column.")
+    ] = False,
     source_column: Annotated[
         str | None,
         typer.Option("--from", metavar="COLUMN", help="Add to, or subtract from, this column instead."),
@@ -63,7 +69,7 @@ def predict(
     from biro.images.fits import read_image
     from biro.measurement_set import read_ms, write_column
     from biro.simulation.prediction import check_image, resolve_precision
-    from biro.simulation.prediction import predict as predict_each
+    from biro.simulation.prediction import predict as predict_vis
 
     if add and subtract:
         raise InputError("give --add or --subtract, not both")
@@ -72,15 +78,16 @@ def predict(
     if sky is None and image is None:
         raise InputError("give SKY, --image, or both")
     model, values = read_sky_or_run(sky) if sky is not None else (None, {})
-    picture = read_image(image, interpolation=interpolation.value) if image is not None else None
-    # Of DATA alone it is certain that no earlier run has left it half-written.
+    model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
+    # DATA is the only column that no earlier run can have left half-written.
     observation = read_ms(obs, column="DATA", autocorrelations=True, allow_unusable=True, **reading)
-    if picture is not None:
-        check_image(observation, picture, str(image))
+    if model_image is not None:
+        check_image(observation, model_image, str(image))
     chosen = resolve_precision(precision.value, backend.value)
-    models = predict_each(
-        *(observation, model),
-        image=picture,
+    models = predict_vis(
+        observation,
+        model,
+        image=model_image,
         accuracy=accuracy,
         values=values,
         backend=backend.value,
@@ -92,7 +99,7 @@ def predict(
     report = write_column(
         obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
     )
-    made = "made" if report.created else "was there"
+    existence = "made" if report.created else "was there"
     rows = f"{report.rows_written} rows written, {report.rows_kept} as before"
-    held = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
-    say(f"{column} ({made}), {held}: {rows}")
+    exactness = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
+    say(f"{column} ({existence}), {exactness}: {rows}")

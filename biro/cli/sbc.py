@@ -1,4 +1,4 @@
-"""`biro sbc`: whether the posteriors of a model, an observation and a sampler mean what they say."""
+"""`biro sbc`: test posteriors by simulation-based calibration."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def sbc(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Directory, made or resumed.")
     ],
-    sampler: Annotated[Sampler, typer.Option(help="The one whose fits are to be trusted.")] = Sampler.emcee,
+    sampler: Annotated[Sampler, typer.Option(help="The sampler whose fits are tested.")] = Sampler.emcee,
     replicates: Annotated[
-        int, typer.Option(help="Simulated data sets. May be raised when a calibration is resumed.")
+        int, typer.Option(help="Number of simulated data sets. May be raised when a run is resumed.")
     ] = 100,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same outcome. Drawn and recorded if absent.")
@@ -51,10 +51,10 @@ def sbc(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Check that posteriors mean what they say: simulate from the prior, fit, rank the truth.
+    """Test posteriors by simulation-based calibration: simulate from the prior, fit, rank the truth.
 
-    Layout, flags and weights are those of OBS; its visibilities are not looked at. Everything goes into DIR;
-    the same command goes on with a calibration that was interrupted.
+    Layout, flags and weights are those of OBS; its visibilities are not used. Everything is written into DIR;
+    the same command resumes a run that was interrupted.
     """
     from biro.likelihood.likelihood import Likelihood
     from biro.measurement_set import read_ms
@@ -68,7 +68,7 @@ def sbc(
     likelihood = Likelihood(
         observation, sky, backend=backend.value, precision=precision.value, memory_limit=memory_limit
     )
-    found = run_sbc(
+    result = run_sbc(
         likelihood,
         sampler.value,
         replicates=replicates,
@@ -80,8 +80,8 @@ def sbc(
         **options,
     )
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
     else:
-        typer.echo(str(found))
-    page = write_report(output, found, title=output.name, model_toml=likelihood.model.to_toml())
+        typer.echo(str(result))
+    page = write_report(output, result, title=output.name, model_toml=likelihood.model.to_toml())
     say(f"report: {page}")

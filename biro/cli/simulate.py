@@ -69,8 +69,8 @@ def simulate(
     )
     create_ms(out, observation, overwrite=overwrite)
     part = observation.partitions[0]
-    noted = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
-    say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noted}")
-    below = int(track.duration / track.integration + 1e-9) - len(part.times)
-    if below > 0:
-        say(f"{below} times are left out, where the field is lower than {elevation_limit:g} deg")
+    noise_text = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
+    say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noise_text}")
+    n_below = int(track.duration / track.integration + 1e-9) - len(part.times)
+    if n_below > 0:
+        say(f"{n_below} times are left out, where the field is lower than {elevation_limit:g} deg")

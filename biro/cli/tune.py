@@ -1,4 +1,4 @@
-"""`biro tune`: measures ahead which shapes of the CUDA kernels are fastest on this machine."""
+"""`biro tune`: measure which shapes of the CUDA kernels are fastest on this machine, and store them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from biro.cli.options import Precision
 @guard
 def tune(
     precision: Annotated[
-        Precision | None, typer.Option(help="Kernels of this precision alone. Default: both.")
+        Precision | None, typer.Option(help="Tune kernels of this precision only. Default: both.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Try little: some seconds a kernel, not up to a minute or more.")
+        bool,
+        typer.Option("--quick", help="Try few shapes, for some seconds a kernel, not for a minute."),
     ] = False,
 ) -> None:
-    """Measure which shapes of the GPU's kernels are fastest here, and remember them.
+    """Measure which shapes of the GPU's kernels are fastest on this machine, and store them.
 
-    No result depends on it but for roundings. Without it, kernels have shapes that are good guesses.
+    The shapes change results by rounding errors only. Without `biro tune`, kernels have shapes that are
+    good guesses.
     """
     from tqdm import tqdm
 
