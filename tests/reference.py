@@ -1,16 +1,106 @@
-"""Slow, explicit sums in float64 from which the fast code is judged; written from the docstrings."""
+"""The measurement equation as a plain sum in float64: the reference that the fast code is tested against.
+
+For a row (antennas p and q at one time) and a channel of frequency nu, `visibilities` is
+
+    V_pq(nu) = sum over sources of  E_p  E_q  K_pq  envelope_pq  B
+
+    K         phase_term           exp(+2 pi i (u l + v m + w (n - 1)) nu/c)        conventions, section 2
+    B         corr_of_stokes       Stokes parameters, mapped to correlations        section 3
+              spectrum             how each Stokes parameter changes with nu        section 4
+    envelope  gaussian_envelope    1 for a point source                             section 5
+    E         voltage_beam         of each antenna, 1 without a beam                section 6
+
+and `chi2` is sum w |V - D|^2 over rows, channels and correlations (section 7). Sections are those of
+docs/conventions.md. Nothing here uses code of `rime_kernels`; rows and sources are its plain records.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import j1
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rime_kernels.arrays import Beam, Rows, Sources
+    from rime_kernels.idg import ImageGrid
+
 SPEED_OF_LIGHT = 299792458.0
 
 
-def corr_of_stokes(corr_type: list[str], stokes: NDArray[np.float64]) -> NDArray[np.complex128]:
-    """Correlations (..., n_corr) of I, Q, U, V (..., 4), as physics: section 3 writes them."""
+# ---- the measurement equation
+
+
+def visibilities(
+    rows: Rows, corr_type: Sequence[str], sources: Sources, frame: str = "tangent"
+) -> NDArray[np.complex128]:
+    """Sum over all sources: (n_batch, n_row, n_chan, n_corr)."""
+    vis = np.zeros((sources.n_batch, rows.n_row, rows.n_chan, len(corr_type)), complex)
+    for b in range(sources.n_batch):
+        for s in range(sources.n_source):
+            for c, nu in enumerate(rows.chan_freq):
+                term = phase_term(rows.uvw, sources.lm[b, s], nu)
+                if s >= sources.n_point:
+                    shape = sources.shape[b, s - sources.n_point]
+                    term = term * gaussian_envelope(rows.uvw, sources.lm[b, s], shape, nu, frame)
+                if sources.beam is not None:
+                    for antenna in (rows.antenna1, rows.antenna2):
+                        term = term * _voltage(rows, sources.beam, b, sources.lm[b, s], antenna, nu)
+                vis[b, :, c] += term[:, None] * _brightness(rows, corr_type, sources, b, s, nu)
+    return vis
+
+
+def chi2(
+    rows: Rows,
+    corr_type: Sequence[str],
+    sources: Sources,
+    vis: NDArray[np.complex128],
+    weight: NDArray[np.float64],
+    frame: str = "tangent",
+    template: NDArray[np.complex128] | None = None,
+    template_lm: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """sum w |V - D|^2 of each entry of the batch, with templates where they are given: (n_batch,)."""
+    model = visibilities(rows, corr_type, sources, frame)
+    if template is not None:
+        assert template_lm is not None
+        model = model + moved_templates(rows, sources, template, template_lm)
+    chi2: NDArray[np.float64] = np.sum(weight * np.abs(model - vis) ** 2, axis=(1, 2, 3))
+    return chi2
+
+
+def moved_templates(
+    rows: Rows, sources: Sources, template: NDArray[np.complex128], template_lm: NDArray[np.float64]
+) -> NDArray[np.complex128]:
+    """Templates times their scales, and times the phase by which their centres move: as `visibilities`."""
+    assert sources.template_scale is not None
+    vis = np.zeros((sources.n_batch, *template.shape[1:]), complex)
+    for t in range(len(template)):
+        for b in range(sources.n_batch):
+            shift = np.zeros(2) if sources.template_shift is None else sources.template_shift[b, t]
+            for c, nu in enumerate(rows.chan_freq):
+                turn = phase_term(rows.uvw, template_lm[t] + shift, nu)
+                turn = turn * np.conj(phase_term(rows.uvw, template_lm[t], nu))
+                vis[b, :, c] += sources.template_scale[b, t] * turn[:, None] * template[t, :, c]
+    return vis
+
+
+# ---- its terms
+
+
+def phase_term(uvw: NDArray[np.float64], lm: Sequence[float], nu: float) -> NDArray[np.complex128]:
+    """K = exp(+2 pi i (u l + v m + w (n - 1)) nu/c) of each row."""
+    l, m = lm
+    n = np.sqrt(1.0 - l * l - m * m)
+    turns = (uvw[:, 0] * l + uvw[:, 1] * m - uvw[:, 2] * (l * l + m * m) / (1.0 + n)) * nu / SPEED_OF_LIGHT
+    return np.exp(2j * np.pi * (turns - np.rint(turns)))
+
+
+def corr_of_stokes(corr_type: Sequence[str], stokes: NDArray[np.float64]) -> NDArray[np.complex128]:
+    """Correlations (..., n_corr) of I, Q, U, V (..., 4)."""
     i, q, u, v = np.moveaxis(stokes.astype(complex), -1, 0)
     table = {
         "I": i, "Q": q, "U": u, "V": v,
@@ -20,18 +110,19 @@ def corr_of_stokes(corr_type: list[str], stokes: NDArray[np.float64]) -> NDArray
     return np.stack([table[name] for name in corr_type], axis=-1)
 
 
-def phase_term(uvw: NDArray[np.float64], lm: tuple[float, float], nu: float) -> NDArray[np.complex128]:
-    """exp(+2 pi i (u l + v m + w (n - 1)) nu / c) of each row."""
-    l, m = lm
-    n = np.sqrt(1.0 - l * l - m * m)
-    turns = (uvw[:, 0] * l + uvw[:, 1] * m - uvw[:, 2] * (l * l + m * m) / (1.0 + n)) * nu / SPEED_OF_LIGHT
-    return np.exp(2j * np.pi * (turns - np.rint(turns)))
+def spectrum(nu: float, ref_freq: float, terms: NDArray[np.float64], is_log: bool) -> float:
+    """S(nu) / S(nu0) from a0, a1, ... of a logarithmic, or c1, c2, ... of an ordinary polynomial."""
+    if is_log:
+        x = np.log(nu / ref_freq)
+        return float((nu / ref_freq) ** sum(a * x**j for j, a in enumerate(terms)))
+    x = nu / ref_freq - 1.0
+    return float(1.0 + sum(c * x ** (j + 1) for j, c in enumerate(terms)))
 
 
 def gaussian_envelope(
-    uvw: NDArray[np.float64], lm: tuple[float, float], shape: NDArray[np.float64], nu: float, frame: str
+    uvw: NDArray[np.float64], lm: Sequence[float], shape: NDArray[np.float64], nu: float, frame: str
 ) -> NDArray[np.float64]:
-    """exp(-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2) of each row."""
+    """exp(-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2) of each row, for FWHM axes emaj and emin."""
     (l, m), (emaj, emin, pa) = lm, shape
     n = np.sqrt(1.0 - l * l - m * m)
     u, v, w = uvw.T
@@ -43,17 +134,8 @@ def gaussian_envelope(
     return np.exp(-k * ((emaj * a) ** 2 + (emin * b) ** 2))
 
 
-def spectrum(nu: float, ref_freq: float, terms: NDArray[np.float64], is_log: bool) -> float:
-    """S(nu) / S0 from a0, a1, ... (or c1, c2, ... of the ordinary polynomial)."""
-    if is_log:
-        x = np.log(nu / ref_freq)
-        return float((nu / ref_freq) ** sum(a * x**j for j, a in enumerate(terms)))
-    x = nu / ref_freq - 1.0
-    return float(1.0 + sum(c * x ** (j + 1) for j, c in enumerate(terms)))
-
-
 def voltage_beam(kind: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """E(x): cos^3(min(x, 1.0881)), exp(-2 ln2 x^2), 2 J1(x) / x."""
+    """E(x): cos^3(min(x, 1.0881)), exp(-2 ln2 x^2), or 2 J1(x) / x."""
     if kind == "cos3":
         return np.cos(np.minimum(x, 1.0881)) ** 3
     if kind == "gaussian":
@@ -62,42 +144,41 @@ def voltage_beam(kind: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(x == 0.0, 1.0, 2.0 * j1(safe) / safe)
 
 
-def visibilities(rows, corr_type, sources, frame="tangent") -> NDArray[np.complex128]:  # type: ignore[no-untyped-def]
-    """Direct sum for `rime_kernels` Rows and Sources: (n_batch, n_row, n_chan, n_corr)."""
-    out = np.zeros((sources.n_batch, rows.n_row, rows.n_chan, len(corr_type)), complex)
-    for b in range(sources.n_batch):
-        for s in range(sources.n_source):
-            for c, nu in enumerate(rows.chan_freq):
-                out[b, :, c] += _one_source(rows, corr_type, sources, frame, b, s, nu)
-    return out
-
-
-def _one_source(rows, corr_type, sources, frame, b, s, nu):  # type: ignore[no-untyped-def]
-    lm = tuple(sources.lm[b, s])
-    flux = sources.stokes[b, np.minimum(rows.time_index, sources.stokes.shape[1] - 1), s]
+def _brightness(
+    rows: Rows, corr_type: Sequence[str], sources: Sources, b: int, s: int, nu: float
+) -> NDArray[np.complex128]:
+    """B of source s in entry b of the batch, of each row: (n_row, n_corr)."""
+    stokes = sources.stokes[b, np.minimum(rows.time_index, sources.stokes.shape[1] - 1), s]
     factors = [
         spectrum(nu, sources.ref_freq[s], sources.spectral_terms[b, s, k], bool(sources.log_spectrum[s]))
         for k in range(4)
     ]
-    term = phase_term(rows.uvw, lm, nu)
-    if s >= sources.n_point:
-        term = term * gaussian_envelope(rows.uvw, lm, sources.shape[b, s - sources.n_point], nu, frame)
-    if sources.beam is not None:
-        for antenna in (rows.antenna1, rows.antenna2):
-            term = term * _beam_of_row(rows, sources.beam, b, lm, antenna, nu)
-    return term[:, None] * corr_of_stokes(corr_type, flux * np.array(factors))
+    return corr_of_stokes(corr_type, stokes * np.array(factors))
 
 
-def _beam_of_row(rows, beam, b, lm, antenna, nu):  # type: ignore[no-untyped-def]
-    offset = np.zeros((rows.n_row, 2))
+def _voltage(
+    rows: Rows, beam: Beam, b: int, lm: NDArray[np.float64], antenna: NDArray[np.int32], nu: float
+) -> NDArray[np.float64]:
+    """E of one antenna of each row, towards a source: (n_row,)."""
+    error = np.zeros((rows.n_row, 2))
     if beam.pointing is not None:
-        offset = beam.pointing[b, np.minimum(rows.time_index, beam.pointing.shape[1] - 1), antenna]
-    r = np.hypot(lm[0] - offset[:, 0], lm[1] - offset[:, 1])
+        error = beam.pointing[b, np.minimum(rows.time_index, beam.pointing.shape[1] - 1), antenna]
+    r = np.hypot(lm[0] - error[:, 0], lm[1] - error[:, 1])
     return voltage_beam(beam.kind, beam.scale[b] * nu * r)
 
 
-def direct_image(rows, corr_type, image, grid, screens=None, slot=None):  # type: ignore[no-untyped-def]
-    """Direct sum over the pixels of an image (n_stokes, N, N): (n_row, n_chan, n_corr).
+# ---- beside it
+
+
+def direct_image(
+    rows: Rows,
+    corr_type: Sequence[str],
+    image: NDArray[np.float64],
+    grid: ImageGrid,
+    screens: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.complex128]] | None = None,
+    slot: NDArray[np.int32] | None = None,
+) -> NDArray[np.complex128]:
+    """Sum over the pixels of an image (n_stokes, N, N): (n_row, n_chan, n_corr).
 
     Pixel (x, y) lies at l = l0 - (x - N/2) cell, m = m0 + (y - N/2) cell. `screens` gives A-terms at
     given l, m: (n_slot, n_antenna, n_pixel), or (..., 2, 2); `slot` the slot of each time index.
@@ -119,6 +200,7 @@ def direct_image(rows, corr_type, image, grid, screens=None, slot=None):  # type
     out = np.zeros((rows.n_row, rows.n_chan, len(corr_type)), complex)
     for r in range(rows.n_row):
         if screens is not None:
+            assert slot is not None
             s = slot[rows.time_index[r]]
             p, q = jones[s, rows.antenna1[r]], jones[s, rows.antenna2[r]]
             seen = p @ matrix @ np.conj(np.swapaxes(q, -1, -2))
@@ -128,28 +210,7 @@ def direct_image(rows, corr_type, image, grid, screens=None, slot=None):  # type
     return out
 
 
-def chi2(rows, corr_type, sources, vis, weight, frame="tangent", template=None, template_lm=None):  # type: ignore[no-untyped-def]
-    """sum w |V - D|^2 of each entry of a batch, templates with their scale and shift included."""
-    model = visibilities(rows, corr_type, sources, frame)
-    if template is not None:
-        model = model + moved_templates(rows, sources, template, template_lm)
-    return np.sum(weight * np.abs(model - vis) ** 2, axis=(1, 2, 3))
-
-
-def moved_templates(rows, sources, template, template_lm) -> NDArray[np.complex128]:  # type: ignore[no-untyped-def]
-    """Templates times their scales, turned by the phase by which their centres move: as `visibilities`."""
-    found = np.zeros((sources.n_batch, *template.shape[1:]), complex)
-    for t in range(len(template)):
-        for b in range(sources.n_batch):
-            shift = np.zeros(2) if sources.template_shift is None else sources.template_shift[b, t]
-            for c, nu in enumerate(rows.chan_freq):
-                turn = phase_term(rows.uvw, tuple(template_lm[t] + shift), nu)
-                turn = turn * np.conj(phase_term(rows.uvw, tuple(template_lm[t]), nu))
-                found[b, :, c] += sources.template_scale[b, t] * turn[:, None] * template[t, :, c]
-    return found
-
-
-def derivative(function, step):  # type: ignore[no-untyped-def]
+def derivative(function: Callable[[float], NDArray[np.float64]], step: float) -> NDArray[np.float64]:
     """d function(x) / dx at x = 0 by central differences of sixth order."""
     pairs = [function(k * step) - function(-k * step) for k in (1, 2, 3)]
     return (45.0 * pairs[0] - 9.0 * pairs[1] + pairs[2]) / (60.0 * step)
