@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Sources
-from rime_kernels.call_lock import CALL_LOCK
+from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine import Engine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, gradient_of

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, checked_inputs, device
 from rime_kernels.arrays import Rows, Sources
-from rime_kernels.call_lock import CALL_LOCK
+from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, device
 from rime_kernels.arrays import Rows
-from rime_kernels.call_lock import CALL_LOCK
+from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision

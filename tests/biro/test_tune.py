@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from biro.cli.app import app
-from rime_kernels import device, trial
+from rime_kernels import device
 from rime_kernels.cuda.shapes import records
 from rime_kernels.cuda.shapes.candidates import all_kinds
+from rime_kernels.tuning import trial
 
 
 def biro(*words: str) -> tuple[int, str, str]:

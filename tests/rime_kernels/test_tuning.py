@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, Rime, device, trial, tuning
+from rime_kernels import BackendError, InputError, Rime, device, tuning
 from rime_kernels.cuda.kernels.row_parts import RowShape
 from rime_kernels.cuda.kernels.tile_parts import TileShape
 from rime_kernels.cuda.shapes import choice, guesses, records, tuning_file
@@ -29,6 +29,7 @@ from rime_kernels.cuda.shapes.candidates import (
 from rime_kernels.cuda.shapes.choice import Size, forced, row_shape, tile_shape
 from rime_kernels.cuda.shapes.guesses import guess
 from rime_kernels.inputs import Variant
+from rime_kernels.tuning import search, trial
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
@@ -125,30 +126,30 @@ def test_too_large_a_shape_is_cut_to_fit() -> None:
 def test_the_search_walks_to_the_best_and_drops_what_fails(file, monkeypatch) -> None:
     kind = KINDS[0]
     made_up(monkeypatch, best=128)
-    assert tuning._search(kind, math.inf, 4).shape.n_thread == 128
-    assert tuning._search(kind, math.inf, 1).shape.n_thread == 192, "one step is one rung"
+    assert search._search(kind, math.inf, 4).shape.n_thread == 128
+    assert search._search(kind, math.inf, 1).shape.n_thread == 192, "one step is one rung"
     made_up(monkeypatch, best=128, broken=(192,))
-    assert tuning._search(kind, math.inf, 4).shape.n_thread == 256, "what fails is no stepping stone"
+    assert search._search(kind, math.inf, 4).shape.n_thread == 256, "what fails is no stepping stone"
     made_up(monkeypatch, best=128, broken=(256,))
-    best = tuning._search(kind, math.inf, 1)
+    best = search._search(kind, math.inf, 1)
     assert (best.shape.n_thread, best.guess_ms) == (192, math.inf)
     made_up(monkeypatch, broken=(192, 256, 320))
-    assert tuning._search(kind, math.inf, 4) is None
+    assert search._search(kind, math.inf, 4) is None
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_noise_changes_nothing(file, monkeypatch) -> None:
     times = iter(np.random.default_rng(1).uniform(0.99, 1.0, 1000))
     monkeypatch.setattr(trial, "milliseconds", lambda _: next(times))
-    assert all(tuning._search(kind, math.inf, 4).shape == guess(kind) for kind in KINDS)
+    assert all(search._search(kind, math.inf, 4).shape == guess(kind) for kind in KINDS)
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_patience_ends_a_search(file, monkeypatch) -> None:
     tried = made_up(monkeypatch)
     now = iter(range(0, 1000, 3))  # a trial takes 3 s
-    monkeypatch.setattr(tuning.time, "perf_counter", lambda: float(next(now)))
-    tuning._search(KINDS[0], 8.0, 1)
+    monkeypatch.setattr(search.time, "perf_counter", lambda: float(next(now)))
+    search._search(KINDS[0], 8.0, 1)
     assert len(tried) == 3
 
 

@@ -14,16 +14,15 @@ import math
 import time
 from collections.abc import Callable, Iterable
 
-from rime_kernels import check, device, trial
-from rime_kernels.call_lock import CALL_LOCK
+from rime_kernels import check, device
+from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.cuda.shapes import choice, records
 from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, all_kinds, neighbours
 from rime_kernels.cuda.shapes.guesses import guess
-from rime_kernels.cuda.shapes.records import Tuned, saved
+from rime_kernels.cuda.shapes.records import Tuned
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import Precision
-
-__all__ = ["Tuned", "saved", "table", "tune"]
+from rime_kernels.tuning import trial
 
 log = logging.getLogger(__name__)
 
