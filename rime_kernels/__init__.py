@@ -1,11 +1,11 @@
 """The radio interferometer measurement equation on CPU and GPU: plain arrays in, visibilities out.
 
-predict           visibilities of a sky given as plain arrays: the simulator by itself
-Rime              many skies at the same rows, and their chi2 against data
-Rows, Sources     what a `Rime` is made of, and what it is called with
-chi2_together     the chi2 of several, so that a GPU works on all of them at once
+predict           visibilities of a sky that is given as plain arrays
+Rime              visibilities of batches of sources at the same rows, and their chi2 given data
+Rows, Sources     the rows that a `Rime` is made for, and the sources that it is called with
+chi2_together     the chi2 of several `Rime`, so that a GPU works on all of them at once
 Gradient          derivatives of chi2 with respect to all of Sources: see Rime.chi2_and_gradient
-tune              which shape of each CUDA kernel is fastest here
+tune              measure which shape of each CUDA kernel is fastest on this machine
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # any public name
     """Import a public name when it is first used: arrays and errors need no Numba."""
     for module, names in _HOME.items():
         if name in names:

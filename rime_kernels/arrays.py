@@ -1,10 +1,10 @@
-"""The two things the RIME is evaluated from: rows of an observation, and sources."""
+"""`Rows` of an observation, `Sources` and `Beam`: the input of the measurement equation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,11 +16,11 @@ BeamKind = Literal["cos3", "gaussian", "airy"]
 
 
 def _coerce(self: object, name: str, dtype: type, shape: check.Shape, sizes: dict[str, int]) -> None:
-    """Check one attribute of a frozen object and keep it as a contiguous array of this type."""
+    """Check an attribute of a frozen object, and replace it by a contiguous array of this type."""
     object.__setattr__(self, name, check.array(name, getattr(self, name), dtype, shape, sizes))
 
 
-def _check_index(name: str, index: NDArray[Any], size_name: str, size: int) -> None:
+def _check_index(name: str, index: NDArray[np.int32], size_name: str, size: int) -> None:
     low, high = int(index.min()), int(index.max())
     if low < 0 or high >= size:
         raise InputError(f"{name} must lie in 0 .. {size_name} - 1 = {size - 1}, got {low} .. {high}")
@@ -165,19 +165,19 @@ class Beam:
     def unchecked(
         cls, kind: BeamKind, scale: NDArray[np.float64], pointing: NDArray[np.float64] | None = None
     ) -> Beam:
-        """A beam of arrays known to be as the class wants them, contiguous: see `Sources.unchecked`."""
-        made = object.__new__(cls)
-        made.__dict__.update(kind=kind, scale=scale, pointing=pointing)
-        return made
+        """A beam of contiguous arrays that have the right shapes and types: see `Sources.unchecked`."""
+        new = object.__new__(cls)
+        new.__dict__.update(kind=kind, scale=scale, pointing=pointing)
+        return new
 
 
 @dataclass(frozen=True, eq=False)
 class Sources:
     """A batch of source lists: points first, then Gaussians.
 
-    Shapes and types are checked here, values are not: one bad vector of a batch must not stop the
-    others. `impossible` says which entries cannot be meant; `Rime.chi2` makes them NaN, the calls
-    that return visibilities refuse them.
+    Shapes and types are checked here, values are not: one bad entry of a batch must not stop the others.
+    `impossible` says which entries have values out of range; `Rime.chi2` gives NaN for them, the calls
+    that return visibilities raise an error.
 
     Attributes
     ----------
@@ -254,10 +254,10 @@ class Sources:
         template_scale: NDArray[np.float64] | None = None,
         template_shift: NDArray[np.float64] | None = None,
     ) -> Sources:
-        """Sources of arrays known to be as the class wants them, contiguous: nothing is looked at.
+        """Sources of contiguous arrays that have the right shapes and types: nothing is checked.
 
-        For code that settled shapes and types beforehand and makes new sources for every likelihood:
-        the checks would take longer than the work.
+        For code that makes new sources for every likelihood call, where checks would take longer than the
+        computation.
 
         Parameters
         ----------
@@ -266,8 +266,8 @@ class Sources:
         polarised : bool
             Whether any of Q, U, V may be other than 0.
         """
-        made = object.__new__(cls)
-        made.__dict__.update(
+        new = object.__new__(cls)
+        new.__dict__.update(
             lm=lm,
             stokes=stokes,
             ref_freq=ref_freq,
@@ -279,7 +279,7 @@ class Sources:
             template_scale=template_scale,
             template_shift=template_shift,
         )
-        return made
+        return new
 
     def copy(self) -> Sources:
         """The same sources in arrays of their own, checked."""
@@ -299,22 +299,22 @@ class Sources:
         )
 
     def entries(self, start: int, stop: int) -> Sources:
-        """The entries start .. stop - 1 of the batch, polarised where all of them are."""
-        some, beam = slice(start, stop), self.beam
+        """The entries start .. stop - 1 of the batch; `polarised` is that of the whole batch."""
+        batch, beam = slice(start, stop), self.beam
         if beam is not None:
-            pointing = None if beam.pointing is None else beam.pointing[some]
-            beam = Beam.unchecked(beam.kind, beam.scale[some], pointing)
+            pointing = None if beam.pointing is None else beam.pointing[batch]
+            beam = Beam.unchecked(beam.kind, beam.scale[batch], pointing)
         return Sources.unchecked(
-            self.lm[some],
-            self.stokes[some],
+            self.lm[batch],
+            self.stokes[batch],
             self.ref_freq,
-            self.spectral_terms[some],
+            self.spectral_terms[batch],
             self.log_spectrum,
-            self.shape[some],
+            self.shape[batch],
             beam,
             polarised=self.polarised,
-            template_scale=None if self.template_scale is None else self.template_scale[some],
-            template_shift=None if self.template_shift is None else self.template_shift[some],
+            template_scale=None if self.template_scale is None else self.template_scale[batch],
+            template_shift=None if self.template_shift is None else self.template_shift[batch],
         )
 
     @cached_property
@@ -323,7 +323,7 @@ class Sources:
         return bool(np.any(self.stokes[..., 1:]))
 
     def impossible(self) -> NDArray[np.bool_]:
-        """Entries of the batch whose values cannot be meant, whatever the rest.
+        """Entries of the batch with values out of range.
 
         Returns
         -------

@@ -1,8 +1,8 @@
-"""Shape and type checks that every public entrance of this package shares."""
+"""Checks of shapes, types and values, shared by all public calls of this package."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,20 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels.errors import InputError
 
 Shape = tuple[int | str, ...]
+T = TypeVar("T", bound=np.generic)
 
 
 def array(
-    name: str, value: ArrayLike, dtype: type, shape: Shape, sizes: dict[str, int] | None = None
-) -> NDArray[Any]:
+    name: str, value: ArrayLike, dtype: type[T], shape: Shape, sizes: dict[str, int] | None = None
+) -> NDArray[T]:
     """The value as a contiguous array of this type and shape.
 
-    Names in `shape` stand for sizes: the first array to use a name fixes it in `sizes`, later ones
-    must agree.
+    Names in `shape` stand for sizes: the first array that uses a name sets its size in `sizes`, later
+    ones must have the same.
 
     Raises
     ------
     InputError
-        Not numbers of that kind, or another shape.
+        The value is not made of such numbers, or has another shape.
     """
     sizes = {} if sizes is None else sizes
     found = _numbers(name, value, dtype)
@@ -36,14 +37,14 @@ def array(
     return found
 
 
-def _numbers(name: str, value: ArrayLike, dtype: type) -> NDArray[Any]:
+def _numbers(name: str, value: ArrayLike, dtype: type[T]) -> NDArray[T]:
     if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
-        return value  # what every likelihood call hands over: nothing to do
+        return value  # the case of every likelihood call
     try:
         given = np.asarray(value)
         if given.dtype.kind == "c" and np.dtype(dtype).kind != "c":
             raise TypeError
-        found: NDArray[Any] = np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
+        found: NDArray[T] = np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
     except (TypeError, ValueError) as error:
         kind = {"c": "complex", "f": "real", "b": "true or false"}.get(np.dtype(dtype).kind, "whole")
         numbers = kind if kind == "true or false" else f"{kind} numbers"
@@ -73,13 +74,13 @@ def _text(shape: Shape, sizes: dict[str, int]) -> str:
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Refuse a word that is none of the allowed ones."""
+    """Raise an error where a word is not among the allowed ones."""
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
 
 
-def finite(name: str, value: NDArray[Any]) -> None:
-    """Refuse NaN and infinity, naming the first place."""
+def finite(name: str, value: NDArray[np.inexact]) -> None:
+    """Raise an error where there is NaN or infinity, with the index of the first."""
     bad = ~np.isfinite(value)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -105,7 +106,7 @@ def n_byte(name: str, value: int | str) -> int:
 
 
 def byte_text(number: float) -> str:
-    """A number of bytes with a unit in which it is readable."""
+    """A number of bytes as text, with a suitable unit."""
     sizes = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
     size, unit = next((item for item in sizes if number >= item[0]), sizes[-1])
     return f"{number / size:.{0 if number >= 10.0 * size else 1}f}".removesuffix(".0") + f" {unit}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -30,7 +28,7 @@ def residual_of(rows: Rows, sources: Sources, residual: ArrayLike) -> NDArray[np
 def form_of(
     rows: Rows, geometry: AntennaGeometry, form: str, extent: float, precision: Precision
 ) -> tuple[Form, str]:
-    """The form, and why it was chosen."""
+    """The form of the phase, and why it was chosen."""
     check.one_of("form", form, ("auto", "factored", "row"))
     if not extent >= 0.0:
         raise InputError(f"extent must be a number of at least 0 (largest |l|, |m|), got {extent}")
@@ -43,8 +41,8 @@ def form_of(
 
 def data_of(
     rows: Rows, vis: ArrayLike | None, weight: ArrayLike | None
-) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Data and weights, checked; data are 0 where the weight is."""
+) -> tuple[NDArray[np.complexfloating], NDArray[np.float64]] | None:
+    """Data and weights; data are 0 where the weight is 0."""
     if vis is None:
         if weight is not None:
             raise InputError("weight was given without vis")
@@ -64,8 +62,8 @@ def data_of(
 
 def templates_of(
     rows: Rows, template: ArrayLike | None, lm: ArrayLike | None
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Templates and their centres, checked; none of them where none are given."""
+) -> tuple[NDArray[np.complexfloating], NDArray[np.float64]]:
+    """Templates and the directions of their centres; empty arrays where there are no templates."""
     sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
     if template is None:
         if lm is not None:
@@ -82,5 +80,5 @@ def templates_of(
     return found, centres
 
 
-def _complex_type(vis: ArrayLike) -> type:
+def _complex_type(vis: ArrayLike) -> type[np.complexfloating]:
     return np.complex64 if getattr(vis, "dtype", None) == np.complex64 else np.complex128

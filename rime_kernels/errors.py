@@ -6,7 +6,7 @@ class BiroError(Exception):
 
 
 class InputError(BiroError, ValueError):
-    """An argument has a shape, value or combination that cannot be meant."""
+    """An argument has an impossible shape, value or combination of values."""
 
 
 class BackendError(BiroError, RuntimeError):

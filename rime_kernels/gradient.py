@@ -52,7 +52,7 @@ class Gradient:
         """Join the gradients of successive parts of a batch."""
         if len(parts) == 1:
             return parts[0]
-        joined: dict[str, Any] = {}
+        joined: dict[str, Any] = {}  # arrays; None only for fields that may be
         for field in fields(cls):
             columns = [getattr(part, field.name) for part in parts]
             joined[field.name] = None if columns[0] is None else np.concatenate(columns)
@@ -67,10 +67,10 @@ class Gradient:
         return self._each(lambda values: factor * values)
 
     def _each(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Gradient:
-        made: dict[str, Any] = {
+        changed: dict[str, Any] = {  # arrays; None only for fields that may be
             name: None if values is None else function(values) for name, values in vars(self).items()
         }
-        return Gradient(**made)
+        return Gradient(**changed)
 
     def spoil(self, entries: NDArray[np.bool_]) -> None:
         """Make all derivatives of some entries of the batch NaN."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -127,7 +127,7 @@ def predict(
     Raises
     ------
     InputError
-        A shape, word or value that cannot be meant; the message says what was expected.
+        An array of another shape, an unknown word, or a value out of range; the message says what was expected.
     BackendError
         `Options(backend="cuda")` without a device.
 
@@ -227,16 +227,16 @@ def _shape(shape: ArrayLike | None, sizes: dict[str, int]) -> NDArray[np.float64
 
 def _spectrum(
     spectrum: Spectrum | None, sizes: dict[str, int]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """ref_freq (n_source,), terms (n_source, 4, n_term), log (n_source,)."""
     n_source = sizes["source"]
-    given = spectrum or Spectrum(1.0, np.zeros((n_source, 0)))
+    spectrum = spectrum or Spectrum(1.0, np.zeros((n_source, 0)))
     per_source: tuple[int | str, ...] = ("source",)
-    ref_freq = _spread(given.ref_freq, n_source)
-    is_log = _spread(given.log, n_source)
-    per_stokes = np.ndim(given.terms) == 3
+    ref_freq = _spread(spectrum.ref_freq, n_source)
+    is_log = _spread(spectrum.log, n_source)
+    per_stokes = np.ndim(spectrum.terms) == 3
     axes = ("source", 4, "term") if per_stokes else ("source", "term")
-    terms = check.array("spectrum.terms", given.terms, np.float64, axes, sizes)
+    terms = check.array("spectrum.terms", spectrum.terms, np.float64, axes, sizes)
     check.finite("spectrum.terms", terms)
     if not per_stokes:
         terms = np.repeat(terms[:, None, :], 4, axis=1)
@@ -247,6 +247,6 @@ def _spectrum(
     )
 
 
-def _spread(value: ArrayLike, n_source: int) -> NDArray[Any]:
+def _spread(value: ArrayLike, n_source: int) -> NDArray[np.generic]:
     """A number for all sources, or one for each."""
     return np.full(n_source, value) if np.ndim(value) == 0 else np.asarray(value)

@@ -300,7 +300,7 @@ class Rime:
         if impossible.size:
             largest = float(np.sum(sources.lm**2, axis=-1).max())
             raise InputError(
-                f"batch entry {impossible[0]} cannot be meant: l^2 + m^2 must be at most 1 (largest: "
+                f"batch entry {impossible[0]} has impossible values: l^2 + m^2 must be at most 1 (largest: "
                 f"{largest:g}), FWHM axes and the scale of the beam at least 0"
             )
 

@@ -18,7 +18,7 @@ __all__ = ["Idg", "ImageGrid"]
 _HOME = {"Idg": "idg", "ImageGrid": "grid"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # any public name
     """Import a public name when it is first used."""
     if name in _HOME:
         return getattr(importlib.import_module(f"rime_kernels.idg.{_HOME[name]}"), name)

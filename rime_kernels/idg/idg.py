@@ -109,7 +109,7 @@ class Idg:
         _refuse_coarse(rows, grid)
         slot, self._n_slot = _slots(rows, aterm_slot)
         self._rows = _oriented(rows, grid, slot)
-        self._asked: dict[str, Any] = {
+        self._asked: dict[str, Any] = {  # arguments of the constructor, for facets
             "accuracy": accuracy, "aterm_slot": aterm_slot, "subgrid": subgrid, "memory_limit": memory_limit,
         }  # fmt: skip
         self._aterm_support = float(aterm_support)
@@ -227,16 +227,14 @@ class Idg:
         rows = self.rows
         _n_stokes("n_stokes must be", n_stokes)
         sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
-        single = getattr(vis, "dtype", None) == np.complex64
-        found = check.array(
-            "vis", vis, np.complex64 if single else np.complex128, ("row", "chan", "corr"), sizes
-        )
+        axes, is_single = ("row", "chan", "corr"), getattr(vis, "dtype", None) == np.complex64
+        vis_type: type[np.complexfloating] = np.complex64 if is_single else np.complex128
+        found = check.array("vis", vis, vis_type, axes, sizes)
         weights = None
         if weight is not None:
-            half = getattr(weight, "dtype", None) == np.float32
-            weights = check.array(
-                "weight", weight, np.float32 if half else np.float64, ("row", "chan", "corr"), sizes
-            )
+            is_single = getattr(weight, "dtype", None) == np.float32
+            weight_type: type[np.floating] = np.float32 if is_single else np.float64
+            weights = check.array("weight", weight, weight_type, axes, sizes)
             if not weights.min() >= 0.0:
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
         made = self._screens(screens, n_stokes)
@@ -278,7 +276,7 @@ class Idg:
         return make_screens(sampled, self.rows.stokes_to_corr, n_stokes, shape, kind)
 
 
-def _engine(backend: str) -> Any:
+def _engine(backend: str) -> Callable[..., _Engine]:
     if backend == "cpu":
         from rime_kernels.idg.cpu import engine
 

@@ -223,7 +223,7 @@ def test_visibilities_of_what_cannot_be_meant_are_refused(cuda_backend, problem,
     good = sky(rows, n_batch=3)
     bad = good.copy()
     bad.lm[1, 0] = 0.9
-    with pytest.raises(InputError, match="batch entry 1 cannot be meant"):
+    with pytest.raises(InputError, match="batch entry 1 has impossible values"):
         rime.predict(bad)
     # NaN can: of its own entry it makes NaN.
     bad.lm[1, 0] = np.nan

@@ -338,5 +338,5 @@ def test_errors(problem, sky, beam_of) -> None:
     with pytest.raises(InputError, match="information needs data"):
         bare.information(sources.entries(0, 1), change)
     sources.lm[1, 0] = 0.9
-    with pytest.raises(InputError, match="batch entry 1 cannot be meant"):
+    with pytest.raises(InputError, match="batch entry 1 has impossible values"):
         rime.tangent(sources, change)
