@@ -127,7 +127,7 @@ def predict(
     Raises
     ------
     InputError
-        An array of another shape, an unknown word, or a value out of range; the message says what was expected.
+        An array of another shape, an unknown word, or a value out of range.
     BackendError
         `Options(backend="cuda")` without a device.
 
