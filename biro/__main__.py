@@ -1,4 +1,4 @@
-"""`python -m biro` is the `biro` command."""
+"""Run the command `biro` as `python -m biro`."""
 
 from biro.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Every exception that biro raises on purpose; all are `BiroError`."""
+"""The exceptions that biro raises on purpose; all of them are `BiroError`."""
 
 from biro.models.errors import ModelError
 from rime_kernels.errors import BackendError, BiroError, InputError
@@ -15,12 +15,12 @@ __all__ = [
 
 
 class MeasurementSetError(BiroError):
-    """A Measurement Set is missing, broken, locked, read-only, or lacks what was asked for."""
+    """A Measurement Set is missing, broken, locked or read-only, or lacks a column or selection."""
 
 
 class LikelihoodError(BiroError):
-    """The likelihood cannot be evaluated for the parameters given."""
+    """The likelihood cannot be evaluated for these parameters."""
 
 
 class RunError(BiroError):
-    """A run directory cannot be used: locked, changed inputs, or not ours."""
+    """A run directory cannot be used: it is locked, its inputs have changed, or it is not from biro."""

@@ -1,4 +1,4 @@
-"""The command line: one module for each command, and the options that commands share."""
+"""The command line: one module for each command, and what the commands share."""
 
 from biro.cli.app import main
 

@@ -46,7 +46,7 @@ def fit_images(
     theta : float64 (n_param,)
         Parameters of the model, such as `posterior.best_fit`.
     **options
-        Any of `biro.images.imager.Imaging`.
+        Fields of `biro.images.imager.Imaging`.
 
     Raises
     ------

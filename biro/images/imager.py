@@ -43,7 +43,7 @@ What = Literal["data", "model", "residual"]
 
 @dataclass(frozen=True)
 class Imaging:
-    """How images are made.
+    """Settings of a dirty image.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class Imaging:
     robust : float or None
         For "briggs" alone: -2 (close to uniform) .. 2 (close to natural); None is 0.
     cell : float (rad), text as "0.2 arcsec", or None
-        Direction cosine from a pixel to the next. None: a fifth of the beam, as it is expected from
-        the extent of the uv coverage (see `expected_beam`), or 0.45 fringes of the longest baseline,
-        whichever is less, in two digits.
+        Direction cosine from a pixel to the next. None: a fifth of the beam that is expected from the
+        uv coverage, or 0.45 fringes of the longest baseline, whichever is less, in two digits (see
+        `biro.images.pixels.default_cell`).
     n_pixel : int or None
         Along a side, even. None: twice the field of view lambda / D, within 256 .. 2048 pixels (fewer
         where so many would reach beyond the horizon); 1024 where the size of the dishes is not known.
@@ -113,7 +113,7 @@ def image(
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
         Model visibilities of each partition, as `Likelihood.predict` gives them.
     **options
-        Any of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit.
+        Fields of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit.
 
     Returns
     -------
@@ -139,7 +139,7 @@ class Imager:
     ----------
     observation : Observation
     **options
-        Any of `Imaging`.
+        Fields of `Imaging`.
 
     Attributes
     ----------

@@ -54,7 +54,7 @@ def find_sources(
     max_sources : int
         1 to 100.
     **options
-        Any of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, n_pixel, backend, ...
+        Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, n_pixel, backend, ...
 
     Returns
     -------

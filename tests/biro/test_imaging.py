@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from test_cli import biro as command
 
 import biro
 from biro.errors import BiroError
-from biro.images.imager import Imager
+from biro.images.imager import Imager, Imaging, ImagingOptions
 from biro.images.psf import fit_beam
 from biro.images.weights import image_weights
 from biro.models import PointSource, SkyModel
@@ -464,3 +465,7 @@ def test_the_command_does_not_overwrite_unasked(tmp_path):
         code, _, said = command("image", "nowhere.ms", "-o", tmp_path / name)
     assert code == 2
     assert "old.png: exists already; choose another name or give --overwrite" in said
+
+
+def test_keyword_arguments_are_the_fields_of_the_settings() -> None:
+    assert get_type_hints(ImagingOptions) == get_type_hints(Imaging)
