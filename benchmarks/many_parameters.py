@@ -35,8 +35,7 @@ from common.timing import seconds_of
 
 import biro
 from biro.models.files.toml import from_toml
-from biro.samplers import chain
-from biro.samplers.chain import ChainFile
+from biro.samplers.emcee_chain import FILE, ChainFile
 from biro.simulation.simulator import Channels, Track, simulate
 from rime_kernels import device
 
@@ -186,7 +185,7 @@ def effective_so_far(run_dir: Path, seconds: float) -> dict[str, float]:
         run_id = json.loads((run_dir / "run.json").read_text())["run_id"]
     except FileNotFoundError:
         return {}
-    backend = ChainFile(run_dir / chain.FILE, run_id).restore()
+    backend = ChainFile(run_dir / FILE, run_id).restore()
     if backend is None or backend.iteration < 100:  # too few to say
         return {}
     tau = float(np.max(backend.get_autocorr_time(tol=0)))

@@ -40,8 +40,8 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     from biro.posterior.posterior import Posterior
     from biro.posterior.samples import Provenance
     from biro.run.record import read_record
-    from biro.samplers.chain import ChainFile
-    from biro.samplers.draws import STATS, DrawsFile
+    from biro.samplers.emcee_chain import ChainFile
+    from biro.samplers.nuts_draws import STATS, DrawsFile
     from biro.simulation.telescopes import read_antennas
 
 MEMORY = 6 << 30

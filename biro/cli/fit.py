@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -112,10 +112,9 @@ def _asked_precision(precision: AnyPrecision, run: Path) -> Literal["auto", "dou
 
 def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
     """Number of parameter vectors that a sampler evaluates at once."""
-    from biro.samplers.options import KINDS, parse
+    from biro.samplers.options import parse_options
 
-    kind: Any = KINDS[sampler]  # one of several types of options, of which `parse` returns an object
-    return int(parse(kind, options, n_param).n_together)
+    return parse_options(sampler, options, n_param).n_together
 
 
 def _problem_text(likelihood: Likelihood) -> str:

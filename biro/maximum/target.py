@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.protocol import SampledLikelihood
 from biro.models.quantities.parameter import Column
+
+log = logging.getLogger(__name__)
 
 
 class Target:
@@ -96,6 +99,16 @@ class Target:
         # np.mod of a tiny negative number is the period itself
         moved = np.where(moved >= self.lower + self.period, self.lower, moved)
         return np.where(self.wraps, moved, theta)
+
+    def warn_of_nan(self) -> None:
+        """Log how many likelihood values were not a number, where a likelihood counts them (`nan_count`)."""
+        n_nan = getattr(self.likelihood, "nan_count", 0)
+        if n_nan:
+            log.warning(
+                "%d likelihood values were not a number, and counted as impossible; "
+                "is part of the prior absurd?",
+                n_nan,
+            )
 
     def _checked(
         self, name: str, value: NDArray[np.float64], theta: NDArray[np.float64]

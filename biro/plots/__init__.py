@@ -1,4 +1,4 @@
-"""Pictures of posteriors, of data against a model and of calibration tests; each is a matplotlib Figure."""
+"""Pictures of posteriors, of data against a model and of SBC; each is a matplotlib Figure."""
 
 from biro.plots.data import residuals, uv
 from biro.plots.posterior import corner, sky, traces

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from biro.plots.posterior import COLOUR, TRUTH
-from biro.sbc.result import Calibration
+from biro.sbc.result import SBCResult
 from biro.sbc.statistics import BANDS
 
 MAX_PANELS = 24
@@ -19,16 +19,16 @@ MAX_PANELS = 24
 _BANDS = (("#dbe6f0", BANDS[1]), ("#b9cfe3", BANDS[0]))
 
 
-def rank_histograms(calibration: Calibration) -> Figure:
+def rank_histograms(result: SBCResult) -> Figure:
     """Draw a histogram of the ranks of the truth for each quantity; shaded are 68 % and 95 % of chance."""
-    ranks = calibration.ranks
-    figure, panels = _panels(calibration)
+    ranks = result.ranks
+    figure, panels = _panels(result)
     edges = np.linspace(0.0, 1.0, ranks.n_bin + 1)
     for i, ax in panels.items():
         for colour, level in _BANDS:
             ax.axhspan(*ranks.count_band(level), color=colour, lw=0)
         ax.axhline(ranks.n / ranks.n_bin, color=COLOUR, lw=0.7)
-        ax.stairs(ranks.counts[i], edges, color=TRUTH if _is_suspect(calibration, i) else COLOUR, lw=1.4)
+        ax.stairs(ranks.counts[i], edges, color=TRUTH if _is_suspect(result, i) else COLOUR, lw=1.4)
         ax.set_xlim(0.0, 1.0)
         ax.set_ylim(0.0, None)
         ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -37,14 +37,14 @@ def rank_histograms(calibration: Calibration) -> Figure:
     return figure
 
 
-def coverage_curves(calibration: Calibration) -> Figure:
+def coverage_curves(result: SBCResult) -> Figure:
     """Draw, for each quantity, how often central intervals hold the truth minus how often they should.
 
     Shaded are 68 % and 95 % of chance at each probability. A whole curve stays within the dashed lines with a
     probability of 95 %.
     """
-    ranks = calibration.ranks
-    figure, panels = _panels(calibration)
+    ranks = result.ranks
+    figure, panels = _panels(result)
     level = np.linspace(0.0, 1.0, 101)[1:-1]
     bands = [(colour, ranks.coverage_band(level, band)) for colour, band in _BANDS]
     whole = ranks.whole_curve(BANDS[1])
@@ -55,7 +55,7 @@ def coverage_curves(calibration: Calibration) -> Figure:
         for edge in (-whole, whole):
             ax.axhline(edge, color=COLOUR, lw=0.8, ls="--")
         held = (ranks.centrality[:, i, None] <= level).mean(axis=0)
-        ax.plot(level, held - level, color=TRUTH if _is_suspect(calibration, i) else COLOUR, lw=1.4)
+        ax.plot(level, held - level, color=TRUTH if _is_suspect(result, i) else COLOUR, lw=1.4)
         ax.set_xlim(0.0, 1.0)
         reach = max(1.3 * whole, 1.1 * float(np.abs(held - level).max()))
         ax.set_ylim(-reach, reach)
@@ -65,7 +65,7 @@ def coverage_curves(calibration: Calibration) -> Figure:
     return figure
 
 
-def reduced_chi2(calibration: Calibration) -> Figure:
+def reduced_chi2(result: SBCResult) -> Figure:
     """Draw the reduced chi-squared of one draw of each replicate, and its expected distribution.
 
     Raises
@@ -73,12 +73,12 @@ def reduced_chi2(calibration: Calibration) -> Figure:
     ValueError
         The noise is not Gaussian, so that there is no expected distribution.
     """
-    if calibration.reduced_chi2 is None:
-        raise ValueError("this calibration has no reduced chi-squared: its noise is not Gaussian")
-    values, n = calibration.reduced_chi2[:, 1], 2.0 * calibration.n_vis
+    if result.reduced_chi2 is None:
+        raise ValueError("this SBC result has no reduced chi-squared: its noise is not Gaussian")
+    values, n = result.reduced_chi2[:, 1], 2.0 * result.n_vis
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     ax = figure.subplots()
-    scatter = 1.0 / math.sqrt(calibration.n_vis)
+    scatter = 1.0 / math.sqrt(result.n_vis)
     low, high = min(values.min(), 1.0 - 4.0 * scatter), max(values.max(), 1.0 + 4.0 * scatter)
     x = np.linspace(low, high, 400)
     edges = np.linspace(low, high, 1 + int(np.clip((high - low) / (0.5 * scatter), 8, 60)))
@@ -91,10 +91,10 @@ def reduced_chi2(calibration: Calibration) -> Figure:
     return figure
 
 
-def _panels(calibration: Calibration) -> tuple[Figure, dict[int, Axes]]:
+def _panels(result: SBCResult) -> tuple[Figure, dict[int, Axes]]:
     """A figure, and its axes by index of the quantity."""
-    names = calibration.ranks.names
-    tests = calibration.ranks.tests()
+    names = result.ranks.names
+    tests = result.ranks.tests()
     smallest = [min(test.p_value for test in tests if test.quantity == name) for name in names]
     shown = sorted(np.argsort(smallest, kind="stable")[:MAX_PANELS].tolist())
     n_column = min(4, len(shown))
@@ -111,6 +111,6 @@ def _panels(calibration: Calibration) -> tuple[Figure, dict[int, Axes]]:
     return figure, panels
 
 
-def _is_suspect(calibration: Calibration, i: int) -> bool:
+def _is_suspect(result: SBCResult, i: int) -> bool:
     """Whether the tests doubt a quantity."""
-    return calibration.ranks.names[i] in calibration.suspects()
+    return result.ranks.names[i] in result.suspects()

@@ -10,38 +10,38 @@ from matplotlib.figure import Figure
 from biro.files.atomic import write_atomic
 from biro.plots import sbc
 from biro.plots.report import page, picture, png, preformatted, table
-from biro.sbc.result import Calibration
+from biro.sbc.result import SBCResult
 from biro.sbc.statistics import BANDS
 
 NAMES = ("ranks", "coverage", "chi2")
 """Names of the files of the pictures, without their ending."""
 
 
-def pictures(calibration: Calibration) -> dict[str, Figure]:
+def pictures(result: SBCResult) -> dict[str, Figure]:
     """The pictures of simulation-based calibration by caption."""
     bands = " and ".join(f"{100 * band:.0f} %" for band in BANDS)
-    n_shown = min(len(calibration.ranks.names), sbc.MAX_PANELS)
-    left_out = len(calibration.ranks.names) - n_shown
+    n_shown = min(len(result.ranks.names), sbc.MAX_PANELS)
+    left_out = len(result.ranks.names) - n_shown
     more = f" The {n_shown} with the smallest p-values; {left_out} are left out." if left_out else ""
     by_caption = {
         f"Ranks of the truth: flat, within what chance gives ({bands}), where all is well. Higher at both "
         "ends: intervals too narrow; in the middle: too wide; at one end: fits lie to one side."
-        + more: sbc.rank_histograms(calibration),
+        + more: sbc.rank_histograms(result),
         f"Coverage of central intervals, less what it should be: shaded is what chance gives ({bands}) at "
-        "each probability, dashed what a whole curve stays within." + more: sbc.coverage_curves(calibration),
+        "each probability, dashed what a whole curve stays within." + more: sbc.coverage_curves(result),
     }
-    if calibration.reduced_chi2 is not None:
+    if result.reduced_chi2 is not None:
         caption = "Reduced chi-squared of one draw of each replicate, and what is expected"
-        by_caption[caption] = sbc.reduced_chi2(calibration)
+        by_caption[caption] = sbc.reduced_chi2(result)
     return by_caption
 
 
-def write_report(folder: Path, calibration: Calibration, *, title: str, model_toml: str) -> Path:
+def write_report(folder: Path, result: SBCResult, *, title: str, model_toml: str) -> Path:
     """Write `report.html` and the pictures into a folder; returns the page's path."""
-    drawn = {caption: png(figure) for caption, figure in pictures(calibration).items()}
+    drawn = {caption: png(figure) for caption, figure in pictures(result).items()}
     for name, data in zip(NAMES, drawn.values(), strict=False):
         (folder / f"{name}.png").write_bytes(data)
-    about = calibration.about
+    about = result.about
     origin = [f"{key}: {value}" for key, value in about.items() if key not in ("versions", "sampler_options")]
     origin += [f"option {key}: {value}" for key, value in about["sampler_options"].items()]
     origin += [f"{key}: {value}" for key, value in about["versions"].items()]
@@ -49,8 +49,8 @@ def write_report(folder: Path, calibration: Calibration, *, title: str, model_to
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="sub">Simulation-based calibration, {html.escape(about["sampler"])}, seed '
         f"{about['seed']}</p>",
-        table(calibration.cells()),
-        "".join(f"<p>{html.escape(line)}</p>" for line in calibration.notes()),
+        table(result.cells()),
+        "".join(f"<p>{html.escape(line)}</p>" for line in result.notes()),
         "<h2>Pictures</h2>",
         *(picture(caption, data) for caption, data in drawn.items()),
         "<h2>Model</h2>",

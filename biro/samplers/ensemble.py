@@ -1,4 +1,4 @@
-"""emcee: an affine-invariant ensemble, half of its walkers in one likelihood call."""
+"""The adapter of emcee: an affine-invariant ensemble, half of its walkers in one likelihood call."""
 
 from __future__ import annotations
 
@@ -18,15 +18,25 @@ from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
-from biro.samplers.chain import ChainFile, last_state
+from biro.samplers.context import RunContext
+from biro.samplers.emcee_chain import FILE, ChainFile, last_state
+from biro.samplers.ensemble_start import find_mode, scatter
 from biro.samplers.normal_approximation import draws_within
 from biro.samplers.options import EnsembleOptions
-from biro.samplers.start import find_mode, scatter
 
 log = logging.getLogger(__name__)
 
 WINDOW = 5.0
 """The autocorrelation function is summed up to this many autocorrelation times (Sokal 1996)."""
+
+
+def run_emcee(target: Target, options: EnsembleOptions, context: RunContext) -> Posterior:
+    """Sample with emcee; the chain is kept in the run directory, where there is one."""
+    chain = ChainFile(context.folder / FILE, context.run_id) if context.folder else None
+    run = EnsembleRun(target, options, context.provenance.seed, chain)
+    backend = run.run(context.stop, progress=context.progress)
+    target.warn_of_nan()
+    return run.posterior(backend, context.provenance)
 
 
 class EnsembleRun:

@@ -1,15 +1,12 @@
-"""dynesty: nested sampling, static or dynamic, its proposals evaluated in batches."""
+"""The adapter of dynesty: nested sampling, static or dynamic, with proposals evaluated in batches."""
 
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any
 
@@ -19,82 +16,30 @@ from dynesty.dynamicsampler import DynamicSamplerStatesEnum as Stage
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from biro.errors import LikelihoodError, RunError
-from biro.files.signed import read_signed, write_signed
+from biro.errors import LikelihoodError
 from biro.maximum.batching import BatchingPool, ask
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
+from biro.samplers.context import RunContext
+from biro.samplers.dynesty_checkpoint import FILE, Checkpoint
 from biro.samplers.options import NestedOptions
 
 log = logging.getLogger(__name__)
 
-SAVE_EVERY = 5.0
-"""Seconds between checkpoints; more where to write one takes more than a twentieth of that."""
 _SAVED_IN = (Stage.INBASE, Stage.INBATCH)
 """Stages between whose iterations a sampler's state is whole (dynesty saves in these, too)."""
 
 
-class Checkpoint:
-    """The signed file of a run's sampler.
-
-    Parameters
-    ----------
-    path : path
-    run_id : str
-    """
-
-    def __init__(self, path: Path, run_id: str) -> None:
-        self._path = path
-        self._run_id = run_id
-        self._due = time.monotonic() + SAVE_EVERY
-        self._failed = False
-        self._prefix = f"biro-{run_id}-"
-        with suppress(OSError):
-            for litter in Path(tempfile.gettempdir()).glob(f"{self._prefix}*"):
-                shutil.rmtree(litter, ignore_errors=True)  # of processes of this run that were killed
-
-    def save(self, sampler: DynamicNestedSampler, *, now: bool = False) -> None:
-        """Save if it is time to, or `now`. A full disk is reported once and tried again."""
-        if not now and time.monotonic() < self._due:
-            return
-        begun = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory(prefix=self._prefix) as folder:
-                sampler.save(f"{folder}/sampler")
-                write_signed(self._path, self._run_id, Path(folder, "sampler").read_bytes())
-        except OSError as error:
-            if not self._failed:
-                log.warning("%s cannot be written (%s); sampling goes on in memory", self._path, error)
-            self._failed = True
-            return
-        finally:
-            ended = time.monotonic()
-            self._due = ended + max(SAVE_EVERY, 20.0 * (ended - begun))
-        if self._failed:
-            log.warning("%s is written again", self._path)
-        self._failed = False
-
-    def restore(self, pool: BatchingPool) -> DynamicNestedSampler | None:
-        """The sampler as saved, or None when there is no file.
-
-        Raises
-        ------
-        RunError
-            The file is not this run's, or there is no room to unpack it.
-        """
-        if not self._path.exists():
-            return None
-        payload = read_signed(self._path, self._run_id)
-        # dynesty wants a file; a private copy cannot change between check and use.
-        try:
-            with tempfile.TemporaryDirectory(prefix=self._prefix) as folder:
-                copy = Path(folder, "sampler")
-                copy.write_bytes(payload)
-                return DynamicNestedSampler.restore(str(copy), pool=pool)
-        except OSError as error:
-            raise RunError(f"{self._path} cannot be unpacked ({error}); make room, or set TMPDIR") from error
+def run_dynesty(target: Target, options: NestedOptions, context: RunContext) -> Posterior:
+    """Sample with dynesty; its state is kept in the run directory, where there is one."""
+    checkpoint = Checkpoint(context.folder / FILE, context.run_id) if context.folder else None
+    dynamic = context.provenance.sampler == "dynesty-dynamic"
+    run = NestedRun(target, options, context.provenance.seed, checkpoint, dynamic=dynamic)
+    sampler = run.run(context.stop, progress=context.progress)
+    target.warn_of_nan()
+    return run.posterior(sampler, context.provenance)
 
 
 class NestedRun:

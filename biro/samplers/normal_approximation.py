@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +13,7 @@ from biro.maximum.maximum import Maximum, maximise
 from biro.maximum.protocol import differentiable
 from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior
-from biro.posterior.samples import Provenance
-from biro.run.interrupt import StopFlag
+from biro.samplers.context import RunContext
 from biro.samplers.options import MaximumOptions
 
 log = logging.getLogger(__name__)
@@ -26,15 +24,7 @@ _MAX_DRAWS = 200
 """Times as many draws as are wanted, at most: most of them may lie outside the prior."""
 
 
-def about_maximum(
-    target: Target,
-    options: MaximumOptions,
-    provenance: Provenance,
-    folder: Path | None,
-    stop: StopFlag,
-    *,
-    progress: bool,
-) -> Posterior:
+def run_normal_approximation(target: Target, options: MaximumOptions, context: RunContext) -> Posterior:
     """The maximum as the first sample, and the draws about it that prior and constraints allow.
 
     Of the draws, with weights posterior over normal distribution, come the evidence, by importance
@@ -44,11 +34,8 @@ def about_maximum(
     ----------
     target : Target
     options : MaximumOptions
-    provenance : Provenance
-    folder : Path or None
-        Where `maximum.json` goes.
-    stop : StopFlag
-    progress : bool
+    context : RunContext
+        `maximum.json` goes into its folder.
 
     Raises
     ------
@@ -57,12 +44,14 @@ def about_maximum(
     RunInterrupted
         `stop` was set.
     """
-    found = _maximum(target, options, provenance.seed, stop, progress=progress)
-    if folder is not None:
+    provenance = context.provenance
+    found = _maximum(target, options, context)
+    if context.folder is not None:
+        path = context.folder / FILE
         try:
-            found.save(folder / FILE)
+            found.save(path)
         except OSError as error:  # the posterior says the same, and can be found again
-            log.warning("%s cannot be written (%s); the run goes on", folder / FILE, error.strerror)
+            log.warning("%s cannot be written (%s); the run goes on", path, error.strerror)
     if found.unidentified:
         raise LikelihoodError(
             f"these data do not know {'; nor '.join(found.unidentified)}: "
@@ -105,19 +94,17 @@ def about_maximum(
     )
 
 
-def _maximum(
-    target: Target, options: MaximumOptions, seed: int, stop: StopFlag, *, progress: bool
-) -> Maximum:
-    with tqdm(unit=" batches", disable=not progress, desc="looking for the maximum") as bar:
+def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Maximum:
+    with tqdm(unit=" batches", disable=not context.progress, desc="looking for the maximum") as bar:
 
         def watch(best: float) -> None:
             bar.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
             bar.update()
-            if stop:
-                stop.raise_interrupted("the same command begins again")
+            if context.stop:
+                context.stop.raise_interrupted("the same command begins again")
 
         likelihood = differentiable(target.likelihood, "the maximum")
-        return maximise(likelihood, seed=seed, starts=options.starts, watch=watch)
+        return maximise(likelihood, seed=context.provenance.seed, starts=options.starts, watch=watch)
 
 
 def draws_within(

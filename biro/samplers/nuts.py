@@ -1,4 +1,4 @@
-"""NUTS: Hamiltonian trajectories along the gradient, for many parameters (nutpie)."""
+"""The adapter of nutpie: NUTS, Hamiltonian trajectories along the gradient, for many parameters."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from biro.models.bound.unconstrained import Unconstrained
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
-from biro.samplers.draws import RECORDER, Draws, DrawsFile, Progress
+from biro.samplers.context import RunContext
 from biro.samplers.gate import Gate
+from biro.samplers.nuts_draws import FILE, RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.options import NutsOptions
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,15 @@ def _factor(change: Unconstrained, middle: Array, laplace: Laplace) -> Array:
     values = np.clip(values, 1e-12 * values.max(), None)
     factor[np.ix_(known, known)] = vectors * np.sqrt(values)
     return factor
+
+
+def run_nuts(target: Target, options: NutsOptions, context: RunContext) -> Posterior:
+    """Sample with NUTS; the draws are kept in the run directory, where there is one."""
+    file = DrawsFile(context.folder / FILE, context.run_id) if context.folder else None
+    run = NutsRun(target, options, context.provenance.seed, file)
+    density, z = run.run(context.stop, progress=context.progress)
+    target.warn_of_nan()
+    return run.posterior(density, z, context.provenance)
 
 
 class NutsRun:

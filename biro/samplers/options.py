@@ -1,16 +1,45 @@
-"""What can be asked of each sampler; unknown names and impossible numbers are refused."""
+"""The options of each sampler; unknown names and impossible values are refused."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import ClassVar, Self
 
 from biro.errors import InputError
 
 
 @dataclass(frozen=True)
-class EnsembleOptions:
+class Options(ABC):
+    """The options of a sampler."""
+
+    may_change: ClassVar[tuple[str, ...]] = ()
+    """Options that may differ when a run is resumed."""
+
+    @property
+    @abstractmethod
+    def n_together(self) -> int:
+        """Parameter vectors in one likelihood call."""
+
+    @abstractmethod
+    def resolved(self, n_param: int) -> Self:
+        """The options with every default filled in, for a number of parameters.
+
+        Raises
+        ------
+        InputError
+            A value that is impossible.
+        """
+
+    def as_dict(self) -> dict[str, int | float | str]:
+        """The options by name, for records."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class EnsembleOptions(Options):
     """Options of "emcee".
 
     Attributes
@@ -34,29 +63,21 @@ class EnsembleOptions:
 
     @property
     def n_together(self) -> int:
-        """Parameter vectors handed over at once."""
         return self.n_walker // 2
 
-    def resolved(self, n_param: int) -> EnsembleOptions:
-        """With the number of walkers decided.
-
-        Raises
-        ------
-        InputError
-            Too few walkers, or an odd number of them.
-        """
+    def resolved(self, n_param: int) -> Self:
         n_walker = self.n_walker or max(4 * n_param, 32)
         if n_walker < 2 * n_param or n_walker % 2:
             raise InputError(
                 f"emcee needs an even number of walkers, at least 2 x {n_param} parameters = {2 * n_param}, "
                 f"got n_walker={n_walker}"
             )
-        _positive(self, ("max_steps", "n_tau", "tau_change"))
-        return EnsembleOptions(n_walker, self.max_steps, self.n_tau, self.tau_change)
+        _check_positive(self, ("max_steps", "n_tau", "tau_change"))
+        return replace(self, n_walker=n_walker)
 
 
 @dataclass(frozen=True)
-class NestedOptions:
+class NestedOptions(Options):
     """Options of "dynesty" and "dynesty-dynamic".
 
     Attributes
@@ -86,21 +107,11 @@ class NestedOptions:
     bound: str = "multi"
     n_effective: int = 10_000
 
-    may_change: ClassVar[tuple[str, ...]] = ()
-
     @property
     def n_together(self) -> int:
-        """Parameter vectors handed over at once."""
         return self.batch
 
-    def resolved(self, n_param: int) -> NestedOptions:
-        """With live points, method and walks decided.
-
-        Raises
-        ------
-        InputError
-            An unknown method or bound, or numbers that cannot be meant.
-        """
+    def resolved(self, n_param: int) -> Self:
         methods, bounds = (
             ("auto", "rwalk", "unif", "rslice", "slice"),
             ("multi", "single", "none", "balls", "cubes"),
@@ -115,14 +126,14 @@ class NestedOptions:
             raise InputError(f"n_live must exceed 2 x {n_param} parameters = {2 * n_param}, got {n_live}")
         if self.batch < 2:
             raise InputError(f"batch must be at least 2, got {self.batch}")
-        _positive(self, ("dlogz", "n_effective"))
+        _check_positive(self, ("dlogz", "n_effective"))
         method = self.method if self.method != "auto" else ("rslice" if n_param > 20 else "rwalk")
         walks = self.walks or n_param + 20
-        return NestedOptions(n_live, self.batch, self.dlogz, method, walks, self.bound, self.n_effective)
+        return replace(self, n_live=n_live, method=method, walks=walks)
 
 
 @dataclass(frozen=True)
-class MaximumOptions:
+class MaximumOptions(Options):
     """Options of "none".
 
     Attributes
@@ -136,27 +147,17 @@ class MaximumOptions:
     starts: int = 16
     n_sample: int = 1000
 
-    may_change: ClassVar[tuple[str, ...]] = ()
-
     @property
     def n_together(self) -> int:
-        """Parameter vectors handed over at once."""
         return self.starts
 
-    def resolved(self, n_param: int) -> MaximumOptions:
-        """As they are.
-
-        Raises
-        ------
-        InputError
-            A number that cannot be meant.
-        """
-        _positive(self, ("starts", "n_sample"))
+    def resolved(self, n_param: int) -> Self:
+        _check_positive(self, ("starts", "n_sample"))
         return self
 
 
 @dataclass(frozen=True)
-class NutsOptions:
+class NutsOptions(Options):
     """Options of "nuts".
 
     Attributes
@@ -184,18 +185,10 @@ class NutsOptions:
 
     @property
     def n_together(self) -> int:
-        """Parameter vectors handed over at once."""
         return self.n_chain
 
-    def resolved(self, n_param: int) -> NutsOptions:
-        """As they are.
-
-        Raises
-        ------
-        InputError
-            A number that cannot be meant.
-        """
-        _positive(self, ("n_chain", "n_tune", "target_accept", "max_depth"))
+    def resolved(self, n_param: int) -> Self:
+        _check_positive(self, ("n_chain", "n_tune", "target_accept", "max_depth"))
         if self.n_chain < 2:
             raise InputError(f"n_chain must be at least 2, which R-hat compares, got {self.n_chain}")
         if self.n_draw < 4:
@@ -205,46 +198,62 @@ class NutsOptions:
         return self
 
 
-Options = EnsembleOptions | NestedOptions | MaximumOptions | NutsOptions
-KINDS: dict[str, type[EnsembleOptions] | type[NestedOptions] | type[MaximumOptions] | type[NutsOptions]] = {
+_OPTIONS: dict[str, type[Options]] = {
     "emcee": EnsembleOptions,
     "dynesty": NestedOptions,
     "dynesty-dynamic": NestedOptions,
     "nuts": NutsOptions,
     "none": MaximumOptions,
 }
-"""Of each sampler."""
-_KINDS = {int: "a whole number", float: "a number", str: "a word"}
-_Kind = TypeVar("_Kind", EnsembleOptions, NestedOptions, MaximumOptions, NutsOptions)
+SAMPLERS = tuple(_OPTIONS)
+"""Names of the samplers."""
+_TYPES = {int: "a whole number", float: "a number", str: "a word"}
 
 
-def parse(kind: type[_Kind], given: dict[str, Any], n_param: int) -> _Kind:
-    """Options of one kind from keywords, resolved for a number of parameters.
+def check_sampler(sampler: str) -> None:
+    """Refuse a sampler that does not exist.
 
     Raises
     ------
     InputError
-        An unknown name (with the nearest known one), or a value of another type.
+        Naming those that exist.
     """
-    known = {item.name: type(item.default) for item in fields(kind)}
-    for name, value in given.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+    if sampler not in _OPTIONS:
+        raise InputError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
+
+
+def parse_options(sampler: str, keywords: Mapping[str, object], n_param: int) -> Options:
+    """The options of a sampler from keyword arguments, with every default filled in.
+
+    Parameters
+    ----------
+    sampler : str
+    keywords : mapping
+    n_param : int
+        Number of parameters, from which defaults follow.
+
+    Raises
+    ------
+    InputError
+        An unknown sampler; an unknown option (with the nearest known one); a value of another type, or one
+        that is impossible.
+    """
+    check_sampler(sampler)
+    cls = _OPTIONS[sampler]
+    types = {item.name: type(item.default) for item in fields(cls)}
+    for name, value in keywords.items():
+        if name not in types:
+            near = difflib.get_close_matches(name, types, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"unknown option {name!r}{hint} There are {', '.join(known)}")
-        if known[name] is float and isinstance(value, int) and not isinstance(value, bool):
+            raise InputError(f"unknown option {name!r}{hint} There are {', '.join(types)}")
+        if types[name] is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
-        if not isinstance(value, known[name]) or isinstance(value, bool):
-            raise InputError(f"option {name} must be {_KINDS[known[name]]}, got {value!r}")
-    return kind(**given).resolved(n_param)
+        if not isinstance(value, types[name]) or isinstance(value, bool):
+            raise InputError(f"option {name} must be {_TYPES[types[name]]}, got {value!r}")
+    return cls(**keywords).resolved(n_param)
 
 
-def as_dict(options: Options) -> dict[str, Any]:
-    """Plain values, for records."""
-    return asdict(options)
-
-
-def _positive(options: Options, names: tuple[str, ...]) -> None:
+def _check_positive(options: Options, names: tuple[str, ...]) -> None:
     for name in names:
         if not getattr(options, name) > 0:
             raise InputError(f"{name} must be above 0, got {getattr(options, name)}")

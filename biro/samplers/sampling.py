@@ -1,4 +1,4 @@
-"""Sampling: one small adapter per sampler, one entry point."""
+"""`biro.sample`: runs any of the samplers, in a run directory or in memory."""
 
 from __future__ import annotations
 
@@ -8,22 +8,32 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from biro.errors import BackendError, InputError
 from biro.maximum.protocol import RecordedLikelihood
+from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.directory import RunDirectory
-from biro.run.interrupt import StopFlag, stop_on_signal
+from biro.run.interrupt import stop_on_signal
 from biro.run.record import read_record, versions
+from biro.samplers.context import RunContext
+from biro.samplers.options import (
+    EnsembleOptions,
+    MaximumOptions,
+    NestedOptions,
+    NutsOptions,
+    Options,
+    check_sampler,
+    parse_options,
+)
 
 log = logging.getLogger(__name__)
 
-SAMPLERS = ("emcee", "dynesty", "dynesty-dynamic", "nuts", "none")
 _DEVICE_PACKAGES = ("numba.cuda", "numba_cuda", "cuda.", "cupy")
-"""Whose exceptions are the device's."""
+"""Packages whose exceptions mean that the device failed."""
 
 
 def sample(
@@ -33,8 +43,8 @@ def sample(
     run_dir: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     progress: bool = True,
-    facts: Mapping[str, Any] | None = None,
-    **options: Any,
+    facts: Mapping[str, object] | None = None,
+    **options: object,
 ) -> Posterior:
     """Sample the posterior of a likelihood.
 
@@ -79,36 +89,17 @@ def sample(
     BackendError
         The device failed in mid-run; what was sampled before is saved.
     """
-    from biro.maximum.target import Target
-    from biro.samplers.options import KINDS, as_dict, parse
-
-    if sampler not in SAMPLERS:
-        raise InputError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
+    check_sampler(sampler)
     target = Target(likelihood)
-    kind: Any = KINDS[sampler]
-    resolved = parse(kind, options, target.n_param)
-    if seed is None:
-        seed = _recorded_seed(run_dir)
-    if seed is None:
-        seed = secrets.randbelow(2**31)
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed must be from 0 to 2^32 - 1, got {seed}")
-    provenance = Provenance(
-        sampler=sampler,
-        seed=seed,
-        options=as_dict(resolved),
-        data_digest=likelihood.observation.digest(),
-        model_digest=likelihood.model.digest(),
-        model_toml=likelihood.model.to_toml(),
-        versions=versions(),
-    )
+    resolved = parse_options(sampler, options, target.n_param)
+    provenance = _provenance(likelihood, sampler, resolved, run_seed(seed, run_dir))
     if run_dir is None:
         with stop_on_signal() as stop, _device_errors("nothing was saved without run_dir"):
-            return _run(target, resolved, provenance, None, stop, progress=progress)
+            return _run(target, resolved, RunContext(provenance, stop, progress))
     settings = {
         "sampler": sampler,
-        "seed": seed,
-        "options": as_dict(resolved),
+        "seed": provenance.seed,
+        "options": resolved.as_dict(),
         "data": provenance.data_digest,
         "model": provenance.model_digest,
         "likelihood": likelihood.digest(),
@@ -118,29 +109,57 @@ def sample(
     with (
         stop_on_signal() as stop,
         RunDirectory(
-            run_dir, settings, may_change=kind.may_change, facts=record, model_toml=provenance.model_toml
+            run_dir, settings, may_change=resolved.may_change, facts=record, model_toml=provenance.model_toml
         ) as run,
         _device_errors(
             f"{run.path} has what was sampled before: the same call goes on from there, "
             "on the CPU where the device does not come back"
         ),
     ):
-        return _run_in(run, target, resolved, provenance, stop, progress=progress)
+        return _run_in(run, target, resolved, RunContext(provenance, stop, progress))
 
 
-def _run_in(
-    run: RunDirectory, target: Any, options: Any, provenance: Provenance, stop: StopFlag, *, progress: bool
-) -> Posterior:
-    """Sample in a run directory, or read what was sampled there."""
+def run_seed(seed: int | None, run_dir: str | os.PathLike[str] | None) -> int:
+    """The seed that was given, or that of the run that is resumed, or a new one.
+
+    Raises
+    ------
+    InputError
+        A seed out of range.
+    """
+    record = read_record(Path(run_dir)) if seed is None and run_dir is not None else None
+    if record is not None:
+        seed = record["settings"].get("seed")
+    if seed is None:
+        seed = secrets.randbelow(2**31)
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed must be from 0 to 2^32 - 1, got {seed}")
+    return seed
+
+
+def _provenance(likelihood: RecordedLikelihood, sampler: str, options: Options, seed: int) -> Provenance:
+    return Provenance(
+        sampler=sampler,
+        seed=seed,
+        options=options.as_dict(),
+        data_digest=likelihood.observation.digest(),
+        model_digest=likelihood.model.digest(),
+        model_toml=likelihood.model.to_toml(),
+        versions=versions(),
+    )
+
+
+def _run_in(run: RunDirectory, target: Target, options: Options, context: RunContext) -> Posterior:
+    """Sample in a run directory, or read the posterior where the run is finished."""
     if run.finished:
         posterior = Posterior.load(run.posterior_path)
-        # More draws of NUTS are what was asked for; a longer chain of emcee is as long as it may become.
+        # Asking for more draws of NUTS means just that; the length of emcee's chain is only its limit.
         enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
-        if enough or dict(posterior.provenance.options) == dict(provenance.options):
+        if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
             log.info("%s is finished; read from there", run.path)
             return posterior
-    run.reopen(provenance.options)
-    posterior = _run(target, options, provenance, (run.path, run.run_id), stop, progress=progress)
+    run.reopen(context.provenance.options)
+    posterior = _run(target, options, replace(context, folder=run.path, run_id=run.run_id))
     try:
         posterior.save(run.posterior_path)
         run.finish()
@@ -155,7 +174,7 @@ def _run_in(
 
 
 def _save_elsewhere(posterior: Posterior, run_id: str) -> str:
-    """Save it on another disk, maybe, and say where."""
+    """Save a posterior in the folder for temporary files, where that has room, and say where it is."""
     try:
         path = Path(tempfile.gettempdir(), f"posterior-{run_id}.nc")
         posterior.save(path)
@@ -164,63 +183,31 @@ def _save_elsewhere(posterior: Posterior, run_id: str) -> str:
     return f"it is in {path}"
 
 
-def _run(
-    target: Any,
-    options: Any,
-    provenance: Provenance,
-    folder: tuple[Path, str] | None,
-    stop: StopFlag,
-    *,
-    progress: bool,
-) -> Posterior:
-    if provenance.sampler == "emcee":
-        from biro.samplers.chain import FILE, ChainFile
-        from biro.samplers.ensemble import EnsembleRun
+def _run(target: Target, options: Options, context: RunContext) -> Posterior:
+    """Run the sampler that the options belong to. Its package is imported only now: some take a second."""
+    match options:
+        case EnsembleOptions():
+            from biro.samplers.ensemble import run_emcee
 
-        chain = ChainFile(folder[0] / FILE, folder[1]) if folder else None
-        ensemble = EnsembleRun(target, options, provenance.seed, chain)
-        backend = ensemble.run(stop, progress=progress)
-        _say_what_was_not_a_number(target)
-        return ensemble.posterior(backend, provenance)
-    if provenance.sampler == "nuts":
-        from biro.samplers.draws import FILE as DRAWS
-        from biro.samplers.draws import DrawsFile
-        from biro.samplers.nuts import NutsRun
+            return run_emcee(target, options, context)
+        case NestedOptions():
+            from biro.samplers.nested import run_dynesty
 
-        draws = DrawsFile(folder[0] / DRAWS, folder[1]) if folder else None
-        nuts = NutsRun(target, options, provenance.seed, draws)
-        density, z = nuts.run(stop, progress=progress)
-        _say_what_was_not_a_number(target)
-        return nuts.posterior(density, z, provenance)
-    if provenance.sampler == "none":
-        from biro.samplers.normal_approximation import about_maximum
+            return run_dynesty(target, options, context)
+        case NutsOptions():
+            from biro.samplers.nuts import run_nuts
 
-        return about_maximum(
-            target, options, provenance, folder[0] if folder else None, stop, progress=progress
-        )
-    from biro.samplers.nested import Checkpoint, NestedRun
+            return run_nuts(target, options, context)
+        case MaximumOptions():
+            from biro.samplers.normal_approximation import run_normal_approximation
 
-    checkpoint = Checkpoint(folder[0] / "checkpoint.bin", folder[1]) if folder else None
-    nested = NestedRun(
-        target, options, provenance.seed, checkpoint, dynamic=provenance.sampler == "dynesty-dynamic"
-    )
-    finished = nested.run(stop, progress=progress)
-    _say_what_was_not_a_number(target)
-    return nested.posterior(finished, provenance)
-
-
-def _say_what_was_not_a_number(target: Any) -> None:
-    n_nan = getattr(target.likelihood, "nan_count", 0)
-    if n_nan:
-        log.warning(
-            "%d likelihood values were not a number, and counted as impossible; is part of the prior absurd?",
-            n_nan,
-        )
+            return run_normal_approximation(target, options, context)
+    raise TypeError(f"no sampler has {type(options).__name__}")
 
 
 @contextmanager
 def _device_errors(what_now: str) -> Iterator[None]:
-    """Turn what a device that fails in the middle of a run throws into one line that says how to go on."""
+    """Turn the exceptions of a device that fails in mid-run into one line that says how to go on."""
     try:
         yield
     except Exception as error:
@@ -229,8 +216,3 @@ def _device_errors(what_now: str) -> Iterator[None]:
             raise
         words = str(error).strip() or type(error).__name__
         raise BackendError(f"the device failed: {words.splitlines()[0]}; {what_now}") from error
-
-
-def _recorded_seed(run_dir: str | os.PathLike[str] | None) -> int | None:
-    record = read_record(Path(run_dir)) if run_dir is not None else None
-    return record["settings"].get("seed") if record else None

@@ -1,4 +1,4 @@
-"""Many independent tasks in processes of their own: a death is noticed at once, and its task done again."""
+"""A pool of processes for independent tasks: the task of a process that dies is done again by another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.process import BaseProcess
+from typing import IO, Generic, TypeVar, cast
 
 from tqdm import tqdm
 
@@ -22,13 +23,12 @@ from biro.run.interrupt import StopFlag
 
 log = logging.getLogger(__name__)
 
-Row = dict[str, Any]
-Task = Callable[[int], Row]
+T = TypeVar("T")
 MAX_DEATHS = 3
-"""Processes that one task may cost."""
+"""Processes that a task may end before it is given up."""
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_LOOK = 0.5
-"""Seconds between looks at whether to stop."""
+_CHECK_EVERY = 0.5
+"""Seconds between two checks whether to stop."""
 
 
 def n_core() -> int:
@@ -36,17 +36,17 @@ def n_core() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def rows_of(task: Task, todo: Sequence[int], n_worker: int, stop: StopFlag) -> Iterator[Row]:
-    """What a task answers for each number, as they come; ends early when `stop` is set.
+def run_tasks(task: Callable[[int], T], todo: Sequence[int], n_worker: int, stop: StopFlag) -> Iterator[T]:
+    """The results of a task for some numbers, in the order in which they come; ends early when `stop` is set.
 
     Parameters
     ----------
-    task : function of one int that gives plain values
-        Picklable where there are several workers.
+    task : function of one int
+        It and its results are picklable where there are several workers.
     todo : sequence of int
     n_worker : int
-        1: here, one after the other. More: in as many spawned processes, among which the cores are
-        divided. They end with this one, however that ends.
+        1: in this process, one after the other. More: in as many spawned processes, which share the cores.
+        They end when this process ends, however that happens.
     stop : StopFlag
 
     Raises
@@ -67,12 +67,12 @@ def rows_of(task: Task, todo: Sequence[int], n_worker: int, stop: StopFlag) -> I
         yield task(k)
 
 
-def _in_processes(task: Task, todo: list[int], n_worker: int, stop: StopFlag) -> Iterator[Row]:
+def _in_processes(task: Callable[[int], T], todo: list[int], n_worker: int, stop: StopFlag) -> Iterator[T]:
     with tempfile.NamedTemporaryFile(prefix="biro-") as file:
         _dump(task, file)
         file.flush()
         threads = max(1, n_core() // n_worker)
-        pool = _Pool(file.name, threads, todo)
+        pool: _Pool[T] = _Pool(file.name, threads, todo)
         try:
             pool.start(n_worker)
             while pool.is_busy and not stop:
@@ -81,13 +81,13 @@ def _in_processes(task: Task, todo: list[int], n_worker: int, stop: StopFlag) ->
             pool.kill()
 
 
-class _Pool:
-    """The workers, and who does what."""
+class _Pool(Generic[T]):
+    """The worker processes, and which of them has which task."""
 
     def __init__(self, path: str, threads: int, todo: list[int]) -> None:
         self._path, self._threads = path, threads
         self._todo = todo[::-1]
-        self._workers: list[_Worker] = []
+        self._workers: list[_Worker[T]] = []
         self._deaths: dict[int | None, int] = {}
 
     @property
@@ -104,25 +104,30 @@ class _Pool:
         for worker in self._workers:
             worker.end()
 
-    def finished(self) -> list[Row]:
-        """Rows that came within half a second; hands out work and replaces the dead."""
-        rows = []
+    def finished(self) -> list[T]:
+        """Results that came within half a second; hands out tasks and replaces processes that died."""
+        results: list[T] = []
         owners = {worker.connection: worker for worker in self._workers}
-        for connection in wait(list(owners), timeout=_LOOK):
-            worker = owners[connection]  # type: ignore[index]
-            answer = worker.answer()
-            if answer is None:
+        for connection in wait(list(owners), timeout=_CHECK_EVERY):
+            worker = owners[cast("Connection", connection)]
+            try:
+                results += worker.receive()
+            except (EOFError, OSError):
                 self._replace(worker)
                 continue
-            if answer != "ready":
-                rows.append(answer)
             worker.task = None
             if self._todo:
                 worker.give(self._todo.pop())
-        return rows
+        return results
 
-    def _replace(self, worker: _Worker) -> None:
-        """A worker died: its task comes next, in another process."""
+    def _replace(self, worker: _Worker[T]) -> None:
+        """Replace a worker that died; its task is done next, in another process.
+
+        Raises
+        ------
+        RunError
+            The task has ended its process three times.
+        """
         task, why = worker.task, worker.end()
         self._workers.remove(worker)
         self._deaths[task] = self._deaths.get(task, 0) + 1
@@ -140,7 +145,7 @@ class _Pool:
         self.start(1)
 
 
-class _Worker:
+class _Worker(Generic[T]):
     """One process, and the connection to it."""
 
     def __init__(self, path: str, threads: int) -> None:
@@ -149,7 +154,7 @@ class _Worker:
         self.process = multiprocessing.get_context("spawn").Process(
             target=_work, args=(theirs, path), daemon=True
         )
-        with _environment(threads), _deaf():
+        with _environment(threads), _ignoring_interrupts():
             self.process.start()
         theirs.close()
 
@@ -158,20 +163,27 @@ class _Worker:
         with contextlib.suppress(OSError):  # it has died: the next look sees that
             self.connection.send(task)
 
-    def answer(self) -> Any:
-        """A row, "ready", or None where the process is dead; raises what it raised."""
-        try:
-            kind, value = self.connection.recv()
-        except (EOFError, OSError):
-            return None
+    def receive(self) -> list[T]:
+        """The result of its task, or nothing where it says only that it is ready.
+
+        Raises
+        ------
+        EOFError, OSError
+            The process has died.
+        BiroError
+            What the task raised.
+        RuntimeError
+            The task raised something else.
+        """
+        kind, value = self.connection.recv()
         if kind == "error":
             raise value
         if kind == "fault":
             raise RuntimeError(f"replicate {self.task} failed in its process:\n{value}")
-        return value
+        return [value] if kind == "result" else []
 
     def end(self) -> str:
-        """Say how it ended; it is killed where it has not, soon."""
+        """End the process, unless it ends by itself at once, and say how it ended."""
         self.process.join(0.2)
         self.process.kill()
         self.process.join()
@@ -183,7 +195,7 @@ class _Worker:
 
 
 def _work(connection: Connection, path: str) -> None:
-    """A worker's life."""
+    """What a worker process does: it receives numbers and sends results, until it is killed."""
     os.setsid()  # Ctrl-C reaches our parent alone, which ends us
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -192,23 +204,24 @@ def _work(connection: Connection, path: str) -> None:
     tqdm.set_lock(threading.RLock())  # its own is a semaphore that a killed process leaves behind
     with open(path, "rb") as file:
         task = pickle.load(file)  # written by our parent into a file that is its own
-    connection.send(("ready", "ready"))
+    connection.send(("ready", None))
     while True:
         k = connection.recv()
         try:
-            connection.send(("row", task(k)))
+            connection.send(("result", task(k)))
         except BiroError as error:
             connection.send(("error", type(error)(str(error))))
         except Exception:
             connection.send(("fault", traceback.format_exc()))
 
 
-def _end_with(parent: Any) -> None:
+def _end_with(parent: BaseProcess) -> None:
+    """End this process when its parent ends."""
     parent.join()
     os._exit(1)
 
 
-def _dump(task: Task, file: Any) -> None:
+def _dump(task: Callable[[int], T], file: IO[bytes]) -> None:
     try:
         pickle.dump(task, file)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -220,7 +233,7 @@ def _dump(task: Task, file: Any) -> None:
 
 @contextlib.contextmanager
 def _environment(threads: int) -> Iterator[None]:
-    """Variables that a process reads when it starts: how many threads it may use."""
+    """Set the variables that tell a process that is started now how many threads it may use."""
     new = dict.fromkeys(_THREADS, "1") | {"NUMBA_NUM_THREADS": str(threads)}
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
@@ -235,8 +248,8 @@ def _environment(threads: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Ignore SIGINT, which a process that is started inherits: no trace of it while it imports."""
+def _ignoring_interrupts() -> Iterator[None]:
+    """Ignore SIGINT, as a process that is started now does, too: no trace is printed while it imports."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,36 +1,38 @@
-"""Simulation-based calibration: whether posteriors mean what they say, for a user's own model and data."""
+"""Simulation-based calibration (SBC) of a model, the layout of an observation and a sampler."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from biro.errors import InputError, RunError
 from biro.files.atomic import write_atomic
+from biro.files.json_value import JsonValue
+from biro.likelihood.likelihood import Likelihood
 from biro.posterior.samples import package_of
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
-from biro.run.record import read_facts, read_record, versions
-from biro.sbc.pool import n_core, rows_of
+from biro.run.record import read_facts, versions
+from biro.samplers.options import parse_options
+from biro.samplers.sampling import run_seed
+from biro.sbc.pool import n_core, run_tasks
 from biro.sbc.replicate import FitWith, Replicates
-from biro.sbc.result import Calibration
+from biro.sbc.result import SBCResult
 from biro.sbc.rows import Rows
 
 LINES = "replicates.jsonl"
 RESULT = "sbc.json"
 LEAST = 10
-"""Replicates from which anything can be said."""
+"""Fewer replicates say nothing."""
 
 
 def run(
-    likelihood: Any,
+    likelihood: Likelihood,
     sampler: str = "emcee",
     *,
     replicates: int = 100,
@@ -40,15 +42,15 @@ def run(
     seed: int | None = None,
     workers: int | None = None,
     progress: bool = True,
-    facts: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Calibration:
-    """Whether posteriors mean what they say: simulate from the prior, fit, and rank the truth.
+    facts: Mapping[str, object] | None = None,
+    **options: object,
+) -> SBCResult:
+    """Simulation-based calibration: simulate from the prior, fit, and rank the truth among posterior draws.
 
-    For each replicate, parameters are drawn from the prior, data are made from them with the layout, flags
-    and weights of the observation, and fitted; the rank of the truth among draws from the posterior is
-    uniform where model, likelihood and sampler are right (Talts et al. 2018). So is that of the truth's
-    log-likelihood. Each replicate follows from its number and the seed alone.
+    For each replicate, parameters (the truth) are drawn from the prior, data are simulated with the layout,
+    flags and weights of the observation, and fitted. Where model, likelihood and sampler are right, the rank
+    of the truth among draws from the posterior is uniform (Talts et al. 2018), and so is the rank of the
+    truth's log-likelihood. Each replicate depends on its number and the seed alone.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def run(
         Simulated from; its visibilities are not looked at.
     sampler : "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none"
     replicates : int
-        At least 10. May be raised when a calibration is resumed.
+        At least 10. May be raised when a run is resumed.
     draws : int
         Nearly independent draws among which a truth is ranked; draws + 1 should have divisors.
     fit_with : function of Observation, optional
@@ -82,41 +84,38 @@ def run(
     LikelihoodError
         No replicate could be fitted.
     RunError
-        The run directory is in use, or belongs to a calibration that differs; or a replicate ended its
+        The run directory is in use, or belongs to a run that differs; or a replicate ended its
         process three times.
     RunInterrupted
         SIGINT or SIGTERM came; the same call goes on.
     """
-    seed = _seed(seed, run_dir)
+    seed = run_seed(seed, run_dir)
     n_worker = _n_worker(likelihood, replicates, draws, workers)
     task = Replicates(likelihood, fit_with, sampler, options, draws, seed)
     fitted = task.fit_with(likelihood.observation)
     resolved = _resolved(sampler, options, fitted, draws)
-    settings = _settings(likelihood, fitted, sampler, seed) | {
-        "options": {**resolved, "replicates": replicates, "draws": draws}
-    }
-    names = task.ranked_names(fitted)
-    about = {key: value for key, value in settings.items() if key != "options"}
-    about |= {"sampler_options": resolved, "draws": draws, "n_vis": int(fitted.n_vis.sum())}
-    about |= {"names": names, "versions": versions()}
+    settings = _settings(likelihood, fitted, sampler, seed)
+    about = settings | {"sampler_options": resolved, "draws": draws, "n_vis": int(fitted.n_vis.sum())}
+    about |= {"names": task.ranked_names(fitted), "versions": versions()}
+    settings["options"] = {**resolved, "replicates": replicates, "draws": draws}
     with ExitStack() as stack:
         stop, run = stack.enter_context(stop_on_signal()), None
         if run_dir is not None:
-            record = {"calibration": about, "likelihood": likelihood.description(), **(facts or {})}
+            record = {"sbc": about, "likelihood": likelihood.description(), **(facts or {})}
             text = likelihood.model.to_toml()
             run = stack.enter_context(
                 RunDirectory(run_dir, settings, may_change=("replicates",), facts=record, model_toml=text)
             )
         rows = Rows(Path(run_dir) / LINES if run_dir is not None else None)
         _fill(rows, replicates, task, n_worker, stop, progress=progress)
-        found = Calibration.of([row for row in rows.done if row["replicate"] < replicates], names, about)
+        result = SBCResult.of((row for row in rows.done if row["replicate"] < replicates), about)
         if run is not None:
-            _finish(run, settings, found)
-        return found
+            _finish(run, settings["options"], result)
+        return result
 
 
-def load(run_dir: str | os.PathLike[str]) -> Calibration:
-    """The calibration of a run directory, of the replicates that are done.
+def load(run_dir: str | os.PathLike[str]) -> SBCResult:
+    """The result of the replicates that are done in a run directory.
 
     Raises
     ------
@@ -125,27 +124,15 @@ def load(run_dir: str | os.PathLike[str]) -> Calibration:
     LikelihoodError
         No replicate is done, or none could be fitted.
     """
-    about = read_facts(Path(run_dir)).get("calibration")
+    about = read_facts(Path(run_dir)).get("sbc")
     if about is None:
-        raise RunError(f"{run_dir}: no calibration began there")
-    return Calibration.of(Rows(Path(run_dir) / LINES).done, about["names"], about)
+        raise RunError(f"{run_dir}: no SBC run began there")
+    return SBCResult.of(Rows(Path(run_dir) / LINES).done, about)
 
 
-def _seed(seed: int | None, run_dir: str | os.PathLike[str] | None) -> int:
-    """The seed that was given, or that of the calibration that goes on, or a new one."""
-    record = read_record(Path(run_dir)) if seed is None and run_dir is not None else None
-    if record is not None:
-        seed = record["settings"].get("seed")
-    if seed is None:
-        seed = secrets.randbelow(2**31)
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed must be from 0 to 2^32 - 1, got {seed}")
-    return seed
-
-
-def _n_worker(likelihood: Any, replicates: int, draws: int, workers: int | None) -> int:
+def _n_worker(likelihood: Likelihood, replicates: int, draws: int, workers: int | None) -> int:
     if replicates < LEAST:
-        raise InputError(f"a calibration needs at least {LEAST} replicates, got {replicates}")
+        raise InputError(f"SBC needs at least {LEAST} replicates, got {replicates}")
     if draws < 1:
         raise InputError(f"draws must be at least 1, got {draws}")
     if workers is None:
@@ -155,22 +142,18 @@ def _n_worker(likelihood: Any, replicates: int, draws: int, workers: int | None)
     return workers
 
 
-def _resolved(sampler: str, options: Mapping[str, Any], fitted: Any, draws: int) -> dict[str, Any]:
+def _resolved(
+    sampler: str, options: Mapping[str, object], fitted: Likelihood, draws: int
+) -> dict[str, JsonValue]:
     """All options of the sampler, by name."""
-    from biro.samplers.options import KINDS, as_dict, parse
-    from biro.samplers.sampling import SAMPLERS
-
-    if sampler not in SAMPLERS:
-        raise InputError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
-    kind: Any = KINDS[sampler]
-    resolved = as_dict(parse(kind, dict(options), len(fitted.parameters)))
+    resolved: dict[str, JsonValue] = parse_options(sampler, options, len(fitted.parameters)).as_dict()
     if sampler == "none" and resolved["n_sample"] < draws:
         raise InputError(f"n_sample must be at least {draws} draws, got {resolved['n_sample']}")
     return resolved
 
 
-def _settings(likelihood: Any, fitted: Any, sampler: str, seed: int) -> dict[str, Any]:
-    """What decides the replicates, for the record that a resumed calibration is held against."""
+def _settings(likelihood: Likelihood, fitted: Likelihood, sampler: str, seed: int) -> dict[str, JsonValue]:
+    """What decides the replicates, for the record that a resumed run is compared with."""
     return {
         "command": "sbc",
         "sampler": sampler,
@@ -189,11 +172,9 @@ def _fill(
     """Work out the replicates that are missing."""
     todo = rows.missing(replicates)
     done = replicates - len(todo)
-    with tqdm(
-        total=replicates, initial=done, unit=" replicates", desc="calibrating", disable=not progress
-    ) as bar:
+    with tqdm(total=replicates, initial=done, unit=" replicates", desc="SBC", disable=not progress) as bar:
         try:
-            for row in rows_of(task, todo, n_worker, stop):
+            for row in run_tasks(task, todo, n_worker, stop):
                 rows.add(row)
                 bar.update()
         except RunInterrupted:  # a sampler in this process met the signal first
@@ -205,12 +186,12 @@ def _fill(
         )
 
 
-def _finish(run: RunDirectory, settings: Mapping[str, Any], found: Calibration) -> None:
-    """Write what was found, for programs, and note that it is there."""
-    run.reopen(settings["options"])
+def _finish(run: RunDirectory, options: Mapping[str, object], result: SBCResult) -> None:
+    """Write the result, for programs, and mark the run as finished."""
+    run.reopen(options)
     path = run.path / RESULT
     try:
-        write_atomic(path, (json.dumps(found.to_dict(), indent=1) + "\n").encode())
+        write_atomic(path, (json.dumps(result.to_dict(), indent=1) + "\n").encode())
     except OSError as error:
         raise RunError(
             f"{path} cannot be written ({error.strerror}); the same command writes it from the replicates"

@@ -1,12 +1,11 @@
-"""One replicate of a calibration: a truth from the prior, data made from it, a fit, and ranks."""
+"""One replicate of SBC: a truth drawn from the prior, data simulated from it, a fit, and ranks."""
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,20 @@ from numpy.typing import NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.likelihood.likelihood import Likelihood
 from biro.maximum.target import Target
+from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.posterior.posterior import Posterior
+from biro.samplers.sampling import sample
+from biro.sbc.rows import Row
 
 Array = NDArray[np.float64]
-FitWith = Callable[[Observation], Any]
+FitWith = Callable[[Observation], Likelihood]
+"""Makes the likelihood that is fitted to simulated data."""
 LOG_LIKELIHOOD = "log-likelihood"
 _MAX_TRIES = 1_000_000
 
 
-def prior_draw(likelihood: Any, rng: np.random.Generator) -> Array:
+def prior_draw(likelihood: Likelihood, rng: np.random.Generator) -> Array:
     """One parameter vector from the prior, constraints included, float64 (n_param,).
 
     Constraints that the prior transform does not build in are met by rejection.
@@ -44,7 +47,7 @@ def prior_draw(likelihood: Any, rng: np.random.Generator) -> Array:
     raise LikelihoodError(f"none of {n_tried} draws from the prior meets the constraints of the model")
 
 
-def simulated(likelihood: Any, theta: Array, rng: np.random.Generator) -> Observation:
+def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) -> Observation:
     """The observation as it would be with these parameters: layout, flags and weights are its own.
 
     V(theta) + s (x + i y) / sqrt(w), with s the model's noise factor and x and y standard normal, or
@@ -56,7 +59,7 @@ def simulated(likelihood: Any, theta: Array, rng: np.random.Generator) -> Observ
     theta : float64 (n_param,)
     rng : Generator
     """
-    observation, dof = likelihood.observation, _dof(likelihood, theta[None])
+    observation, dof = likelihood.observation, likelihood.model.noise_dof(theta[None])
     factors = likelihood.model.noise_factor(theta[None])[0]
     parts = []
     for i, (part, model) in enumerate(zip(observation.partitions, likelihood.predict(theta), strict=True)):
@@ -84,9 +87,9 @@ class Recipe:
         Arguments by name.
     """
 
-    kind: type
-    sky: Any
-    options: Mapping[str, Any]
+    kind: type[Likelihood]
+    sky: SkyModel
+    options: Mapping[str, Any]  # arguments of any type
 
     @classmethod
     def of(cls, likelihood: Likelihood) -> Recipe:
@@ -100,16 +103,11 @@ class Recipe:
             "memory_limit": likelihood.memory_limit,
             "image_accuracy": likelihood.image_accuracy,
         }
-        return cls(type(likelihood), likelihood.model.model, options)
+        sky = cast(SkyModel, likelihood.model.model)  # which a likelihood has bound to its data
+        return cls(type(likelihood), sky, options)
 
-    def __call__(self, observation: Observation) -> Any:
+    def __call__(self, observation: Observation) -> Likelihood:
         return self.kind(observation, self.sky, **self.options)
-
-
-def _dof(likelihood: Any, theta: Array) -> Array | None:
-    """Degrees of freedom of the noise, (n_batch, n_partition); None where it is Gaussian."""
-    found: Array | None = likelihood.model.noise_dof(theta)
-    return found
 
 
 def rank(truth: float, draws: Array, rng: np.random.Generator) -> int:
@@ -143,7 +141,7 @@ def independent(posterior: Posterior, n: int) -> Posterior:
 
 
 class Replicates:
-    """Makes the replicates of a calibration, each from its number and the seed alone.
+    """The replicates of a run of SBC, each worked out from its number and the seed alone.
 
     Parameters
     ----------
@@ -164,32 +162,33 @@ class Replicates:
         likelihood: Likelihood,
         fit_with: FitWith | None,
         sampler: str,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         n_draw: int,
         seed: int,
     ) -> None:
         self._likelihood, self._recipe = likelihood, Recipe.of(likelihood)
         self.fit_with: FitWith = fit_with or self._recipe
-        self._sampler, self._options, self._n_draw, self._seed = sampler, dict(options), n_draw, seed
+        self._sampler, self._n_draw, self._seed = sampler, n_draw, seed
+        self._options: dict[str, Any] = dict(options)  # keyword arguments of several types
         target = Target(likelihood)
         self._period = np.where(target.wraps, target.period, np.inf)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without the likelihood's device arrays, which another process makes for itself."""
         state = {**self.__dict__, "_observation": self._likelihood.observation}
         del state["_likelihood"]
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._likelihood = self._recipe(self.__dict__.pop("_observation"))
 
-    def __call__(self, k: int) -> dict[str, Any]:
+    def __call__(self, k: int) -> Row:
         """Replicate k as plain values; "error" instead of ranks where it could not be fitted."""
         start = time.monotonic()
         rng = np.random.default_rng([self._seed, k])
         truth = prior_draw(self._likelihood, rng)
-        row: dict[str, Any] = {"replicate": k, "truth": truth.tolist()}
+        row: Row = {"replicate": k, "truth": truth.tolist()}
         fitted = self.fit_with(simulated(self._likelihood, truth, rng))
         try:
             posterior = self._fit(fitted, int(rng.integers(0, 2**32)))
@@ -197,9 +196,10 @@ class Replicates:
             row["error"] = str(error)
         else:
             row |= self._ranked(fitted, posterior, truth, rng)
-        return row | {"seconds": round(time.monotonic() - start, 3)}
+        row["seconds"] = round(time.monotonic() - start, 3)
+        return row
 
-    def ranked_names(self, fitted: Any) -> list[str]:
+    def ranked_names(self, fitted: Likelihood) -> list[str]:
         """Parameters that are both simulated and fitted, in the order of the simulated ones.
 
         Raises
@@ -218,14 +218,12 @@ class Replicates:
         fitted_names = {p.name for p in fitted.parameters}
         return [name for name in known if name in fitted_names]
 
-    def _fit(self, fitted: Any, seed: int) -> Posterior:
-        from biro.samplers.sampling import sample
-
-        return sample(fitted, self._sampler, seed=seed, progress=False, **copy.copy(self._options))
+    def _fit(self, fitted: Likelihood, seed: int) -> Posterior:
+        return sample(fitted, self._sampler, seed=seed, progress=False, **self._options)
 
     def _ranked(
-        self, fitted: Any, posterior: Posterior, truth: Array, rng: np.random.Generator
-    ) -> dict[str, Any]:
+        self, fitted: Likelihood, posterior: Posterior, truth: Array, rng: np.random.Generator
+    ) -> Row:
         draws = independent(posterior, self._n_draw)
         true = {p.name: value for p, value in zip(self._likelihood.parameters, truth, strict=True)}
         names = self.ranked_names(fitted)
@@ -233,12 +231,14 @@ class Replicates:
         own = np.array([[true[p.name] for p in fitted.parameters]])
         ranks.append(rank(float(fitted.log_likelihood(own)[0]), draws.log_likelihood, rng))
         chi2 = reduced_chi2(fitted, draws.samples)
-        return {
+        row: Row = {
             "ranks": ranks,
             "effective": round(float(posterior.effective.min()), 1),
             "converged": bool(posterior.diagnostics.get("converged", 1.0)),
-            **({} if chi2 is None else {"reduced_chi2": [float(chi2.mean()), float(chi2[0])]}),
         }
+        if chi2 is not None:
+            row["reduced_chi2"] = [float(chi2.mean()), float(chi2[0])]
+        return row
 
     def _rank(self, name: str, truth: float, draws: Array, rng: np.random.Generator) -> int:
         i = [p.name for p in self._likelihood.parameters].index(name)
@@ -248,14 +248,14 @@ class Replicates:
         return rank(truth, draws, rng)
 
 
-def reduced_chi2(likelihood: Any, theta: Array) -> Array | None:
+def reduced_chi2(likelihood: Likelihood, theta: Array) -> Array | None:
     """chi2 over the number of real data, with the noise factor of each vector, float64 (n,).
 
         sum_p chi2_p / s_p^2 / (2 N)        over partitions p; N complex visibilities in all
 
     None where the noise is not Gaussian.
     """
-    if _dof(likelihood, theta) is not None:
+    if likelihood.model.noise_dof(theta) is not None:
         return None
     factor = likelihood.model.noise_factor(theta)
     total = (likelihood.chi2(theta) / factor**2).sum(axis=1)

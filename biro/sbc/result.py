@@ -1,25 +1,27 @@
-"""What a calibration found: a table, a verdict, and everything for programs."""
+"""The result of simulation-based calibration: a table, a verdict, and plain data for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
+from biro.files.json_value import JsonValue
+from biro.formatting import align
 from biro.sbc.replicate import LOG_LIKELIHOOD
+from biro.sbc.rows import Row
 from biro.sbc.statistics import BANDS, LEVELS, Ranks, ReducedChi2, Test
 
 DOUBTFUL = 0.01
-"""Chance of the smallest p-value among all tests below which a calibration fails."""
+"""Chance of the smallest p-value among all tests below which SBC fails."""
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
-    """What a calibration found.
+class SBCResult:
+    """The result of simulation-based calibration; `str` prints a table, `to_dict` is for JSON.
 
     Attributes
     ----------
@@ -29,7 +31,7 @@ class Calibration:
         Of each replicate, the mean over its draws and that of one draw; None where noise is not Gaussian.
     n_vis : int
         Complex visibilities.
-    rows : tuple of mapping
+    rows : tuple of Row
         The replicates as they were recorded, failed ones too.
     about : mapping
         Sampler, seed, options, digests.
@@ -38,12 +40,19 @@ class Calibration:
     ranks: Ranks
     reduced_chi2: NDArray[np.float64] | None
     n_vis: int
-    rows: tuple[Mapping[str, Any], ...]
-    about: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    about: Mapping[str, JsonValue]
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]], names: list[str], about: Mapping[str, Any]) -> Calibration:
-        """From the rows of replicates, in any order.
+    def of(cls, rows: Iterable[Row], about: Mapping[str, JsonValue]) -> SBCResult:
+        """The result of some replicates.
+
+        Parameters
+        ----------
+        rows : iterable of Row
+            In any order.
+        about : mapping
+            What was done; its "names", "draws", "seed" and "n_vis" are used.
 
         Raises
         ------
@@ -56,7 +65,7 @@ class Calibration:
             why = ordered[0].get("error", "") if ordered else "there are none"
             raise LikelihoodError(f"no replicate could be fitted: {why}")
         ranks = Ranks(
-            (*names, LOG_LIKELIHOOD),
+            (*about["names"], LOG_LIKELIHOOD),
             np.array([row["ranks"] for row in good], dtype=np.int64),
             about["draws"],
             about["seed"],
@@ -73,7 +82,7 @@ class Calibration:
         return ReducedChi2.of(self.reduced_chi2[:, 0], self.n_vis)
 
     @property
-    def failed(self) -> list[Mapping[str, Any]]:
+    def failed(self) -> list[Row]:
         """Replicates that could not be fitted."""
         return [row for row in self.rows if "error" in row]
 
@@ -125,12 +134,12 @@ class Calibration:
         lines.append(
             f"smallest of {len(tests)} p-values: {smallest.p_value:.2g} ({smallest.quantity}, "
             f"{smallest.kind}); chance alone gives one so small in at most "
-            f"{max(100 * self.chance, 1e-6):.2g} % of calibrations"
+            f"{max(100 * self.chance, 1e-6):.2g} % of SBC runs"
         )
         lines.append(
             f"no sign that these posteriors mislead, as far as {n} replicates can tell"
             if self.passed
-            else f"NOT CALIBRATED: {', '.join(self.suspects())}"
+            else f"FAILED: chance does not explain {', '.join(self.suspects())}"
         )
         return lines
 
@@ -140,11 +149,9 @@ class Calibration:
         return list(dict.fromkeys(t.quantity for t in tests if len(tests) * t.p_value < DOUBTFUL))
 
     def __str__(self) -> str:
-        from biro.formatting import align
-
         return "\n".join([align(self.cells()), *self.notes()])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JsonValue]:
         """Plain numbers and text, for JSON."""
         ranks, chi2 = self.ranks, self.mean_reduced_chi2
         tests = [test.__dict__ for test in self.tests()]

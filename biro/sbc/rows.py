@@ -1,13 +1,34 @@
-"""The file of finished replicates: a line of JSON each, appended and flushed to disk."""
+"""The file of finished replicates: one line of JSON for each, appended and flushed to disk."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from biro.errors import RunError
+
+
+class Row(TypedDict, total=False):
+    """One replicate, as plain values: either an error or ranks."""
+
+    replicate: int
+    """Its number."""
+    truth: list[float]
+    """The parameters that were simulated."""
+    error: str
+    """Why it could not be fitted."""
+    ranks: list[int]
+    """Of each parameter and of the log-likelihood: how many draws lie below the truth."""
+    effective: float
+    """Smallest effective sample size of the fit."""
+    converged: bool
+    """Whether the sampler says that it has converged."""
+    reduced_chi2: list[float]
+    """Mean over the draws, and that of one draw; absent where the noise is not Gaussian."""
+    seconds: float
+    """What it took."""
 
 
 class Rows:
@@ -26,13 +47,13 @@ class Rows:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._rows: dict[int, dict[str, Any]] = {}
+        self._rows: dict[int, Row] = {}
         self._whole = 0
         if path is not None and path.exists():
             self._read(path)
 
     @property
-    def done(self) -> list[dict[str, Any]]:
+    def done(self) -> list[Row]:
         """By number."""
         return [self._rows[k] for k in sorted(self._rows)]
 
@@ -40,7 +61,7 @@ class Rows:
         """Which of the first n are not there."""
         return [k for k in range(n) if k not in self._rows]
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: Row) -> None:
         """Put a row on disk.
 
         Raises
@@ -74,7 +95,7 @@ class Rows:
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
             for line in whole.splitlines():
-                row = json.loads(line)
+                row: Row = json.loads(line)
                 self._rows[int(row["replicate"])] = row
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path} cannot be read ({error}); run into another directory") from None

@@ -16,8 +16,8 @@ from biro.images.fits import read_image
 from biro.models.files import read_bbs, read_model, read_sky, read_tigger
 from biro.posterior.posterior import Posterior
 from biro.run.record import read_record
-from biro.samplers.chain import ChainFile
-from biro.samplers.draws import DrawsFile
+from biro.samplers.emcee_chain import ChainFile
+from biro.samplers.nuts_draws import DrawsFile
 from biro.files.signed import read_signed
 from biro.simulation.telescopes import read_antennas
 from pathlib import Path

@@ -28,8 +28,7 @@ from typer import Exit
 from biro.cli.guard import guard
 from biro.errors import InputError, RunError
 from biro.posterior.posterior import Posterior
-from biro.samplers import chain, draws, nested, nuts
-from biro.samplers import normal_approximation as about_maximum
+from biro.samplers import dynesty_checkpoint, emcee_chain, normal_approximation, nuts, nuts_draws
 from biro.samplers.sampling import sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -38,7 +37,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "nuts": {"n_draw": 2500, "n_tune": 100},
     "none": {"n_sample": 500},
 }
-FILE = {"emcee": chain.FILE, "dynesty": "checkpoint.bin", "nuts": draws.FILE, "none": about_maximum.FILE}
+FILE = {
+    "emcee": emcee_chain.FILE,
+    "dynesty": dynesty_checkpoint.FILE,
+    "nuts": nuts_draws.FILE,
+    "none": normal_approximation.FILE,
+}
 CALLS_PER_SAVE = 20
 """Checkpoints are due after so many likelihood calls: time, as samplers see it, is counted in calls."""
 
@@ -69,14 +73,14 @@ def count_time_in_calls(likelihood: Counted, journal: int) -> None:
 
         return written
 
-    chain.ChainFile._write = noted(chain.ChainFile._write)
-    nested.write_signed = noted(nested.write_signed)
-    draws.write_atomic = noted(draws.write_atomic)
+    emcee_chain.ChainFile._write = noted(emcee_chain.ChainFile._write)
+    dynesty_checkpoint.write_signed = noted(dynesty_checkpoint.write_signed)
+    nuts_draws.write_atomic = noted(nuts_draws.write_atomic)
 
 
 def _set_clock(likelihood: Counted) -> None:
     clock = SimpleNamespace(monotonic=lambda: likelihood.n_call / CALLS_PER_SAVE, time=time.time)
-    for module in (chain, nested, draws):
+    for module in (emcee_chain, dynesty_checkpoint, nuts_draws):
         module.time, module.SAVE_EVERY = clock, 1.0
     nuts._LOOK = 0.01
 
@@ -304,8 +308,8 @@ def on_full_disk(folder: Path, sampler: str, full_at: int, free_at: int) -> dict
         "spare": [bool(np.array_equal(Posterior.load(path).samples, first.samples)) for path in _spare()],
     }
     if sampler == "emcee" and result["finished"]:
-        saved = chain.ChainFile(
-            run / chain.FILE, json.loads((run / "run.json").read_text())["run_id"]
+        saved = emcee_chain.ChainFile(
+            run / emcee_chain.FILE, json.loads((run / "run.json").read_text())["run_id"]
         ).restore()
         result["saved_steps"] = saved.iteration / first.diagnostics["n_step"]
     (folder / "filler").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What processes of a calibration do in tests: they must find it under a name, so it stands by itself."""
+"""Tasks for the worker processes of SBC in tests, which import them by name: so they have a module."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.directory import RunDirectory
 from biro.run.record import read_record
-from biro.samplers.chain import FILE as CHAIN
-from biro.samplers.chain import ChainFile
-from biro.samplers.draws import STATS, DrawsFile
+from biro.samplers.emcee_chain import FILE as CHAIN
+from biro.samplers.emcee_chain import ChainFile
+from biro.samplers.nuts_draws import STATS, DrawsFile
 
 Cards = list[tuple[str, object]]
 SKY: Cards = [

@@ -282,11 +282,11 @@ class Failing(SmoothGaussian):
 def test_a_device_that_fails_in_mid_run(
     sampler: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from biro.samplers import nested
+    from biro.samplers import dynesty_checkpoint
 
     ticks = itertools.count()  # a second whenever somebody looks, however fast the machine
     clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
-    monkeypatch.setattr(nested, "time", clock)
+    monkeypatch.setattr(dynesty_checkpoint, "time", clock)
     n_call = {"none": 10}.get(sampler, 150)
     with pytest.raises(BackendError, match=r"the device failed: .*CUDA_ERROR_LAUNCH_FAILED; .*run has what"):
         run(Failing(n_call, error), sampler, run_dir=tmp_path / "run")

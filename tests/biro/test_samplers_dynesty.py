@@ -14,7 +14,7 @@ from test_samplers_emcee import interrupting, kill_in_mid_run, small
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.files import signed
 from biro.run.interrupt import RunInterrupted
-from biro.samplers import nested
+from biro.samplers import dynesty_checkpoint
 from biro.samplers.sampling import sample
 
 FAST = {"n_live": 60, "batch": 16, "walks": 10, "dlogz": 0.1}
@@ -154,8 +154,8 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
             raise OSError(errno.ENOSPC, "No space left on device")
         signed.write_signed(path, run_id, payload)
 
-    monkeypatch.setattr(nested, "SAVE_EVERY", 0.0)  # at every iteration, however fast the machine
-    monkeypatch.setattr(nested, "write_signed", full)
+    monkeypatch.setattr(dynesty_checkpoint, "SAVE_EVERY", 0.0)  # at every iteration, however fast the machine
+    monkeypatch.setattr(dynesty_checkpoint, "write_signed", full)
     sample(small(), "dynesty", seed=5, progress=False, run_dir=tmp_path / "run", **FAST)
     messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert len(messages) == 2

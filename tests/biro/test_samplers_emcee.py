@@ -17,7 +17,7 @@ from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.posterior.posterior import Posterior
 from biro.run.interrupt import RunInterrupted
-from biro.samplers import chain as chain_module
+from biro.samplers import emcee_chain
 from biro.samplers.ensemble import chain_tau, looks
 from biro.samplers.sampling import sample
 
@@ -181,23 +181,23 @@ def test_what_changed_is_named_and_refused(tmp_path, change, words):
 
 def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkeypatch, caplog):
     fails = iter([True] * 2)
-    write = chain_module.ChainFile._write
+    write = emcee_chain.ChainFile._write
 
     def full(self, backend):
         if next(fails, False):
             raise OSError(errno.ENOSPC, "No space left on device")
         write(self, backend)
 
-    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.1)
-    monkeypatch.setattr(chain_module.ChainFile, "_write", full)
+    monkeypatch.setattr(emcee_chain, "SAVE_EVERY", 0.1)
+    monkeypatch.setattr(emcee_chain.ChainFile, "_write", full)
     posterior = sample(small(), **QUICK, run_dir=tmp_path)
-    messages = [r.getMessage() for r in caplog.records if r.name == "biro.samplers.chain"]
+    messages = [r.getMessage() for r in caplog.records if r.name == "biro.samplers.emcee_chain"]
     assert len(messages) == 2
     assert "No space left" in messages[0]
     assert "goes on in memory" in messages[0]
     assert "written again" in messages[1]
     record = json.loads((tmp_path / "run.json").read_text())
-    saved = chain_module.ChainFile(tmp_path / "chain.bin", record["run_id"]).restore()
+    saved = emcee_chain.ChainFile(tmp_path / "chain.bin", record["run_id"]).restore()
     assert saved.iteration == posterior.diagnostics["n_step"]
 
 
@@ -225,7 +225,7 @@ def test_a_posterior_that_cannot_be_written_is_returned_and_written_later(tmp_pa
 
 @pytest.mark.parametrize("left", ["a third", "all but a byte", "one bit differs", "more", "a few bytes"])
 def test_a_chain_cut_short_goes_on_from_its_last_whole_block(tmp_path, monkeypatch, left):
-    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.02)
+    monkeypatch.setattr(emcee_chain, "SAVE_EVERY", 0.02)
     whole = sample(small(), **QUICK)
     with pytest.raises(RunInterrupted):
         sample(interrupting(small(), 400), **QUICK, run_dir=tmp_path)
@@ -257,7 +257,7 @@ def test_what_is_no_chain_of_this_run_is_refused(tmp_path, text, words):
     path = tmp_path / "chain.bin"
     path.write_bytes(text)
     with pytest.raises(RunError, match=words):
-        chain_module.ChainFile(path, "this").restore()
+        emcee_chain.ChainFile(path, "this").restore()
 
 
 @pytest.mark.parametrize("shape", [(10**30, 2), (-4, 2), (2, 10**9), (4, 3)])
@@ -267,17 +267,17 @@ def test_a_crafted_chain_takes_no_memory(tmp_path, shape):
     block = (2**62).to_bytes(8, "little") + bytes(32) + bytes(10_000)
     path.write_bytes(b"biro chain 1\n" + json.dumps(about).encode() + b"\n" + block)
     with pytest.raises(RunError, match="cannot be read"):
-        chain_module.ChainFile(path, "this").restore()
+        emcee_chain.ChainFile(path, "this").restore()
 
 
 def test_a_chain_of_an_earlier_version_is_not_passed_over(tmp_path):
     (tmp_path / "chain.h5").write_bytes(b"")
     with pytest.raises(RunError, match="of an earlier version"):
-        chain_module.ChainFile(tmp_path / "chain.bin", "this").restore()
+        emcee_chain.ChainFile(tmp_path / "chain.bin", "this").restore()
 
 
 def test_a_chain_that_was_deleted_is_written_whole_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(chain_module, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(emcee_chain, "SAVE_EVERY", 0.0)
     likelihood = small()
     inner, path = likelihood.log_likelihood, tmp_path / "chain.bin"
 
@@ -289,7 +289,7 @@ def test_a_chain_that_was_deleted_is_written_whole_again(tmp_path, monkeypatch):
     likelihood.log_likelihood = log_likelihood
     posterior = sample(likelihood, **QUICK, run_dir=tmp_path)
     record = json.loads((tmp_path / "run.json").read_text())
-    saved = chain_module.ChainFile(path, record["run_id"]).restore()
+    saved = emcee_chain.ChainFile(path, record["run_id"]).restore()
     assert saved.iteration == posterior.diagnostics["n_step"]
 
 
@@ -298,8 +298,8 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from test_samplers_emcee import small
 from biro.samplers.sampling import sample
-import biro.samplers.chain as chain, biro.samplers.nested as nested
-chain.SAVE_EVERY = nested.SAVE_EVERY = 0.05
+from biro.samplers import dynesty_checkpoint, emcee_chain
+emcee_chain.SAVE_EVERY = dynesty_checkpoint.SAVE_EVERY = 0.05
 likelihood = small()
 inner = likelihood.log_likelihood
 def slow(theta):

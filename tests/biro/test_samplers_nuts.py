@@ -21,7 +21,7 @@ from test_maximum import PLACES, design, normal, point, simulated, uniform
 import biro
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.run.interrupt import RunInterrupted
-from biro.samplers import draws, nuts
+from biro.samplers import nuts, nuts_draws
 from biro.samplers.gate import Gate
 from biro.samplers.nuts import unwound
 
@@ -149,13 +149,13 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(likelihood, "log_posterior_and_gradient", slowly)
     with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM; \d+ draw\(s\) of each chain saved"):
         biro.sample(likelihood, "nuts", **options)
-    with np.load(tmp_path / "run" / draws.FILE) as found:
+    with np.load(tmp_path / "run" / nuts_draws.FILE) as found:
         before = found["z"]
     assert 0 < before.shape[1] < 1000
     monkeypatch.setattr(likelihood, "log_posterior_and_gradient", inner)
     posterior = biro.sample(likelihood, "nuts", **options)
     assert len(posterior.samples) == 4000
-    with np.load(tmp_path / "run" / draws.FILE) as found:
+    with np.load(tmp_path / "run" / nuts_draws.FILE) as found:
         assert np.array_equal(found["z"][:, : before.shape[1]], before)
     sigma = np.sqrt(np.diag(covariance))
     away = np.abs(posterior.samples.mean(axis=0) - mean) / sigma
@@ -219,7 +219,7 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(tmp_path: Path, traces: l
     likelihood.stop_at = 6000
     with pytest.raises(RunInterrupted):
         biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
-    first = draws.DrawsFile(tmp_path / "run" / draws.FILE, run_id(tmp_path / "run")).read(4, 2)
+    first = nuts_draws.DrawsFile(tmp_path / "run" / nuts_draws.FILE, run_id(tmp_path / "run")).read(4, 2)
     assert first is not None
     n_before = first[2].z.shape[1]
     assert 50 < n_before < 350
@@ -239,7 +239,7 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(tmp_path: Path, traces: l
     facts = posterior.diagnostics
     assert facts["n_divergent"] == expected > of_the_last > 0
     assert facts["n_gradient"] == n_gradient + likelihood.n_asked - n_asked
-    with np.load(tmp_path / "run" / draws.FILE) as found:
+    with np.load(tmp_path / "run" / nuts_draws.FILE) as found:
         z, said, middle, factor = (found[name] for name in ("z", "stats", "middle", "factor"))
     import arviz
 
@@ -277,7 +277,7 @@ def test_each_chain_goes_on_from_its_own_last_draw(tmp_path: Path) -> None:
     """Every other chain is moved to the other mode, and stays there."""
     likelihood, options = TwoModes(), {**QUICK, "run_dir": tmp_path / "run"}
     biro.sample(likelihood, "nuts", n_draw=50, **options)
-    path = tmp_path / "run" / draws.FILE
+    path = tmp_path / "run" / nuts_draws.FILE
     with np.load(path) as found:
         arrays = dict(found)
     density = nuts.Whitened(likelihood, arrays["middle"], arrays["factor"])
@@ -323,7 +323,7 @@ def test_a_run_stopped_while_it_tunes_goes_on_in_units_of_the_spread(tmp_path: P
     with pytest.raises(RunInterrupted, match=r"[1-9]\d* step\(s\) of tuning of each chain saved"):
         biro.sample(likelihood, "nuts", **options)
     path = tmp_path / "run"
-    found = draws.DrawsFile(path / draws.FILE, run_id(path)).read(4, 1)
+    found = nuts_draws.DrawsFile(path / nuts_draws.FILE, run_id(path)).read(4, 1)
     assert found is not None
     _, factor, before = found
     assert 100 < before.n_tuned < 3000
@@ -372,7 +372,7 @@ def test_what_goes_wrong_in_a_chain_is_said(
     monkeypatch.setattr(likelihood, "log_posterior_and_gradient", fails)
     with pytest.raises(LikelihoodError, match="the device is lost"):
         biro.sample(likelihood, "nuts", n_draw=1000, run_dir=tmp_path / "run", **QUICK)
-    with np.load(tmp_path / "run" / draws.FILE) as found:
+    with np.load(tmp_path / "run" / nuts_draws.FILE) as found:
         kept = found["z"]
     assert 100 < kept.shape[1] < 900
     # NUTS leaves a place with nearly every draw; those of chains without answers stay.
@@ -380,15 +380,15 @@ def test_what_goes_wrong_in_a_chain_is_said(
 
 
 def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
-    path = tmp_path / draws.FILE
+    path = tmp_path / nuts_draws.FILE
     path.write_bytes(b"no archive")
     with pytest.raises(RunError, match=r"cannot be read .* remove it to begin again"):
-        draws.DrawsFile(path, "this").read(4, 3)
-    begun = draws.Draws(0, draws.Progress.none(4, 3))
-    draws.DrawsFile(path, "other").save(np.zeros(3), np.eye(3), begun)
-    assert draws.DrawsFile(path, "other").read(4, 3) is not None
+        nuts_draws.DrawsFile(path, "this").read(4, 3)
+    begun = nuts_draws.Draws(0, nuts_draws.Progress.none(4, 3))
+    nuts_draws.DrawsFile(path, "other").save(np.zeros(3), np.eye(3), begun)
+    assert nuts_draws.DrawsFile(path, "other").read(4, 3) is not None
     with pytest.raises(RunError, match="another run's draws"):
-        draws.DrawsFile(path, "this").read(4, 3)
+        nuts_draws.DrawsFile(path, "this").read(4, 3)
 
 
 def test_what_is_missing_or_meaningless_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Calibrations of real likelihoods: small data, real samplers, kills, and what is refused."""
+"""SBC of real likelihoods: small data, real samplers, kills, and what is refused."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_noise_of_student_is_that_of_the_model() -> None:
     assert reduced_chi2(Drawn, np.ones((1, 2))) is None
 
 
-def test_a_fit_of_student_noise_is_calibrated() -> None:
+def test_a_fit_of_student_noise_passes() -> None:
     """Drawn as t in two dimensions, fitted with the likelihood of it; a Gaussian fit of the same is not."""
     text = POINT.replace("[noise]", '[noise]\ndistribution = "student-t"\ndof = 3')
     like = likelihood(text)
@@ -264,7 +264,7 @@ def test_more_replicates_may_follow_but_nothing_else_may_change(point, tmp_path)
         run_sbc(likelihood(POINT.replace("high = 5", "high = 6")), run_dir=tmp_path, **QUICK)
     with pytest.raises(RunError, match="command was sbc"):
         biro.sample(point, "none", run_dir=tmp_path, seed=5, progress=False)
-    with pytest.raises(RunError, match="no calibration began there"):
+    with pytest.raises(RunError, match="no SBC run began there"):
         load(tmp_path / "elsewhere")
 
 
@@ -277,7 +277,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_calibration_that_is_killed_goes_on_and_ends_alike(point, tmp_path) -> None:
+def test_a_run_that_is_killed_goes_on_and_ends_alike(point, tmp_path) -> None:
     script = tmp_path / "script.py"
     script.write_text(CHILD)
     run = tmp_path / "run"
@@ -324,7 +324,7 @@ def command(folder: Path, run: Path, *words: str) -> list[str]:
 
 
 def test_the_command_stops_with_one_line_and_goes_on(files, tmp_path) -> None:
-    run = tmp_path / "calibration"
+    run = tmp_path / "sbc"
     many = command(files, run, "--replicates", "2000", "--workers", "2")
     child = subprocess.Popen(many, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 90
@@ -378,7 +378,7 @@ SAMPLERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_samplers_are_calibrated(sampler) -> None:
+def test_samplers_pass(sampler) -> None:
     """Point and Gaussian, fitted noise, 100 replicates: no test fails that should not, with a fixed seed."""
     found = run_sbc(
         likelihood(POINT + LOBE), sampler, replicates=100, seed=1, progress=False, **SAMPLERS[sampler]
@@ -386,7 +386,7 @@ def test_samplers_are_calibrated(sampler) -> None:
     print(found)
     assert not found.failed
     assert found.ranks.names == ("core.I", "lobe.I", "lobe.emaj", "noise.factor", "log-likelihood")
-    assert found.passed  # 1 % of calibrations that are right would not
+    assert found.passed  # 1 % of runs that are right would not
     for level in (0.6827, 0.9545):
         # five quantities, each outside of its own 99.9 % once in a thousand
         low, high = found.ranks.coverage_band(level, 0.999)

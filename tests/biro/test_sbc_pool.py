@@ -16,40 +16,40 @@ from sbc_tasks import DiesOnce, refuses, slow, square
 
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.run.interrupt import StopFlag
-from biro.sbc.pool import rows_of
+from biro.sbc.pool import run_tasks
 
 
 def test_every_task_is_done_by_another_process() -> None:
-    rows = list(rows_of(square, range(7), 2, StopFlag()))
+    rows = list(run_tasks(square, range(7), 2, StopFlag()))
     assert sorted(row["square"] for row in rows) == [k * k for k in range(7)]
     assert os.getpid() not in {row["process"] for row in rows}
 
 
 def test_one_worker_is_this_process() -> None:
-    rows = list(rows_of(square, [3, 1], 1, StopFlag()))
+    rows = list(run_tasks(square, [3, 1], 1, StopFlag()))
     assert [row["replicate"] for row in rows] == [3, 1]
     assert {row["process"] for row in rows} == {os.getpid()}
 
 
 def test_the_task_of_a_process_that_died_is_done_again(tmp_path, caplog) -> None:
-    rows = list(rows_of(DiesOnce(tmp_path / "mark", once=True), range(6), 2, StopFlag()))
+    rows = list(run_tasks(DiesOnce(tmp_path / "mark", once=True), range(6), 2, StopFlag()))
     assert sorted(row["replicate"] for row in rows) == list(range(6))
     assert "replicate 2: its process was killed" in caplog.text
 
 
 def test_a_task_that_kills_every_process_ends_it(tmp_path) -> None:
     with pytest.raises(RunError, match=r"replicate 2 cost 3 processes, the last of which was killed"):
-        list(rows_of(DiesOnce(tmp_path / "mark", once=False), range(3), 2, StopFlag()))
+        list(run_tasks(DiesOnce(tmp_path / "mark", once=False), range(3), 2, StopFlag()))
 
 
 def test_an_error_is_raised_here_in_its_own_words() -> None:
     with pytest.raises(LikelihoodError, match=r"not [01]"):
-        list(rows_of(refuses, range(2), 2, StopFlag()))
+        list(run_tasks(refuses, range(2), 2, StopFlag()))
 
 
 def test_what_no_other_process_can_find_is_refused() -> None:
     with pytest.raises(InputError, match=r"cannot be sent to other processes .* or give workers=1"):
-        list(rows_of(lambda k: square(k), range(2), 2, StopFlag()))
+        list(run_tasks(lambda k: square(k), range(2), 2, StopFlag()))
 
 
 def test_a_stop_is_seen_within_a_second_and_leaves_nobody(tmp_path) -> None:
@@ -60,7 +60,7 @@ def test_a_stop_is_seen_within_a_second_and_leaves_nobody(tmp_path) -> None:
         stop.signal = signal.SIGINT
         seen.append(time.monotonic())
 
-    for row in rows_of(slow, range(200), 2, stop):
+    for row in run_tasks(slow, range(200), 2, stop):
         rows.append(row)
         if len(rows) == 2:
             threading.Timer(0.1, ask).start()
@@ -72,9 +72,9 @@ def test_a_stop_is_seen_within_a_second_and_leaves_nobody(tmp_path) -> None:
 def test_processes_end_with_their_parent(tmp_path) -> None:
     """kill -9 of the parent: its workers, in the middle of their tasks, see that."""
     code = (
-        "from biro.sbc.pool import rows_of\nfrom biro.run.interrupt import StopFlag\n"
+        "from biro.sbc.pool import run_tasks\nfrom biro.run.interrupt import StopFlag\n"
         "from sbc_tasks import Lingers\nfrom pathlib import Path\n"
-        f"list(rows_of(Lingers(Path({str(tmp_path)!r})), range(9), 2, StopFlag()))\n"
+        f"list(run_tasks(Lingers(Path({str(tmp_path)!r})), range(9), 2, StopFlag()))\n"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     parent = subprocess.Popen([sys.executable, "-c", code], env=environment)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from biro.errors import InputError, LikelihoodError
 from biro.sbc.replicate import cut_open, rank
-from biro.sbc.result import Calibration
+from biro.sbc.result import SBCResult
 from biro.sbc.statistics import Ranks, ReducedChi2
 
 N, L = 2000, 63
@@ -61,7 +61,7 @@ def test_wrong_posteriors_are_caught_and_named(width, shift, words) -> None:
 
 
 def test_shift_and_spread_have_a_scatter_of_one() -> None:
-    """400 calibrations of 30 replicates each: z is normal, its mean 0 and its variance 1, within 4 sigma."""
+    """400 runs of 30 replicates each: z is normal, its mean 0 and its variance 1, within 4 sigma."""
     values = np.random.default_rng(7).integers(0, L + 1, size=(30, 400))
     ranks = Ranks(tuple(f"x{i}" for i in range(400)), values, L)
     for z in (ranks.shift, ranks.spread):
@@ -144,7 +144,7 @@ def test_reduced_chi2_against_its_expectation() -> None:
     assert wrong.p_value < 1e-20
 
 
-def calibration(ranks: Ranks, failed: int = 0) -> Calibration:
+def sbc_result(ranks: Ranks, failed: int = 0) -> SBCResult:
     rows = [
         {"replicate": k, "ranks": row, "effective": 100.0, "converged": True, "reduced_chi2": [c, c]}
         for k, (row, c) in enumerate(
@@ -157,21 +157,21 @@ def calibration(ranks: Ranks, failed: int = 0) -> Calibration:
     ]
     rows += [{"replicate": ranks.n + i, "error": "no maximum"} for i in range(failed)]
     about = {"sampler": "exact", "seed": 0, "draws": ranks.n_draw, "n_vis": 500}
-    return Calibration.of(rows[::-1], ["x"], about)
+    return SBCResult.of(rows[::-1], {**about, "names": ["x"]})
 
 
 def test_the_verdict_counts_its_tests() -> None:
-    right = calibration(gaussian_ranks(), failed=3)
+    right = sbc_result(gaussian_ranks(), failed=3)
     assert len(right.tests()) == 7  # three of each of two quantities, and the reduced chi2
     assert right.passed
     assert right.chance == pytest.approx(min(1.0, 7 * min(test.p_value for test in right.tests())))
     assert "no sign that these posteriors mislead" in str(right)
     assert "3 of 2003 replicates could not be fitted" in str(right)
     assert "no maximum" in str(right)
-    wrong = calibration(gaussian_ranks(width=0.8))
+    wrong = sbc_result(gaussian_ranks(width=0.8))
     assert not wrong.passed
     assert wrong.suspects() == ["x", "log-likelihood"]
-    assert "NOT CALIBRATED: x, log-likelihood" in str(wrong)
+    assert "FAILED: chance does not explain x, log-likelihood" in str(wrong)
     record = wrong.to_dict()
     assert record["quantities"]["x"]["shape"] == "intervals too narrow"
     assert len(record["quantities"]["x"]["ranks"]) == N
@@ -183,4 +183,4 @@ def test_what_cannot_be_ranks_is_refused() -> None:
     with pytest.raises(InputError, match="from 0 to 63"):
         Ranks(("x",), np.full((3, 1), 64), 63)
     with pytest.raises(LikelihoodError, match="no replicate could be fitted: too far"):
-        Calibration.of([{"replicate": 0, "error": "too far"}], ["x"], {})
+        SBCResult.of([{"replicate": 0, "error": "too far"}], {"names": ["x"]})
