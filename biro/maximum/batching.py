@@ -1,4 +1,4 @@
-"""A pool for samplers that ask for one likelihood at a time: it answers in batches.
+"""A pool of threads for callers that ask for one likelihood at a time: it answers them in batches.
 
 A sampler such as dynesty proposes N points by running N copies of a Markov chain, each of which
 calls a likelihood of one vector. Here every copy runs in a thread of its own that stops in `ask`;
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,19 @@ from numpy.typing import NDArray
 from biro.errors import BiroError, InputError
 
 _task = threading.local()
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+# A float where `evaluate` gives one number for each row, else float64 (n,).
+Value: TypeAlias = Any
+# Kind ("ask", "done" or "failed"), index of the task, and what the kind says: a row, a result, an exception.
+Message: TypeAlias = tuple[str, int, Any]
 
 
 class _Cancelled(BaseException):
-    """Thrown inside a task whose pool has given up; never leaves the pool."""
+    """Raised inside a task whose pool is closed; it never leaves the pool."""
 
 
-def ask(row: NDArray[np.float64]) -> Any:
+def ask(row: NDArray[np.float64]) -> Value:
     """Value of one row (or its values), evaluated together with the rows of the other tasks of the pool.
 
     A module-level function, so that a sampler that holds it can be pickled without its pool.
@@ -75,7 +81,7 @@ class BatchingPool:
         self.n_call = 0
         self.n_row = 0
         self._evaluate = evaluate
-        self._inbox: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._workers: list[_Worker] = []
         self._is_whole = True  # all workers, if any, wait for tasks
 
@@ -88,7 +94,7 @@ class BatchingPool:
         self.close()
 
     def close(self) -> None:
-        """End the threads, whatever they are at; the pool can be used again afterwards."""
+        """End the threads, whatever they are doing; the pool can be used again afterwards."""
         try:
             self._end()
         except BaseException:  # of a signal; the others are to end, too
@@ -102,7 +108,7 @@ class BatchingPool:
             worker.join()
         self._inbox, self._workers, self._is_whole = SimpleQueue(), [], True
 
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """`[function(item) for item in items]`, with the `ask` calls inside answered in batches.
 
         Raises
@@ -112,17 +118,18 @@ class BatchingPool:
             all threads have ended their task before it is passed on, unless two signals came.
         """
         tasks = list(items)
-        results: list[Any] = []
+        results: list[Result] = []
         for first in range(0, len(tasks), self.size):
             results.extend(self._wave(function, tasks[first : first + self.size]))
         return results
 
-    def _wave(self, function: Callable[[Any], Any], tasks: list[Any]) -> list[Any]:
+    def _wave(self, function: Callable[[Item], Result], tasks: list[Item]) -> list[Result]:
+        """The results of as many tasks as there are threads, at most."""
         if not self._is_whole:  # even `close` was interrupted
             self.close()
         self._is_whole = False
         running, waiting = set(range(len(tasks))), dict[int, NDArray[np.float64]]()
-        results, errors = [None] * len(tasks), dict[int, BaseException]()
+        results, errors = dict[int, Result](), dict[int, BaseException]()
         try:
             while len(self._workers) < len(tasks):
                 self._workers.append(_Worker(len(self._workers), self._inbox))
@@ -150,7 +157,7 @@ class BatchingPool:
             self.close()
             raise
         self._is_whole = True
-        return results
+        return [results[index] for index in range(len(tasks))]
 
     def _answer(self, waiting: dict[int, NDArray[np.float64]]) -> None:
         order = sorted(waiting)
@@ -163,28 +170,28 @@ class BatchingPool:
 
 
 class _Worker:
-    """One thread with a letter box; talks to the pool through the pool's inbox."""
+    """One thread with an inbox of its own; it answers into that of the pool."""
 
-    def __init__(self, index: int, inbox: SimpleQueue[tuple[str, int, Any]]) -> None:
+    def __init__(self, index: int, inbox: SimpleQueue[Message]) -> None:
         self._index = index
         self._outbox = inbox
-        self._letters: SimpleQueue[Any] = SimpleQueue()
+        self._inbox: SimpleQueue[Any] = SimpleQueue()  # a task, the value that it asked for, or None: stop
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"biro-batch-{index}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def start_task(self, function: Callable[[Any], Any], task: Any) -> None:
-        self._letters.put((function, task))
+    def start_task(self, function: Callable[[Item], Result], task: Item) -> None:
+        self._inbox.put((function, task))
 
-    def reply(self, value: Any) -> None:
-        self._letters.put(value)
+    def reply(self, value: Value) -> None:
+        self._inbox.put(value)
 
     def stop(self) -> None:
         """Unwind the task where it asks, now or next, and end the thread."""
         self._stopped = True
-        self._letters.put(None)
+        self._inbox.put(None)
 
     def join(self) -> None:
         if self._thread.is_alive():  # not, if a signal's exception came before it had begun
@@ -193,22 +200,22 @@ class _Worker:
     def _run(self) -> None:
         _task.exchange = self._exchange
         while True:
-            letter = self._letters.get()
+            message = self._inbox.get()
             if self._stopped:
                 return
-            function, task = letter
+            function, task = message
             try:
-                message = ("done", self._index, function(task))
+                answer: Message = ("done", self._index, function(task))
             except BaseException as error:  # a task that ends in silence would block the pool for ever
-                message = ("failed", self._index, error)
-            self._outbox.put(message)
-            if self._stopped:  # its letter may have been read in the task
+                answer = ("failed", self._index, error)
+            self._outbox.put(answer)
+            if self._stopped:  # the message that says so may have been read in the task
                 return
 
-    def _exchange(self, row: NDArray[np.float64]) -> Any:
+    def _exchange(self, row: NDArray[np.float64]) -> Value:
         if not self._stopped:
             self._outbox.put(("ask", self._index, row))
-            value = self._letters.get()
+            value = self._inbox.get()
         if self._stopped:
             raise _Cancelled
         return value

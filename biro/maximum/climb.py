@@ -79,7 +79,9 @@ def climb_on(ascent: Ascent, theta: Array, curvature: Array) -> Array:
     if theta.size > MEMORY:
         along = np.nan_to_num(np.abs(np.diag(curvature)))
         sigma = 1.0 / np.sqrt(np.maximum(along, 1.0 / ascent.width**2))
-    return ascent.theta(_minimise_to_the_end(ascent, ascent.y(theta[None]), sigma)[0])[0]
+    y, _ = _minimise_to_the_end(ascent, ascent.y(theta[None]), sigma)
+    end: Array = ascent.theta(y)[0]
+    return end
 
 
 def _minimise_to_the_end(ascent: Ascent, y: Array, sigma: Array | None) -> tuple[Array, Array]:

@@ -306,7 +306,8 @@ def _distance(part: Array, slope: float, bend: float, width: float) -> Array:
     with np.errstate(divide="ignore"):
         shares = np.log1p(-part), np.log(part)
     beyond = np.logaddexp(shares[0] + special.log_ndtr(-near), shares[1] + special.log_ndtr(-far))
-    return np.clip((-special.ndtri_exp(beyond) - near) / root, 0.0, width)
+    quantile: Array = np.clip((-special.ndtri_exp(beyond) - near) / root, 0.0, width)
+    return quantile
 
 
 def _log_integral(slope: float, bend: float, width: float) -> float:
@@ -327,7 +328,7 @@ def _in_words(direction: Array, width: Array, names: Sequence[str]) -> str:
     share = np.abs(direction / width)
     order = [i for i in np.argsort(-share, kind="stable") if share[i] > _SMALL * share.max()]
     parts = direction / direction[order[0]]
-    text = names[order[0]]
+    text: str = names[order[0]]
     for i in order[1:]:
         text += f" {'-' if parts[i] < 0 else '+'} {abs(parts[i]):.3g} {names[i]}"
     return text

@@ -8,13 +8,13 @@ import secrets
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
+from biro.files.json_value import JsonValue
 from biro.formatting import align, digits_after_point
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
@@ -143,7 +143,7 @@ class Maximum:
             raise InputError(f"no parameter {name!r}; there are {', '.join(self.names)}")
         return float(self.laplace.theta[self.names.index(name)])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JsonValue]:
         """Plain numbers and text, None for what is not known; parameters by name."""
         each = zip(self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True)
         parts = zip(self.labels, self.chi2, self.n_vis, self.reduced_chi2, self.noise_factor, strict=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,15 @@ _N_SEARCH, _N_CONVERGE = 80, 200
 """Generations of differential evolution, at most: searching, then converging."""
 EDGE = 1e-12
 """Points stay this far inside of the unit cube, where unbounded priors are finite."""
+
+
+class _Outcome(Protocol):
+    """What is used of SciPy's `OptimizeResult`."""
+
+    fun: float
+    x: NDArray[np.float64]
+    population: NDArray[np.float64]
+    nit: int
 
 
 def search(target: Target, seed: int, watch: Watch | None = None) -> tuple[NDArray[np.float64], float]:
@@ -43,14 +53,15 @@ def search(target: Target, seed: int, watch: Watch | None = None) -> tuple[NDArr
     worst = value[np.isfinite(value)].min() - 1e3
 
     def cost(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        found = target.log_likelihood_of_unit(inside_cube(columns.T))
-        return -np.where(np.isfinite(found), found, worst)
+        values = target.log_likelihood_of_unit(inside_cube(columns.T))
+        return -np.where(np.isfinite(values), values, worst)
 
-    def after_generation(intermediate_result: Any) -> None:
+    def after_generation(intermediate_result: _Outcome) -> None:
         if watch is not None:
             watch(-float(intermediate_result.fun))
 
-    minimise: Any = differential_evolution  # its stubs know no vectorized costs
+    # SciPy's stubs know no vectorized costs.
+    minimise: Callable[..., _Outcome] = differential_evolution
     common = {
         "bounds": [(0.0, 1.0)] * n_param,
         "mutation": (0.4, 0.9),

@@ -75,7 +75,8 @@ def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Gen
             f"none of {len(theta)} draws from the prior has a finite posterior; check the model"
         )
     order = np.argsort(-value, kind="stable")[:n]
-    return theta[order[np.isfinite(value[order])]]
+    best: Array = theta[order[np.isfinite(value[order])]]
+    return best
 
 
 def with_best_noise(likelihood: DifferentiableLikelihood, theta: Array) -> Array:

@@ -1,4 +1,4 @@
-"""One HDF5 file for a posterior, laid out as netCDF4 and ArviZ InferenceData, written by h5py alone.
+"""The file of a posterior: HDF5, laid out as netCDF4 and ArviZ InferenceData, written by h5py alone.
 
 Groups `posterior` and `sample_stats` hold samples of equal weight by (chain, draw), for ArviZ and
 anything that reads netCDF; group `biro` holds the samples as they were taken, with their weights,
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import h5py
 import numpy as np
@@ -22,14 +22,37 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.files.hdf5 import read_hdf5
+from biro.files.json_value import JsonValue
 from biro.models.quantities.parameter import Column
 from biro.models.quantities.strict import shown
 from biro.posterior.samples import Provenance, Samples
 
 S = TypeVar("S", bound=Samples)
+_Types: TypeAlias = Mapping[str, type | tuple[type, ...]]
 FORMAT = "biro-posterior-1"
 _SCALARS = ("n_walker", "log_evidence", "log_evidence_err")
 _ARRAYS = ("samples", "log_likelihood", "log_prior", "log_weight", "effective", "tau")
+
+
+_NUMBER_OR_NONE = (int, float, type(None))
+_RECORD_TYPES: _Types = {
+    "columns": list,
+    "provenance": dict,
+    "diagnostics": dict,
+    "n_walker": int,
+    "log_evidence": _NUMBER_OR_NONE,
+    "log_evidence_err": _NUMBER_OR_NONE,
+}
+_COLUMN_TYPES: _Types = {
+    **dict.fromkeys(("name", "unit", "latex", "prior"), str),
+    **dict.fromkeys(("period", "low", "high"), _NUMBER_OR_NONE),
+}
+_PROVENANCE_TYPES: _Types = {
+    **dict.fromkeys(("sampler", "data_digest", "model_digest", "model_toml"), str),
+    "seed": int,
+    "options": dict,
+    "versions": dict,
+}
 
 
 def save(posterior: Samples, path: str | os.PathLike[str]) -> None:
@@ -55,13 +78,13 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
     if not source.is_file():
         raise InputError(f"no posterior at {source}: no such file (a run writes it when it is finished)")
     try:
-        attributes, found = read_hdf5(source, [f"biro/{name}" for name in ("record", *_ARRAYS)])
+        attributes, datasets = read_hdf5(source, [f"biro/{name}" for name in ("record", *_ARRAYS)])
         if attributes.get("format") != FORMAT:
             raise InputError(f"HDF5, but no posterior of format {FORMAT}")
-        record = _checked(json.loads(found["biro/record"].tobytes()))
-        arrays: dict[str, Any] = {
-            name: found[f"biro/{name}"].astype(np.float64) for name in _ARRAYS if f"biro/{name}" in found
-        }
+        record = _checked(json.loads(datasets["biro/record"].tobytes()))
+        names = [name for name in _ARRAYS if f"biro/{name}" in datasets]
+        # As keyword arguments, of which mypy knows no names.
+        arrays: dict[str, Any] = {name: datasets[f"biro/{name}"].astype(np.float64) for name in names}
         return cls(
             columns=tuple(Column(**column) for column in record["columns"]),
             provenance=Provenance(**record["provenance"]),
@@ -79,41 +102,35 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
         raise InputError(f"{source} is not a posterior of this package, or is damaged ({error})") from error
 
 
-def _checked(record: Any) -> dict[str, Any]:
-    """The record, if everything in it has the kind that it should have.
+def _checked(record: JsonValue) -> dict[str, JsonValue]:
+    """The record, if everything in it has the type that it should have.
 
     Raises
     ------
     TypeError
+        It has not.
     """
-    kinds = {"columns": list, "provenance": dict, "diagnostics": dict, "n_walker": int}
-    numbers = {name: (int, float, type(None)) for name in ("log_evidence", "log_evidence_err")}
-    _check_kinds("record", record, {**kinds, **numbers})
-    texts = dict.fromkeys(("name", "unit", "latex", "prior"), str)
-    ends = dict.fromkeys(("low", "high"))  # which files of earlier versions lack
-    kinds_of_column = {**texts, **dict.fromkeys(("period", *ends), (int, float, type(None)))}
+    _check_types("record", record, _RECORD_TYPES)
     for column in record["columns"]:
-        _check_kinds("column", {**ends, **column}, kinds_of_column)
-    digests = dict.fromkeys(("sampler", "data_digest", "model_digest", "model_toml"), str)
-    _check_kinds(
-        "provenance", record["provenance"], {**digests, "seed": int, "options": dict, "versions": dict}
-    )
+        # Files of earlier versions have no ends.
+        _check_types("column", {"low": None, "high": None, **column}, _COLUMN_TYPES)
+    _check_types("provenance", record["provenance"], _PROVENANCE_TYPES)
     for value in record["diagnostics"].values():
         if not isinstance(value, int | float):
             raise TypeError(f"a diagnostic is {shown(value)}")
     return dict(record)
 
 
-def _check_kinds(what: str, given: Any, kinds: Mapping[str, Any]) -> None:
-    if not isinstance(given, dict):
-        raise TypeError(f"{what}: {shown(given)}")
-    for name, kind in kinds.items():
-        if not isinstance(given[name], kind) or isinstance(given[name], bool):
-            raise TypeError(f"{name} of {what}: {shown(given[name])}")
+def _check_types(what: str, value: JsonValue, types: _Types) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{what}: {shown(value)}")
+    for name, type_ in types.items():
+        if not isinstance(value[name], type_) or isinstance(value[name], bool):
+            raise TypeError(f"{name} of {what}: {shown(value[name])}")
 
 
 def _write_own(group: h5py.Group, posterior: Samples) -> None:
-    record: dict[str, Any] = {name: getattr(posterior, name) for name in _SCALARS}
+    record: dict[str, JsonValue] = {name: getattr(posterior, name) for name in _SCALARS}
     record["columns"] = [asdict(column) for column in posterior.columns]
     record["provenance"] = asdict(posterior.provenance)
     record["diagnostics"] = dict(posterior.diagnostics)

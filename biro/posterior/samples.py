@@ -131,13 +131,15 @@ class Samples:
         """Weights (n_sample,), summing to 1."""
         if self.log_weight is None:
             return np.full(len(self.samples), 1.0 / len(self.samples))
-        weight = np.exp(self.log_weight - self.log_weight.max())
-        return weight / weight.sum()
+        weight: NDArray[np.float64] = np.exp(self.log_weight - self.log_weight.max())
+        weight /= weight.sum()
+        return weight
 
     @property
     def best_fit(self) -> NDArray[np.float64]:
         """The sample of highest likelihood, (n_param,)."""
-        return self.samples[np.argmax(self.log_likelihood)].copy()
+        best: NDArray[np.float64] = self.samples[np.argmax(self.log_likelihood)]
+        return best.copy()
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         """Samples of one parameter, (n_sample,).

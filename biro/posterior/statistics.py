@@ -33,17 +33,18 @@ def quantiles(
     if period is None:
         return _weighted_quantiles(values, weight, levels)
     moved = unwrap(values, weight, period)
-    found = np.array(_weighted_quantiles(moved, weight, levels))
-    middle, low = found[len(found) // 2], values.min()
+    near_mean = _weighted_quantiles(moved, weight, levels)
+    middle, low = near_mean[len(near_mean) // 2], values.min()
     shift = -period * math.floor((middle - low) / period)
-    return (found + shift).tolist()
+    return [quantile + shift for quantile in near_mean]
 
 
 def unwrap(values: NDArray[np.float64], weight: NDArray[np.float64], period: float) -> NDArray[np.float64]:
     """Values moved by whole periods to within half a period of their circular mean."""
     turn = 2.0 * np.pi / period
     centre = np.angle(np.sum(weight * np.exp(1j * turn * values))) / turn
-    return values - period * np.rint((values - centre) / period)
+    moved: NDArray[np.float64] = values - period * np.rint((values - centre) / period)
+    return moved
 
 
 def _weighted_quantiles(

@@ -1,4 +1,4 @@
-"""The file that an ensemble's chain grows in: appended to now and then, safe against kill -9 and full disks.
+"""The file that emcee's chain is appended to, which survives kill -9 and full disks.
 
     line 1    biro chain 1
     line 2    JSON: run_id, n_walker, n_param, centre
@@ -16,8 +16,9 @@ import json
 import logging
 import os
 import time
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, NamedTuple
 
 import numpy as np
 from emcee import State
@@ -34,6 +35,21 @@ SAVE_EVERY = 1.0
 _MAGIC = b"biro chain 1\n"
 _COUNT, _DIGEST = 8, 32
 _MAX_LINE = 1 << 20
+
+
+class _Block(NamedTuple):
+    """One block of the file.
+
+    Attributes
+    ----------
+    steps : structured array (n_step,)
+        Chain, log-posterior and log-likelihood of all walkers: `_step_type`.
+    state : structured array ()
+        The random state and the accepted moves after the last step: `_state_type`.
+    """
+
+    steps: NDArray[np.void]
+    state: NDArray[np.void]
 
 
 class ChainFile:
@@ -139,8 +155,8 @@ class ChainFile:
             raise ValueError("its second line is broken")
         size, blocks = os.fstat(file.fileno()).st_size, []
         self._end = file.tell()
-        while (found := _read_block(file, size, *shape)) is not None:
-            blocks.append(found)
+        while (block := _read_block(file, size, *shape)) is not None:
+            blocks.append(block)
             self._end = file.tell()
         if size > self._end:
             log.warning("%s: %d bytes at its end are of no use, cut short", self.path.name, size - self._end)
@@ -148,7 +164,7 @@ class ChainFile:
             self._end = 0
             return None
         self.centre = centre
-        backend = _backend(np.concatenate([steps for steps, _ in blocks]), blocks[-1][1], shape)
+        backend = _backend(np.concatenate([block.steps for block in blocks]), blocks[-1].state, shape)
         self._n_saved = backend.iteration
         return backend
 
@@ -201,7 +217,7 @@ def _block(backend: Backend, first: int) -> bytes:
     return count + hashlib.sha256(count + body).digest() + body
 
 
-def _read_block(file: IO[bytes], size: int, n_walker: int, n_param: int) -> tuple[Any, Any] | None:
+def _read_block(file: IO[bytes], size: int, n_walker: int, n_param: int) -> _Block | None:
     """The next block; None where there is no whole one."""
     step, state = _step_type(n_walker, n_param), _state_type(n_walker)
     count, digest = file.read(_COUNT), file.read(_DIGEST)
@@ -213,10 +229,10 @@ def _read_block(file: IO[bytes], size: int, n_walker: int, n_param: int) -> tupl
     if hashlib.sha256(count + body).digest() != digest:
         return None
     steps = np.frombuffer(body[: -state.itemsize], step)
-    return steps, np.frombuffer(body[-state.itemsize :], state)[0]
+    return _Block(steps, np.frombuffer(body[-state.itemsize :], state).reshape(()))
 
 
-def _backend(steps: Any, state: Any, shape: tuple[int, int]) -> Backend:
+def _backend(steps: NDArray[np.void], state: NDArray[np.void], shape: tuple[int, int]) -> Backend:
     backend = Backend()
     backend.reset(*shape)
     backend.chain, backend.log_prob, backend.blobs = (
@@ -229,8 +245,8 @@ def _backend(steps: Any, state: Any, shape: tuple[int, int]) -> Backend:
     return backend
 
 
-def _write_all(file: Any, data: bytes) -> None:
-    """All of it, or OSError: one call may write a part, before the disk is full."""
+def _write_all(file: FileIO, data: bytes) -> None:
+    """Write all of the data, or raise OSError: before a disk is full, one call may write a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

@@ -110,7 +110,8 @@ def _one_sigma_steps(target: Target, mode: NDArray[np.float64], best: float) -> 
     # The last step before the fall exceeds 1/2; a likelihood that never falls so far gets the longest.
     beyond = drop > 0.5
     first = np.where(beyond.any(axis=0), np.argmax(beyond, axis=0), len(_STEPS) - 1)
-    return _STEPS[np.maximum(first - 1, 0)]
+    step: NDArray[np.float64] = _STEPS[np.maximum(first - 1, 0)]
+    return step
 
 
 def _derivatives(

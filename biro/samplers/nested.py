@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from dynesty import DynamicNestedSampler
@@ -27,6 +27,9 @@ from biro.samplers.dynesty_checkpoint import FILE, Checkpoint
 from biro.samplers.options import NestedOptions
 
 log = logging.getLogger(__name__)
+
+# dynesty has no types: its results, and its record of one iteration.
+Dynesty: TypeAlias = Any
 
 _SAVED_IN = (Stage.INBASE, Stage.INBATCH)
 """Stages between whose iterations a sampler's state is whole (dynesty saves in these, too)."""
@@ -145,7 +148,7 @@ class NestedRun:
             },
         )
 
-    def _evidence_error(self, results: Any) -> float:
+    def _evidence_error(self, results: Dynesty) -> float:
         """What dynesty says, and no less than sqrt(H / n_live), H the information, n_live of the baseline.
 
         The two are alike for a static run. Walks of the batches that a dynamic run adds begin at what it
@@ -196,10 +199,12 @@ def _errors_of_dynesty() -> Iterator[None]:
 class _Watch:
     """Called by dynesty at each iteration: progress, checkpoints, and the end when a signal came."""
 
-    def __init__(self, run: NestedRun, sampler: DynamicNestedSampler, stop: StopFlag, bar: tqdm[Any]) -> None:
+    def __init__(
+        self, run: NestedRun, sampler: DynamicNestedSampler, stop: StopFlag, bar: tqdm[NoReturn]
+    ) -> None:
         self._run, self._sampler, self._stop, self._bar = run, sampler, stop, bar
 
-    def __call__(self, result: Any, n_iteration: int, n_call: int, **more: Any) -> None:
+    def __call__(self, result: Dynesty, n_iteration: int, n_call: int, **more: float | None) -> None:
         self._bar.n = n_iteration
         if not self._bar.disable and time.time() - self._bar.last_print_t > 0.5:
             self._bar.set_postfix_str(_words(result, n_call, more), refresh=False)
@@ -211,7 +216,7 @@ class _Watch:
             )
 
 
-def _words(result: Any, n_call: int, more: dict[str, Any]) -> str:
+def _words(result: Dynesty, n_call: int, more: dict[str, float | None]) -> str:
     error = np.sqrt(result.logzvar) if 0.0 <= result.logzvar < 1e6 else np.nan
     text = f"lnZ {result.logz:.2f} +- {error:.2f}, {n_call} calls, efficiency {result.eff:.1f} %"
     if more.get("nbatch"):

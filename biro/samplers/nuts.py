@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,8 @@ from tqdm import tqdm
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.laplace import Laplace
 from biro.maximum.maximum import maximise
-from biro.maximum.protocol import DifferentiableLikelihood, differentiable
+from biro.maximum.protocol import differentiable
 from biro.maximum.target import Target
-from biro.models.bound.unconstrained import Unconstrained
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
@@ -27,17 +26,16 @@ from biro.samplers.context import RunContext
 from biro.samplers.gate import Gate
 from biro.samplers.nuts_draws import FILE, RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.options import NutsOptions
+from biro.samplers.whitened import Whitened
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 _BATCH = 256
-_AT_END = 0.25
-"""Sigmas from an end within which a parameter is at it."""
-_SHARES: Array = np.append(0.5 ** np.arange(8), 0.0)
-"""Of the way in from an end, that are tried one after the other."""
-_LOOK = 0.2
-"""Seconds between looks at whether somebody wants to stop."""
+# nutpie has no types: its module, sampler, model and trace.
+Nutpie: TypeAlias = Any
+_CHECK_EVERY = 0.2
+"""Seconds between two checks whether to stop."""
 _TUNE_AGAIN = 50
 """Steps for tuning, at least, when a run goes on."""
 R_HAT, N_EFFECTIVE = 1.01, 400.0
@@ -45,92 +43,9 @@ R_HAT, N_EFFECTIVE = 1.01, 400.0
 
 
 class OutsideError(Exception):
-    """There is no density here; nutpie takes the step back and counts a divergence."""
+    """The density is zero here: nutpie takes the step back and counts a divergence."""
 
     is_recoverable = True
-
-
-class Whitened:
-    """The posterior in coordinates in which it is about a standard normal distribution.
-
-    theta = change(middle + factor z), with y unconstrained (`models.unconstrained`), the middle at the
-    maximum or near it (`about`), and factor factor^T the covariance there, as its curvature says. What the
-    curvature says nothing about keeps its scale in y.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-    middle : float64 (n_param,)
-    factor : float64 (n_param, n_param)
-    """
-
-    def __init__(self, likelihood: DifferentiableLikelihood, middle: Array, factor: Array) -> None:
-        self._likelihood, self._change = likelihood, likelihood.model.unconstrained
-        self._low, self._high = likelihood.model.box
-        self.middle, self.factor = middle, factor
-
-    @classmethod
-    def about(cls, likelihood: DifferentiableLikelihood, laplace: Laplace) -> Whitened:
-        """About a maximum; parameters at an end of their prior, where y is infinite, one sigma within."""
-        change = likelihood.model.unconstrained
-        middle = change.of_theta(_within(likelihood, laplace))
-        return cls(likelihood, middle, _factor(change, middle, laplace))
-
-    def theta(self, z: Array) -> Array:
-        """Parameters (n, n_param), periodic ones maybe outside their range."""
-        return np.asarray(self._change.theta(self._y(z)))
-
-    def value_and_gradient(self, z: Array) -> Array:
-        """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
-        y = self._y(z)
-        theta = np.clip(self._likelihood.model.wrap(self._change.theta(y)), self._low, self._high)
-        value, slope = self._likelihood.log_posterior_and_gradient(theta)
-        slope = self._change.pull_back(y, slope) + self._change.log_jacobian_slope(y)
-        slope = _each(self.factor.T, slope)
-        return np.column_stack([value + self._change.log_jacobian(y), slope])
-
-    def _y(self, z: Array) -> Array:
-        return self.middle + _each(self.factor, z)
-
-
-def _each(matrix: Array, rows: Array) -> Array:
-    """The matrix times each row by itself: the roundings of a product of matrices depend on their sizes."""
-    return np.array([matrix @ row for row in rows]).reshape(rows.shape)
-
-
-def _within(likelihood: DifferentiableLikelihood, laplace: Laplace) -> Array:
-    """The maximum, with parameters at an end moved in by one sigma, and the others as they follow these.
-
-    At an end: within a quarter of a sigma, where y of the maximum says little of the y of its surroundings.
-    By less, where the density falls by more than it may.
-    """
-    change, sigma = likelihood.model.unconstrained, np.nan_to_num(laplace.error, posinf=0.0)
-    start = laplace.theta
-    near = np.abs(change.theta(change.of_theta(start, _AT_END * sigma)) - start) > 1e-3 * _AT_END * sigma
-    near &= sigma > 0.0
-    if not near.any():
-        return start
-    shift = change.theta(change.of_theta(start, np.where(near, sigma, 0.0))) - start
-    shift = np.clip(start + laplace.following(near, shift), *likelihood.model.box) - start
-    tried = likelihood.model.wrap(start + _SHARES[:, None] * shift)
-    value = np.nan_to_num(likelihood.log_posterior_and_gradient(tried)[0], nan=-np.inf)
-    enough = value >= value[-1] - 2.0 * (1.0 + near.sum())
-    return np.asarray(tried[int(np.argmax(enough))])
-
-
-def _factor(change: Unconstrained, middle: Array, laplace: Laplace) -> Array:
-    """L of the covariance of y where it is known, 1 elsewhere."""
-    n, factor = middle.size, np.eye(middle.size)
-    known = np.flatnonzero((laplace.side == 0) & np.isfinite(np.diag(laplace.covariance)))
-    if not known.size:
-        return factor
-    slopes = change.pull_back(np.broadcast_to(middle, (n, n)), np.eye(n))  # d theta_k / d y
-    inverse = np.linalg.inv(slopes[np.ix_(known, known)])
-    covariance = inverse @ laplace.covariance[np.ix_(known, known)] @ inverse.T
-    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    values = np.clip(values, 1e-12 * values.max(), None)
-    factor[np.ix_(known, known)] = vectors * np.sqrt(values)
-    return factor
 
 
 def run_nuts(target: Target, options: NutsOptions, context: RunContext) -> Posterior:
@@ -230,15 +145,29 @@ class NutsRun:
         return draws.so_far()
 
     def _wait(
-        self, sampler: Any, gate: Gate, density: Whitened, draws: Draws, stop: StopFlag, bar: Any
-    ) -> Any:
-        """Until the end, or until somebody wants to stop, or something has gone wrong."""
-        trace: Any = None
+        self,
+        sampler: Nutpie,
+        gate: Gate,
+        density: Whitened,
+        draws: Draws,
+        stop: StopFlag,
+        bar: tqdm[NoReturn],
+    ) -> Nutpie:
+        """Wait for the end of the draws and return nutpie's trace; save them now and then.
+
+        Raises
+        ------
+        RunInterrupted
+            `stop` was set; the draws have been saved.
+        LikelihoodError
+            A gradient is not a number, or nutpie gave up.
+        """
+        trace: Nutpie = None
         given_up: LikelihoodError | None = None  # by nutpie, where the very first calls fail, too
         try:
             while trace is None and gate.error is None and not stop:
                 with contextlib.suppress(TimeoutError):
-                    trace = sampler.wait(timeout=_LOOK)
+                    trace = sampler.wait(timeout=_CHECK_EVERY)
                 bar.update(draws.n_step - bar.n)
                 if trace is None and self._file is not None and self._file.is_due:
                     draws.look(sampler.inspect(), gate.n_row)
@@ -265,7 +194,7 @@ class NutsRun:
         if self._file is not None:
             self._file.save(density.middle, density.factor, draws)
 
-    def _model(self, gate: Gate, draws: Draws, before: Progress) -> Any:
+    def _model(self, gate: Gate, draws: Draws, before: Progress) -> Nutpie:
         """What nutpie samples: each chain asks the gate, and hands over its draws.
 
         A run that goes on does so in units of the spread of its draws, so that little is left to tune, and
@@ -282,7 +211,7 @@ class NutsRun:
                 raise OutsideError
             return float(answer[0]), scale * answer[1:]
 
-        def start(seed: Any) -> Array:
+        def start(seed: object) -> Array:
             rng = np.random.default_rng(np.abs(np.frombuffer(bytes(str(seed), "ascii"), np.uint8)))
             last = draws.begin()
             return 0.5 * rng.normal(size=n_dim) if last is None else np.asarray(last / scale)
@@ -293,7 +222,7 @@ class NutsRun:
         )  # fmt: skip
 
     def _note(self, done: Progress, n_draw: int) -> None:
-        """How the draws went, those of all processes."""
+        """Note the diagnostics of the draws, those of earlier processes of the run included."""
         stats = done.stats[:, :n_draw]
         energy = stats["energy"]
         self._facts |= {
@@ -351,8 +280,8 @@ def unwound(chains: Array, wraps: NDArray[np.bool_], period: Array) -> Array:
     return np.where(wraps, near, chains)
 
 
-def _end(sampler: Any, gate: Gate) -> None:
-    """End its threads. A call that is being worked out is waited for, unless a second signal comes."""
+def _end(sampler: Nutpie, gate: Gate) -> None:
+    """End the threads of nutpie. A call in progress is waited for, unless a second signal comes."""
     gate.close()
     try:
         while gate.busy:
@@ -364,7 +293,7 @@ def _end(sampler: Any, gate: Gate) -> None:
     sampler.abort()
 
 
-def _leave(sampler: Any, gate: Gate) -> None:
+def _leave(sampler: Nutpie, gate: Gate) -> None:
     """End Python while threads of nutpie may still run, which Python's own way of ending would crash in."""
     if gate.busy:
         sys.stdout.flush()
@@ -373,7 +302,7 @@ def _leave(sampler: Any, gate: Gate) -> None:
     sampler.abort()
 
 
-def _nutpie() -> Any:
+def _nutpie() -> Nutpie:
     try:
         import nutpie.compiled_pyfunc
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The draws of NUTS as they come, and the file that they are kept in."""
+"""The draws of NUTS as they come from nutpie's threads, and the file in which they are kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,9 @@ SAVE_EVERY = 5.0
 RECORDER = "recorder"
 """The variable by which nutpie's traces and recorders find each other."""
 STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "depth", "step_size")])
-"""What nutpie says of each draw."""
+"""Statistics of each draw, from nutpie."""
+# nutpie has no types.
+Trace: TypeAlias = Any
 _ENOUGH_FOR_SCALE = 200
 """Draws that tell the scale of a coordinate to 5 %."""
 
@@ -70,10 +72,10 @@ class Progress(NamedTuple):
 
 
 class _Chain:
-    """One chain of this process: its place among those of the run, its draws, what is said of them."""
+    """One chain of this process: its index in the run, its draws and their statistics."""
 
     def __init__(self) -> None:
-        self.place = 0
+        self.index = 0
         self.z: list[Array] = []
         self.stats = np.empty(0, STATS)
 
@@ -94,7 +96,7 @@ class Draws:
         self._new: list[_Chain] = []
         self._counter = itertools.count()
         # By thread: nutpie's are not Python's, which forgets their `threading.local` after each call.
-        self._places: dict[int, int] = {}
+        self._index_of_thread: dict[int, int] = {}
         self._n_gradient, self._frozen = 0, False
 
     def freeze(self) -> None:
@@ -106,9 +108,9 @@ class Draws:
         if not len(self._before.last):
             return None
         thread = threading.get_ident()
-        if thread not in self._places:
-            self._places[thread] = next(self._counter)
-        return np.asarray(self._before.last[self._places[thread]])
+        if thread not in self._index_of_thread:
+            self._index_of_thread[thread] = next(self._counter)
+        return np.asarray(self._before.last[self._index_of_thread[thread]])
 
     def recorder(self) -> Callable[[Array], dict[str, Array]]:
         """A function for nutpie to call with each draw of a chain, those for tuning first, in its thread."""
@@ -118,22 +120,22 @@ class Draws:
 
         def record(scaled: Array) -> dict[str, Array]:
             if not self._frozen:
-                chain.place = self._places.get(threading.get_ident(), 0)
+                chain.index = self._index_of_thread.get(threading.get_ident(), 0)
                 chain.z.append(self._before.scale * scaled)
             return {RECORDER: number}
 
         return record
 
-    def look(self, trace: Any, n_gradient: int) -> None:
-        """Take what a trace of nutpie's says of the draws so far, and the gradients of this process."""
+    def look(self, trace: Trace, n_gradient: int) -> None:
+        """Take the statistics of the draws so far from a trace of nutpie, and the number of gradients."""
         self._n_gradient = n_gradient
-        for drawn, said in zip(*trace.get_arrow_trace(), strict=True):
-            if not said.num_rows:
+        for draws, statistics in zip(*trace.get_arrow_trace(), strict=True):
+            if not statistics.num_rows:
                 continue
-            stats = np.empty(said.num_rows, STATS)
+            stats = np.empty(statistics.num_rows, STATS)
             for name in STATS.names or ():
-                stats[name] = said.column(name).to_numpy()
-            self._new[int(drawn.column(RECORDER).to_numpy()[0])].stats = stats
+                stats[name] = statistics.column(name).to_numpy()
+            self._new[int(draws.column(RECORDER).to_numpy()[0])].stats = stats
 
     @property
     def n_step(self) -> int:
@@ -148,7 +150,7 @@ class Draws:
         n = min((min(len(chain.z), len(chain.stats)) for chain in begun), default=0)
         if len(begun) < n_chain or not n:
             return before
-        chains = sorted(begun, key=lambda chain: (chain.place, chain.z[0].tolist()))
+        chains = sorted(begun, key=lambda chain: (chain.index, chain.z[0].tolist()))
         first = min(self._n_tune, n)
         new = np.array([chain.z[first:n] for chain in chains]).reshape(n_chain, n - first, n_dim)
         z = np.concatenate([before.z, new], axis=1)
@@ -216,8 +218,8 @@ class DrawsFile:
     def save(self, middle: Array, factor: Array, draws: Draws) -> None:
         """Write them. A full disk is reported once and tried again."""
         self._saved, data = time.monotonic(), io.BytesIO()
-        found: dict[str, Any] = draws.so_far()._asdict()
-        np.savez(data, **found, middle=middle, factor=factor, run_id=self._run_id)
+        arrays: dict[str, Any] = draws.so_far()._asdict()  # arrays and numbers
+        np.savez(data, **arrays, middle=middle, factor=factor, run_id=self._run_id)
         try:
             write_atomic(self._path, data.getvalue())
         except OSError as error:

@@ -124,7 +124,8 @@ def cut_open(values: Array, period: float) -> Array:
     """
     angle = 2.0 * np.pi * values / period
     mean = np.angle(np.exp(1j * angle).mean())
-    return np.mod(angle - mean + np.pi, 2.0 * np.pi)
+    opened: Array = np.mod(angle - mean + np.pi, 2.0 * np.pi)
+    return opened
 
 
 def independent(posterior: Posterior, n: int) -> Posterior:

@@ -24,6 +24,7 @@ from biro.run.interrupt import RunInterrupted
 from biro.samplers import nuts, nuts_draws
 from biro.samplers.gate import Gate
 from biro.samplers.nuts import unwound
+from biro.samplers.whitened import Whitened
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
 QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}
@@ -120,7 +121,7 @@ def test_those_that_depend_on_what_is_moved_in_follow_it(a: float, unknown: floa
     priors = [Flat(0, 1, "a"), Flat(0, 10, "b")]
     likelihood = SmoothGaussian(priors, [a, 1.0 - a], np.linalg.inv(precision))
     maximum = biro.maximise(likelihood, seed=1)
-    density = nuts.Whitened.about(likelihood, maximum.laplace)
+    density = Whitened.about(likelihood, maximum.laplace)
     lost = maximum.log_posterior - float(likelihood.log_posterior(density.theta(np.zeros((1, 2))))[0])
     assert 0.0 <= lost < 0.51  # one sigma of one parameter, the other on the ridge, as the curvature knows it
     if a == 0.0 and unknown < 1.0:
@@ -245,7 +246,7 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(tmp_path: Path, traces: l
 
     assert facts["bfmi"] == pytest.approx(float(arviz.bfmi(said["energy"]).min()), rel=1e-12)
     # Each energy is that of its draw: what is left without the potential is kinetic, chi-squared(2) / 2.
-    density = nuts.Whitened(likelihood, middle, factor)
+    density = Whitened(likelihood, middle, factor)
     kinetic = said["energy"] + density.value_and_gradient(z.reshape(-1, 2))[:, 0].reshape(z.shape[:2])
     assert kinetic.min() > -1e-9
     assert stats.kstest(kinetic[:, ::4].ravel(), stats.gamma(1.0).cdf).pvalue > 1e-4
@@ -280,7 +281,7 @@ def test_each_chain_goes_on_from_its_own_last_draw(tmp_path: Path) -> None:
     path = tmp_path / "run" / nuts_draws.FILE
     with np.load(path) as found:
         arrays = dict(found)
-    density = nuts.Whitened(likelihood, arrays["middle"], arrays["factor"])
+    density = Whitened(likelihood, arrays["middle"], arrays["factor"])
     change = likelihood.model.unconstrained
 
     def mirrored(z: np.ndarray) -> np.ndarray:
@@ -359,7 +360,7 @@ def test_what_goes_wrong_in_a_chain_is_said(
     look: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However late somebody looks: chains without answers stay where they are, and soon are at the end."""
-    monkeypatch.setattr(nuts, "_LOOK", look)
+    monkeypatch.setattr(nuts, "_CHECK_EVERY", look)
     likelihood, _, _ = fluxes(tmp_path)
     inner, calls = likelihood.log_posterior_and_gradient, [0]
 
