@@ -18,8 +18,9 @@ from chi2.cases import FULL, QUICK, TINY, Case, sources
 from chi2.ours import Ours
 from common.machine import machine, machine_slug
 from common.options import make_parser, output_path, parse
-from common.results import Line, write
+from common.results import write
 from common.timing import seconds_of
+from common.types import Line
 
 from rime_kernels import device
 from rime_kernels.geometry import Precision

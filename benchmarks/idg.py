@@ -20,7 +20,8 @@ from pathlib import Path
 from common.goals import goals_text
 from common.machine import machine, machine_slug, print_machine
 from common.options import make_parser, output_path, parse
-from common.results import Line, write
+from common.results import write
+from common.types import Line
 from gridding import cpu
 from gridding.cases import QUICK, SIMULATED, Case, Size
 

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from common.machine import machine
 from common.options import make_parser, output_path
-from common.results import Line, write
+from common.results import write
+from common.types import Line
 
 from biro.posterior.posterior import Posterior
 

@@ -20,7 +20,8 @@ from chi2.cases import Case
 from chi2.whole import likelihood
 from common.machine import machine
 from common.options import make_parser, output_path
-from common.results import Line, write
+from common.results import write
+from common.types import Line
 
 from rime_kernels.device import Backend, cuda
 

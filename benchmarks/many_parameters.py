@@ -30,8 +30,9 @@ from types import FrameType
 import numpy as np
 from common.machine import machine, machine_slug
 from common.options import make_parser, output_path
-from common.results import Line, write
+from common.results import write
 from common.timing import seconds_of
+from common.types import Line
 
 import biro
 from biro.models.files.toml import from_toml

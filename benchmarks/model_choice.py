@@ -25,7 +25,8 @@ import numpy as np
 from common.kat7 import observe
 from common.options import output_path
 from common.processes import each_in_turn, make_pool_parser, one_thread_each
-from common.results import Line, Options, write_lines
+from common.results import write_lines
+from common.types import Line, Options
 from scipy.constants import speed_of_light
 
 from biro.likelihood.likelihood import Likelihood

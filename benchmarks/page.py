@@ -11,10 +11,10 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from common.options import RESULTS
 from common.tables import NOTHING, markdown_table, page_arguments, replace_section, write_page
+from common.types import Line
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 PROGRAM = "page.py"
@@ -39,13 +39,13 @@ _AXES = {
 }
 
 
-def tables(runs: Iterable[Mapping[str, Any]]) -> str:
+def tables(runs: Iterable[Line]) -> str:
     """The page's tables as Markdown, one section for each run."""
     sections = [_section(run) for run in runs if not run["quick"]]
     return "\n\n".join(sections) or NOTHING
 
 
-def _section(run: Mapping[str, Any]) -> str:
+def _section(run: Line) -> str:
     about = run["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     peers = ", ".join(f"{name} {version}" for name, version in about["peers"].items())
@@ -59,7 +59,7 @@ def _section(run: Mapping[str, Any]) -> str:
     return "\n\n".join(part for part in [*parts, _extras(run["cases"]), _goals(run["goals"])] if part)
 
 
-def _roofs(roofs: Mapping[str, Any]) -> str:
+def _roofs(roofs: Line) -> str:
     labels = {
         "fma_per_s": ("multiply-adds in a Numba kernel", 1e-12, "T/s"),
         "gemm_flop_per_s": ("matrix product", 1e-12, "TFLOP/s"),
@@ -76,7 +76,7 @@ def _roofs(roofs: Mapping[str, Any]) -> str:
     return markdown_table(["roof", "best"], lines)
 
 
-def _cases(run: Mapping[str, Any]) -> str:
+def _cases(run: Line) -> str:
     """Every case with its rate; the column of a peer that no case has is left out."""
     lines = [line for line in run["cases"] if "rate" in line and "share_of_slower" not in line]
     ratios = [name for name in _RATIOS if any(name in line.get("ratios", {}) for line in lines)]
@@ -94,7 +94,7 @@ def _cases(run: Mapping[str, Any]) -> str:
     return f"{markdown_table(header, rows)}\n\n{note}"
 
 
-def _growth(lines: Sequence[Mapping[str, Any]]) -> str:
+def _growth(lines: Sequence[Line]) -> str:
     """Rates along each axis, in single precision, as shares of that of one case."""
     rates = {line["name"]: line["rate"] for line in lines if line["precision"] == "single" and "rate" in line}
     rows = []
@@ -106,7 +106,7 @@ def _growth(lines: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(["along", "rate, single precision"], rows) if rows else ""
 
 
-def _batches(lines: Sequence[Mapping[str, Any]]) -> str:
+def _batches(lines: Sequence[Line]) -> str:
     header = ["case", "precision", "likelihoods/s", "us a call", "log_likelihood/s", "us a call"]
     rows = []
     for line in lines:
@@ -119,7 +119,7 @@ def _batches(lines: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(header, rows) if rows else ""
 
 
-def _extras(lines: Sequence[Mapping[str, Any]]) -> str:
+def _extras(lines: Sequence[Line]) -> str:
     found = []
     for line in lines:
         if "share_of_slower" in line:
@@ -134,7 +134,7 @@ def _extras(lines: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(found)
 
 
-def _goals(verdicts: Sequence[Mapping[str, Any]]) -> str:
+def _goals(verdicts: Sequence[Line]) -> str:
     words = {True: "reached", False: "not reached", None: "not measured"}
     rows = []
     for verdict in verdicts:

@@ -23,15 +23,17 @@ import chi2.cases
 import numpy as np
 from chi2.whole import observation
 from common.options import make_parser, output_path
-from common.results import Line, Options, write_lines
+from common.results import write_lines
+from common.types import Line, Options
 from numpy.typing import NDArray
 from scipy import stats
 
 import biro
 from biro.likelihood.precision import choose
-from biro.maximum.maximum import STARTS, Maximum
+from biro.maximum.maximum import Maximum
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
+from rime_kernels import device
 from rime_kernels.device import Backend
 
 ROOT = Path(__file__).parents[1]
@@ -113,12 +115,14 @@ def points(found: Maximum, n: int) -> NDArray[np.float64]:
     return np.concatenate([found.best_fit[None], theta])
 
 
-def measured(case: Case, device: Backend, n_point: int, starts: int = STARTS) -> Line:
+def measured(case: Case, backend: Backend, n_point: int) -> Line:
     """Compare single with double precision at the maximum of a case and about it; a line of the results."""
-    options: Options = {"backend": device}
     obs, sky = case.observe(), from_toml(case.model)
-    double, single = (biro.Likelihood(obs, sky, precision=each, **options) for each in ("double", "single"))
-    found = biro.maximise(double, seed=1, starts=starts)
+    double = biro.Likelihood(obs, sky, backend=backend, precision="double")
+    single = biro.Likelihood(obs, sky, backend=backend, precision="single")
+    # The simulator takes minutes to climb to a maximum.
+    options: Options = {"backend": "cpu" if device.simulated() else backend}
+    found = biro.maximise(biro.Likelihood(obs, sky, precision="double", **options), seed=1)
     theta = points(found, n_point)
     theta = theta[np.isfinite(double.log_prior(theta))]
     difference = single.log_likelihood(theta) - double.log_likelihood(theta)

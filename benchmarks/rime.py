@@ -27,7 +27,8 @@ from chi2.report import extra_text, head, line_text, roofs_text
 from common.goals import goals_text
 from common.machine import machine, machine_slug, print_machine
 from common.options import make_parser, output_path, parse
-from common.results import Line, write
+from common.results import write
+from common.types import Line
 
 from rime_kernels import device
 

@@ -23,12 +23,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from common.machine import machine, machine_slug
 from common.options import make_parser, output_path
-from common.results import Line, Options
+from common.types import Line, Options
+from numpy.typing import ArrayLike, NDArray
 
 import biro
 from biro.errors import BiroError
@@ -95,7 +95,7 @@ def weights_wrong(observation: biro.Observation) -> biro.Likelihood:
 class CountedOnce(biro.Likelihood):
     """A likelihood with N ln s instead of 2 N ln s: as if a complex sample were one number."""
 
-    def log_likelihood(self, theta: Any) -> Any:
+    def log_likelihood(self, theta: ArrayLike) -> NDArray[np.float64]:
         factor = self.model.noise_factor(np.atleast_2d(theta))
         return super().log_likelihood(theta) + (self.n_vis * np.log(factor)).sum(axis=1)
 
@@ -103,12 +103,12 @@ class CountedOnce(biro.Likelihood):
 class OrderForgotten(biro.Likelihood):
     """A likelihood whose prior does not say that emaj is larger than emin."""
 
-    def prior_transform(self, unit: Any) -> Any:
+    def prior_transform(self, unit: ArrayLike) -> NDArray[np.float64]:
         columns = np.moveaxis(np.asarray(unit), -1, 0)
         each = zip(self.parameters, columns, strict=True)
         return np.stack([parameter.prior.transform(column) for parameter, column in each], axis=-1)
 
-    def log_prior(self, theta: Any) -> Any:
+    def log_prior(self, theta: ArrayLike) -> NDArray[np.float64]:
         wrapped = np.moveaxis(self.model.wrap(theta), -1, 0)
         each = zip(self.parameters, wrapped, strict=True)
         return sum(parameter.prior.log_density(column) for parameter, column in each)
@@ -120,7 +120,7 @@ def of_kind(kind: type[biro.Likelihood], text: str, observation: biro.Observatio
 
 
 PEAKED = PA.replace('"uniform", low', '"truncated-normal", mean = 90, sd = 20, low')
-CASES: dict[str, Callable[[biro.Observation], Any] | None] = {
+CASES: dict[str, Callable[[biro.Observation], biro.Likelihood] | None] = {
     "right": None,
     "weights 10 % too large": weights_wrong,
     "complex sample counted once": partial(of_kind, CountedOnce, SKY),

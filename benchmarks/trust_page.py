@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 from common.options import RESULTS
-from common.results import Line, read
+from common.results import read
 from common.tables import NOTHING, markdown_table, page_arguments, replace_section, write_page
+from common.types import Line
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURE = DOCS / "trust.md", "model_choice.png"

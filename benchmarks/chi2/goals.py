@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from common.goals import Verdict, verdict
-from common.results import Line
+from common.types import Line
 
-Lines = Mapping[tuple[str, str], Mapping[str, Any]]
-Measure = Callable[[Mapping[str, Any], Lines, Mapping[str, Any]], float]
+Lines = Mapping[tuple[str, str], Line]
+Measure = Callable[[Line, Lines, Line], float]
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ GOALS = [
 ]
 
 
-def judge(device: str, found: list[Line], roofs: Mapping[str, Any]) -> list[Verdict]:
+def judge(device: str, found: list[Line], roofs: Line) -> list[Verdict]:
     """Judge each goal of the device by what was found; None stands where it was not measured."""
     lines = {(line["name"], line["precision"]): line for line in found if "skipped" not in line}
     verdicts = []

@@ -6,11 +6,10 @@ import importlib
 import inspect
 import time
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
-from common.results import Line
 from common.timing import measure
+from common.types import Line, Options
 
 from chi2.cases import STREAMED, Case, Field, fewer_times, field, first_times, sources
 from rime_kernels import Rime
@@ -89,7 +88,7 @@ class Ours:
         line |= {"transfer_ms": 1e3 * n_byte / host_to_device, "share_of_slower": slower / timing.median}
         return {**line, "rate": case.n_source_visibility / timing.median}
 
-    def rime(self, case: Case, precision: str, **more: Any) -> tuple[Rime, float]:
+    def rime(self, case: Case, precision: str, **more: str) -> tuple[Rime, float]:
         """A `Rime` and the seconds it took to make; those of another geometry go first."""
         whole = field(case)
         if self._field is not whole:
@@ -98,7 +97,7 @@ class Ours:
         key = precision, case.form
         if key in self._rimes and not more:
             return self._rimes[key]
-        options: dict[str, Any] = {"backend": self._device, "precision": precision, "form": case.form, **more}
+        options: Options = {"backend": self._device, "precision": precision, "form": case.form, **more}
         start = time.perf_counter()
         rime = Rime(whole.rows, vis=whole.vis, weight=whole.weight, extent=0.02, **options)
         made = rime, time.perf_counter() - start

@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 
 SPEED_OF_LIGHT = 299792458.0
-Call = Callable[[], Any]
+Call = Callable[[], object]
+Line = dict[str, Any]  # an object of JSON: a request, or an answer
+
 Variant = tuple[Call, float]  # a call, and how many source-visibilities it does
 
 
@@ -169,7 +171,7 @@ def africanus_fused(work: Work) -> Callable[[slice], np.ndarray]:
         work.cast("shape"),
     )
 
-    def part(rows: slice, which: slice, spec: Any, **more: np.ndarray) -> np.ndarray:
+    def part(rows: slice, which: slice, spec: object, **more: np.ndarray) -> np.ndarray:
         n_row = work.time_index[rows].size
         data = {"time": work.time_index[rows].astype(float), "uvw": uvw[rows], "lm": lm[which]}
         data |= {name: getattr(work, name)[rows] for name in ("antenna1", "antenna2")}
@@ -212,7 +214,7 @@ def matvis_variants(work: Work, gpu: bool = False) -> dict[str, Variant]:
     start = Time("2020-09-22T21:00:00", scale="utc")
     sidereal = start.sidereal_time("apparent", longitude=place.lon).rad
     n_chan, polarised = min(work.n_chan, 4), len(work.matrix) == 4
-    options: dict[str, Any] = {
+    options: Line = {
         "ants": dict(enumerate(work.antenna_uvw[0])),
         "fluxes": np.repeat(np.abs(work.stokes[:, :1]), n_chan, axis=1),
         "ra": sidereal + work.lm[:, 0],
@@ -252,9 +254,9 @@ def timed(call: Call, seconds: float) -> list[float]:
     return found
 
 
-def check(work: Work, found: Any, frame: str) -> float | None:
+def check(work: Work, found: object, frame: str) -> float | None:
     """Largest difference from the direct sum in float64 over a few rows, relative to the largest value."""
-    if getattr(found, "shape", ())[:2] != (work.n_row, work.n_chan):
+    if not isinstance(found, np.ndarray) or found.shape[:2] != (work.n_row, work.n_chan):
         return None
     rows = slice(max(0, work.n_row - 8), work.n_row)
     expected = direct_sum(work, rows, np.float64, frame)
@@ -271,12 +273,12 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def answer(peer: str, path: str, seconds: float, threads: int) -> dict[str, Any]:
+def answer(peer: str, path: str, seconds: float, threads: int) -> Line:
     """The fastest variant of one peer."""
     work = Work(path, threads)
     variants, packages = PEERS[peer]
     frame = "uv" if peer == "africanus" else "tangent"
-    best: dict[str, Any] = {}
+    best: Line = {}
     failed: Exception | None = None
     for name, (call, size) in variants(work).items():
         try:

@@ -8,9 +8,9 @@ import select
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from common.types import Line
 
 from chi2.cases import Case, field, first_times, sources
 
@@ -43,9 +43,9 @@ class Peers:
         self.versions: dict[str, str] = {}
         self._python, self._threads = python, threads
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._answers: dict[Any, dict[str, Any]] = {}
+        self._answers: dict[tuple[object, ...], Line] = {}
 
-    def rates(self, case: Case, precision: str, seconds: float) -> dict[str, dict[str, Any]]:
+    def rates(self, case: Case, precision: str, seconds: float) -> dict[str, Line]:
         """What each peer says of a case: rate, variant and so on, or "skipped" with the reason."""
         found = {}
         for peer in self.names:
@@ -62,7 +62,7 @@ class Peers:
             process.wait()
         self._processes.clear()
 
-    def _ask(self, peer: str, case: Case, precision: str, seconds: float) -> dict[str, Any]:
+    def _ask(self, peer: str, case: Case, precision: str, seconds: float) -> Line:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "work.npz"
             n_most = self._threads * _ROW_WORK if peer in _ROWS else None
@@ -76,7 +76,7 @@ class Peers:
         self.versions |= answer.pop("versions", {})
         return answer
 
-    def _exchange(self, peer: str, request: str) -> dict[str, Any]:
+    def _exchange(self, peer: str, request: str) -> Line:
         process = self._processes.get(peer) or self._start(peer)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -105,13 +105,13 @@ class Peers:
         return self._processes[peer]
 
 
-def _sizes(case: Case) -> tuple[Any, ...]:
+def _sizes(case: Case) -> tuple[object, ...]:
     """What decides a peer's work."""
     n_times = case.n_antenna, case.n_time, case.n_chan
     return (*n_times, case.n_point, case.n_gaussian, case.polarised)
 
 
-def _arrays(case: Case, precision: str, n_most: float | None) -> dict[str, Any]:
+def _arrays(case: Case, precision: str, n_most: float | None) -> Line:
     """The work file: the first rows of the case, of `n_most` source-visibilities, or its first times."""
     sky, whole = sources(case), field(case)
     n_time = min(_TIMES, whole.rows.n_time) if n_most is None else whole.rows.n_time

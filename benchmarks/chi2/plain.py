@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from common.types import Value
 from numba import njit, prange
 
 from chi2.cases import Field
@@ -34,7 +34,7 @@ def turns(u: float, v: float, w: float, l: float, m: float, n_minus_1: float) ->
 
 
 @scalar
-def cos_sin(turns: float, real: Any) -> Any:
+def cos_sin(turns: float, real: Value) -> Value:
     """Quarter turns come off in float64, Taylor's series does the rest."""
     quarter = math.floor(4.0 * turns + 0.5)
     y = real(_TWO_PI * (turns - 0.25 * quarter))
@@ -54,7 +54,7 @@ def cos_sin(turns: float, real: Any) -> Any:
 
 
 @scalar
-def exponent(along: float, across: float, nu: float) -> Any:
+def exponent(along: float, across: float, nu: float) -> Value:
     return -(along * along + across * across) * (nu * nu)
 
 
@@ -109,7 +109,7 @@ def _make_loop(single: bool) -> Callable[..., None]:
     real = np.float32 if single else np.float64
 
     @njit(parallel=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"})
-    def loop(start: Any, fixed: Any, given: Any, partial: Any) -> None:
+    def loop(start: Value, fixed: Value, given: Value, partial: Value) -> None:
         uvw, antenna1, antenna2, antenna_uvw, chan_freq, matrix, vis, weight = fixed
         direction, projection, stokes, index, ref_freq = given
         n_time, n_chan = partial.shape[1], partial.shape[2]
@@ -145,7 +145,7 @@ def _make_loop(single: bool) -> Callable[..., None]:
 
 
 @scalar
-def _product(terms: Any, p: Any, q: Any, re: Any, im: Any) -> None:
+def _product(terms: Value, p: Value, q: Value, re: Value, im: Value) -> None:
     p_re, p_im, q_re, q_im = terms[0, p], terms[1, p], terms[0, q], terms[1, q]
     for s in range(re.size):
         re[s] = p_re[s] * q_re[s] + p_im[s] * q_im[s]
@@ -153,7 +153,7 @@ def _product(terms: Any, p: Any, q: Any, re: Any, im: Any) -> None:
 
 
 @scalar
-def _envelopes(real: Any, uvw: Any, nu: Any, projection: Any, re: Any, im: Any) -> None:
+def _envelopes(real: Value, uvw: Value, nu: Value, projection: Value, re: Value, im: Value) -> None:
     first = re.size - projection.shape[0]
     for g in range(projection.shape[0]):
         x, y = projection[g, 0], projection[g, 1]
@@ -165,7 +165,7 @@ def _envelopes(real: Any, uvw: Any, nu: Any, projection: Any, re: Any, im: Any) 
 
 
 @scalar
-def _sums(real: Any, bright: Any, re: Any, im: Any) -> Any:
+def _sums(real: Value, bright: Value, re: Value, im: Value) -> Value:
     i_re, q_re, u_re, v_re = real(0), real(0), real(0), real(0)
     i_im, q_im, u_im, v_im = real(0), real(0), real(0), real(0)
     if bright.shape[0] == 4:

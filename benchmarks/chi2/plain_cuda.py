@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
+from common.types import OnDevice, Value
 from numba import float64
 
 from chi2.cases import Field
@@ -14,17 +14,17 @@ from chi2.plain import SPEED_OF_LIGHT, cos_sin, exponent, parameters, turns
 from rime_kernels import Sources, device
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
+cuda: OnDevice = device.cuda
 # Rows whose chi2 one block of threads sums.
 _CHUNK_ROWS = 256
 
 
 @functools.cache
-def _make_brightness(single: bool) -> Any:
+def _make_brightness(single: bool) -> Value:
     real = np.float32 if single else np.float64
 
     @cuda.jit
-    def fill_brightness(chan_freq: Any, stokes: Any, index: Any, ref_freq: Any, out: Any) -> None:
+    def fill_brightness(chan_freq: Value, stokes: Value, index: Value, ref_freq: Value, out: Value) -> None:
         """B, real (n_batch, n_source, n_stokes, n_chan)."""
         i = cuda.grid(1)
         n_batch, n_source, n_stokes, n_chan = out.shape
@@ -39,11 +39,11 @@ def _make_brightness(single: bool) -> Any:
 
 
 @functools.cache
-def _make_antenna_terms(single: bool) -> Any:
+def _make_antenna_terms(single: bool) -> Value:
     real = np.float32 if single else np.float64
 
     @cuda.jit
-    def fill_antenna_terms(chan_freq: Any, antenna_uvw: Any, direction: Any, out: Any) -> None:
+    def fill_antenna_terms(chan_freq: Value, antenna_uvw: Value, direction: Value, out: Value) -> None:
         """K, complex (n_batch, n_time, n_source, n_antenna, n_chan)."""
         i = cuda.grid(1)
         n_batch, n_time, n_source, n_antenna, n_chan = out.shape
@@ -61,13 +61,14 @@ def _make_antenna_terms(single: bool) -> Any:
 
 
 @functools.cache
-def _make_visibilities(single: bool, n_stokes: int) -> Any:
+def _make_visibilities(single: bool, n_stokes: int) -> Value:
     real = np.float32 if single else np.float64
 
     @cuda.jit
     def sum_sources(
-        uvw: Any, antenna1: Any, antenna2: Any, time_index: Any, chan_freq: Any, matrix: Any, vis: Any,
-        weight: Any, n_gaussian: int, projection: Any, bright: Any, terms: Any, out: Any,
+        uvw: Value, antenna1: Value, antenna2: Value, time_index: Value, chan_freq: Value, matrix: Value,
+        vis: Value, weight: Value, n_gaussian: int, projection: Value, bright: Value, terms: Value,
+        out: Value,
     ) -> None:  # fmt: skip
         """Weighted squared residuals, float64 (n_batch, n_row * n_chan), summed over correlations."""
         b = cuda.blockIdx.y
@@ -115,9 +116,9 @@ def _make_visibilities(single: bool, n_stokes: int) -> Any:
 
 
 @functools.cache
-def _make_range_sums(n_thread: int) -> Any:
+def _make_range_sums(n_thread: int) -> Value:
     @cuda.jit
-    def sum_ranges(length: int, values: Any, out: Any) -> None:
+    def sum_ranges(length: int, values: Value, out: Value) -> None:
         """Block (j, b) sums values[b, j * length : (j + 1) * length] into out[b, j], in a fixed order."""
         shared = cuda.shared.array(n_thread, float64)
         j, b, thread = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
@@ -160,7 +161,7 @@ class Plain:
             cuda.to_device(field.vis.astype(self._complex)),
             cuda.to_device(field.weight.astype(self._real)),
         ]
-        self._kept: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self._kept: dict[tuple[str, tuple[int, ...]], Value] = {}
 
     def chi2(self, sources: Sources) -> np.ndarray:
         # An array without elements cannot be uploaded; the kernel does not look at this one.
@@ -193,7 +194,7 @@ class Plain:
     def _parameters(self, sources: Sources) -> list[np.ndarray]:
         return list(parameters(sources, self._n_stokes))
 
-    def _sum(self, squares: Any, n_batch: int) -> np.ndarray:
+    def _sum(self, squares: Value, n_batch: int) -> np.ndarray:
         n_chunk = -(-self._n_sample // (_CHUNK_ROWS * self._n_chan))
         partial = self._array("partial", (n_batch, n_chunk), np.float64)
         chi2 = self._array("chi2", (n_batch, 1), np.float64)
@@ -202,7 +203,7 @@ class Plain:
         sums[(1, n_batch), self._n_thread](n_chunk, partial, chi2)
         return chi2.copy_to_host()[:, 0]
 
-    def _array(self, name: str, shape: tuple[int, ...], dtype: type) -> Any:
+    def _array(self, name: str, shape: tuple[int, ...], dtype: type) -> Value:
         """A device array that is kept for the next call."""
         if (name, shape) not in self._kept:
             self._kept[name, shape] = cuda.device_array(shape, dtype)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+
+from common.types import Line
 
 _SHORT = {"africanus": "africanus", "matvis_cuda": "matvis", "matvis": "matvis"}
 
 
-def roofs_text(roofs: Mapping[str, Any]) -> str:
+def roofs_text(roofs: Line) -> str:
     """The machine's roofs, one a line."""
     units: dict[str, tuple[str, Callable[[float], str]]] = {
         "fma_per_s": ("multiply-adds, Numba kernel", lambda x: f"{x / 1e12:.3g} T FMA/s"),
@@ -33,7 +34,7 @@ def head(peers: tuple[str, ...]) -> str:
     return f"{'case':40}{'times':>6} {'form':9}{'prec':7}{numbers}{ratios}"
 
 
-def line_text(line: Mapping[str, Any], peers: tuple[str, ...]) -> str:
+def line_text(line: Line, peers: tuple[str, ...]) -> str:
     """A line of the table; ratios are our rate over theirs."""
     start = f"{line['name']:40}{line['n_time']:6} {line['form']:9}{line['precision']:7}"
     if "skipped" in line:
@@ -51,7 +52,7 @@ def _ms(value: float | None) -> str:
     return f"{'':10}" if value is None else f"{value:10.3f}" if value < 1e3 else f"{value:10.0f}"
 
 
-def extra_text(line: Mapping[str, Any]) -> str | None:
+def extra_text(line: Line) -> str | None:
     """What a line has beside its rate: likelihoods of batches, streaming, sampling."""
     if "share_outside" in line:
         words = f"{line['n_walker']} walkers, {line['n_param']} parameters, {line['n']} steps"

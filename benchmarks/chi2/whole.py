@@ -6,15 +6,15 @@ This needs what biro needs (pydantic, astropy, emcee), which the kernels do not.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
 
 import emcee
 import numpy as np
-from common.results import Line
 from common.timing import measure, seconds_of
+from common.types import Line, Value
+from numpy.typing import NDArray
 
 from biro.likelihood import likelihood as likelihood_module
 from biro.likelihood.likelihood import Likelihood
@@ -22,6 +22,7 @@ from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
 from chi2.cases import LINEAR, SAMPLED, Case, field
 from chi2.ours import NotMeasuredError
+from rime_kernels import Rime, Sources
 from rime_kernels.device import Backend
 from rime_kernels.geometry import Precision
 
@@ -75,7 +76,9 @@ def _clock_of_chi2() -> Iterator[list[float]]:
     """Note the seconds of every `Rime.chi2` meanwhile."""
     inner, found = likelihood_module.chi2_together, list[float]()
 
-    def chi2_together(rimes: Any, sources: Any, *rest: Any) -> Any:
+    def chi2_together(
+        rimes: Sequence[Rime], sources: Iterable[Sources], *rest: Value
+    ) -> list[NDArray[np.float64]]:
         ready = list(sources)
         start = time.perf_counter()
         try:

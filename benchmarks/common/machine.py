@@ -6,22 +6,21 @@ import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numba
 
+from common.types import Line
 from rime_kernels import device
 
 _PACKAGES = ("biro-rime", "numpy", "numba", "llvmlite", "numba-cuda", "cupy-cuda12x", "cupy-cuda13x", "emcee")
 
 
-def machine(backend: str) -> dict[str, Any]:
+def machine(backend: str) -> Line:
     """Describe what the figures belong to: processors, threads, versions; no names of hosts or people."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*:\s*(.+)", text)
-    found: dict[str, Any] = {
+    found: Line = {
         "cpu": model[1] if model else platform.processor(),
         "threads": numba.get_num_threads(),
         "load": os.getloadavg()[0],  # others' work, before ours: medians are worth less the more there is
@@ -55,11 +54,11 @@ def _driver() -> str:
     return match[1] if match else "unknown"
 
 
-def machine_slug(about: Mapping[str, Any]) -> str:
+def machine_slug(about: Line) -> str:
     """Return the name of the processor as a file name."""
     return re.sub(r"[^a-z0-9]+", "_", str(about.get("gpu", about["cpu"])).lower()).strip("_")
 
 
-def print_machine(about: Mapping[str, Any]) -> None:
+def print_machine(about: Line) -> None:
     """Print the processor, its threads and its load, which stand above a table."""
     print(f"{about.get('gpu', about['cpu'])}, {about['threads']} CPU threads, load {about['load']:.1f}")

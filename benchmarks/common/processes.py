@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import TypeVar
 
 from common.options import make_parser
-from common.results import Line
+from common.types import Line
 
 Case = TypeVar("Case")
 

@@ -8,17 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from common.machine import machine
-
-# An object of a JSON file. What its values are differs from benchmark to benchmark.
-Line = dict[str, Any]
-# Keyword arguments of a call, whose types differ from one to the next.
-Options = dict[str, Any]
+from common.types import Line
 
 
-def write(path: Path | None, run: Mapping[str, Any]) -> None:
+def write(path: Path | None, run: Mapping[str, object]) -> None:
     """Write a run as JSON; nothing where there is no path."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

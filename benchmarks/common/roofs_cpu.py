@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numba
 import numpy as np
 from numba import njit, prange
 
 from common.timing import measure
+from common.types import Line, Value
 
 # Numbers that stay in the first cache, and how often each is multiplied and added to between load and store:
 # of the sizes tried (64 to 1024, 4 to 64) these come closest to two full vectors a cycle.
@@ -20,7 +20,7 @@ def _make_fma(real: type) -> Callable[..., None]:
     scale, shift = real(0.999), real(0.001)
 
     @njit(parallel=True, fastmath={"contract"})
-    def fma(n: int, values: Any) -> None:
+    def fma(n: int, values: Value) -> None:
         for item in prange(values.shape[0]):
             row = values[item]
             for _ in range(n):
@@ -34,17 +34,17 @@ def _make_fma(real: type) -> Callable[..., None]:
 
 
 @njit(parallel=True)
-def _triad(a: Any, b: Any, c: Any) -> None:
+def _triad(a: Value, b: Value, c: Value) -> None:
     for i in prange(a.size):
         a[i] = b[i] + 1.5 * c[i]
 
 
-def measure_roofs(*, quick: bool, repeat: int) -> dict[str, Any]:
+def measure_roofs(*, quick: bool, repeat: int) -> Line:
     """FMA/s of a Numba loop on all threads, flop/s of NumPy's matrix product, bytes/s of a + x b.
 
     The best of some calls: a roof is what can be done.
     """
-    found: dict[str, Any] = {"fma_per_s": {}, "gemm_flop_per_s": {}}
+    found: Line = {"fma_per_s": {}, "gemm_flop_per_s": {}}
     n_thread = numba.get_num_threads()
     n_loop, n_matrix, n_stream = (20_000, 1024, 1 << 20) if quick else (400_000, 2048, 1 << 26)
     for real, name in ((np.float32, "single"), (np.float64, "double")):

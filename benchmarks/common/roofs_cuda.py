@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from common.timing import measure
+from common.types import Line, OnDevice, Value
 from rime_kernels import device
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
+cuda: OnDevice = device.cuda
 # Multiply-adds between two looks at the loop counter, in each of eight independent chains.
 _UNROLL = 16
 
 
-def _make_fma(real: type) -> Any:
+def _make_fma(real: type) -> Value:
     scale, shift = real(0.999), real(0.001)
 
     @cuda.jit
-    def fma(n: int, out: Any) -> None:
+    def fma(n: int, out: Value) -> None:
         i = cuda.grid(1)
         a, b, c, d = real(i), real(i + 1), real(i + 2), real(i + 3)
         e, f, g, h = real(i + 4), real(i + 5), real(i + 6), real(i + 7)
@@ -39,7 +39,7 @@ def _nothing() -> None:
     return
 
 
-def measure_roofs(*, quick: bool, repeat: int) -> dict[str, Any]:
+def measure_roofs(*, quick: bool, repeat: int) -> Line:
     """The best of calls that end in a synchronisation: a roof is what can be done.
 
     FMA/s of a kernel with eight chains a thread, flop/s of CuPy's matrix product (where it is installed),
@@ -47,7 +47,7 @@ def measure_roofs(*, quick: bool, repeat: int) -> dict[str, Any]:
     launch that is waited for.
     """
     tiny = device.simulated()
-    found: dict[str, Any] = {"fma_per_s": {}, "copy_byte_per_s": _copy(tiny, quick, repeat)}
+    found: Line = {"fma_per_s": {}, "copy_byte_per_s": _copy(tiny, quick, repeat)}
     for real, name in ((np.float32, "single"), (np.float64, "double")):
         found["fma_per_s"][name] = _fma(real, tiny, quick, repeat)
     found["host_to_device_byte_per_s"] = _host_to_device(tiny, quick, repeat)
@@ -57,7 +57,7 @@ def measure_roofs(*, quick: bool, repeat: int) -> dict[str, Any]:
     return found
 
 
-def _synchronised(call: Callable[..., Any], *arguments: Any) -> None:
+def _synchronised(call: Callable[..., Value], *arguments: Value) -> None:
     call(*arguments)
     cuda.synchronize()
 
@@ -94,7 +94,7 @@ def _gemm(quick: bool, repeat: int) -> dict[str, float]:
     for real, name in ((np.float32, "single"), (np.float64, "double")):
         a = cupy.ones((n, n), real)
 
-        def multiply(a: Any = a, out: Any = cupy.empty_like(a)) -> None:  # noqa: B008
+        def multiply(a: Value = a, out: Value = cupy.empty_like(a)) -> None:  # noqa: B008
             cupy.matmul(a, a, out=out)
             cupy.cuda.Device().synchronize()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from common.results import Line
+from common.types import Line
 from numpy.typing import NDArray
 
 from rime_kernels import Rows, stokes_to_corr

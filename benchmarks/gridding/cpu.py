@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from common.goals import Verdict, verdict
-from common.results import Line
 from common.timing import seconds_of
+from common.types import Line
 
 from gridding.cases import Case, describe
 from rime_kernels.idg import Idg

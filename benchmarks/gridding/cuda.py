@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from common import roofs_cuda
 from common.goals import Verdict, verdict
-from common.results import Line
 from common.timing import measure, seconds_of
+from common.types import Line, OnDevice
 
 from gridding.cases import Case, Size, describe
 from rime_kernels import device
@@ -33,11 +32,11 @@ _GOALS = (
 class _Timed:
     """A kernel whose launches leave the events before and after them in a list."""
 
-    def __init__(self, kernel: Any, log: list[tuple[Any, Any]]) -> None:
+    def __init__(self, kernel: OnDevice, log: list[tuple[OnDevice, OnDevice]]) -> None:
         self._kernel, self._log = kernel, log
 
-    def __getitem__(self, how: Any) -> Callable[..., None]:
-        def launch(*given: Any) -> None:
+    def __getitem__(self, how: tuple[OnDevice, ...]) -> Callable[..., None]:
+        def launch(*given: object) -> None:
             begin, end = device.cuda.event(), device.cuda.event()
             begin.record(how[2])
             self._kernel[how](*given)
@@ -50,7 +49,7 @@ class _Timed:
 @contextmanager
 def _timed(names: tuple[str, ...]) -> Iterator[Callable[[], float]]:
     """Time the kernels that these functions make; yield a function of the seconds since its last call."""
-    log: list[tuple[Any, Any]] = []
+    log: list[tuple[OnDevice, OnDevice]] = []
     before = {name: getattr(sums, name) for name in names}
 
     def seconds() -> float:
@@ -68,11 +67,11 @@ def _timed(names: tuple[str, ...]) -> Iterator[Callable[[], float]]:
             setattr(sums, name, make)
 
 
-class OnDevice:
+class Resident:
     """An image and visibilities that lie on the device, and what is done to them there."""
 
     def __init__(self, idg: Idg, image: np.ndarray, screens: np.ndarray | None) -> None:
-        self._engine: Any = idg._engine
+        self._engine: OnDevice = idg._engine
         self._screens = idg._screens(screens, image.shape[0])
         self._image = self._engine.send(image)
         self._vis = self._engine.predict_on_device(self._image, self._screens)
@@ -98,7 +97,7 @@ class OnDevice:
 
 def line(case: Case, roofs: Line, repeat: int, *, host: bool) -> Line:
     """Kernels, whole calls on the device, and from the host's memory."""
-    there, n_vis = OnDevice(case.idg, case.image, case.screens), case.size.n_vis
+    there, n_vis = Resident(case.idg, case.image, case.screens), case.size.n_vis
     found: Line = {}
     for name, seconds in there.kernel_seconds(repeat).items():
         found[f"{name}_s"], found[f"{name}_rate"] = seconds, n_vis / seconds
