@@ -111,7 +111,7 @@ class OrderForgotten(biro.Likelihood):
     def log_prior(self, theta: ArrayLike) -> NDArray[np.float64]:
         wrapped = np.moveaxis(self.model.wrap(theta), -1, 0)
         each = zip(self.parameters, wrapped, strict=True)
-        return sum(parameter.prior.log_density(column) for parameter, column in each)
+        return np.asarray(sum(parameter.prior.log_density(column) for parameter, column in each))
 
 
 def of_kind(kind: type[biro.Likelihood], text: str, observation: biro.Observation) -> biro.Likelihood:
