@@ -24,17 +24,18 @@ import numpy as np
 from chi2.whole import observation
 from common.options import make_parser, output_path
 from common.results import write_lines
-from common.types import Line, Options
+from common.types import Line
 from numpy.typing import NDArray
 from scipy import stats
 
 import biro
-from biro.likelihood.precision import choose
+from biro.likelihood.precision import choose_precision
 from biro.maximum.maximum import Maximum
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
 from rime_kernels import device
 from rime_kernels.device import Backend
+from rime_kernels.geometry import Precision
 
 ROOT = Path(__file__).parents[1]
 FIXED = "\n[noise]\nfactor = 1\n"
@@ -121,14 +122,18 @@ def measured(case: Case, backend: Backend, n_point: int) -> Line:
     double = biro.Likelihood(obs, sky, backend=backend, precision="double")
     single = biro.Likelihood(obs, sky, backend=backend, precision="single")
     # The simulator takes minutes to climb to a maximum.
-    options: Options = {"backend": "cpu" if device.simulated() else backend}
-    found = biro.maximise(biro.Likelihood(obs, sky, precision="double", **options), seed=1)
+    climbs_on: Backend = "cpu" if device.simulated() else backend
+
+    def likelihood_of(data: Observation, precision: Precision) -> biro.Likelihood:
+        return biro.Likelihood(data, sky, precision=precision, backend=climbs_on)
+
+    found = biro.maximise(likelihood_of(obs, "double"), seed=1)
     theta = points(found, n_point)
     theta = theta[np.isfinite(double.log_prior(theta))]
     difference = single.log_likelihood(theta) - double.log_likelihood(theta)
-    choose(obs, sky, options)  # compiled
+    choose_precision(obs, likelihood_of)  # compiled
     start = time.perf_counter()
-    choice = choose(obs, sky, options)
+    choice = choose_precision(obs, likelihood_of)
     return {
         "data": case.data,
         "model": case.words,

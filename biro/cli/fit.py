@@ -121,7 +121,7 @@ def _problem_text(likelihood: Likelihood) -> str:
     """Number of parameters and visibilities, and how the likelihood is computed."""
     n_part, chosen = len(likelihood.n_vis), likelihood.description()
     parts = "1 partition" if n_part == 1 else f"{n_part} partitions"
-    forms = " and ".join(dict.fromkeys(chosen["form"]))
+    forms = " and ".join(dict.fromkeys(likelihood.forms))
     free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
     return (
         f"{free}, {likelihood.n_vis.sum()} visibilities in {parts}; "

@@ -11,20 +11,18 @@ Student's t makes of both says `normalisation.student_information`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import student_information
-
-if TYPE_CHECKING:
-    from biro.images.templates import Shifts
-    from biro.models import BoundModel
-    from rime_kernels import Gradient, Rime, Sources
+from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
+from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
 
@@ -35,11 +33,11 @@ class Fisher:
     Parameters
     ----------
     model : BoundModel
-    rimes : sequence of Rime
-        Of its partitions.
-    shifts : Shifts
+    engines : PartitionEngines
     n_vis : int64 (n_partition,)
-    theta : float64 (1, n_param)
+        Usable complex visibilities of each partition.
+    batch : ThetaBatch
+        Of one vector.
 
     Raises
     ------
@@ -48,12 +46,13 @@ class Fisher:
     """
 
     def __init__(
-        self, model: BoundModel, rimes: Sequence[Rime], shifts: Shifts, n_vis: NDArray[np.int64], theta: Array
+        self, model: BoundModel, engines: PartitionEngines, n_vis: NDArray[np.int64], batch: ThetaBatch
     ) -> None:
-        if not model.allowed(theta).all():
+        if not batch.allowed.all():
             raise InputError("theta breaks a constraint of the model: it has no Fisher information")
-        self._model, self._rimes, self._shifts, self._n_vis, self._theta = model, rimes, shifts, n_vis, theta
-        factor, dof = model.noise_factor(theta), model.noise_dof(theta)
+        self._model, self._n_vis, self._batch = model, n_vis, batch
+        self._rimes, self._shifts = engines.rimes, engines.shifts
+        factor, dof = batch.noise_factor, batch.noise_dof
         self._of_noise: tuple[Array, ...]  # of s, of s and nu, of nu
         if dof is None:
             zero = np.zeros_like(factor)
@@ -64,32 +63,28 @@ class Fisher:
 
     def matrix(self) -> Array:
         """F, float64 (n_param, n_param)."""
-        found = self._noise()
+        information = self._noise()
         for i, sources, change in self._changes(np.eye(self._model.n_param)):
-            found += self._of_vis[i] * self._rimes[i].information(self._shifts.of(i, sources), change)
-        return found
+            information += self._of_vis[i] * self._rimes[i].information(self._shifts.of(i, sources), change)
+        return information
 
     def product(self, change: Array) -> Array:
         """F v, float64 (n_param,), for a change v of theta (1, n_param): J v, weighted, and pulled back."""
         pulled = []
         for i, sources, of_sources in self._changes(change):
-            seen = self._shifts.of(i, sources)
-            gradient = self._rimes[i].adjoint(seen, self._rimes[i].tangent(seen, of_sources))
+            shifted = self._shifts.of(i, sources)
+            gradient = self._rimes[i].adjoint(shifted, self._rimes[i].tangent(shifted, of_sources))
             pulled.append(self._shifts.pull_back(i, sources, gradient))
-        found = self._model.pull_back(self._theta, pulled, self._of_vis[None])[0]
-        return np.asarray(found + self._noise() @ change[0])
+        of_vis = self._batch.pull_back(pulled, self._of_vis[None])[0]
+        return np.asarray(of_vis + self._noise() @ change[0])
 
     def _changes(self, change: Array) -> Iterator[tuple[int, Sources, Gradient]]:
         """Sources of each partition as the model has them, and changes as its phase centre sees them."""
-        pairs = zip(
-            self._model.sources_of_all(self._theta),
-            self._model.push_forward(self._theta, change),
-            strict=True,
-        )
+        pairs = zip(self._batch.sources(), self._batch.push_forward(change), strict=True)
         for i, (sources, of_sources) in enumerate(pairs):
-            yield i, sources, self._seen(i, sources, of_sources)
+            yield i, sources, self._shifted(i, sources, of_sources)
 
-    def _seen(self, i: int, sources: Sources, change: Gradient) -> Gradient:
+    def _shifted(self, i: int, sources: Sources, change: Gradient) -> Gradient:
         """The change with shifts of images turned to another phase centre, as `Shifts.of` does it."""
         by_shift = change.template_shift
         if by_shift is None:
@@ -108,6 +103,6 @@ class Fisher:
         model, one = self._model, np.eye(len(self._n_vis))
         of_factor = model.pull_back_noise(one)
         of_dof = model.pull_back_noise(np.zeros_like(one), one)
-        both, mixed, dofs = (self._n_vis * each[0] for each in self._of_noise)
+        factors, mixed, dofs = (self._n_vis * part[0] for part in self._of_noise)
         cross = (of_factor.T * mixed) @ of_dof
-        return np.asarray((of_factor.T * both) @ of_factor + cross + cross.T + (of_dof.T * dofs) @ of_dof)
+        return np.asarray((of_factor.T * factors) @ of_factor + cross + cross.T + (of_dof.T * dofs) @ of_dof)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from biro.likelihood.normalisation import Normalisation
 from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
@@ -39,25 +40,26 @@ class NoiseLaw:
     def is_student(self) -> bool:
         return self._model.model.noise.distribution == "student-t"
 
-    def scaled_dofs(self, theta: Array) -> list[Array | None]:
-        """What `Rime.chi2` takes for each partition: nu s^2 (n_batch,), or None where noise is Gaussian."""
-        factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
+    def scaled_dofs(self, batch: ThetaBatch) -> list[Array | None]:
+        """t = nu s^2 of Student's t in each partition, (n_batch,) each; None where noise is Gaussian."""
+        factor, dof = batch.noise_factor, batch.noise_dof
         return [None] * factor.shape[1] if dof is None else list((dof * factor**2).T)
 
-    def log_likelihood(self, theta: Array, chi2: Array) -> Array:
-        """ln L (n_batch,) for the chi2 of those scaled_dofs, (n_batch, n_partition)."""
-        factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
-        return self._normalisation.log_likelihood(chi2, factor, dof)
+    def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
+        """ln L (n_batch,) for chi2 (n_batch, n_partition) worked out with those `scaled_dofs`."""
+        return self._normalisation.log_likelihood(chi2, batch.noise_factor, batch.noise_dof)
 
-    def slopes(self, theta: Array, chi2: Array, by_scaled_dof: Sequence[Array | None]) -> tuple[Array, Array]:
+    def slopes(
+        self, batch: ThetaBatch, chi2: Array, by_scaled_dof: Sequence[Array | None]
+    ) -> tuple[Array, Array]:
         """d ln L / d chi2 (n_batch, n_partition), and d ln L / d theta (n_batch, n_param) through the noise.
 
-        `by_scaled_dof` are the derivatives of each partition's chi2 with respect to its scaled_dof.
+        `by_scaled_dof` are the derivatives of each partition's chi2 with respect to its t = nu s^2.
         """
-        factor, dof = self._model.noise_factor(theta), self._model.noise_dof(theta)
+        factor, dof = batch.noise_factor, batch.noise_dof
         if dof is None:
             by_chi2, by_factor = self._normalisation.slopes(chi2, factor)
             return by_chi2, self._model.pull_back_noise(by_factor)
-        slopes = np.stack([each for each in by_scaled_dof if each is not None], axis=1)
-        by_chi2, by_factor, by_dof = self._normalisation.student_slopes(chi2, slopes, factor, dof)
+        by_t = np.stack([slope for slope in by_scaled_dof if slope is not None], axis=1)
+        by_chi2, by_factor, by_dof = self._normalisation.student_slopes(chi2, by_t, factor, dof)
         return by_chi2, self._model.pull_back_noise(by_factor, by_dof)

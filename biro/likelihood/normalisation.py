@@ -18,8 +18,9 @@ class Normalisation:
         ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
 
     and where noise is Student's t with nu degrees of freedom the same with (1 + 2/nu) chi2 for chi2, which
-    then is sum t ln(1 + w |D - V|^2 / t) with the scaled_dof t = nu s^2 (`Rime.chi2`): in two dimensions the
-    density of a sample begins with w / (2 pi s^2) whatever nu, for Gamma(nu/2 + 1) / Gamma(nu/2) = nu/2.
+    then is sum t ln(1 + w |D - V|^2 / t) with the scaled degrees of freedom t = nu s^2 (`Rime.chi2`). In
+    two dimensions the density of a sample is w / (2 pi s^2) at its centre whatever nu is, because
+    Gamma(nu/2 + 1) / Gamma(nu/2) = nu/2.
 
     Parameters
     ----------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,17 @@ from scipy import special
 from biro.errors import BiroError
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
+from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton
+from biro.maximum.protocol import DifferentiableLikelihood
 from biro.maximum.starts import starting_points
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from rime_kernels.geometry import Precision
 
-if TYPE_CHECKING:
-    from biro.likelihood.likelihood import Likelihood
-    from biro.maximum.laplace import Laplace
-    from biro.models import SkyModel
-
 log = logging.getLogger(__name__)
 
+LikelihoodOf: TypeAlias = Callable[[Observation, Precision], DifferentiableLikelihood]
 LIMIT = 0.05
 """Differences of ln L that no sampler notices."""
 N_VISIBILITY = 20_000
@@ -56,7 +54,7 @@ class Choice:
     reason: str
 
 
-def choose(observation: Observation, sky: SkyModel, options: Mapping[str, Any]) -> Choice:
+def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> Choice:
     """Single where that leaves ln L alone, to `LIMIT`, over the region of 3 sigma about its maximum.
 
     The highest posterior of at most `N_VISIBILITY` visibilities is climbed to from draws of the prior, and
@@ -70,23 +68,18 @@ def choose(observation: Observation, sky: SkyModel, options: Mapping[str, Any]) 
     Parameters
     ----------
     observation : Observation
-    sky : SkyModel
-    options : mapping
-        Arguments of `Likelihood`, other than the precision.
+    likelihood_of : function of an observation and a precision
+        Makes the likelihood of the model in question.
     """
-    from biro.likelihood.likelihood import Likelihood
 
     def at(theta: NDArray[np.float64], precision: Precision) -> NDArray[np.float64]:
         """ln L on the whole data; of two likelihoods, only one is in memory at a time."""
-        likelihood = Likelihood(observation, sky, precision=precision, **options)
-        return np.asarray(likelihood.log_likelihood(theta))
+        return np.asarray(likelihood_of(observation, precision).log_likelihood(theta))
 
     few = thinned(observation, N_VISIBILITY)
     log.info("precision: looking for the maximum on %d of %d visibilities", _size(few), _size(observation))
     try:
-        theta = points_about_maximum(
-            Likelihood(few, sky, precision="double", **options), np.sqrt(_size(few) / _size(observation))
-        )
+        theta = points_about_maximum(likelihood_of(few, "double"), np.sqrt(_size(few) / _size(observation)))
         log.info("precision: single against double at %d points", len(theta))
         difference = largest_difference(at(theta, "single"), at(theta, "double"))
     except BiroError as error:
@@ -97,7 +90,7 @@ def choose(observation: Observation, sky: SkyModel, options: Mapping[str, Any]) 
     return Choice(chosen, difference, f"{chosen}: {reason}")
 
 
-def points_about_maximum(likelihood: Likelihood, scale: float) -> NDArray[np.float64]:
+def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> NDArray[np.float64]:
     """The highest posterior that a few climbs find, and points about it: steps of 3 sigma, times `scale`.
 
     Raises

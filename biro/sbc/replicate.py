@@ -94,7 +94,7 @@ class Recipe:
     @classmethod
     def of(cls, likelihood: Likelihood) -> Recipe:
         """The recipe of an existing likelihood."""
-        forms = set(likelihood.description()["form"])
+        forms = set(likelihood.forms)
         options = {
             "backend": likelihood.backend,
             "precision": likelihood.precision,

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.assembly import Assembly, SourceGradient
-from biro.models.bound.checks import Check, OnSky, UserCondition, log_mass, split_orders
+from biro.models.bound.checks import Check, OnSky, UserCondition, split_orders
+from biro.models.bound.constrained_prior import ConstrainedPrior
 from biro.models.bound.implied_constraints import Implied
 from biro.models.bound.instrument_layout import InstrumentLayout
-from biro.models.bound.joint_prior import JointPrior
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.tangent_planes import Directions, TangentPlanes
+from biro.models.bound.theta_batch import BoundParts, ThetaBatch
 from biro.models.bound.unconstrained import Unconstrained
 from biro.models.components.constraint import Condition
 from biro.models.components.partition_view import PartitionView
@@ -67,9 +68,6 @@ class BoundModel:
         self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots)
         self._resolved = slots.resolve()
-        self._factor = PerPartition(self._resolved, self._instrument.noise)
-        dof = self._instrument.dof
-        self._dof = PerPartition(self._resolved, dof) if dof is not None else None
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
         self._check_times()
@@ -77,13 +75,12 @@ class BoundModel:
         self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
         self._single = {0: self._assembly} if len(partitions) == 1 else {}
-        checks, chains = self._find_checks()
-        self._checks = checks
-        self._prior = JointPrior(self.parameters, chains)
-        self._wrap_for_checks = any(set(self._prior.periodic.tolist()) & check.parameters for check in checks)
-        self.log_constraint_mass, self.log_constraint_mass_error = log_mass(
-            self._resolved, checks, chains, self._prior.transform
-        )
+        self._prior = ConstrainedPrior(self._resolved, *self._find_checks())
+        self.log_constraint_mass = self._prior.log_mass
+        self.log_constraint_mass_error = self._prior.log_mass_error
+        factor, dof = PerPartition(self._resolved, self._instrument.noise), self._instrument.dof
+        noise_dof = None if dof is None else PerPartition(self._resolved, dof)
+        self._parts = BoundParts(self._prior, self._assembly, factor, noise_dof)
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -93,19 +90,29 @@ class BoundModel:
     @property
     def is_constrained(self) -> bool:
         """Whether there is anything that `allowed` could forbid."""
-        return bool(self._checks)
+        return bool(self._prior.checks)
 
     @property
     def n_param(self) -> int:
         """How many numbers are fitted."""
         return len(self.parameters)
 
+    def at(self, theta: ArrayLike) -> ThetaBatch:
+        """theta (n_batch, n_param) or (n_param,) as a batch that works out once what a step wants of it.
+
+        Raises
+        ------
+        ModelError
+            Any other shape.
+        """
+        return ThetaBatch(self._parts, self._batch(theta))
+
     def prior_transform(self, unit: ArrayLike) -> Array:
         """theta, float64 (..., n_param), of points of the unit cube (..., n_param).
 
         Constraints of order between parameters of one prior are built in, others are not: see `allowed`.
         """
-        return self._prior.transform(self._shaped(unit))
+        return self._prior.joint.transform(self._shaped(unit))
 
     def log_prior(self, theta: ArrayLike) -> Array:
         """Natural log of the normalised prior density, per units of theta: float64 (...) for (..., n_param).
@@ -113,31 +120,19 @@ class BoundModel:
         -inf outside the priors and where a constraint is broken. Periodic parameters are taken
         modulo their period.
         """
-        wrapped = self._prior.wrap(self._shaped(theta))
-        density = self._prior.log_density(wrapped)
-        if self._checks:
-            density = np.where(self._allowed(wrapped), density - self.log_constraint_mass, -np.inf)
-        return density
+        return ThetaBatch(self._parts, self._shaped(theta)).log_prior
 
     def log_prior_slope(self, theta: ArrayLike) -> Array:
         """Derivatives of `log_prior` with respect to theta, (..., n_param); NaN where that is -inf."""
-        wrapped = self._prior.wrap(self._shaped(theta))
-        inside = np.isfinite(self.log_prior(wrapped))
-        return np.where(inside[..., None], self._prior.log_slope(wrapped), np.nan)
+        return ThetaBatch(self._parts, self._shaped(theta)).log_prior_slope
 
-    @cached_property
+    @property
     def box(self) -> tuple[Array, Array]:
         """Smallest and largest value of each parameter, (n_param,) each: what priors and bounds leave.
 
         -inf and inf where there is no end, and where a parameter is taken modulo its period.
         """
-        low, high = np.array([p.prior.support for p in self.parameters]).reshape(-1, 2).T
-        for check in self._checks:
-            if (interval := check.interval()) is not None:
-                i, least, most = interval
-                low[i], high[i] = max(low[i], least), min(high[i], most)
-        low[self._prior.periodic], high[self._prior.periodic] = -np.inf, np.inf
-        return low, high
+        return self._prior.box
 
     @cached_property
     def unconstrained(self) -> Unconstrained:
@@ -146,16 +141,15 @@ class BoundModel:
         Everything that holds one parameter between two ends, and orders that the unit cube has, are built in;
         where other constraints fail is for `log_prior` to say.
         """
-        return Unconstrained(self.parameters, *self.box, self._prior.chains, self._prior.periodic)
+        return Unconstrained(self.parameters, *self.box, self._prior.joint.chains, self._prior.joint.periodic)
 
     def allowed(self, theta: ArrayLike) -> NDArray[np.bool_]:
         """Whether the constraints that the transform does not build in hold: bool (...)."""
-        array = self._shaped(theta)
-        return self._allowed(self._prior.wrap(array) if self._wrap_for_checks else array)
+        return ThetaBatch(self._parts, self._shaped(theta)).allowed
 
     def wrap(self, theta: ArrayLike) -> Array:
         """theta with periodic parameters (position angles) brought back into their prior's range."""
-        return self._prior.wrap(self._shaped(theta))
+        return self._prior.joint.wrap(self._shaped(theta))
 
     def sources(self, theta: ArrayLike, i_partition: int) -> Sources:
         """The sources of a batch as the kernels want them.
@@ -173,7 +167,7 @@ class BoundModel:
         """
         if i_partition not in self._single:
             self._single[i_partition] = self._assemble([i_partition])
-        (shared,) = self._single[i_partition].sources(self._wrapped(theta))
+        (shared,) = self._single[i_partition].sources(self.at(theta).wrapped)
         return shared.copy()
 
     def sources_of_all(self, theta: ArrayLike) -> Iterator[Sources]:
@@ -182,7 +176,7 @@ class BoundModel:
         What does not depend on the partition is worked out once. The arrays are shared between
         partitions, and those that do not depend on theta with other calls: nobody may write into them.
         """
-        return self._assembly.sources(self._wrapped(theta))
+        return self.at(theta).sources()
 
     def push_forward(self, theta: ArrayLike, change: ArrayLike) -> Iterator[Gradient]:
         """How sources change with theta, one partition after the other: the derivative of `sources_of_all`.
@@ -198,7 +192,7 @@ class BoundModel:
         iterator of Gradient
             Changes of the arrays of the sources, (n_change, ...), for `Rime.tangent`; noise does not count.
         """
-        return self._assembly.push_forward(self._wrapped(theta), self._batch(change))
+        return self.at(theta).push_forward(self._batch(change))
 
     def pull_back(
         self, theta: ArrayLike, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0
@@ -218,29 +212,27 @@ class BoundModel:
         float64 (n_batch, n_param)
             Per unit of theta; a row with a NaN among what it is made of has NaN.
         """
-        vectors = self._wrapped(theta)
-        weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(vectors), len(self.partitions)))
-        return self._assembly.pull_back(vectors, gradients, weights)
+        return self.at(theta).pull_back(gradients, weight)
 
-    def pull_back_noise(self, slopes: Array, dof_slopes: Array | None = None) -> Array:
+    def pull_back_noise(self, by_factor: Array, by_dof: Array | None = None) -> Array:
         """Derivatives with respect to theta (n_batch, n_param), from those to `noise_factor`, `noise_dof`."""
-        found = self._factor.pull_back(slopes)
-        if self._dof is not None and dof_slopes is not None:
-            found += self._dof.pull_back(dof_slopes)
-        return found
+        slopes, dof = self._parts.noise_factor.pull_back(by_factor), self._parts.noise_dof
+        if dof is not None and by_dof is not None:
+            slopes += dof.pull_back(by_dof)
+        return slopes
 
     @property
     def noise_parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
         """Of each noise-factor parameter: its partitions, bool (n_partition,), and factor per unit."""
-        return self._factor.parameters
+        return self._parts.noise_factor.parameters
 
     def noise_factor(self, theta: ArrayLike) -> Array:
         """What the stated noise of each partition is multiplied by, float64 (n_batch, n_partition)."""
-        return self._factor(self._batch(theta))
+        return self.at(theta).noise_factor
 
     def noise_dof(self, theta: ArrayLike) -> Array | None:
         """Degrees of freedom of Student's t, float64 (n_batch, n_partition); None where noise is Gaussian."""
-        return None if self._dof is None else self._dof(self._batch(theta))
+        return self.at(theta).noise_dof
 
     def extent(self, i_partition: int) -> float:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
@@ -299,17 +291,6 @@ class BoundModel:
         if array.ndim == 1:
             return array[None]
         raise ModelError(f"theta must have shape (n_batch, {self.n_param}), got {array.shape}")
-
-    def _wrapped(self, theta: ArrayLike) -> Array:
-        return self._prior.wrap(self._batch(theta))
-
-    def _allowed(self, wrapped: Array) -> NDArray[np.bool_]:
-        shape = wrapped.shape[:-1]
-        allowed = np.ones(shape, dtype=bool)
-        flat = wrapped.reshape(-1, self.n_param) if self._checks else wrapped
-        for check in self._checks:
-            allowed &= check.test(flat).reshape(shape)
-        return allowed
 
     def _assemble(self, i_partitions: Iterable[int]) -> Assembly:
         pointing = self._instrument.pointing

@@ -19,9 +19,14 @@ class PerPartition:
     resolved : Resolved
     slots : int (n_partition,)
         Of each partition's number: all constant or all free.
+
+    Attributes
+    ----------
+    n_partition : int
     """
 
     def __init__(self, resolved: Resolved, slots: NDArray[np.int64]) -> None:
+        self.n_partition = len(slots)
         self._is_free = bool(resolved.is_free(slots).all())
         self._parameter, self._scale = resolved.parameter_of[slots], resolved.scale[slots]
         self._base, self._n_param = resolved.base[slots], len(resolved.parameters)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import biro
-import biro.likelihood.likelihood
+import biro.likelihood.engines
 from biro.errors import BackendError, InputError, LikelihoodError, ModelError
 from rime_kernels import Rime
 
@@ -243,7 +243,7 @@ def test_every_partition_is_begun_before_the_first_is_waited_for(tmp_path, monke
 def test_the_memory_limit_is_shared_out_by_size(tmp_path, monkeypatch) -> None:
     given = []
     monkeypatch.setattr(
-        biro.likelihood.likelihood,
+        biro.likelihood.engines,
         "Rime",
         lambda *rows, memory_limit, **more: (given.append(memory_limit), Rime(*rows, **more))[1],
     )

@@ -106,11 +106,15 @@ def test_auto_is_single_for_ordinary_data_and_says_so(tmp_path, caplog):
 def test_auto_is_double_for_a_source_of_a_million_sigma_and_more(tmp_path):
     # A float32 is good to 3e-8 of 1 Jy, 0.3 sigma of this noise: ln L of 5040 numbers moves by several.
     obs, model = observed(noise=1e-7), sky(TWO_POINTS, tmp_path)
-    choice = precision.choose(obs, model, {})
+
+    def likelihood_of(data: biro.Observation, which: str) -> biro.Likelihood:
+        return biro.Likelihood(data, model, precision=which)
+
+    choice = precision.choose_precision(obs, likelihood_of)
     assert choice.precision == "double"
     assert 1.0 < choice.difference < 1000.0
     assert "not below 0.05" in choice.reason
-    assert precision.choose(obs, model, {}) == choice
+    assert precision.choose_precision(obs, likelihood_of) == choice
     assert biro.Likelihood(obs, model, precision="auto").precision == "double"
 
 

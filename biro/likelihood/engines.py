@@ -1,0 +1,143 @@
+"""The visibilities of all partitions: one `Rime` for each, with the data and images that do not change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.images.templates import Templates
+from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together
+from rime_kernels.arrays import Sources
+from rime_kernels.check import n_byte
+from rime_kernels.device import Backend
+from rime_kernels.geometry import Form, Precision
+from rime_kernels.physics.envelope import GaussianFrame
+
+log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How visibilities are computed; see `biro.Likelihood`.
+
+    Raises
+    ------
+    InputError
+        A memory limit that is no number of bytes.
+    """
+
+    backend: Backend
+    precision: Precision
+    form: Form | Literal["auto"]
+    gaussian_frame: GaussianFrame
+    memory_limit: int | str | None
+    image_accuracy: float
+
+    def __post_init__(self) -> None:
+        self.memory_shares([1])
+
+    def memory_shares(self, sizes: Sequence[int]) -> list[int | None]:
+        """Bytes for each partition, in proportion to the size of its data; None without a limit."""
+        if self.memory_limit is None:
+            return [None] * len(sizes)
+        limit, total = n_byte("memory_limit", self.memory_limit), sum(sizes)
+        return [max(1, limit * size // total) for size in sizes]
+
+
+class PartitionEngines:
+    """Visibilities, chi-squared and derivatives of all partitions of an observation.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+    options : EngineOptions
+
+    Attributes
+    ----------
+    rimes : list of Rime
+        Of each partition.
+    shifts : Shifts
+        How images that a model moves lie about each phase centre.
+    image_digest : str
+        Of all pixels of the images; empty without images.
+    image_outlines : list of dict of str to float64 (4, 2)
+        Corners of the images about each phase centre, direction cosines.
+    """
+
+    def __init__(self, observation: Observation, model: BoundModel, options: EngineOptions) -> None:
+        templates = Templates(
+            observation,
+            model,
+            accuracy=options.image_accuracy,
+            backend=options.backend,
+            memory_limit=options.memory_limit,
+        )
+        self.image_digest, self.shifts = templates.digest(), templates.shifts
+        self.image_outlines = templates.outlines()
+        limits = options.memory_shares([part.vis.size for part in observation.partitions])
+        self.rimes = [
+            Rime(
+                part.rows,
+                vis=part.vis,
+                weight=part.weight,
+                template=templates.of(i),
+                template_lm=templates.lm(i),
+                backend=options.backend,
+                precision=options.precision,
+                form=options.form,
+                gaussian_frame=options.gaussian_frame,
+                extent=max(model.extent(i), templates.extent(i)),
+                memory_limit=limit,
+            )
+            for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
+        ]
+        for part, rime in zip(observation.partitions, self.rimes, strict=True):
+            log.info("%s, spw %s: %s", part.field, part.spw, rime.reason)
+
+    def sources(self, batch: ThetaBatch) -> Iterator[Sources]:
+        """The sources of each partition, shifts of images as its phase centre sees them."""
+        return self.shifts.of_all(batch.sources())
+
+    def predict(self, batch: ThetaBatch) -> list[NDArray[np.complexfloating]]:
+        """Model visibilities (n_batch, n_row, n_chan, n_corr) of each partition."""
+        pairs = zip(self.rimes, self.sources(batch), strict=True)
+        return [rime.predict(sources) for rime, sources in pairs]
+
+    def plans(self, batch: ThetaBatch) -> list[str]:
+        """How a call with such a batch is worked out in each partition; puts the data on the device."""
+        return [rime.plan(sources) for rime, sources in zip(self.rimes, self.sources(batch), strict=True)]
+
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+        """Chi-squared, float64 (n_batch, n_partition); with scaled degrees of freedom t, sum t ln(1 + w |D - V|^2 / t).
+
+        Parameters
+        ----------
+        batch : ThetaBatch
+        scaled_dofs : sequence of float64 (n_batch,) or None, optional
+            t of each partition; see `NoiseLaw.scaled_dofs`.
+        """
+        # Sources of the next partition are made while the device works on the one before.
+        columns = chi2_together(self.rimes, self.sources(batch), scaled_dofs)
+        chi2 = np.empty((len(batch), len(columns)))
+        for i, column in enumerate(columns):
+            chi2[:, i] = column
+        return chi2
+
+    def chi2_and_gradient(
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
+    ) -> tuple[Array, list[Gradient]]:
+        """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
+        sources = list(batch.sources())
+        both = chi2_and_gradient_together(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
+        gradients = [self.shifts.pull_back(i, sources[i], gradient) for i, (_, gradient) in enumerate(both)]
+        return np.stack([chi2 for chi2, _ in both], axis=1), gradients

@@ -1,0 +1,118 @@
+"""The parameter vectors of one step of a fit, with all that several places must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.models.bound.assembly import Assembly, SourceGradient
+from biro.models.bound.constrained_prior import ConstrainedPrior
+from biro.models.bound.per_partition import PerPartition
+from rime_kernels.arrays import Sources
+from rime_kernels.gradient import Gradient
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundParts:
+    """What a bound model makes of theta.
+
+    Attributes
+    ----------
+    prior : ConstrainedPrior
+    assembly : Assembly
+        The sources of all partitions.
+    noise_factor : PerPartition
+    noise_dof : PerPartition or None
+        None where noise is Gaussian.
+    """
+
+    prior: ConstrainedPrior
+    assembly: Assembly
+    noise_factor: PerPartition
+    noise_dof: PerPartition | None
+
+
+class ThetaBatch:
+    """A batch of parameter vectors, with prior, constraints and noise worked out once, when asked for.
+
+    `BoundModel.at` makes it at the border, where the shape is checked; it goes down to the kernels.
+
+    Parameters
+    ----------
+    parts : BoundParts
+    theta : float64 (n_batch, n_param)
+        As a user or a sampler has it, each parameter in the unit of the model file.
+
+    Attributes
+    ----------
+    theta : float64 (n_batch, n_param)
+    """
+
+    def __init__(self, parts: BoundParts, theta: Array) -> None:
+        self.theta, self._parts = theta, parts
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+    def rows(self, index: NDArray[np.int64]) -> ThetaBatch:
+        """The batch of these rows, in ascending order without repetition; itself where these are all."""
+        if len(index) == len(self.theta):
+            return self
+        batch = ThetaBatch(self._parts, self.theta[index])
+        batch.wrapped = batch.theta if self.wrapped is self.theta else self.wrapped[index]
+        return batch
+
+    @cached_property
+    def wrapped(self) -> Array:
+        """theta with periodic parameters (position angles) brought back into the range of their priors."""
+        return self._parts.prior.joint.wrap(self.theta)
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Whether the constraints outside the transform of the unit cube hold, bool (n_batch,)."""
+        prior = self._parts.prior
+        return prior.allowed(self.wrapped if prior.checks else self.theta)
+
+    @cached_property
+    def log_prior(self) -> Array:
+        """Natural log of the normalised prior density, float64 (n_batch,); -inf where it is 0."""
+        prior = self._parts.prior
+        density = prior.joint.log_density(self.wrapped)
+        return np.where(self.allowed, density - prior.log_mass, -np.inf) if prior.checks else density
+
+    @cached_property
+    def log_prior_slope(self) -> Array:
+        """Derivatives of `log_prior` with respect to theta, (n_batch, n_param); NaN where that is -inf."""
+        inside = np.isfinite(self.log_prior)
+        return np.where(inside[..., None], self._parts.prior.joint.log_slope(self.wrapped), np.nan)
+
+    @cached_property
+    def noise_factor(self) -> Array:
+        """What the stated noise of each partition is multiplied by, float64 (n_batch, n_partition)."""
+        return self._parts.noise_factor(self.theta)
+
+    @cached_property
+    def noise_dof(self) -> Array | None:
+        """Degrees of freedom of Student's t, float64 (n_batch, n_partition); None where noise is Gaussian."""
+        dof = self._parts.noise_dof
+        return None if dof is None else dof(self.theta)
+
+    def sources(self) -> Iterator[Sources]:
+        """The sources of one partition after the other; see `BoundModel.sources_of_all`."""
+        return self._parts.assembly.sources(self.wrapped)
+
+    def push_forward(self, change: Array) -> Iterator[Gradient]:
+        """How `sources` change with theta, by changes (n_change, n_param); see `BoundModel.push_forward`."""
+        return self._parts.assembly.push_forward(self.wrapped, change)
+
+    def pull_back(self, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0) -> Array:
+        """Derivatives with respect to theta from those to `sources`; see `BoundModel.pull_back`."""
+        n_partition = self._parts.noise_factor.n_partition
+        weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(self.theta), n_partition))
+        return self._parts.assembly.pull_back(self.wrapped, gradients, weights)
