@@ -118,7 +118,7 @@ class PartitionEngines:
         return [rime.plan(sources) for rime, sources in zip(self.rimes, self.sources(batch), strict=True)]
 
     def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
-        """Chi-squared, float64 (n_batch, n_partition); with scaled degrees of freedom t, sum t ln(1 + w |D - V|^2 / t).
+        """Chi-squared, float64 (n_batch, n_partition); of Student's t, sum t ln(1 + w |D - V|^2 / t).
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ from biro.files.atomic import write_atomic
 from biro.files.hdf5 import read_hdf5
 from biro.files.json_value import JsonValue
 from biro.models.quantities.parameter import Column
-from biro.models.quantities.strict import shown
+from biro.models.quantities.strict import short_repr
 from biro.posterior.samples import Provenance, Samples
 
 S = TypeVar("S", bound=Samples)
@@ -117,16 +117,16 @@ def _checked(record: JsonValue) -> dict[str, JsonValue]:
     _check_types("provenance", record["provenance"], _PROVENANCE_TYPES)
     for value in record["diagnostics"].values():
         if not isinstance(value, int | float):
-            raise TypeError(f"a diagnostic is {shown(value)}")
+            raise TypeError(f"a diagnostic is {short_repr(value)}")
     return dict(record)
 
 
 def _check_types(what: str, value: JsonValue, types: _Types) -> None:
     if not isinstance(value, dict):
-        raise TypeError(f"{what}: {shown(value)}")
+        raise TypeError(f"{what}: {short_repr(value)}")
     for name, type_ in types.items():
         if not isinstance(value[name], type_) or isinstance(value[name], bool):
-            raise TypeError(f"{name} of {what}: {shown(value[name])}")
+            raise TypeError(f"{name} of {what}: {short_repr(value[name])}")
 
 
 def _write_own(group: h5py.Group, posterior: Samples) -> None:

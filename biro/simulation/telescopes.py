@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
-from biro.models.quantities.strict import shown
+from biro.models.quantities.strict import short_repr
 
 CoordSys = Literal["global", "local"]
 _GLOBAL = {"global", "xyz", "itrf"}
@@ -135,7 +135,7 @@ def read_antennas(
     head = _read_head(path)
     system = (coordsys or head.get("coordsys") or "global").split()[0].lower()
     if system not in _GLOBAL | _LOCAL:
-        raise InputError(f"{path}: coordsys must be global (XYZ) or local (LOC), found {shown(system)}")
+        raise InputError(f"{path}: coordsys must be global (XYZ) or local (LOC), found {short_repr(system)}")
     rows = [_parse_row(path, number, line) for number, line in _data_lines(path)]
     if not rows:
         raise InputError(f"{path}: no antennas; a line is 'x y z diameter name'")
@@ -248,7 +248,8 @@ def _parse_row(path: Path, number: int, line: str) -> tuple[float, float, float,
         name = words[4]
     except (ValueError, IndexError):
         raise InputError(
-            f"{path}, line {number}: expected 'x y z diameter name' (metres), found {shown(line.strip())}"
+            f"{path}, line {number}: expected 'x y z diameter name' (metres), "
+            f"found {short_repr(line.strip())}"
         ) from None
     return x, y, z, diameter, name
 

@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.columns import Columns, Function, settle
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
-from biro.models.bound.slots import Resolved
+from biro.models.bound.si_values import ArrayOfValues, SIValues, fold_constants
+from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
     BeamScale,
     Brightness,
@@ -64,7 +64,7 @@ class Assembly:
     ----------
     layout : SourceLayout
     instrument : InstrumentLayout
-    resolved : Resolved
+    resolved : ResolvedSlots
     origin : (float, float), rad
         Where offsets start.
     partitions : sequence of (phase centre, PointingSlots or None)
@@ -74,43 +74,50 @@ class Assembly:
         self,
         layout: SourceLayout,
         instrument: InstrumentLayout,
-        resolved: Resolved,
+        resolved: ResolvedSlots,
         origin: Centre,
         partitions: Sequence[tuple[Centre, PointingSlots | None]],
     ) -> None:
-        self._columns = columns = Columns(resolved)
-        self._stokes = settle(resolved, columns, partial(Brightness, layout))
-        self._terms = settle(resolved, columns, partial(SpectralTerms, layout))
-        self._shape = settle(resolved, columns, partial(Shapes, layout))
-        self._template = settle(resolved, columns, partial(Template, layout)) if layout.image.size else None
+        self._values = values = SIValues(resolved)
+        self._stokes = fold_constants(resolved, values, partial(Brightness, layout))
+        self._terms = fold_constants(resolved, values, partial(SpectralTerms, layout))
+        self._shape = fold_constants(resolved, values, partial(Shapes, layout))
+        self._template = (
+            fold_constants(resolved, values, partial(Template, layout)) if layout.image.size else None
+        )
         self._moves_template = layout.moves_image
         self._ref_freq, self._log_spectrum = layout.ref_freq, layout.log_spectrum
         self._polarised = _is_polarised(layout, resolved)
         self._kind = instrument.beam.kind if instrument.beam is not None else None
         if instrument.beam is not None:
-            self._scale = settle(resolved, columns, partial(BeamScale, instrument.beam, instrument.scale))
+            self._scale = fold_constants(
+                resolved, values, partial(BeamScale, instrument.beam, instrument.scale)
+            )
         centres = list(dict.fromkeys(centre for centre, _ in partitions))
-        self._positions = Positions(layout, resolved, columns, TangentPlanes(centres, origin))
+        self._positions = Positions(layout, resolved, values, TangentPlanes(centres, origin))
         pointings = list(dict.fromkeys(slots for _, slots in partitions))
         self._pointings = [
-            settle(resolved, columns, partial(PointingErrors, slots)) if slots is not None else None
+            fold_constants(resolved, values, partial(PointingErrors, slots)) if slots is not None else None
             for slots in pointings
         ]
         keys = [(centres.index(centre), pointings.index(slots)) for centre, slots in partitions]
         # Which centre and which pointing a partition has, and whether it is the last one that has them.
         self._partitions = [(key, key not in keys[i + 1 :]) for i, key in enumerate(keys)]
 
-    def positions(self, theta: Array) -> list[Array]:
-        """Direction cosines (n_batch, n_source, 2) about each distinct phase centre."""
-        return self._positions(self._columns.of(theta))
+    def values(self, theta: Array) -> Array:
+        """All numbers that the sources are made of, in SI units, (n_batch, n_value)."""
+        return self._values.of(theta)
 
-    def sources(self, theta: Array) -> Iterator[Sources]:
-        """The sources of each partition; one object where all is the same. Nobody may write into them."""
-        columns = self._columns.of(theta)
-        lm = self._positions(columns)
-        stokes, terms, shape = self._stokes(columns), self._terms(columns), self._shape(columns)
-        scale = self._scale(columns) if self._kind is not None else None
-        template = self._template(columns) if self._template is not None else None
+    def positions(self, values: Array) -> list[Array]:
+        """Direction cosines (n_batch, n_source, 2) about each distinct phase centre."""
+        return self._positions(values)
+
+    def sources(self, values: Array) -> Iterator[Sources]:
+        """The sources of each partition; one object where all is the same. They must not be written into."""
+        lm = self._positions(values)
+        stokes, terms, shape = self._stokes(values), self._terms(values), self._shape(values)
+        scale = self._scale(values) if self._kind is not None else None
+        template = self._template(values) if self._template is not None else None
         shift = template[..., 1:] if template is not None and self._moves_template else None
         made: dict[tuple[int, int], Sources] = {}
         for key, is_last in self._partitions:
@@ -123,7 +130,7 @@ class Assembly:
                     terms,
                     self._log_spectrum,
                     shape,
-                    self._beam(columns, scale, key[1]),
+                    self._beam(values, scale, key[1]),
                     polarised=self._polarised,
                     template_scale=template[..., 0] if template is not None else None,
                     template_shift=shift,
@@ -132,22 +139,22 @@ class Assembly:
                 made[key] = found
             yield found
 
-    def push_forward(self, theta: Array, change: Array) -> Iterator[Gradient]:
-        """Changes of the sources of each partition with those of theta: the derivative of `sources`.
+    def push_forward(self, values: Array, change: Array) -> Iterator[Gradient]:
+        """Changes of the sources of each partition that changes of theta make: the derivative of `sources`.
 
         Parameters
         ----------
-        theta : float64 (n_change, n_param) or (1, n_param)
+        values : float64 (n_change, n_value) or (1, n_value)
         change : float64 (n_change, n_param)
         """
-        columns, changes = self._columns.of(theta), self._columns.push_forward(change)
+        changes = self._values.push_forward(change)
 
-        def pushed(function: Function | None) -> Array | None:
-            return None if function is None else function.push_forward(columns, changes)
+        def pushed(function: ArrayOfValues | None) -> Array | None:
+            return None if function is None else function.push_forward(values, changes)
 
-        lm = self._positions.push_forward(columns, changes)
+        lm = self._positions.push_forward(values, changes)
         stokes, terms, shape = (
-            step.push_forward(columns, changes) for step in (self._stokes, self._terms, self._shape)
+            step.push_forward(values, changes) for step in (self._stokes, self._terms, self._shape)
         )
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
         shift = template[..., 1:] if template is not None and self._moves_template else None
@@ -163,30 +170,29 @@ class Assembly:
                 template_shift=shift,
             )
 
-    def pull_back(self, theta: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
+    def pull_back(self, values: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
         """Derivatives with respect to theta, (n_batch, n_param): the adjoint of `sources`.
 
         Parameters
         ----------
-        theta : float64 (n_batch, n_param)
+        values : float64 (n_batch, n_value)
         gradients : of each partition
         weight : float64 (n_batch, n_partition)
             What the derivatives of each are multiplied by before they are summed.
         """
-        columns = self._columns.of(theta)
-        into = np.zeros((len(theta), self._columns.n_free))
-        lm, sums = self._positions.zeros(len(theta)), dict[Function, Array]()
+        into = np.zeros((len(values), self._values.n_free))
+        lm, sums = self._positions.zeros(len(values)), dict[ArrayOfValues, Array]()
         for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
             for step, slopes in self._steps(key[1], gradient):
                 product = slopes * factor.reshape(-1, *(1,) * (slopes.ndim - 1))
                 sums[step] = sums[step] + product if step in sums else product
-        self._positions.pull_back(columns, lm, into)
+        self._positions.pull_back(values, lm, into)
         for step, slopes in sums.items():
-            step.pull_back(columns, slopes, into)
-        return self._columns.pull_back(into)
+            step.pull_back(values, slopes, into)
+        return self._values.pull_back(into)
 
-    def _steps(self, i_pointing: int, gradient: SourceGradient) -> Iterator[tuple[Function, Array]]:
+    def _steps(self, i_pointing: int, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
         """What made the arrays of a partition, positions aside, with the derivatives with respect to each."""
         yield self._stokes, gradient.stokes
         yield self._terms, gradient.spectral_terms
@@ -201,14 +207,14 @@ class Assembly:
             if errors is not None and gradient.pointing is not None:
                 yield errors, gradient.pointing
 
-    def _beam(self, columns: Array, scale: Array | None, i_pointing: int) -> Beam | None:
+    def _beam(self, values: Array, scale: Array | None, i_pointing: int) -> Beam | None:
         if self._kind is None or scale is None:
             return None
         errors = self._pointings[i_pointing]
-        return Beam.unchecked(self._kind, scale, errors(columns) if errors is not None else None)
+        return Beam.unchecked(self._kind, scale, errors(values) if errors is not None else None)
 
 
-def _is_polarised(layout: SourceLayout, resolved: Resolved) -> bool:
+def _is_polarised(layout: SourceLayout, resolved: ResolvedSlots) -> bool:
     """Whether any of Q, U, V can be other than 0."""
     others = layout.stokes[..., 1:]
     given = resolved.is_free(others) | (resolved.base[others] != 0)

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.slots import Resolved
+from biro.models.bound.slots import ResolvedSlots
 from biro.models.components.constraint import Condition
 from biro.models.errors import ModelError
 from biro.models.quantities.prior import Prior
@@ -50,7 +50,7 @@ class Check(Protocol):
 class Limit:
     """low <= slot <= high, in SI."""
 
-    resolved: Resolved
+    resolved: ResolvedSlots
     slot: int
     low: float
     high: float
@@ -82,7 +82,7 @@ class Limit:
 class Greater:
     """One slot is not below another."""
 
-    resolved: Resolved
+    resolved: ResolvedSlots
     large: int
     small: int
     text: str
@@ -172,15 +172,15 @@ class UserCondition:
         return None
 
 
-def _parameters(resolved: Resolved, slots: Sequence[int]) -> frozenset[int]:
+def _parameters(resolved: ResolvedSlots, slots: Sequence[int]) -> frozenset[int]:
     return frozenset(int(p) for p in resolved.parameter_of[list(slots)] if p >= 0)
 
 
-def _prior(resolved: Resolved, slot: int) -> tuple[Prior, float]:
+def _prior(resolved: ResolvedSlots, slot: int) -> tuple[Prior, float]:
     return resolved.parameters[resolved.parameter_of[slot]].prior, float(resolved.scale[slot])
 
 
-def split_orders(resolved: Resolved, orders: Sequence[Greater]) -> tuple[list[list[int]], list[Greater]]:
+def split_orders(resolved: ResolvedSlots, orders: Sequence[Greater]) -> tuple[list[list[int]], list[Greater]]:
     """Chains of parameters, largest first, that the transform can build in; and the orders that are left.
 
     A chain is a set of parameters with one prior between them, all of whose orders line up.
@@ -197,7 +197,7 @@ def split_orders(resolved: Resolved, orders: Sequence[Greater]) -> tuple[list[li
     return chains, left
 
 
-def _chain(resolved: Resolved, orders: list[Greater]) -> list[int] | None:
+def _chain(resolved: ResolvedSlots, orders: list[Greater]) -> list[int] | None:
     follows: dict[int, int] = {}
     preceded = set()
     for order in orders:
@@ -234,7 +234,7 @@ def _components(sets: Sequence[frozenset[int]]) -> list[list[int]]:
 
 
 def log_mass(
-    resolved: Resolved, checks: Sequence[Check], chains: Sequence[Sequence[int]], transform: Transform
+    resolved: ResolvedSlots, checks: Sequence[Check], chains: Sequence[Sequence[int]], transform: Transform
 ) -> tuple[float, float]:
     """Natural log of the prior probability that all checks hold, and its standard error.
 
@@ -264,7 +264,7 @@ def log_mass(
     return total, math.sqrt(variance)
 
 
-def _count(resolved: Resolved, checks: Sequence[Check], transform: Transform) -> tuple[float, float]:
+def _count(resolved: ResolvedSlots, checks: Sequence[Check], transform: Transform) -> tuple[float, float]:
     """Fraction of prior draws that pass all checks, and its relative error."""
     random = np.random.default_rng(_SEED)
     hits = draws = 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.checks import Check, log_mass
 from biro.models.bound.joint_prior import JointPrior
-from biro.models.bound.slots import Resolved
+from biro.models.bound.slots import ResolvedSlots
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ class ConstrainedPrior:
 
     Parameters
     ----------
-    resolved : Resolved
+    resolved : ResolvedSlots
     checks : sequence of Check
         Constraints that the transform of the unit cube does not build in.
     chains : sequence of sequences of int
@@ -39,7 +39,9 @@ class ConstrainedPrior:
         ln M, and its standard error; the error is 0 where the mass is a formula or a quadrature.
     """
 
-    def __init__(self, resolved: Resolved, checks: Sequence[Check], chains: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, resolved: ResolvedSlots, checks: Sequence[Check], chains: Sequence[Sequence[int]]
+    ) -> None:
         self.joint, self.checks = JointPrior(resolved.parameters, chains), tuple(checks)
         self._priors = [parameter.prior for parameter in resolved.parameters]
         self.log_mass, self.log_mass_error = log_mass(resolved, checks, chains, self.joint.transform)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.checks import Greater, Limit
-from biro.models.bound.slots import Resolved
+from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.constraint import Bounds, Order
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import under
+from biro.models.quantities.parameter import read_entry
 from biro.models.quantities.units import convert, factor
 
 Array = NDArray[np.float64]
@@ -24,10 +24,10 @@ class Implied:
 
     Parameters
     ----------
-    resolved : Resolved
+    resolved : ResolvedSlots
     """
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: ResolvedSlots) -> None:
         self.resolved = resolved
         self.low, self.high = resolved.limits(0.0)
         self.name_of = {slot: name for name, slot in resolved.slot_of.items()}
@@ -73,7 +73,7 @@ class Implied:
 
     def _in_unit(self, slot: int, *values: float) -> tuple[str, list[float]]:
         """Values of a slot as people think of them, sizes and offsets in arcsec, and the unit."""
-        si = self.resolved.kinds[slot].si
+        si = self.resolved.dimensions[slot].si
         unit = "arcsec" if si == "rad" else si
         return unit, [convert(value, si, unit) for value in values]
 
@@ -100,9 +100,11 @@ class Implied:
         slots = [self.resolved.find(name, "constraint: order") for name in constraint.order]
         text = f"constraint: order {' > '.join(constraint.order)}"
         for (large, name), (small, other) in pairwise(zip(slots, constraint.order, strict=True)):
-            kinds = self.resolved.kinds
-            if kinds[large].si != kinds[small].si:
-                raise ModelError(f"{text}: {name!r} is {kinds[large].name}, {other!r} is {kinds[small].name}")
+            dimensions = self.resolved.dimensions
+            if dimensions[large].si != dimensions[small].si:
+                raise ModelError(
+                    f"{text}: {name!r} is {dimensions[large].name}, {other!r} is {dimensions[small].name}"
+                )
             same = self.resolved.parameter_of[large]
             if same >= 0 and same == self.resolved.parameter_of[small]:
                 raise ModelError(f"{text}: {name!r} and {other!r} are tied, so neither is larger")
@@ -110,15 +112,17 @@ class Implied:
 
     def _bounds(self, constraint: Bounds) -> None:
         slot = self.resolved.find(constraint.bounds, "constraint: bounds")
-        kind = self.resolved.kinds[slot]
+        dimension = self.resolved.dimensions[slot]
         of = f"constraint: bounds of {constraint.bounds!r}"
         low, high = (
-            default if fixed is None else fixed.value * under(f"{of}: {key}", factor, fixed.unit, kind)
+            default
+            if fixed is None
+            else fixed.value * read_entry(f"{of}: {key}", factor, fixed.unit, dimension)
             for key, fixed, default in (
                 ("low", constraint.low, -math.inf),
                 ("high", constraint.high, math.inf),
             )
         )
         if not low < high:
-            raise ModelError(f"{of} need low < high, found {low:g}, {high:g} {kind.si}")
+            raise ModelError(f"{of} need low < high, found {low:g}, {high:g} {dimension.si}")
         self.limit(slot, low, high)

@@ -13,7 +13,7 @@ from biro.models.components.beam import AnyBeam
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
-from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.models.quantities.units import ANGLE, NUMBER
 
 Array = NDArray[np.float64]
@@ -43,7 +43,7 @@ class InstrumentLayout:
         self.positive: list[int] = []
         if model.beam is not None:
             key = model.beam.key
-            self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.quantity_kind)
+            self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.dimension)
             self.positive.append(self.scale)
         self.pointing = _pointing(model, partitions, slots) if model.pointing is not None else []
         self.noise = self._add_noise(model, partitions, slots, "factor")
@@ -85,7 +85,9 @@ def _pointing(
     antennas = list(dict.fromkeys(name for partition in partitions for name in partition.antenna_names))
     unknown = sorted(model.pointing.named() - set(antennas))
     if unknown:
-        raise ModelError(f"pointing: no antenna is called {shown(unknown[0])}{nearest(unknown[0], antennas)}")
+        raise ModelError(
+            f"pointing: no antenna is called {short_repr(unknown[0])}{did_you_mean(unknown[0], antennas)}"
+        )
     found: dict[str, dict[tuple[int, int], int]] = {}
     for name in antennas:
         terms = list(model.pointing.coefficients(name))

@@ -167,7 +167,8 @@ class BoundModel:
         """
         if i_partition not in self._single:
             self._single[i_partition] = self._assemble([i_partition])
-        (shared,) = self._single[i_partition].sources(self.at(theta).wrapped)
+        assembly = self._single[i_partition]
+        (shared,) = assembly.sources(assembly.values(self.at(theta).wrapped))
         return shared.copy()
 
     def sources_of_all(self, theta: ArrayLike) -> Iterator[Sources]:
@@ -356,5 +357,7 @@ class BoundModel:
         return checks, chains
 
     def _on_sky(self, theta: Array) -> NDArray[np.bool_]:
-        finite = [np.isfinite(lm).all(axis=(1, 2)) for lm in self._assembly.positions(theta)]
+        finite = [
+            np.isfinite(lm).all(axis=(1, 2)) for lm in self._assembly.positions(self._assembly.values(theta))
+        ]
         return np.asarray(np.logical_and.reduce(finite))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.scatter import Scatter
-from biro.models.bound.slots import Resolved
+from biro.models.bound.slots import ResolvedSlots
 
 Array = NDArray[np.float64]
 
@@ -16,7 +16,7 @@ class PerPartition:
 
     Parameters
     ----------
-    resolved : Resolved
+    resolved : ResolvedSlots
     slots : int (n_partition,)
         Of each partition's number: all constant or all free.
 
@@ -25,7 +25,7 @@ class PerPartition:
     n_partition : int
     """
 
-    def __init__(self, resolved: Resolved, slots: NDArray[np.int64]) -> None:
+    def __init__(self, resolved: ResolvedSlots, slots: NDArray[np.int64]) -> None:
         self.n_partition = len(slots)
         self._is_free = bool(resolved.is_free(slots).all())
         self._parameter, self._scale = resolved.parameter_of[slots], resolved.scale[slots]

@@ -11,8 +11,8 @@ from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, Parameter, Quantity, Series, Tie, latex
 from biro.models.quantities.prior import Prior, Uniform
-from biro.models.quantities.strict import nearest, shown
-from biro.models.quantities.units import Kind
+from biro.models.quantities.strict import did_you_mean, short_repr
+from biro.models.quantities.units import Dimension
 
 Array = NDArray[np.float64]
 ZERO = 0  # the slot that always holds 0
@@ -25,7 +25,7 @@ class _Entry:
     key: str
     index: str
     quantity: Quantity
-    kind: Kind
+    dimension: Dimension
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class _Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class Resolved:
+class ResolvedSlots:
     """Every quantity of a model as a slot that is constant or follows a parameter.
 
     Attributes
@@ -41,7 +41,7 @@ class Resolved:
     parameters : tuple of Parameter
     slot_of : dict of str to int
         Slot of each name.
-    kinds : tuple of Kind
+    dimensions : tuple of Dimension
         Of each slot.
     base : float64 (n_slot,), SI
         The constants; 0 where a parameter fills in.
@@ -53,7 +53,7 @@ class Resolved:
 
     parameters: tuple[Parameter, ...]
     slot_of: dict[str, int]
-    kinds: tuple[Kind, ...]
+    dimensions: tuple[Dimension, ...]
     base: Array
     parameter_of: NDArray[np.int64]
     scale: Array
@@ -95,7 +95,9 @@ class Resolved:
             No quantity is called so.
         """
         if name not in self.slot_of:
-            raise ModelError(f"{what}: no quantity is called {shown(name)}{nearest(name, self.slot_of)}")
+            raise ModelError(
+                f"{what}: no quantity is called {short_repr(name)}{did_you_mean(name, self.slot_of)}"
+            )
         return self.slot_of[name]
 
 
@@ -106,11 +108,13 @@ class Slots:
         self._entries: list[_Entry | None] = [None]
         self._slot_of: dict[str, int] = {}
 
-    def add(self, owner: str, key: str, quantity: Quantity | None, kind: Kind, index: str = "") -> int:
+    def add(
+        self, owner: str, key: str, quantity: Quantity | None, dimension: Dimension, index: str = ""
+    ) -> int:
         """The slot of a quantity; that of the constant 0 where there is none."""
         if quantity is None:
             return ZERO
-        entry = _Entry(owner, key, index, quantity, kind)
+        entry = _Entry(owner, key, index, quantity, dimension)
         if entry.name in self._slot_of:
             raise ModelError(f"{entry.name!r} is defined twice")
         slot = len(self._entries)
@@ -118,24 +122,26 @@ class Slots:
         self._slot_of[entry.name] = slot
         return slot
 
-    def add_series(self, owner: str, key: str, series: Series, kind: Kind, prefix: str = "") -> list[int]:
+    def add_series(
+        self, owner: str, key: str, series: Series, dimension: Dimension, prefix: str = ""
+    ) -> list[int]:
         """Slots of a list of quantities, "core.I[0]", ...; a list of one needs no index."""
         if len(series) == 1:
-            return [self.add(owner, key, series[0], kind, prefix)]
-        return [self.add(owner, key, item, kind, f"{prefix}[{i}]") for i, item in enumerate(series)]
+            return [self.add(owner, key, series[0], dimension, prefix)]
+        return [self.add(owner, key, item, dimension, f"{prefix}[{i}]") for i, item in enumerate(series)]
 
     def is_tied_to(self, owners: tuple[str, ...]) -> bool:
         """Whether a tie names a quantity of one of these owners."""
         ties = (entry.quantity.to for entry in self._entries if entry and isinstance(entry.quantity, Tie))
         return any(name.split(".")[0] in owners for name in ties)
 
-    def resolve(self) -> Resolved:
+    def resolve(self) -> ResolvedSlots:
         """Number the parameters in order of appearance and follow the ties.
 
         Raises
         ------
         ModelError
-            A tie to nothing, to itself, or to a quantity of another kind.
+            A tie to nothing, to itself, or to a quantity of another dimension.
         """
         n_slot = len(self._entries)
         base, scale = np.zeros(n_slot), np.zeros(n_slot)
@@ -148,16 +154,16 @@ class Slots:
             if isinstance(entry.quantity, Tie):
                 ties.append(slot)
             elif isinstance(entry.quantity, Fixed):
-                base[slot] = entry.quantity.value * units.factor(entry.quantity.unit, entry.kind)
+                base[slot] = entry.quantity.value * units.factor(entry.quantity.unit, entry.dimension)
             else:
                 parameter_of[slot] = len(parameters)
-                scale[slot] = units.factor(entry.quantity.unit, entry.kind)
+                scale[slot] = units.factor(entry.quantity.unit, entry.dimension)
                 parameters.append(_parameter(entry, entry.quantity))
         for slot in ties:
             target = self._follow(slot)
             base[slot], scale[slot], parameter_of[slot] = base[target], scale[target], parameter_of[target]
-        kinds = tuple(entry.kind if entry else units.NUMBER for entry in self._entries)
-        return Resolved(tuple(parameters), self._slot_of, kinds, base, parameter_of, scale)
+        dimensions = tuple(entry.dimension if entry else units.NUMBER for entry in self._entries)
+        return ResolvedSlots(tuple(parameters), self._slot_of, dimensions, base, parameter_of, scale)
 
     def _follow(self, slot: int) -> int:
         start = self._entries[slot]
@@ -168,8 +174,8 @@ class Slots:
             name = entry.quantity.to
             if name not in self._slot_of:
                 raise ModelError(
-                    f"{start.name}: tied to {shown(name)}, but no quantity is called so"
-                    f"{nearest(name, self._slot_of)}"
+                    f"{start.name}: tied to {short_repr(name)}, but no quantity is called so"
+                    f"{did_you_mean(name, self._slot_of)}"
                 )
             slot = self._slot_of[name]
             if slot in seen:
@@ -178,9 +184,10 @@ class Slots:
             target = self._entries[slot]
             assert target is not None
             entry = target
-        if entry.kind.si != start.kind.si:
+        if entry.dimension.si != start.dimension.si:
             raise ModelError(
-                f"{start.name}: is {start.kind.name} and cannot be tied to {entry.name!r}, {entry.kind.name}"
+                f"{start.name}: is {start.dimension.name} and cannot be tied to {entry.name!r}, "
+                f"{entry.dimension.name}"
             )
         return slot
 

@@ -1,15 +1,15 @@
-"""The arrays of the kernels as functions of the columns, each with its derivative and the adjoint of that."""
+"""The arrays of the kernels as functions of the values, each with its derivative and the adjoint of that."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.columns import Columns, Constant, Table
 from biro.models.bound.instrument_layout import PointingSlots
 from biro.models.bound.memory import Reused
 from biro.models.bound.scatter import as_slice
-from biro.models.bound.slots import Resolved
+from biro.models.bound.si_values import Constant, Gathered, SIValues
+from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.components.beam import AnyBeam
@@ -20,34 +20,34 @@ Array = NDArray[np.float64]
 class Brightness:
     """Stokes I, Q, U, V, Jy (n_batch, n_time, n_source, 4)."""
 
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._stokes = Table(columns, layout.stokes)
+    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+        self._stokes = Gathered(values, layout.stokes)
         rows, fraction, angle = layout.linear.T
         self._linear = as_slice(rows) if rows.size else None
         # An axis of length one for the times.
-        self._fraction, self._angle = Table(columns, fraction[None]), Table(columns, angle[None])
+        self._fraction, self._angle = Gathered(values, fraction[None]), Gathered(values, angle[None])
         rows, fraction = layout.circular.T
         self._circular = as_slice(rows) if rows.size else None
-        self._v_fraction = Table(columns, fraction[None])
+        self._v_fraction = Gathered(values, fraction[None])
 
-    def __call__(self, columns: Array) -> Array:
-        stokes = self._stokes(columns)
+    def __call__(self, values: Array) -> Array:
+        stokes = self._stokes(values)
         if self._linear is not None:
             rows = self._linear
-            polarised = self._fraction(columns) * stokes[:, :, rows, 0]
-            twice = 2 * self._angle(columns)
+            polarised = self._fraction(values) * stokes[:, :, rows, 0]
+            twice = 2 * self._angle(values)
             stokes[:, :, rows, 1] = polarised * np.cos(twice)
             stokes[:, :, rows, 2] = polarised * np.sin(twice)
         if self._circular is not None:
             rows = self._circular
-            stokes[:, :, rows, 3] = self._v_fraction(columns) * stokes[:, :, rows, 0]
+            stokes[:, :, rows, 3] = self._v_fraction(values) * stokes[:, :, rows, 0]
         return stokes
 
-    def push_forward(self, columns: Array, changes: Array) -> Array:
+    def push_forward(self, values: Array, changes: Array) -> Array:
         """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
-        found, intensity = self._stokes(changes), self._stokes(columns)[..., 0]
+        found, intensity = self._stokes(changes), self._stokes(values)[..., 0]
         if self._linear is not None:
-            rows, fraction, twice = self._linear, self._fraction(columns), 2 * self._angle(columns)
+            rows, fraction, twice = self._linear, self._fraction(values), 2 * self._angle(values)
             along = self._fraction(changes) * intensity[:, :, rows] + fraction * found[:, :, rows, 0]
             across = 2 * self._angle(changes) * fraction * intensity[:, :, rows]
             found[:, :, rows, 1] = np.cos(twice) * along - np.sin(twice) * across
@@ -55,87 +55,87 @@ class Brightness:
         if self._circular is not None:
             rows = self._circular
             by_fraction = self._v_fraction(changes) * intensity[:, :, rows]
-            found[:, :, rows, 3] = by_fraction + self._v_fraction(columns) * found[:, :, rows, 0]
+            found[:, :, rows, 3] = by_fraction + self._v_fraction(values) * found[:, :, rows, 0]
         return found
 
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
         slopes = slopes.copy()
-        intensity = self._stokes(columns)[..., 0]
+        intensity = self._stokes(values)[..., 0]
         if self._linear is not None:
-            rows, fraction, twice = self._linear, self._fraction(columns), 2 * self._angle(columns)
+            rows, fraction, twice = self._linear, self._fraction(values), 2 * self._angle(values)
             by_q, by_u = slopes[:, :, rows, 1], slopes[:, :, rows, 2]
             along = np.cos(twice) * by_q + np.sin(twice) * by_u
             across = np.cos(twice) * by_u - np.sin(twice) * by_q
-            self._over_times(self._fraction, columns, intensity[:, :, rows] * along, into)
-            self._over_times(self._angle, columns, 2 * fraction * intensity[:, :, rows] * across, into)
+            self._over_times(self._fraction, values, intensity[:, :, rows] * along, into)
+            self._over_times(self._angle, values, 2 * fraction * intensity[:, :, rows] * across, into)
             slopes[:, :, rows, 0] += fraction * along
         if self._circular is not None:
             rows = self._circular
             by_v = slopes[:, :, rows, 3]
-            self._over_times(self._v_fraction, columns, intensity[:, :, rows] * by_v, into)
-            slopes[:, :, rows, 0] += self._v_fraction(columns) * by_v
-        # Q, U and V that follow from I have no columns of their own.
-        self._stokes.pull_back(columns, slopes, into)
+            self._over_times(self._v_fraction, values, intensity[:, :, rows] * by_v, into)
+            slopes[:, :, rows, 0] += self._v_fraction(values) * by_v
+        # Q, U and V that follow from I have no values of their own.
+        self._stokes.pull_back(values, slopes, into)
 
     @staticmethod
-    def _over_times(table: Table, columns: Array, slopes: Array, into: Array) -> None:
-        table.pull_back(columns, slopes.sum(axis=1, keepdims=True), into)
+    def _over_times(table: Gathered, values: Array, slopes: Array, into: Array) -> None:
+        table.pull_back(values, slopes.sum(axis=1, keepdims=True), into)
 
 
 class SpectralTerms:
     """Terms in the kernels' form (n_batch, n_source, 4, n_term)."""
 
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._terms = Table(columns, layout.terms)
+    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+        self._terms = Gathered(values, layout.terms)
         self._scale = None if (layout.term_scale == 1).all() else layout.term_scale
 
-    def __call__(self, columns: Array) -> Array:
-        terms = self._terms(columns)
+    def __call__(self, values: Array) -> Array:
+        terms = self._terms(values)
         if self._scale is not None:
             terms *= self._scale
         return terms
 
-    def push_forward(self, columns: Array, changes: Array) -> Array:
+    def push_forward(self, values: Array, changes: Array) -> Array:
         """As the terms themselves."""
         return self(changes)
 
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to terms as the model has them."""
-        self._terms.pull_back(columns, slopes if self._scale is None else slopes * self._scale, into)
+        self._terms.pull_back(values, slopes if self._scale is None else slopes * self._scale, into)
 
 
 class Shapes:
     """emaj, emin, pa, rad (n_batch, n_gaussian, 3)."""
 
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._shape = Table(columns, layout.shape)
+    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+        self._shape = Gathered(values, layout.shape)
         rows = np.flatnonzero(layout.by_ratio)
         self._by_ratio = as_slice(rows) if rows.size else None
 
-    def __call__(self, columns: Array) -> Array:
-        shape = self._shape(columns)
+    def __call__(self, values: Array) -> Array:
+        shape = self._shape(values)
         if self._by_ratio is not None:
             shape[:, self._by_ratio, 1] *= shape[:, self._by_ratio, 0]
         return shape
 
-    def push_forward(self, columns: Array, changes: Array) -> Array:
+    def push_forward(self, values: Array, changes: Array) -> Array:
         """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
         found = self._shape(changes)
         if self._by_ratio is not None:
-            rows, given = self._by_ratio, self._shape(columns)
+            rows, given = self._by_ratio, self._shape(values)
             found[:, rows, 1] *= given[:, rows, 0]
             found[:, rows, 1] += given[:, rows, 1] * found[:, rows, 0]
         return found
 
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
         if self._by_ratio is not None:
             slopes, rows = slopes.copy(), self._by_ratio
-            given, by_emin = self._shape(columns), slopes[:, rows, 1].copy()
+            given, by_emin = self._shape(values), slopes[:, rows, 1].copy()
             slopes[:, rows, 0] += given[:, rows, 1] * by_emin
             slopes[:, rows, 1] = given[:, rows, 0] * by_emin
-        self._shape.pull_back(columns, slopes, into)
+        self._shape.pull_back(values, slopes, into)
 
 
 class Positions:
@@ -145,7 +145,7 @@ class Positions:
     """
 
     def __init__(
-        self, layout: SourceLayout, resolved: Resolved, columns: Columns, planes: TangentPlanes
+        self, layout: SourceLayout, resolved: ResolvedSlots, values: SIValues, planes: TangentPlanes
     ) -> None:
         free = np.asarray(resolved.is_free(layout.position).any(axis=1))
         if np.count_nonzero(free) > np.count_nonzero(~free):
@@ -157,28 +157,28 @@ class Positions:
         self._constant = [Constant(lm) for lm in self._fixed]
         self._rows = as_slice(rows)
         self._all_free, self._any_free = bool(free.all()), bool(free.any())
-        self._position = Table(columns, layout.position[rows])
+        self._position = Gathered(values, layout.position[rows])
         self._directions = Directions(layout.by_offset[rows], planes)
         self._memory = Reused()
 
-    def __call__(self, columns: Array) -> list[Array]:
+    def __call__(self, values: Array) -> list[Array]:
         if not self._any_free:
-            return [constant(columns) for constant in self._constant]
-        moving = self._directions.lm(self._position(columns))
+            return [constant(values) for constant in self._constant]
+        moving = self._directions.lm(self._position(values))
         if self._all_free:
             return list(moving)
         n_centre, _, n_source, _ = self._fixed.shape
-        lm = self._memory.empty(n_centre, columns.shape[0], n_source, 2)
+        lm = self._memory.empty(n_centre, values.shape[0], n_source, 2)
         lm[:] = self._fixed
         lm[:, :, self._rows] = moving
         return list(lm)
 
-    def push_forward(self, columns: Array, changes: Array) -> list[Array]:
+    def push_forward(self, values: Array, changes: Array) -> list[Array]:
         """Changes of (l, m) about each centre, (n_change, n_source, 2)."""
         n_centre, _, n_source, _ = self._fixed.shape
         found = np.zeros((n_centre, len(changes), n_source, 2))
         if self._any_free:
-            position, moves = self._position(columns), self._position(changes)
+            position, moves = self._position(values), self._position(changes)
             for i in range(n_centre):
                 for k in range(2):  # with derivatives of l or m alone
                     slopes = np.zeros((n_centre, *position.shape))
@@ -192,66 +192,66 @@ class Positions:
         n_centre, _, n_source, _ = self._fixed.shape
         return np.zeros((n_centre, n_batch, n_source, 2))
 
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to offsets, or ra and dec, from those to (l, m) about each centre.
 
         `slopes` is (n_centre, n_batch, n_source, 2).
         """
         if self._any_free:
-            position = self._position(columns)
+            position = self._position(values)
             found = self._directions.pull_back(position, slopes[:, :, self._rows])
-            self._position.pull_back(columns, found, into)
+            self._position.pull_back(values, found, into)
 
 
 class Template:
     """Factors and shifts of the images (n_batch, n_image, 3)."""
 
-    def __init__(self, layout: SourceLayout, columns: Columns) -> None:
-        self._template = Table(columns, layout.image)
+    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+        self._template = Gathered(values, layout.image)
 
-    def __call__(self, columns: Array) -> Array:
-        return self._template(columns)
+    def __call__(self, values: Array) -> Array:
+        return self._template(values)
 
-    def push_forward(self, columns: Array, changes: Array) -> Array:
+    def push_forward(self, values: Array, changes: Array) -> Array:
         """As they are."""
         return self._template(changes)
 
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """As they are."""
-        self._template.pull_back(columns, slopes, into)
+        self._template.pull_back(values, slopes, into)
 
 
 class BeamScale:
     """`arrays.Beam.scale`, float64 (n_batch,)."""
 
-    def __init__(self, beam: AnyBeam, slot: int, columns: Columns) -> None:
-        self._beam, self._value = beam, Table(columns, np.array(slot))
+    def __init__(self, beam: AnyBeam, slot: int, values: SIValues) -> None:
+        self._beam, self._value = beam, Gathered(values, np.array(slot))
 
-    def __call__(self, columns: Array) -> Array:
-        return self._beam.scale(self._value(columns))
+    def __call__(self, values: Array) -> Array:
+        return self._beam.scale(self._value(values))
 
-    def push_forward(self, columns: Array, changes: Array) -> Array:
+    def push_forward(self, values: Array, changes: Array) -> Array:
         """By the derivative of the scale with respect to the number that the beam has."""
-        return np.asarray(self._beam.scale_slope(self._value(columns)) * self._value(changes))
+        return np.asarray(self._beam.scale_slope(self._value(values)) * self._value(changes))
 
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the number that the beam has."""
-        self._value.pull_back(columns, slopes * self._beam.scale_slope(self._value(columns)), into)
+        self._value.pull_back(values, slopes * self._beam.scale_slope(self._value(values)), into)
 
 
 class PointingErrors:
     """Pointing error of each antenna and time, rad (n_batch, n_time or 1, n_antenna, 2)."""
 
-    def __init__(self, slots: PointingSlots, columns: Columns) -> None:
-        self._coefficient, self._powers = Table(columns, slots.table), slots.powers
+    def __init__(self, slots: PointingSlots, values: SIValues) -> None:
+        self._coefficient, self._powers = Gathered(values, slots.table), slots.powers
 
-    def __call__(self, columns: Array) -> Array:
-        return np.einsum("tp,bpax->btax", self._powers, self._coefficient(columns))
+    def __call__(self, values: Array) -> Array:
+        return np.einsum("tp,bpax->btax", self._powers, self._coefficient(values))
 
-    def push_forward(self, columns: Array, changes: Array) -> Array:
+    def push_forward(self, values: Array, changes: Array) -> Array:
         """As the coefficients themselves."""
         return self(changes)
 
-    def pull_back(self, columns: Array, slopes: Array, into: Array) -> None:
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the coefficients of the polynomials."""
-        self._coefficient.pull_back(columns, np.einsum("tp,btax->bpax", self._powers, slopes), into)
+        self._coefficient.pull_back(values, np.einsum("tp,btax->bpax", self._powers, slopes), into)

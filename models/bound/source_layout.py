@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.components.sky import SkyDescription
-from biro.models.components.source import KINDS, GaussianSource, Source, in_si
+from biro.models.components.source import DIMENSIONS, GaussianSource, Source, si_value
 from biro.models.components.spectrum import STOKES, term_scale
 from biro.models.errors import ModelError
 from biro.models.quantities import units
@@ -17,7 +17,7 @@ Index = NDArray[np.int64]
 _ANY_FREQ = 1e9
 
 
-_IMAGE_KINDS = {"scale": units.NUMBER, "east": units.ANGLE, "north": units.ANGLE}
+_IMAGE_DIMENSIONS = {"scale": units.NUMBER, "east": units.ANGLE, "north": units.ANGLE}
 
 
 class SourceLayout:
@@ -56,7 +56,7 @@ class SourceLayout:
         sky: SkyDescription,
         slots: Slots,
     ) -> None:
-        ref_freq = None if sky.ref_freq is None else in_si(sky.ref_freq, units.FREQUENCY)
+        ref_freq = None if sky.ref_freq is None else si_value(sky.ref_freq, units.FREQUENCY)
         # Parameters are numbered in the order of the file; arrays have points first.
         tables = [_SourceSlots(source, ref_freq, slots) for source in sky.sources]
         tables.sort(key=lambda table: table.is_gaussian)
@@ -72,7 +72,10 @@ class SourceLayout:
         self._spectra(tables)
         self.moves_image = any(image.is_moved for image in sky.images)
         keys = [
-            [slots.add(image.name, key, getattr(image, key), kind) for key, kind in _IMAGE_KINDS.items()]
+            [
+                slots.add(image.name, key, getattr(image, key), dimension)
+                for key, dimension in _IMAGE_DIMENSIONS.items()
+            ]
             for image in sky.images
         ]
         self.image: Index = np.array(keys, dtype=np.int64).reshape(-1, 3)
@@ -126,13 +129,13 @@ class _SourceSlots:
             self._shape(source, slots)
 
     def _one(self, source: Source, key: str, slots: Slots) -> int:
-        return slots.add(self.name, key, getattr(source, key), KINDS[key])
+        return slots.add(self.name, key, getattr(source, key), DIMENSIONS[key])
 
     def _spectrum(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
         self.form, self.terms = "spectral_index", [[] for _ in STOKES]
         spectrum = source.spectrum()
         if source.ref_freq is not None:
-            ref_freq = in_si(source.ref_freq, units.FREQUENCY)
+            ref_freq = si_value(source.ref_freq, units.FREQUENCY)
         if spectrum is not None:
             self.form, terms = spectrum
             if ref_freq is None:

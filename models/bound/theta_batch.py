@@ -103,16 +103,21 @@ class ThetaBatch:
         dof = self._parts.noise_dof
         return None if dof is None else dof(self.theta)
 
+    @cached_property
+    def values(self) -> Array:
+        """All numbers that the sources are made of, in SI units, float64 (n_batch, n_value)."""
+        return self._parts.assembly.values(self.wrapped)
+
     def sources(self) -> Iterator[Sources]:
         """The sources of one partition after the other; see `BoundModel.sources_of_all`."""
-        return self._parts.assembly.sources(self.wrapped)
+        return self._parts.assembly.sources(self.values)
 
     def push_forward(self, change: Array) -> Iterator[Gradient]:
         """How `sources` change with theta, by changes (n_change, n_param); see `BoundModel.push_forward`."""
-        return self._parts.assembly.push_forward(self.wrapped, change)
+        return self._parts.assembly.push_forward(self.values, change)
 
     def pull_back(self, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0) -> Array:
         """Derivatives with respect to theta from those to `sources`; see `BoundModel.pull_back`."""
         n_partition = self._parts.noise_factor.n_partition
         weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(self.theta), n_partition))
-        return self._parts.assembly.pull_back(self.wrapped, gradients, weights)
+        return self._parts.assembly.pull_back(self.values, gradients, weights)

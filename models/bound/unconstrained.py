@@ -80,15 +80,15 @@ _INVERSE: dict[_Map, Callable[[Array, Array, Array], Array]] = {
 }
 
 
-def _moved_in(kind: _Map, x: Array, spread: Array, first: Array, second: Array) -> Array:
+def _moved_in(mapping: _Map, x: Array, spread: Array, first: Array, second: Array) -> Array:
     """x no nearer to an end than `spread`, but not beyond the middle, or one scale from a single end."""
-    if kind is line:
+    if mapping is line:
         return x
-    if kind is above:
+    if mapping is above:
         return np.maximum(x, first + np.minimum(spread, second))
-    if kind is below:
+    if mapping is below:
         return np.minimum(x, first - np.minimum(spread, second))
-    of_log = kind is log_between
+    of_log = mapping is log_between
     low, high = first, first * np.exp(second) if of_log else first + second
     middle = first * np.exp(0.5 * second) if of_log else first + 0.5 * second
     return np.clip(x, np.minimum(low + spread, middle), np.maximum(high - spread, middle))
@@ -123,11 +123,11 @@ class Unconstrained:
         turning = set(periodic.tolist())
         groups: dict[_Map, list[tuple[int, float, float]]] = {}
         for i, parameter in enumerate(parameters):
-            kind, first, second = _map_of(parameter, low[i], high[i], i in turning)
-            groups.setdefault(kind, []).append((i, first, second))
+            mapping, first, second = _map_of(parameter, low[i], high[i], i in turning)
+            groups.setdefault(mapping, []).append((i, first, second))
         self._groups = [
-            (kind, as_slice(np.array([i for i, _, _ in members])), np.array([m[1:] for m in members]).T)
-            for kind, members in groups.items()
+            (mapping, as_slice(np.array([i for i, _, _ in members])), np.array([m[1:] for m in members]).T)
+            for mapping, members in groups.items()
         ]
 
     def theta(self, y: Array) -> Array:
@@ -159,16 +159,16 @@ class Unconstrained:
         infinite, and says nothing of the y to which a parameter of that spread belongs.
         """
         z = np.empty(theta.shape)
-        for kind, columns, numbers in self._groups:
+        for mapping, columns, numbers in self._groups:
             x = theta[..., columns]
             if spread is not None:
-                x = _moved_in(kind, x, spread[..., columns], *numbers)
-            z[..., columns] = _INVERSE[kind](x, *numbers)
+                x = _moved_in(mapping, x, spread[..., columns], *numbers)
+            z[..., columns] = _INVERSE[mapping](x, *numbers)
         least: Array = np.full(theta.shape, _APART)
         if spread is not None and self._chains:
             of_z = np.empty(theta.shape)
-            for kind, columns, numbers in self._groups:
-                of_z[..., columns] = np.exp(kind(z[..., columns], *numbers).log_slope)
+            for mapping, columns, numbers in self._groups:
+                of_z[..., columns] = np.exp(mapping(z[..., columns], *numbers).log_slope)
             least = np.clip(spread / of_z, _APART, 1.0)
         for chain in self._chains:
             apart = np.maximum(-np.diff(z[..., chain], axis=-1), least[..., chain[:-1]])
@@ -177,8 +177,8 @@ class Unconstrained:
 
     def _mapped(self, y: Array) -> Mapped:
         z, found = self._ordered(y), Mapped(*(np.empty(y.shape) for _ in range(3)))
-        for kind, columns, numbers in self._groups:
-            for array, part in zip(found, kind(z[..., columns], *numbers), strict=True):
+        for mapping, columns, numbers in self._groups:
+            for array, part in zip(found, mapping(z[..., columns], *numbers), strict=True):
                 array[..., columns] = part
         return found
 

@@ -8,11 +8,19 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from biro.models.components.source import in_si
+from biro.models.components.source import si_value
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import Fixed, Quantity, QuantityLike, Series, quantity, series, under
-from biro.models.quantities.strict import nearest, shown, strict
-from biro.models.quantities.units import ANGLE, FREQUENCY, LENGTH, PER_FREQUENCY, Kind
+from biro.models.quantities.parameter import (
+    Fixed,
+    Quantity,
+    QuantityLike,
+    Series,
+    quantity,
+    read_entry,
+    series,
+)
+from biro.models.quantities.strict import did_you_mean, short_repr, strict
+from biro.models.quantities.units import ANGLE, FREQUENCY, LENGTH, PER_FREQUENCY, Dimension
 from rime_kernels.arrays import BeamKind
 
 SPEED_OF_LIGHT = 299792458.0
@@ -31,12 +39,12 @@ class Cos3Beam:
     label: ClassVar[str] = "beam"
     kind: ClassVar[BeamKind] = "cos3"
     key: ClassVar[str] = "coefficient"
-    quantity_kind: ClassVar[Kind] = PER_FREQUENCY
+    dimension: ClassVar[Dimension] = PER_FREQUENCY
     coefficient: QuantityLike = "65 1/GHz"
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "coefficient", under("coefficient", quantity, self.coefficient, PER_FREQUENCY)
+            self, "coefficient", read_entry("coefficient", quantity, self.coefficient, PER_FREQUENCY)
         )
 
     def scale(self, value: np.ndarray) -> np.ndarray:
@@ -62,20 +70,20 @@ class GaussianBeam:
     label: ClassVar[str] = "beam"
     kind: ClassVar[BeamKind] = "gaussian"
     key: ClassVar[str] = "fwhm"
-    quantity_kind: ClassVar[Kind] = ANGLE
+    dimension: ClassVar[Dimension] = ANGLE
     fwhm: QuantityLike
     ref_freq: QuantityLike
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fwhm", under("fwhm", quantity, self.fwhm, ANGLE))
-        ref_freq = under("ref_freq", quantity, self.ref_freq, FREQUENCY)
+        object.__setattr__(self, "fwhm", read_entry("fwhm", quantity, self.fwhm, ANGLE))
+        ref_freq = read_entry("ref_freq", quantity, self.ref_freq, FREQUENCY)
         if not isinstance(ref_freq, Fixed) or not ref_freq.value > 0:
             raise ModelError("ref_freq: must be a positive number")
         object.__setattr__(self, "ref_freq", ref_freq)
 
     def scale(self, value: np.ndarray) -> np.ndarray:
         """`arrays.Beam.scale` of the width in rad."""
-        return np.asarray(1.0 / (value * in_si(self.ref_freq, FREQUENCY)))
+        return np.asarray(1.0 / (value * si_value(self.ref_freq, FREQUENCY)))
 
     def scale_slope(self, value: np.ndarray) -> np.ndarray:
         """Derivative of `scale`."""
@@ -94,11 +102,11 @@ class AiryBeam:
     label: ClassVar[str] = "beam"
     kind: ClassVar[BeamKind] = "airy"
     key: ClassVar[str] = "diameter"
-    quantity_kind: ClassVar[Kind] = LENGTH
+    dimension: ClassVar[Dimension] = LENGTH
     diameter: QuantityLike
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "diameter", under("diameter", quantity, self.diameter, LENGTH))
+        object.__setattr__(self, "diameter", read_entry("diameter", quantity, self.diameter, LENGTH))
 
     def scale(self, value: np.ndarray) -> np.ndarray:
         """`arrays.Beam.scale` of the diameter in m."""
@@ -142,29 +150,28 @@ class Pointing:
 
     def __post_init__(self) -> None:
         for axis in ("east", "north"):
-            object.__setattr__(self, axis, under(axis, _polynomial, getattr(self, axis)))
+            object.__setattr__(self, axis, read_entry(axis, _polynomial, getattr(self, axis)))
         if self.antennas is not None:
             if not isinstance(self.antennas, (list, tuple)) or not all(
                 isinstance(a, str) for a in self.antennas
             ):
-                raise ModelError(f"antennas: expected a list of names, found {shown(self.antennas)}")
+                raise ModelError(f"antennas: expected a list of names, found {short_repr(self.antennas)}")
             object.__setattr__(self, "antennas", tuple(self.antennas))
         object.__setattr__(self, "antenna", self._own(self.antenna or {}))
 
     @staticmethod
     def _own(given: Any) -> dict[str, dict[str, Series]]:
         if not isinstance(given, Mapping):
-            raise ModelError(f"antenna: expected a table by antenna name, found {shown(given)}")
+            raise ModelError(f"antenna: expected a table by antenna name, found {short_repr(given)}")
         own: dict[str, dict[str, Series]] = {}
         for name, axes in given.items():
             if not isinstance(axes, Mapping):
-                raise ModelError(f"antenna.{name}: expected east and north, found {shown(axes)}")
+                raise ModelError(f"antenna.{name}: expected east and north, found {short_repr(axes)}")
             for axis in axes:
                 if axis not in ("east", "north"):
-                    raise ModelError(
-                        f"antenna.{name}: unknown key {shown(axis)}{nearest(axis, ('east', 'north'))}"
-                    )
-            own[str(name)] = {a: under(f"antenna.{name}.{a}", _polynomial, v) for a, v in axes.items()}
+                    hint = did_you_mean(axis, ("east", "north"))
+                    raise ModelError(f"antenna.{name}: unknown key {short_repr(axis)}{hint}")
+            own[str(name)] = {a: read_entry(f"antenna.{name}.{a}", _polynomial, v) for a, v in axes.items()}
         return own
 
     def named(self) -> set[str]:

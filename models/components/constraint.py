@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from biro.models.errors import ModelError
 from biro.models.quantities import units
-from biro.models.quantities.parameter import Fixed, under
-from biro.models.quantities.strict import key_names, nearest, shown, strict
+from biro.models.quantities.parameter import Fixed, read_entry
+from biro.models.quantities.strict import did_you_mean, key_names, short_repr, strict
 
 
 @strict
@@ -36,10 +36,11 @@ class Order:
             or not all(isinstance(n, str) for n in names)
         ):
             raise ModelError(
-                f"order: expected a list of two or more names such as ['a.I', 'b.I'], found {shown(names)}"
+                "order: expected a list of two or more names such as ['a.I', 'b.I'], "
+                f"found {short_repr(names)}"
             )
         if len(set(names)) < len(names):
-            raise ModelError(f"order: a name occurs twice in {shown(list(names))}")
+            raise ModelError(f"order: a name occurs twice in {short_repr(list(names))}")
         object.__setattr__(self, "order", tuple(names))
 
 
@@ -66,7 +67,7 @@ class Bounds:
         for key in ("low", "high"):
             value = getattr(self, key)
             if value is not None and not isinstance(value, Fixed):
-                number, unit = under(key, units.number, value)
+                number, unit = read_entry(key, units.number, value)
                 object.__setattr__(self, key, Fixed(number, unit or ""))
 
 
@@ -82,7 +83,7 @@ class Condition:
     def __init__(self, function: Callable[[Mapping[str, NDArray[np.float64]]], Any]) -> None:
         if not callable(function):
             raise ModelError(
-                f"Condition needs a function of a dictionary of parameters, found {shown(function)}"
+                f"Condition needs a function of a dictionary of parameters, found {short_repr(function)}"
             )
         self.function = function
 
@@ -138,13 +139,13 @@ def read_constraint(value: Any) -> Constraint:
         unknown = [key for key in value if key not in known]
         if unknown:
             raise ModelError(
-                f"constraint: unknown key {shown(unknown[0])}{nearest(unknown[0], known)}; "
+                f"constraint: unknown key {short_repr(unknown[0])}{did_you_mean(unknown[0], known)}; "
                 "keys allowed: order; or bounds, low, high"
             )
         return cls(**{str(key): item for key, item in value.items()})
     if callable(value):
         return Condition(value)
-    raise ModelError(f"constraint: expected Order, Bounds, or a function, found {shown(value)}")
+    raise ModelError(f"constraint: expected Order, Bounds, or a function, found {short_repr(value)}")
 
 
 def read_constraints(values: Any) -> tuple[Constraint, ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.models.errors import ModelError
 from biro.models.quantities import units
-from biro.models.quantities.strict import shown
+from biro.models.quantities.strict import short_repr
 
 Array = NDArray[np.float64]
 Centre = tuple[float, float]
@@ -54,11 +54,11 @@ def parse_direction(value: Any) -> Centre:
     if len(parts) != 2:
         raise ModelError(
             "expected a direction such as '12h29m06.7s +02d03m08.6s' or '187.28 deg 2.05 deg', "
-            f"found {shown(value)}"
+            f"found {short_repr(value)}"
         )
     ra, dec = (_angle(part, hours) for part, hours in zip(parts, (True, False), strict=True))
     if not abs(dec) <= np.pi / 2 * (1 + 1e-15) or not abs(ra) <= 4 * np.pi:
-        raise ModelError(f"direction out of range: {shown(value)}")
+        raise ModelError(f"direction out of range: {short_repr(value)}")
     return ra, dec
 
 
@@ -69,5 +69,5 @@ def _angle(part: Any, hours: bool) -> float:
             return float(np.deg2rad(degrees))
     number, unit = units.number(part)
     if unit is None and isinstance(part, str):
-        raise ModelError(f"{shown(part)} has no unit; write for example '{part} deg'")
+        raise ModelError(f"{short_repr(part)} has no unit; write for example '{part} deg'")
     return number if unit is None else number * units.factor(unit, units.ANGLE)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.errors import ModelError
-from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.strict import did_you_mean, short_repr
 
 Array = NDArray[np.float64]
 Interpolation = Literal["nearest", "linear", "spectral-index"]
@@ -72,7 +72,7 @@ class ImageModel:
             raise ModelError(f"centre must be (ra, dec) in radians with |dec| <= pi/2, got {self.centre}")
         names = get_args(Interpolation)
         if self.interpolation not in names:
-            found, hint = shown(self.interpolation), nearest(self.interpolation, names)
+            found, hint = short_repr(self.interpolation), did_you_mean(self.interpolation, names)
             raise ModelError(f"interpolation: one of {', '.join(names)}, found {found}{hint}")
         pixels.flags.writeable = False
         object.__setattr__(self, "pixels", pixels)
@@ -87,7 +87,7 @@ class ImageModel:
         freq = np.array(self.chan_freq, dtype=np.float64)
         if freq.shape != (n_freq,) or not np.isfinite(freq).all() or not (freq > 0.0).all():
             raise ModelError(
-                f"chan_freq must be {n_freq} frequencies above 0 Hz, got {shown(self.chan_freq)}"
+                f"chan_freq must be {n_freq} frequencies above 0 Hz, got {short_repr(self.chan_freq)}"
             )
         if not (np.diff(freq) > 0.0).all():
             raise ModelError("chan_freq must ascend, and no plane may have the frequency of another")

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, get_args
 from biro.models.components.image import ImageModel, Interpolation
 from biro.models.components.source import check_name
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import QuantityLike, quantity, under
-from biro.models.quantities.strict import nearest, shown, strict
+from biro.models.quantities.parameter import QuantityLike, quantity, read_entry
+from biro.models.quantities.strict import did_you_mean, short_repr, strict
 from biro.models.quantities.units import ANGLE, NUMBER
 
 
@@ -52,19 +52,19 @@ class ImageTerm:
         check_name(self.name)
         if not isinstance(self.file, ImageModel):
             if not isinstance(self.file, str) and not hasattr(self.file, "__fspath__"):
-                raise ModelError(f"file: expected the path of a FITS image, found {shown(self.file)}")
+                raise ModelError(f"file: expected the path of a FITS image, found {short_repr(self.file)}")
             if not str(self.file):
                 raise ModelError(
                     "file: expected the path of a FITS image, found none (an image that was in memory alone "
                     "cannot be read back: save it as FITS)"
                 )
             object.__setattr__(self, "file", str(Path(self.file).absolute()))
-        object.__setattr__(self, "scale", under("scale", quantity, self.scale, NUMBER))
+        object.__setattr__(self, "scale", read_entry("scale", quantity, self.scale, NUMBER))
         for key in ("east", "north"):
             value = getattr(self, key)
             if value is not None:
-                object.__setattr__(self, key, under(key, quantity, value, ANGLE))
+                object.__setattr__(self, key, read_entry(key, quantity, value, ANGLE))
         known = get_args(Interpolation)
         if self.interpolation not in known:
-            found, hint = shown(self.interpolation), nearest(self.interpolation, known)
+            found, hint = short_repr(self.interpolation), did_you_mean(self.interpolation, known)
             raise ModelError(f"interpolation: one of {', '.join(known)}, found {found}{hint}")

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import QuantityLike, quantity, under
+from biro.models.quantities.parameter import QuantityLike, quantity, read_entry
 from biro.models.quantities.prior import LogUniform
-from biro.models.quantities.strict import nearest, shown, strict
+from biro.models.quantities.strict import did_you_mean, short_repr, strict
 from biro.models.quantities.units import NUMBER
 
 GROUPINGS = ("partition", "field", "spw", "all")
@@ -40,16 +40,16 @@ class Noise:
     dof: QuantityLike = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factor", under("factor", quantity, self.factor, NUMBER))
+        object.__setattr__(self, "factor", read_entry("factor", quantity, self.factor, NUMBER))
         for key, known in (("per", GROUPINGS), ("distribution", DISTRIBUTIONS)):
             found = getattr(self, key)
             if found not in known:
                 raise ModelError(
-                    f"{key}: one of {', '.join(known)}, found {shown(found)}{nearest(found, known)}"
+                    f"{key}: one of {', '.join(known)}, found {short_repr(found)}{did_you_mean(found, known)}"
                 )
         if self.distribution == "student-t":
             dof = _DOF if self.dof is None else self.dof
-            object.__setattr__(self, "dof", under("dof", quantity, dof, NUMBER))
+            object.__setattr__(self, "dof", read_entry("dof", quantity, dof, NUMBER))
         elif self.dof is not None:
             raise ModelError('dof: belongs to distribution = "student-t", which is not set')
 

@@ -14,8 +14,8 @@ from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, under
-from biro.models.quantities.strict import shown
+from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
+from biro.models.quantities.strict import short_repr
 from biro.models.quantities.units import FREQUENCY
 
 MAX_SOURCES = 1_000_000
@@ -40,19 +40,19 @@ class SkyDescription:
     def __post_init__(self) -> None:
         self._check_sources()
         if self.ref_freq is not None:
-            ref_freq = under("ref_freq", quantity, self.ref_freq, FREQUENCY)
+            ref_freq = read_entry("ref_freq", quantity, self.ref_freq, FREQUENCY)
             if not isinstance(ref_freq, Fixed) or not ref_freq.value > 0:
-                raise ModelError(f"ref_freq: must be a positive number, found {shown(self.ref_freq)}")
+                raise ModelError(f"ref_freq: must be a positive number, found {short_repr(self.ref_freq)}")
             object.__setattr__(self, "ref_freq", ref_freq)
         if self.centre is not None:
-            object.__setattr__(self, "centre", under("centre", parse_direction, self.centre))
+            object.__setattr__(self, "centre", read_entry("centre", parse_direction, self.centre))
         self._check_kind("beam", (Cos3Beam, GaussianBeam, AiryBeam))
         self._check_kind("pointing", (Pointing,))
         if self.pointing is not None and self.beam is None:
             raise ModelError("pointing: pointing errors have no effect without a beam; give one")
         if not isinstance(self.noise, Noise):
-            raise ModelError(f"noise: expected Noise, found {shown(self.noise)}")
-        object.__setattr__(self, "constraints", under("constraints", read_constraints, self.constraints))
+            raise ModelError(f"noise: expected Noise, found {short_repr(self.noise)}")
+        object.__setattr__(self, "constraints", read_entry("constraints", read_constraints, self.constraints))
 
     def _check_sources(self) -> None:
         if isinstance(self.sources, (PointSource, GaussianSource)):
@@ -60,11 +60,12 @@ class SkyDescription:
         if isinstance(self.images, ImageTerm):
             object.__setattr__(self, "images", (self.images,))
         if not isinstance(self.images, Sequence):
-            raise ModelError(f"images: expected a list of ImageTerm, found {shown(self.images)}")
+            raise ModelError(f"images: expected a list of ImageTerm, found {short_repr(self.images)}")
         least = 0 if self.images else 1
         if not isinstance(self.sources, Sequence) or not least <= len(self.sources) <= MAX_SOURCES:
             raise ModelError(
-                f"sources: expected a list of {least} to {MAX_SOURCES} sources, found {shown(self.sources)}"
+                f"sources: expected a list of {least} to {MAX_SOURCES} sources, "
+                f"found {short_repr(self.sources)}"
             )
         seen: set[str] = set()
         for source in self.sources:
@@ -73,7 +74,9 @@ class SkyDescription:
                     f"sources: {source.name!r} is an image; give it as SkyModel(sources, images=[...])"
                 )
             if not isinstance(source, (PointSource, GaussianSource)):
-                raise ModelError(f"sources: expected PointSource or GaussianSource, found {shown(source)}")
+                raise ModelError(
+                    f"sources: expected PointSource or GaussianSource, found {short_repr(source)}"
+                )
             if source.name in seen:
                 raise ModelError(
                     f"source {source.name!r}: another source has this name; names must be unique"
@@ -81,7 +84,7 @@ class SkyDescription:
             seen.add(source.name)
         for image in self.images:
             if not isinstance(image, ImageTerm):
-                raise ModelError(f"images: expected ImageTerm, found {shown(image)}")
+                raise ModelError(f"images: expected ImageTerm, found {short_repr(image)}")
             if image.name in seen:
                 raise ModelError(f"image {image.name!r}: something else has this name; names must be unique")
             seen.add(image.name)
@@ -92,7 +95,7 @@ class SkyDescription:
         value = getattr(self, key)
         if value is not None and not isinstance(value, kinds):
             names = ", ".join(kind.__name__ for kind in kinds)
-            raise ModelError(f"{key}: expected {names}, found {shown(value)}")
+            raise ModelError(f"{key}: expected {names}, found {short_repr(value)}")
 
     def origin(self, partitions: Sequence[PartitionView]) -> Centre:
         """Where offsets start, rad."""

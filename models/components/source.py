@@ -10,14 +10,22 @@ from typing import Any, ClassVar
 from biro.models.components.spectrum import FORMS, STOKES, Terms, read_terms
 from biro.models.errors import ModelError
 from biro.models.quantities import units
-from biro.models.quantities.parameter import Fixed, QuantityLike, Series, quantity, series, under
+from biro.models.quantities.parameter import Fixed, QuantityLike, Series, quantity, read_entry, series
 from biro.models.quantities.strict import strict
-from biro.models.quantities.units import ANGLE, DECLINATION, FLUX, FREQUENCY, NUMBER, RIGHT_ASCENSION, Kind
+from biro.models.quantities.units import (
+    ANGLE,
+    DECLINATION,
+    FLUX,
+    FREQUENCY,
+    NUMBER,
+    RIGHT_ASCENSION,
+    Dimension,
+)
 
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,63}\Z")
 RESERVED = ("noise", "beam", "pointing")
 
-KINDS: dict[str, Kind] = {
+DIMENSIONS: dict[str, Dimension] = {
     "ra": RIGHT_ASCENSION,
     "dec": DECLINATION,
     "east": ANGLE,
@@ -81,7 +89,7 @@ class Source:
             "v_fraction",
             *self.shape_keys,
         ):
-            self._set(key, quantity, KINDS[key])
+            self._set(key, quantity, DIMENSIONS[key])
         for key in STOKES:
             self._set(key, series, FLUX)
         for key in FORMS:
@@ -95,7 +103,7 @@ class Source:
     def _set(self, key: str, read: Any, *args: Any) -> None:
         value = getattr(self, key)
         if value is not None:
-            object.__setattr__(self, key, under(key, read, value, *args))
+            object.__setattr__(self, key, read_entry(key, read, value, *args))
 
     def _check_position(self) -> None:
         given = [key for key in ("ra", "dec", "east", "north") if getattr(self, key) is not None]
@@ -103,7 +111,7 @@ class Source:
             raise ModelError(
                 f"a position is ra and dec, or east and north; found {' and '.join(given) or 'none'}"
             )
-        if isinstance(self.dec, Fixed) and abs(in_si(self.dec, DECLINATION)) > 1.5707963267948968:
+        if isinstance(self.dec, Fixed) and abs(si_value(self.dec, DECLINATION)) > 1.5707963267948968:
             raise ModelError(f"dec: must lie within -90 .. 90 deg, found {self.dec.value} {self.dec.unit}")
 
     def _check_polarisation(self) -> None:
@@ -116,7 +124,7 @@ class Source:
             raise ModelError("V is given twice: by itself and by v_fraction")
         for key, least in (("pol_fraction", 0.0), ("v_fraction", -1.0)):
             fixed = getattr(self, key)
-            if isinstance(fixed, Fixed) and not least <= in_si(fixed, NUMBER) <= 1:
+            if isinstance(fixed, Fixed) and not least <= si_value(fixed, NUMBER) <= 1:
                 raise ModelError(
                     f"{key}: must lie within {least:g} .. 1, found {fixed.value} {fixed.unit}".rstrip()
                 )
@@ -131,7 +139,7 @@ class Source:
         if self.ref_freq is not None:
             if not isinstance(self.ref_freq, Fixed):
                 raise ModelError("ref_freq: must be a number; it only says where the spectrum is normalised")
-            if not in_si(self.ref_freq, FREQUENCY) > 0:
+            if not si_value(self.ref_freq, FREQUENCY) > 0:
                 raise ModelError(
                     f"ref_freq: must be positive, found {self.ref_freq.value} {self.ref_freq.unit}"
                 )
@@ -153,9 +161,9 @@ class Source:
         return None
 
 
-def in_si(fixed: Fixed, kind: Kind) -> float:
+def si_value(fixed: Fixed, dimension: Dimension) -> float:
     """A fixed quantity in the unit used inside."""
-    return fixed.value * units.factor(fixed.unit, kind)
+    return fixed.value * units.factor(fixed.unit, dimension)
 
 
 @strict

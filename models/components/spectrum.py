@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import Series, series, under
-from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.parameter import Series, read_entry, series
+from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.models.quantities.units import NUMBER
 
 STOKES = ("I", "Q", "U", "V")
@@ -37,12 +37,11 @@ def read_terms(value: Any) -> Terms:
     if isinstance(value, Mapping) and not {"prior", "tie"} & set(value):
         unknown = [key for key in value if key not in STOKES]
         if unknown:
-            raise ModelError(
-                f"unknown Stokes parameter {shown(unknown[0])}{nearest(unknown[0], STOKES)}; I, Q, U or V"
-            )
+            found, hint = short_repr(unknown[0]), did_you_mean(unknown[0], STOKES)
+            raise ModelError(f"unknown Stokes parameter {found}{hint}; I, Q, U or V")
         if "I" not in value:
             raise ModelError("a spectrum given by Stokes parameter needs I")
-        return {key: under(key, _terms, value[key]) for key in STOKES if key in value}
+        return {key: read_entry(key, _terms, value[key]) for key in STOKES if key in value}
     return _terms(value)
 
 

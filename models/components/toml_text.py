@@ -18,7 +18,7 @@ from biro.models.quantities.frozen_prior import Frozen
 from biro.models.quantities.parameter import Fixed, Tie
 from biro.models.quantities.prior import Prior
 from biro.models.quantities.prior_table import to_table
-from biro.models.quantities.strict import shown
+from biro.models.quantities.strict import short_repr
 
 
 def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_comments: bool = False) -> str:
@@ -119,7 +119,7 @@ class _Emitter:
             return "[" + ", ".join(self._value(item) for item in value) + "]"
         if isinstance(value, Mapping):
             return "{ " + ", ".join(f"{_key(k)} = {self._value(v)}" for k, v in value.items()) + " }"
-        raise ModelError(f"cannot be written to a model file: {shown(value)}")
+        raise ModelError(f"cannot be written to a model file: {short_repr(value)}")
 
 
 def _has_frozen(value: Any) -> bool:

@@ -23,8 +23,8 @@ from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal, to_model
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities import units
-from biro.models.quantities.parameter import under
-from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.parameter import read_entry
+from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.models.sky import SkyModel
 
 _log = logging.getLogger("biro.models")
@@ -73,7 +73,7 @@ def _components(text: str) -> list[Component]:
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if columns is None and (named := _format(line)) is not None:
-            columns = under(f"line {number}", _columns, named)
+            columns = read_entry(f"line {number}", _columns, named)
             continue
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -82,11 +82,11 @@ def _components(text: str) -> list[Component]:
                 f"line {number}: no format line before the first source, "
                 "such as 'Format = Name, Type, Ra, Dec, I'"
             )
-        row = under(f"line {number}", _row, line, columns)
+        row = read_entry(f"line {number}", _row, line, columns)
         if _is_patch(row, columns, line):
             n_patch += 1
             continue
-        found.append(under(f"line {number}", _component, row))
+        found.append(read_entry(f"line {number}", _component, row))
     if n_patch:
         _log.info("%d patches ignored; their sources stand by themselves", n_patch)
     return found
@@ -120,7 +120,7 @@ def _split(text: str) -> list[str]:
             parts.append(text[start:i])
             start = i + 1
     if quote or depth:
-        raise ModelError(f"quotes or brackets do not match in {shown(text)}")
+        raise ModelError(f"quotes or brackets do not match in {short_repr(text)}")
     return [part.strip() for part in (*parts, text[start:])]
 
 
@@ -141,10 +141,11 @@ def _columns(format_text: str) -> dict[str, tuple[int, str]]:
         if key not in _USED:
             known = (*_USED, *_SKIPPED)
             raise ModelError(
-                f"unknown column {shown(name.strip())}{nearest(key, known)}; known: {', '.join(known)}"
+                f"unknown column {short_repr(name.strip())}{did_you_mean(key, known)}; "
+                f"known: {', '.join(known)}"
             )
         if key in columns:
-            raise ModelError(f"column {shown(name.strip())} occurs twice")
+            raise ModelError(f"column {short_repr(name.strip())} occurs twice")
         columns[key] = index, _unquoted(default)
     missing = [key for key in ("ra", "dec", "i") if key not in columns]
     if missing:
@@ -170,15 +171,15 @@ def _is_patch(row: Mapping[str, str], columns: Mapping[str, tuple[int, str]], li
 
 
 def _number(row: Mapping[str, str], key: str) -> float:
-    return under(key, parse_float, row[key]) if row[key] else 0.0
+    return read_entry(key, parse_float, row[key]) if row[key] else 0.0
 
 
 def _component(row: Mapping[str, str]) -> Component:
     kind = (row["type"] or "POINT").upper()
     if kind not in ("POINT", "GAUSSIAN"):
-        raise ModelError(f"type: POINT or GAUSSIAN, found {shown(row['type'])}")
+        raise ModelError(f"type: POINT or GAUSSIAN, found {short_repr(row['type'])}")
     if row["reftype"].upper() not in ("", "J2000", "ICRS"):
-        raise ModelError(f"reftype: J2000, found {shown(row['reftype'])}")
+        raise ModelError(f"reftype: J2000, found {short_repr(row['reftype'])}")
     if _number(row, "rotationmeasure") != 0:
         raise ModelError("rotationmeasure: rotation measures are not supported")
     if _number(row, "polarizedfraction") != 0:
@@ -191,8 +192,8 @@ def _component(row: Mapping[str, str]) -> Component:
     terms, log_spectrum, ref_freq = _spectrum(row, stokes[0])
     return Component(
         name=row["name"],
-        ra=under("ra", _direction, row["ra"], True),
-        dec=under("dec", _direction, row["dec"], False),
+        ra=read_entry("ra", _direction, row["ra"], True),
+        dec=read_entry("dec", _direction, row["dec"], False),
         stokes=stokes,
         terms=(terms, (), (), ()),
         log_spectrum=log_spectrum,
@@ -214,11 +215,11 @@ def _direction(text: str, hours: bool) -> float:
         if unit is None:
             raise ModelError(
                 f"expected {'12:29:06.7' if hours else '+02.03.08.6'} or a number with unit, "
-                f"found {shown(text)}"
+                f"found {short_repr(text)}"
             )
         angle = number * units.factor(unit, units.ANGLE)
     if not abs(angle) <= (4 * math.pi if hours else math.pi / 2):
-        raise ModelError(f"out of range: {shown(text)}")
+        raise ModelError(f"out of range: {short_repr(text)}")
     return angle
 
 
@@ -227,10 +228,10 @@ def _spectrum(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], b
     inside = row["spectralindex"].strip()
     inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
     texts = [text for text in (_unquoted(part) for part in _split(inside)) if text]
-    terms = np.array([under("spectralindex", parse_float, text) for text in texts])
+    terms = np.array([read_entry("spectralindex", parse_float, text) for text in texts])
     truth = row["logarithmicsi"].lower() or "true"
     if truth not in _TRUTH:
-        raise ModelError(f"logarithmicsi: true or false, found {shown(row['logarithmicsi'])}")
+        raise ModelError(f"logarithmicsi: true or false, found {short_repr(row['logarithmicsi'])}")
     ref_freq = _number(row, "referencefrequency") if row["referencefrequency"] else None
     if not terms.any():
         return (), True, ref_freq if ref_freq and ref_freq > 0 else None

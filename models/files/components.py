@@ -10,15 +10,15 @@ from functools import partial
 
 import numpy as np
 
-from biro.models.bound.columns import Columns, settle
-from biro.models.bound.slots import Resolved, Slots
+from biro.models.bound.si_values import SIValues, fold_constants
+from biro.models.bound.slots import ResolvedSlots, Slots
 from biro.models.bound.source_arrays import Brightness, Shapes, SpectralTerms
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import lm_to_radec
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed
-from biro.models.quantities.strict import shown
+from biro.models.quantities.strict import short_repr
 from biro.models.sky import SkyModel
 
 _NUMBER = re.compile(r"[+-]?(\d{1,60}\.?\d{0,60}|\.\d{1,60})([eE][+-]?\d{1,4})?\Z")
@@ -61,7 +61,7 @@ def parse_float(text: str) -> float:
     """
     value = float(text) if _NUMBER.match(text) else math.nan
     if not math.isfinite(value):
-        raise ModelError(f"expected a finite number, found {shown(text)}")
+        raise ModelError(f"expected a finite number, found {short_repr(text)}")
     return value
 
 
@@ -146,10 +146,10 @@ def from_model(model: SkyModel) -> list[Component]:
     return list(_evaluate(model, layout, resolved))
 
 
-def _evaluate(model: SkyModel, layout: SourceLayout, resolved: Resolved) -> Iterator[Component]:
+def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) -> Iterator[Component]:
     position = resolved.base[layout.position]
     stokes, terms, shape = (
-        settle(resolved, Columns(resolved), partial(make, layout))(np.zeros((1, 0)))[0]
+        fold_constants(resolved, SIValues(resolved), partial(make, layout))(np.zeros((1, 0)))[0]
         for make in (Brightness, SpectralTerms, Shapes)
     )
     stokes = stokes[0]

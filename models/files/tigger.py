@@ -12,8 +12,8 @@ from pathlib import Path
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
 from biro.models.files.text import naming, read_text, write_text
-from biro.models.quantities.parameter import under
-from biro.models.quantities.strict import shown
+from biro.models.quantities.parameter import read_entry
+from biro.models.quantities.strict import short_repr
 from biro.models.sky import SkyModel
 
 _DEFAULT = "name ra_h ra_m ra_s dec_d dec_m dec_s i q u v spi rm emaj_s emin_s pa_d freq0 tags..."
@@ -52,7 +52,9 @@ def _components(text: str) -> list[Component]:
         fields = line.split("#")[0].split()
         if not fields:
             continue
-        component = under(f"line {number}", _Row(fields, columns, len(found) + 1, default_freq).component)
+        component = read_entry(
+            f"line {number}", _Row(fields, columns, len(found) + 1, default_freq).component
+        )
         default_freq = default_freq or component.ref_freq
         found.append(component)
     return found
@@ -87,7 +89,7 @@ class _Row:
 
     def _value(self, key: str) -> float | None:
         text = self._text(key)
-        return None if text is None else float(under(key, parse_float, text))
+        return None if text is None else float(read_entry(key, parse_float, text))
 
     def _need(self, key: str) -> float:
         value = self._value(key)
@@ -116,7 +118,7 @@ class _Row:
         q, u, v = (self._value(key) or 0.0 for key in "quv")
         fraction = self._text("pol_frac")
         if fraction is not None:
-            p = under("pol_frac", parse_float, fraction.removesuffix("%")) / (
+            p = read_entry("pol_frac", parse_float, fraction.removesuffix("%")) / (
                 100 if fraction.endswith("%") else 1
             )
             angle = self._angle("pol_pa") or 0.0
@@ -138,7 +140,7 @@ class _Row:
             raise ModelError(f"dec: must lie within -90 .. 90 deg, found {math.degrees(dec)} deg")
         stokes = self._stokes()
         if self._value("rm") and any(stokes[1:3]):
-            raise ModelError(f"rm: rotation measures are not supported, found {shown(self._text('rm'))}")
+            raise ModelError(f"rm: rotation measures are not supported, found {short_repr(self._text('rm'))}")
         terms = [self._value(key) or 0.0 for key in _CURVATURE]
         while terms and terms[-1] == 0:
             terms.pop()

@@ -16,7 +16,7 @@ from biro.models.components.source import GaussianSource, PointSource
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
 from biro.models.files.text import naming, read_text, write_text
-from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.models.sky import SkyModel
 
 _TYPES: dict[str, type[PointSource] | type[GaussianSource]] = {
@@ -109,20 +109,22 @@ def _check_integers(tables: dict[str, Any]) -> None:
 def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
-            raise ModelError(f"unknown {what} {shown(key)}{nearest(key, known)}; allowed: {', '.join(known)}")
+            raise ModelError(
+                f"unknown {what} {short_repr(key)}{did_you_mean(key, known)}; allowed: {', '.join(known)}"
+            )
 
 
 def _table(tables: Mapping[str, Any], key: str) -> dict[str, Any]:
     table = tables.get(key, {})
     if not isinstance(table, dict):
-        raise ModelError(f"{key}: expected a table [{key}], found {shown(table)}")
+        raise ModelError(f"{key}: expected a table [{key}], found {short_repr(table)}")
     return table
 
 
 def _tables(tables: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     found = tables.get(key, [])
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ModelError(f"{key}: expected tables [[{key}]] with two brackets, found {shown(found)}")
+        raise ModelError(f"{key}: expected tables [[{key}]] with two brackets, found {short_repr(found)}")
     return found
 
 
@@ -131,7 +133,7 @@ def _source(index: int, table: dict[str, Any]) -> PointSource | GaussianSource:
     kind = table.get("type", "point")
     if not isinstance(kind, str) or kind not in _TYPES:
         raise ModelError(
-            f"{label}: type: one of {', '.join(_TYPES)}, found {shown(kind)}{nearest(kind, _TYPES)}"
+            f"{label}: type: one of {', '.join(_TYPES)}, found {short_repr(kind)}{did_you_mean(kind, _TYPES)}"
         )
     if "name" not in table:
         raise ModelError(f"{label}: 'name' is missing")
@@ -147,7 +149,7 @@ def _image(index: int, table: dict[str, Any], folder: Path) -> ImageTerm:
     label = f"image {table.get('name', index + 1)!r}"
     for key in ("name", "file"):
         if not isinstance(table.get(key), str):
-            raise ModelError(f"{label}: {key}: expected a text, found {shown(table.get(key))}")
+            raise ModelError(f"{label}: {key}: expected a text, found {short_repr(table.get(key))}")
     path = folder / table["file"] if table["file"] else ""
     return ImageTerm(**(table | {"file": path}))
 
@@ -155,5 +157,7 @@ def _image(index: int, table: dict[str, Any], folder: Path) -> ImageTerm:
 def _beam(table: dict[str, Any]) -> Any:
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in BEAMS:
-        raise ModelError(f"beam: kind: one of {', '.join(BEAMS)}, found {shown(kind)}{nearest(kind, BEAMS)}")
+        raise ModelError(
+            f"beam: kind: one of {', '.join(BEAMS)}, found {short_repr(kind)}{did_you_mean(kind, BEAMS)}"
+        )
     return BEAMS[kind](**{key: value for key, value in table.items() if key != "kind"})

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.prior import Prior
-from biro.models.quantities.strict import shown
+from biro.models.quantities.strict import short_repr
 
 Array = NDArray[np.float64]
 # Central differences of sixth order: (f(x + k h) - f(x - k h)) times these over h, k = 1, 2, 3.
@@ -35,10 +35,10 @@ class Frozen(Prior):
         if not isinstance(getattr(distribution, "dist", None), stats.rv_continuous):
             raise ModelError(
                 f"Frozen needs a frozen continuous scipy.stats distribution such as scipy.stats.beta(2, 3), "
-                f"found {shown(distribution)}"
+                f"found {short_repr(distribution)}"
             )
         if not units.is_unit(unit):
-            raise ModelError(f"Frozen prior: unknown unit {shown(unit)}")
+            raise ModelError(f"Frozen prior: unknown unit {short_repr(unit)}")
         self.distribution = distribution
         self.unit = unit
         self._check()

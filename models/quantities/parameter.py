@@ -12,8 +12,8 @@ from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.prior import Prior
 from biro.models.quantities.prior_table import from_table
-from biro.models.quantities.strict import shown
-from biro.models.quantities.units import DECLINATION, RIGHT_ASCENSION, Kind
+from biro.models.quantities.strict import short_repr
+from biro.models.quantities.units import DECLINATION, RIGHT_ASCENSION, Dimension
 
 _PATH = re.compile(r"[^\s.\[\]][^\s\[\]]{0,99}(\[[^\[\]]{1,99}\]){0,3}\Z")
 MAX_SERIES = 100_000
@@ -101,53 +101,53 @@ class Column:
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
-def _fixed(value: Any, kind: Kind) -> Fixed:
-    if isinstance(value, str) and kind in (RIGHT_ASCENSION, DECLINATION):
-        degrees = units.sexagesimal(value, hours=kind is RIGHT_ASCENSION)
+def _fixed(value: Any, dimension: Dimension) -> Fixed:
+    if isinstance(value, str) and dimension in (RIGHT_ASCENSION, DECLINATION):
+        degrees = units.sexagesimal(value, hours=dimension is RIGHT_ASCENSION)
         if degrees is not None:
             return Fixed(degrees, "deg")
     number, unit = units.number(value)
-    if unit is None and kind.si:
-        text = shown(value).strip("'\"")
-        example = kind.example.split()[-1] if " " in kind.example else "deg"
-        raise ModelError(f"{text} has no unit; expected {kind.name}, for example '{text} {example}'")
+    if unit is None and dimension.si:
+        text = short_repr(value).strip("'\"")
+        example = dimension.example.split()[-1] if " " in dimension.example else "deg"
+        raise ModelError(f"{text} has no unit; expected {dimension.name}, for example '{text} {example}'")
     return Fixed(number, unit or "")
 
 
-def _check_fixed(fixed: Fixed, kind: Kind) -> Fixed:
-    units.factor(fixed.unit, kind)
+def _check_fixed(fixed: Fixed, dimension: Dimension) -> Fixed:
+    units.factor(fixed.unit, dimension)
     if not math.isfinite(fixed.value):
         raise ModelError(f"must be finite, found {fixed.value}")
     return fixed
 
 
-def quantity(value: QuantityLike, kind: Kind) -> Quantity:
+def quantity(value: QuantityLike, dimension: Dimension) -> Quantity:
     """Read what a person wrote for one quantity.
 
     Parameters
     ----------
     value : number, text, dict, Prior, Fixed, Tie or astropy quantity
         "1.5 Jy" is fixed; { prior = ... } and a Prior are fitted; "core.I" and { tie = "core.I" } are tied.
-    kind : Kind
+    dimension : Dimension
         What it must be.
 
     Raises
     ------
     ModelError
-        Anything else, an unknown unit, or a unit of another kind.
+        Anything else, an unknown unit, or a unit of another dimension.
     """
     if isinstance(value, Prior):
-        units.factor(value.unit, kind)
+        units.factor(value.unit, dimension)
         return value
     if isinstance(value, Tie):
         return value
     if isinstance(value, Fixed):
-        return _check_fixed(value, kind)
+        return _check_fixed(value, dimension)
     if isinstance(value, Mapping):
-        return _from_table(value, kind)
+        return _from_table(value, dimension)
     if isinstance(value, str) and _is_name(value):
         return Tie(value)
-    return _check_fixed(_fixed(value, kind), kind)
+    return _check_fixed(_fixed(value, dimension), dimension)
 
 
 def _is_name(text: str) -> bool:
@@ -158,21 +158,21 @@ def _is_name(text: str) -> bool:
     return parts is None or not units.is_unit(parts[1])
 
 
-def _from_table(table: Mapping[str, Any], kind: Kind) -> Quantity:
+def _from_table(table: Mapping[str, Any], dimension: Dimension) -> Quantity:
     if "prior" in table:
         prior = from_table(dict(table))
-        units.factor(prior.unit, kind)
+        units.factor(prior.unit, dimension)
         return prior
     if set(table) == {"tie"} and isinstance(table["tie"], str):
         return Tie(table["tie"])
     raise ModelError(
-        f"expected a number such as '{kind.example}', a prior such as "
+        f"expected a number such as '{dimension.example}', a prior such as "
         '{ prior = "uniform", low = ..., high = ... }, or { tie = "source.key" }, '
-        f"found {shown(dict(table))}"
+        f"found {short_repr(dict(table))}"
     )
 
 
-def series(value: Any, kind: Kind) -> Series:
+def series(value: Any, dimension: Dimension) -> Series:
     """One quantity or a list of them, as a tuple."""
     if isinstance(value, (list, tuple)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1):
         if not 0 < len(value) <= MAX_SERIES:
@@ -180,14 +180,14 @@ def series(value: Any, kind: Kind) -> Series:
         made = []
         for index, item in enumerate(value):
             try:
-                made.append(quantity(item, kind))
+                made.append(quantity(item, dimension))
             except ModelError as error:
                 raise ModelError(f"element {index}: {error}") from None
         return tuple(made)
-    return (quantity(value, kind),)
+    return (quantity(value, dimension),)
 
 
-def under(key: str, read: Any, *args: Any) -> Any:
+def read_entry(key: str, read: Any, *args: Any) -> Any:
     """`read(*args)`, with the key put in front of what it raises."""
     try:
         return read(*args)

@@ -17,7 +17,7 @@ from scipy import special
 
 from biro.models.errors import ModelError
 from biro.models.quantities import units
-from biro.models.quantities.strict import key_names, nearest, shown, strict
+from biro.models.quantities.strict import did_you_mean, key_names, short_repr, strict
 
 Array = NDArray[np.float64]
 # A float once made; a float, a text with unit or an astropy quantity on the way in.
@@ -51,7 +51,7 @@ class Prior(ABC):
         unit = self.unit or next((unit for _, unit in read.values() if unit), "")
         if not isinstance(unit, str) or not units.is_unit(unit):
             raise ModelError(
-                f"unit: unknown unit {shown(unit)}{nearest(unit, ('arcsec', 'deg', 'Jy', 'GHz'))}"
+                f"unit: unknown unit {short_repr(unit)}{did_you_mean(unit, ('arcsec', 'deg', 'Jy', 'GHz'))}"
             )
         for name, (value, own) in read.items():
             if math.isinf(value) and name not in self.may_be_infinite:

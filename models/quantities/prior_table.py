@@ -19,7 +19,7 @@ from biro.models.quantities.prior import (
     TruncatedNormal,
     Uniform,
 )
-from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.strict import did_you_mean, short_repr
 
 FAMILIES: dict[str, type[Prior]] = {
     cls.family: cls
@@ -38,7 +38,7 @@ def from_table(table: dict[str, Any]) -> Prior:
     name = table.get("prior")
     if not isinstance(name, str) or name not in FAMILIES:
         raise ModelError(
-            f"unknown prior {shown(name)}{nearest(name, FAMILIES)}; one of: {', '.join(FAMILIES)}"
+            f"unknown prior {short_repr(name)}{did_you_mean(name, FAMILIES)}; one of: {', '.join(FAMILIES)}"
         )
     return FAMILIES[name](**{str(key): value for key, value in table.items() if key != "prior"})
 

@@ -16,7 +16,7 @@ from biro.models.errors import ModelError
 T = TypeVar("T", bound=type)
 
 
-def nearest(found: object, known: Iterable[str]) -> str:
+def did_you_mean(found: object, known: Iterable[str]) -> str:
     """A hint such as " (did you mean 'emaj'?)", or nothing when no known word is close."""
     words = list(known)
     text = str(found)[:80]
@@ -26,7 +26,7 @@ def nearest(found: object, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """`repr` of a value, cut to a length that fits into one line."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -40,15 +40,15 @@ def key_names(cls: type) -> list[str]:
 def _label(cls: type, given: dict[str, Any]) -> str:
     """What errors call an object: "source 'core'"."""
     label = str(getattr(cls, "label", cls.__name__))
-    return f"{label} {shown(given['name'])}" if isinstance(given.get("name"), str) else label
+    return f"{label} {short_repr(given['name'])}" if isinstance(given.get("name"), str) else label
 
 
 def _refuse_unknown(cls: type, given: dict[str, Any]) -> None:
     known = key_names(cls)
     for key in given:
         if key not in known:
-            hint = f"{nearest(key, known)}; keys allowed: {', '.join(known)}"
-            raise ModelError(f"{_label(cls, given)}: unknown key {shown(key)}{hint}")
+            hint = f"{did_you_mean(key, known)}; keys allowed: {', '.join(known)}"
+            raise ModelError(f"{_label(cls, given)}: unknown key {short_repr(key)}{hint}")
 
 
 def _explain(cls: type, error: ValidationError, given: dict[str, Any]) -> ModelError:
@@ -62,7 +62,7 @@ def _explain(cls: type, error: ValidationError, given: dict[str, Any]) -> ModelE
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
         return ModelError(f"{label}: {key!r} is missing; keys allowed: {', '.join(key_names(cls))}")
-    return ModelError(f"{label}: {key}: {first['msg']}, found {shown(first['input'])}")
+    return ModelError(f"{label}: {key}: {first['msg']}, found {short_repr(first['input'])}")
 
 
 @dataclass_transform(frozen_default=True)

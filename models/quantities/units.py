@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from biro.models.errors import ModelError
-from biro.models.quantities.strict import nearest, shown
+from biro.models.quantities.strict import did_you_mean, short_repr
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?)\s*(.*?)\s*\Z")
 _NAME = r"[A-Za-zµμ°%]{1,16}(?:(?:\*\*|\^)?[+-]?\d)?"
@@ -22,22 +22,22 @@ _COMMON = ("rad", "deg", "arcmin", "arcsec", "mas", "uas", "Jy", "mJy", "uJy", "
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A physical kind of quantity: its name in errors, the unit inside, and an example."""
+class Dimension:
+    """A physical dimension of quantity: its name in errors, the unit inside, and an example."""
 
     name: str
     si: str
     example: str
 
 
-ANGLE = Kind("an angle", "rad", "1.5 arcsec")
-RIGHT_ASCENSION = Kind("a right ascension", "rad", "12h29m06.7s")
-DECLINATION = Kind("a declination", "rad", "+02d03m08.6s")
-FLUX = Kind("a flux density", "Jy", "1.5 Jy")
-FREQUENCY = Kind("a frequency", "Hz", "1.4 GHz")
-LENGTH = Kind("a length", "m", "25 m")
-PER_FREQUENCY = Kind("an inverse frequency", "1/Hz", "65 1/GHz")
-NUMBER = Kind("a plain number", "", "0.5")
+ANGLE = Dimension("an angle", "rad", "1.5 arcsec")
+RIGHT_ASCENSION = Dimension("a right ascension", "rad", "12h29m06.7s")
+DECLINATION = Dimension("a declination", "rad", "+02d03m08.6s")
+FLUX = Dimension("a flux density", "Jy", "1.5 Jy")
+FREQUENCY = Dimension("a frequency", "Hz", "1.4 GHz")
+LENGTH = Dimension("a length", "m", "25 m")
+PER_FREQUENCY = Dimension("an inverse frequency", "1/Hz", "65 1/GHz")
+NUMBER = Dimension("a plain number", "", "0.5")
 
 
 @lru_cache(maxsize=256)
@@ -63,25 +63,26 @@ def is_unit(text: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def factor(unit: str, kind: Kind) -> float:
-    """How many SI units of `kind` one `unit` is.
+def factor(unit: str, dimension: Dimension) -> float:
+    """How many SI units of `dimension` one `unit` is.
 
     Raises
     ------
     ModelError
-        An unknown unit, or one of another kind.
+        An unknown unit, or one of another dimension.
     """
-    if unit == kind.si:
+    if unit == dimension.si:
         return 1.0
     found = _unit(unit)
     if found is None:
         raise ModelError(
-            f"unknown unit {shown(unit)}{nearest(unit, _COMMON)}; expected one such as in {kind.example!r}"
+            f"unknown unit {short_repr(unit)}{did_you_mean(unit, _COMMON)}; "
+            f"expected one such as in {dimension.example!r}"
         )
-    wanted = _unit(kind.si)
+    wanted = _unit(dimension.si)
     if not found.is_equivalent(wanted):
         given = f"unit {unit!r}" if unit else "a number without unit"
-        raise ModelError(f"{given} is not {kind.name}; write for example {kind.example!r}")
+        raise ModelError(f"{given} is not {dimension.name}; write for example {dimension.example!r}")
     return float(found.to(wanted))
 
 
@@ -99,7 +100,7 @@ def sexagesimal(text: str, hours: bool) -> float | None:
         return None
     sign, whole, mark, minute, _, second, _ = found.groups()
     if int(minute) >= 60 or float(second) >= 60:
-        raise ModelError(f"minutes and seconds must be below 60, found {shown(text)}")
+        raise ModelError(f"minutes and seconds must be below 60, found {short_repr(text)}")
     total = int(whole) * 3600 + int(minute) * 60 + float(second)
     degrees = total / 240 if mark == "h" or (mark == ":" and hours) else total / 3600
     return -degrees if sign == "-" else degrees
@@ -120,11 +121,11 @@ def split(text: str) -> tuple[float, str] | None:
     return float(found[1]), found[2]
 
 
-def _plain(value: Any) -> float:
+def _as_float(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ModelError(f"expected one number, found {shown(value)}") from None
+        raise ModelError(f"expected one number, found {short_repr(value)}") from None
 
 
 def number(value: Any) -> tuple[float, str | None]:
@@ -139,28 +140,30 @@ def number(value: Any) -> tuple[float, str | None]:
     if isinstance(value, str):
         parts = split(value)
         if parts is None:
-            raise ModelError(f"expected a number with its unit, if it has one, found {shown(value)}")
+            raise ModelError(f"expected a number with its unit, if it has one, found {short_repr(value)}")
         result, unit = parts[0], parts[1] or None
     elif hasattr(value, "unit") and hasattr(value, "value"):
-        result, unit = _plain(value.value), str(value.unit) or None
+        result, unit = _as_float(value.value), str(value.unit) or None
     elif isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise ModelError(f"expected a number with its unit, if it has one, found {shown(value)}")
+        raise ModelError(f"expected a number with its unit, if it has one, found {short_repr(value)}")
     else:
-        result = _plain(value)
+        result = _as_float(value)
     if unit is not None and not is_unit(unit):
-        raise ModelError(f"unknown unit {shown(unit)} in {shown(value)}{nearest(unit, _COMMON)}")
+        raise ModelError(
+            f"unknown unit {short_repr(unit)} in {short_repr(value)}{did_you_mean(unit, _COMMON)}"
+        )
     if math.isnan(result):
-        raise ModelError(f"expected a finite number, found {shown(value)}")
+        raise ModelError(f"expected a finite number, found {short_repr(value)}")
     return result, unit
 
 
 def convert(value: float, unit: str, to: str) -> float:
-    """A value in another unit of the same kind."""
+    """A value in another unit of the same dimension."""
     if unit == to:
         return value
     old, new = _unit(unit), _unit(to)
     if new is None:
-        raise ModelError(f"unknown unit {shown(to)}{nearest(to, _COMMON)}")
+        raise ModelError(f"unknown unit {short_repr(to)}{did_you_mean(to, _COMMON)}")
     if not old.is_equivalent(new):
         raise ModelError(f"unit {unit!r} cannot be expressed in {to!r}")
     return float(old.to(new, value))

@@ -331,3 +331,21 @@ def test_the_model_is_what_was_simulated(tmp_path) -> None:
 def test_a_model_for_nothing_is_an_error(tmp_path) -> None:
     with pytest.raises(ModelError, match="source"):
         sky("[sky]\n", tmp_path)
+
+
+def test_a_constraint_is_asked_once_a_step(tmp_path) -> None:
+    calls = []
+
+    def bright(parameters):
+        calls.append(len(parameters["a.I"]))
+        return parameters["a.I"] > 0.0
+
+    model = sky(ONE_SOURCE + FIXED_NOISE, tmp_path)
+    likelihood = biro.Likelihood(
+        observation(), biro.SkyModel(model.sources, noise=model.noise, constraints=[bright])
+    )
+    theta = np.array([[1.0, 0.5], [-1.0, 0.5]])
+    for step in (likelihood.log_posterior, likelihood.log_posterior_and_gradient, likelihood.log_likelihood):
+        calls.clear()
+        step(theta)
+        assert calls == [2]
