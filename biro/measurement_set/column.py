@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, MeasurementSetError
-from biro.measurement_set.child.backup import restore_backup
+from biro.measurement_set.backup import restore_backup
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import ask_storage, existing_set
 from biro.observation.observation import Observation
@@ -63,25 +63,26 @@ def write_column(
 ) -> WriteReport:
     """Write model visibilities into a column, made like DATA where it is not there.
 
-    Before the first model is asked for, the set is known to be writable and its disk to have room. Nothing is
-    changed before the first model is there: a prediction that fails leaves the set as it was. Then the
-    column's keyword BIRO_COMPLETE says False; it says True only after everything was written, flushed, read
-    back and found equal. DATA itself is never written.
+    Before the first model is asked for, it is checked that the set can be written and that its disk has room.
+    Nothing is changed before the first model has come, so that a prediction which fails leaves the set as it
+    was. While the column is written its keyword BIRO_COMPLETE is False; it becomes True only after everything
+    was written, flushed, read back and found equal. DATA itself is never written.
 
     Parameters
     ----------
     path : path of the Measurement Set
     column : str
     observation : Observation
-        As read from this set without averaging: says which rows, channels and correlations the models are of.
+        As read from this set without averaging. It says to which rows, channels and correlations the models
+        belong.
     models : iterable of complex (n_row, n_chan, n_corr), Jy
         One for each partition, in its order; may be a generator.
     mode : "replace", "add" or "subtract"
-        The model; `source_column` + model; `source_column` - model.
+        Written is the model, `source_column` + model, or `source_column` - model.
     source_column : str, optional
         Default: the column itself.
     time_limit : float, s
-        Longest silence of the set (a lock, a storage that does not answer) that is waited for.
+        How long to wait for a lock, or for a storage that does not answer.
 
     Returns
     -------
@@ -90,8 +91,9 @@ def write_column(
     Raises
     ------
     MeasurementSetError
-        Read-only, locked, no room, half-written before (and needed now), rows of other antennas than the
-        observation's, or not equal when read back.
+        The set is read-only or locked, its disk has no room, a column that is needed was written in
+        part only, rows are of other antennas than the observation's, or the column does not read back as it
+        was written.
     InputError
         A model of wrong shape, kind, or with values that are not finite; an averaged observation.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,10 @@ from biro.observation.selection import (
 
 def unique_names(names: list[str]) -> list[str]:
     """The names, or the id as text for those that say nothing or that several share."""
-    plain = [name.strip() for name in names]
+    stripped = [name.strip() for name in names]
     return [
-        name if name and name.lower() != "none" and plain.count(name) == 1 else str(i)
-        for i, name in enumerate(plain)
+        name if name and name.lower() != "none" and stripped.count(name) == 1 else str(i)
+        for i, name in enumerate(stripped)
     ]
 
 
@@ -61,14 +61,59 @@ class PartitionRows:
     inside: NDArray[np.bool_]
 
 
+class IndexColumns(NamedTuple):
+    """Columns of the main table that rows are selected by.
+
+    Attributes
+    ----------
+    antenna1, antenna2, field_id, data_desc_id, scan_number : int32 (n_row,)
+    flag_row : bool (n_row,)
+    time : float64 (n_row,), MJD in s
+    interval : float64 (n_row,), s
+        0 in a set without this column.
+    uvw : float64 (n_row, 3), m
+    """
+
+    antenna1: NDArray[np.int32]
+    antenna2: NDArray[np.int32]
+    field_id: NDArray[np.int32]
+    data_desc_id: NDArray[np.int32]
+    scan_number: NDArray[np.int32]
+    flag_row: NDArray[np.bool_]
+    time: NDArray[np.float64]
+    interval: NDArray[np.float64]
+    uvw: NDArray[np.float64]
+
+    @classmethod
+    def receive(cls, child: MeasurementSetProcess) -> IndexColumns:
+        """Ask the child for the columns."""
+        child.send({"operation": "index"})
+        arrays: dict[str, NDArray[np.generic]] = {}
+        for name in child.receive()[0]["columns"]:
+            array = child.receive()[1]
+            assert array is not None
+            arrays[name] = array
+        time = arrays["TIME"].astype(np.float64, copy=False)
+        return cls(
+            antenna1=arrays["ANTENNA1"].astype(np.int32, copy=False),
+            antenna2=arrays["ANTENNA2"].astype(np.int32, copy=False),
+            field_id=arrays["FIELD_ID"].astype(np.int32, copy=False),
+            data_desc_id=arrays["DATA_DESC_ID"].astype(np.int32, copy=False),
+            scan_number=arrays["SCAN_NUMBER"].astype(np.int32, copy=False),
+            flag_row=arrays["FLAG_ROW"].astype(np.bool_, copy=False),
+            time=time,
+            interval=arrays.get("INTERVAL", np.zeros(len(time))).astype(np.float64, copy=False),
+            uvw=arrays["UVW"].astype(np.float64, copy=False),
+        )
+
+
 class SetIndex:
     """What a Measurement Set holds, before any visibility is read.
 
     Attributes
     ----------
     metadata : Metadata
-    columns : dict of arrays
-        The columns that rows are selected by, each with n_row values (UVW: (n_row, 3), m).
+    columns : IndexColumns
     source : str
         Path of the set.
 
@@ -80,12 +125,7 @@ class SetIndex:
 
     def __init__(self, child: MeasurementSetProcess) -> None:
         self.metadata = cast(Metadata, child.call("metadata"))
-        child.send({"operation": "index"})
-        self.columns: dict[str, NDArray[Any]] = {}  # each column has its own dtype
-        for name in child.receive()[0]["columns"]:
-            array = child.receive()[1]
-            assert array is not None
-            self.columns[name] = array
+        self.columns = IndexColumns.receive(child)
         self.source = str(child.path)
         self._check_ids()
 
@@ -93,16 +133,17 @@ class SetIndex:
         return MeasurementSetError(f"{self.source}: {problem}")
 
     def _check_ids(self) -> None:
+        """Refuse numbers that point beyond the rows of their subtables."""
         if not self.n_row:
             raise self._fail("the main table has no rows")
-        sizes = {
-            "ANTENNA1": len(self.metadata["antenna_names"]),
-            "ANTENNA2": len(self.metadata["antenna_names"]),
-            "FIELD_ID": len(self.metadata["fields"]),
-            "DATA_DESC_ID": len(self.descriptions),
-        }
-        for name, size in sizes.items():
-            low, high = int(self.columns[name].min()), int(self.columns[name].max())
+        n_antenna = len(self.metadata["antenna_names"])
+        for name, ids, size in (
+            ("ANTENNA1", self.columns.antenna1, n_antenna),
+            ("ANTENNA2", self.columns.antenna2, n_antenna),
+            ("FIELD_ID", self.columns.field_id, len(self.metadata["fields"])),
+            ("DATA_DESC_ID", self.columns.data_desc_id, len(self.descriptions)),
+        ):
+            low, high = int(ids.min()), int(ids.max())
             if low < 0 or high >= size:
                 raise self._fail(f"{name} runs from {low} to {high}, but its subtable has {size} rows")
         for number, (spw, pol) in enumerate(self.descriptions):
@@ -114,7 +155,8 @@ class SetIndex:
 
     @property
     def n_row(self) -> int:
-        return len(self.columns["TIME"])
+        """Rows of the main table."""
+        return len(self.columns.time)
 
     @property
     def descriptions(self) -> list[tuple[int, int]]:
@@ -123,10 +165,12 @@ class SetIndex:
 
     @cached_property
     def field_names(self) -> list[str]:
+        """A name for each field, unique among them."""
         return unique_names([item["name"] for item in self.metadata["fields"]])
 
     @cached_property
     def spw_names(self) -> list[str]:
+        """A name for each spectral window, unique among them."""
         return unique_names([item["name"] for item in self.metadata["spws"]])
 
     def corr_type(self, data_desc_id: int) -> tuple[str, ...]:
@@ -142,7 +186,7 @@ class SetIndex:
     @cached_property
     def n_visibilities(self) -> int:
         """Visibilities of the whole set."""
-        rows = np.bincount(self.columns["DATA_DESC_ID"], minlength=len(self.descriptions))
+        rows = np.bincount(self.columns.data_desc_id, minlength=len(self.descriptions))
         return sum(int(n) * int(np.prod(self.cell_shape(i))) for i, n in enumerate(rows))
 
     def select(self, selection: Selection) -> list[PartitionRows]:
@@ -153,8 +197,8 @@ class SetIndex:
         MeasurementSetError
             Nothing is selected, or names and ids that are not there.
         """
-        rows = self._rows(selection)
-        pairs = np.stack([self.columns["FIELD_ID"], self.columns["DATA_DESC_ID"]], axis=1)[rows]
+        rows = self._selected_rows(selection)
+        pairs = np.stack([self.columns.field_id, self.columns.data_desc_id], axis=1)[rows]
         parts = []
         for field_id, data_desc_id in np.unique(pairs, axis=0) if len(rows) else ():
             partition_rows = rows[(pairs == (field_id, data_desc_id)).all(axis=1)]
@@ -165,34 +209,35 @@ class SetIndex:
             raise self._fail(f"no row is selected; the set has {self._contents()}")
         return parts
 
-    def _rows(self, selection: Selection) -> NDArray[np.int64]:
+    def _selected_rows(self, selection: Selection) -> NDArray[np.int64]:
+        """Numbers of the rows that are selected; a range of baseline lengths is applied later."""
         columns = self.columns
-        mask = select_names(selection.fields, [f["name"] for f in self.metadata["fields"]], "field")[
-            columns["FIELD_ID"]
-        ]
+        fields = select_names(selection.fields, [f["name"] for f in self.metadata["fields"]], "field")
+        mask = fields[columns.field_id]
         spws = select_names(selection.spws, [s["name"] for s in self.metadata["spws"]], "spectral window")
-        mask &= spws[[spw for spw, _ in self.descriptions]][columns["DATA_DESC_ID"]]
+        mask &= spws[[spw for spw, _ in self.descriptions]][columns.data_desc_id]
         antennas = select_names(selection.antennas, self.metadata["antenna_names"], "antenna")
-        mask &= antennas[columns["ANTENNA1"]] & antennas[columns["ANTENNA2"]]
-        mask &= select_scans(selection.scans, columns["SCAN_NUMBER"])
-        mask &= select_times(selection.time_range, columns["TIME"], self.metadata["utc_offset"])
+        mask &= antennas[columns.antenna1] & antennas[columns.antenna2]
+        mask &= select_scans(selection.scans, columns.scan_number)
+        mask &= select_times(selection.time_range, columns.time, self.metadata["utc_offset"])
         return np.flatnonzero(mask)
 
     def _partition_rows(
         self, field_id: int, data_desc_id: int, rows: NDArray[np.int64], selection: Selection
     ) -> PartitionRows | None:
+        """What is selected of the rows of one field and data description; None where that is nothing."""
         spw_id = self.descriptions[data_desc_id][0]
         corr = select_correlations(selection.correlations, self.corr_type(data_desc_id))
         if not corr.size:
             return None
         self._check_correlations(data_desc_id, corr)
         shape = self.cell_shape(data_desc_id)
-        what = f"{self.source}: spectral window {self.spw_names[spw_id]}"
-        chan = select_channels(selection.channels, shape[0], what)
+        label = f"{self.source}: spectral window {self.spw_names[spw_id]}"
+        chan = select_channels(selection.channels, shape[0], label)
         inside = np.ones((len(rows), 1), bool)
         if selection.uv_range is not None:
             chan_freq = np.array(self.metadata["spws"][spw_id]["chan_freq"])[chan]
-            inside = UVRange.of(selection.uv_range).mask(self.columns["UVW"][rows], chan_freq)
+            inside = UVRange.of(selection.uv_range).mask(self.columns.uvw[rows], chan_freq)
             any_inside = inside.any(axis=1)
             rows, inside = rows[any_inside], inside[any_inside]
         if not rows.size:
@@ -209,9 +254,10 @@ class SetIndex:
             )
 
     def _contents(self) -> str:
+        """What a selection can name, for an error."""
         columns = self.columns
-        names = sorted({name for i in set(columns["DATA_DESC_ID"]) for name in self.corr_type(int(i))})
-        scans = np.unique(columns["SCAN_NUMBER"])
+        names = sorted({name for i in set(columns.data_desc_id) for name in self.corr_type(int(i))})
+        scans = np.unique(columns.scan_number)
         return (
             f"fields {', '.join(self.field_names)}; spectral windows {', '.join(self.spw_names)};"
             f" {len(scans)} scans from {scans[0]} to {scans[-1]}; correlations {', '.join(names)}"
@@ -226,18 +272,18 @@ class SetIndex:
             UVW is zero in every row of two different antennas.
         """
         rows = np.concatenate([part.rows for part in parts])
-        first, second = self.columns["ANTENNA1"][rows], self.columns["ANTENNA2"][rows]
+        first, second = self.columns.antenna1[rows], self.columns.antenna2[rows]
         cross = first != second
-        length = np.linalg.norm(self.columns["UVW"][rows], axis=1)
+        length = np.linalg.norm(self.columns.uvw[rows], axis=1)
         zero = int(np.count_nonzero(length[cross] == 0))
         if zero and zero == np.count_nonzero(cross):
             raise self._fail("UVW is zero in every row; fill it in first (CASA: fixvis, calcuvw)")
         if zero:
             yield f"UVW is zero in {zero} rows of two different antennas"
         positions = np.array(self.metadata["antenna_positions"]).reshape(-1, 3)
-        true = np.linalg.norm(positions[second] - positions[first], axis=1)
-        off = cross & (np.abs(length - true) > 0.01 * true + 1.0)
-        if true[cross].any() and off.any():
+        distance = np.linalg.norm(positions[second] - positions[first], axis=1)
+        off = cross & (np.abs(length - distance) > 0.01 * distance + 1.0)
+        if distance[cross].any() and off.any():
             yield (
                 f"UVW and ANTENNA disagree about the length of the baseline in {np.count_nonzero(off)} rows;"
                 " UVW is used"

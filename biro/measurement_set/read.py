@@ -194,8 +194,8 @@ class _Reader:
             part = self._without_autocorrelations(part)
         vis, weight, origin = self._visibilities(part)
         rows = part.rows
-        uvw = np.nan_to_num(columns["UVW"][rows], nan=0.0, posinf=0.0, neginf=0.0)
-        time = columns["TIME"][rows]
+        uvw = np.nan_to_num(columns.uvw[rows], nan=0.0, posinf=0.0, neginf=0.0)
+        time = columns.time[rows]
         times, time_index = np.unique(time, return_inverse=True)
         spw = index.metadata["spws"][part.spw_id]
         field = index.metadata["fields"][part.field_id]
@@ -208,8 +208,8 @@ class _Reader:
             data_desc_id=part.data_desc_id,
             phase_centre=(field["direction"][0], field["direction"][1]),
             uvw=-uvw if self.options.convention == "fourier" else uvw,
-            antenna1=columns["ANTENNA1"][rows],
-            antenna2=columns["ANTENNA2"][rows],
+            antenna1=columns.antenna1[rows],
+            antenna2=columns.antenna2[rows],
             time=time,
             time_index=time_index.astype(np.int32),
             chan_freq=np.array(spw["chan_freq"])[part.chan],
@@ -220,7 +220,7 @@ class _Reader:
             weight=weight,
             row_id=rows.astype(np.int64),
             n_antenna=len(index.metadata["antenna_names"]),
-            interval=_interval(columns.get("INTERVAL", np.zeros(index.n_row))[rows], times),
+            interval=_interval(columns.interval[rows], times),
             chan_id=part.chan,
             corr_id=part.corr,
             weight_origin=origin,
@@ -230,7 +230,7 @@ class _Reader:
     def _without_autocorrelations(self, part: PartitionRows) -> PartitionRows:
         """The rows of two different antennas; the others are counted."""
         columns = self.index.columns
-        same = columns["ANTENNA1"][part.rows] == columns["ANTENNA2"][part.rows]
+        same = columns.antenna1[part.rows] == columns.antenna2[part.rows]
         n_left_out = int(np.count_nonzero(same)) * len(part.chan) * len(part.corr)
         self.counts["autocorrelation"] += n_left_out
         self.counts["total"] += n_left_out
@@ -250,10 +250,10 @@ class _Reader:
             flag, undefined = self._column("FLAG", part)
             missing |= undefined
             excluded.append(("FLAG", cast(NDArray[np.bool_], flag)))
-        missing |= ~np.isfinite(columns["UVW"][part.rows]).all(axis=1)
+        missing |= ~np.isfinite(columns.uvw[part.rows]).all(axis=1)
         excluded.append(("not selected", ~part.inside[:, :, None]))
         excluded.append(("no data", missing[:, None, None]))
-        excluded.append(("FLAG_ROW", columns["FLAG_ROW"][part.rows][:, None, None]))
+        excluded.append(("FLAG_ROW", columns.flag_row[part.rows][:, None, None]))
         apply_flags(vis, weight, excluded, self.counts)
         return vis, weight, origin
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from biro.errors import InputError, MeasurementSetError
-from biro.measurement_set.child.backup import restore_backup
+from biro.measurement_set.backup import restore_backup
 
 LONGEST_LIMIT = 1e6
 """Largest time limit that is accepted, s; the functions of the operating system have an upper bound."""

@@ -143,18 +143,18 @@ def typical_interval(times: NDArray[np.float64]) -> float:
     return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
 
 
-def check_correlations(corr_type: Sequence[str], where: str) -> None:
-    """Refuse correlations that physics section 3 does not define.
+def check_correlations(corr_type: Sequence[str], name: str) -> None:
+    """Refuse correlations that are not among `KNOWN_CORRELATIONS`; `name` is what errors call them.
 
     Raises
     ------
     InputError
     """
-    unknown = [name for name in corr_type if name not in KNOWN_CORRELATIONS]
+    unknown = [corr for corr in corr_type if corr not in KNOWN_CORRELATIONS]
     if unknown or not corr_type:
         raise InputError(
-            f"{where}: unknown correlation {', '.join(map(repr, unknown)) or '(none given)'};"
+            f"{name}: unknown correlation {', '.join(map(repr, unknown)) or '(none given)'};"
             f" known are {', '.join(KNOWN_CORRELATIONS)}"
         )
     if len(set(corr_type)) < len(corr_type):
-        raise InputError(f"{where}: {', '.join(corr_type)} has a correlation twice")
+        raise InputError(f"{name}: {', '.join(corr_type)} has a correlation twice")

@@ -70,7 +70,7 @@ class Selection:
             _text_to_channels(self.channels)
 
 
-def select_names(wanted: Items | None, names: Sequence[str], what: str) -> NDArray[np.bool_]:
+def select_names(wanted: Items | None, names: Sequence[str], label: str) -> NDArray[np.bool_]:
     """Mask of what is wanted by name or id, bool (n_name,).
 
     Parameters
@@ -79,8 +79,8 @@ def select_names(wanted: Items | None, names: Sequence[str], what: str) -> NDArr
         See `Selection`; None selects all.
     names : sequence of str
         All that are there.
-    what : str
-        What they are names of, for errors.
+    label : str
+        What these are names of, for errors.
 
     Raises
     ------
@@ -92,14 +92,14 @@ def select_names(wanted: Items | None, names: Sequence[str], what: str) -> NDArr
     items = _as_list(wanted)
     left_out = [str(item).startswith("!") and item not in names for item in items]
     if any(left_out) and not all(left_out):
-        raise InputError(f"{what}: names to leave out ('!name') cannot be mixed with names to keep")
+        raise InputError(f"{label}: names to leave out ('!name') cannot be mixed with names to keep")
     mask = np.zeros(len(names), bool)
     for item in items:
-        mask |= _matches(str(item)[1:] if all(left_out) else item, names, what)
+        mask |= _matches(str(item)[1:] if all(left_out) else item, names, label)
     return ~mask if items and all(left_out) else mask
 
 
-def _matches(item: str | int, names: Sequence[str], what: str) -> NDArray[np.bool_]:
+def _matches(item: str | int, names: Sequence[str], label: str) -> NDArray[np.bool_]:
     mask = np.array([name == item for name in names], bool)
     if mask.any():
         return mask
@@ -107,8 +107,8 @@ def _matches(item: str | int, names: Sequence[str], what: str) -> NDArray[np.boo
         number = int(item)
         if 0 <= number < len(names):
             return np.array([i == number for i in range(len(names))], bool)
-    there = ", ".join(f"{i}={name!r}" for i, name in enumerate(names))
-    raise MeasurementSetError(f"no {what} {item!r}; there are {there}")
+    known = ", ".join(f"{i}={name!r}" for i, name in enumerate(names))
+    raise MeasurementSetError(f"no {label} {item!r}; there are {known}")
 
 
 def _as_list(wanted: Items) -> list[str | int]:
@@ -133,10 +133,10 @@ def select_scans(wanted: int | Iterable[int] | None, scan: NDArray[np.int32]) ->
     if wanted is None:
         return np.ones(len(scan), bool)
     numbers = np.array([int(number) for number in _as_list(wanted)])
-    there = np.unique(scan)
-    lacking = np.setdiff1d(numbers, there)
+    present = np.unique(scan)
+    lacking = np.setdiff1d(numbers, present)
     if lacking.size:
-        raise MeasurementSetError(f"no scan {_numbers_text(lacking)}; there are {_numbers_text(there)}")
+        raise MeasurementSetError(f"no scan {_numbers_text(lacking)}; there are {_numbers_text(present)}")
     return np.isin(scan, numbers)
 
 
@@ -260,8 +260,8 @@ def read_length(length: Length) -> tuple[float, bool]:
     raise InputError(f'length {length!r} is not understood; write "100 m", "5 km" or "20 klambda"')
 
 
-def select_channels(wanted: Channels | None, n_chan: int, what: str) -> NDArray[np.int64]:
-    """Indices of the channels wanted, int64, ascending, among n_chan; `what` names whose they are in errors.
+def select_channels(wanted: Channels | None, n_chan: int, label: str) -> NDArray[np.int64]:
+    """Indices of the channels wanted, int64, ascending, among n_chan; `label` is what errors call the window.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def select_channels(wanted: Channels | None, n_chan: int, what: str) -> NDArray[
     else:
         indices = np.unique(np.array(_as_list(wanted)).astype(np.int64))
     if indices.size == 0 or indices[0] < 0 or indices[-1] >= n_chan:
-        raise MeasurementSetError(f"channels {wanted}: {what} has channels 0 to {n_chan - 1}")
+        raise MeasurementSetError(f"channels {wanted}: {label} has channels 0 to {n_chan - 1}")
     return np.sort(indices)
 
 

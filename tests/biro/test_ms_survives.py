@@ -21,7 +21,7 @@ from own_mounts import run_with_mounts
 
 from biro.errors import MeasurementSetError
 from biro.measurement_set import read_ms, write_column
-from biro.measurement_set.child.backup import FOLDER
+from biro.measurement_set.backup import FOLDER
 
 Unpack = Callable[[str], Path]
 
@@ -187,7 +187,7 @@ def test_kill_9_at_random_moments_of_a_write(ms: Path) -> None:
 
 DYING = """
 import os, sys, time
-from biro.measurement_set.child.backup import INFO, Backup
+from biro.measurement_set.backup import INFO, Backup
 path = sys.argv[1]
 backup = Backup(path)
 backup.save(INFO)

@@ -11,7 +11,7 @@ from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
 from biro.files.child_messages import ParentConnection, RefusalError
-from biro.measurement_set.child.backup import INFO, Backup, restore_backup
+from biro.measurement_set.backup import INFO, Backup, restore_backup
 from biro.measurement_set.child.casacore_table import (
     CasaTable,
     column_type,
