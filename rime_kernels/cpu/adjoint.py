@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Array, Pointer, Record, Scalar, Vector
+from rime_kernels.compile.types import Array, Pointer, Record, Vector
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
 from rime_kernels.cpu.sums import Sky, fill_terms, product
@@ -93,7 +93,7 @@ def _along(metres: Pointer, n_flat: int, at: int, axis: Pointer, like: Vector) -
 
 
 @inner_function
-def _fill_turns(entries: Entries, direction: Array, out: Pointer, like: Vector) -> None:
+def _fill_turns(entries: Entries, direction: Pointer, out: Pointer, like: Vector) -> None:
     """Turns of a source at a frequency where nu/c = 1, float64 (n_flat,)."""
     for at in range(0, entries.n_flat, size(like)):
         store(out, at, _along(entries.metres, entries.n_flat, at, direction, like))
@@ -178,7 +178,7 @@ def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, like: Vector
 
 @vector_function
 def _add_columns(
-    sums: Pointer, values: Pointer, n_flat: int, k: int, e: int, factor: Pointer, lane: Vector
+    sums: Pointer, values: Pointer, n_flat: int, k: int, e: int, factor: Vector, lane: Vector
 ) -> Vector:
     """Three sums with the factor times numbers k, k + 1, k + 2 of entry e."""
     first, second, third = sums
@@ -190,8 +190,8 @@ def _add_columns(
 
 @inner_function
 def _add_source(
-    entries: Entries, products: Pointer, gains: Gains, shape: Pointer, bright: Pointer,
-    of_brightness: Pointer, of_direction: Scalar, of_projection: Scalar, lane: Vector, like: Vector,
+    entries: Entries, products: Pointer, gains: Gains | None, shape: Record, bright: Pointer,
+    of_brightness: Pointer, of_direction: Pointer, of_projection: Pointer, lane: Vector, like: Vector,
     stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of a source, from K_pq times its envelope, (n_entry, 2, n).
@@ -227,7 +227,7 @@ def _add_source(
 
 @inner_function
 def _pull_source(
-    work: GradientWorkspace, entries: Entries, sky: Sky, gains: Gains, s: int, of_brightness: Pointer,
+    work: GradientWorkspace, entries: Entries, sky: Sky, gains: Gains | None, s: int, of_brightness: Pointer,
     lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of source s; `gains` as for `_add_source`."""
@@ -287,7 +287,7 @@ def begin(work: GradientWorkspace, entry: int) -> None:
 @inner_function
 def pull_slot(
     factored: bool, work: GradientWorkspace, rows: Record, sky: Sky, slot: int, place: int, entry: int,
-    stop: int, scale: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    stop: int, scale: Vector, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.backward`.
 
@@ -324,8 +324,8 @@ def pull_slot(
 
 @inner_function
 def pull_voltages(
-    code: Scalar, beam_scale: Scalar, direction: Array, pointing: Array, antenna: Array, times: Array,
-    scale: Array, place: Scalar, work: GradientWorkspace,
+    code: int, beam_scale: float, direction: Array, pointing: Array, antenna: Array, times: Array,
+    scale: Array, place: int, work: GradientWorkspace,
 ) -> None:  # fmt: skip
     """From sums for voltages (`fill_voltages`) to those for the beam's scale, pointing errors and l, m."""
     n_source, n_lane, n_slot_lane = direction.shape[0], scale.size, times.size

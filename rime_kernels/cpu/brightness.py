@@ -1,4 +1,4 @@
-"""What many visibilities share on the CPU: spectra, brightness, beams of antennas."""
+"""Spectra, brightness and antenna beams on the CPU, which many visibilities share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop, scalar
-from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
+from rime_kernels.compile.types import Array, NumbaType, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import constant, convert, load, n_lanes, pointer, size, spread, store, zeros
 from rime_kernels.cpu.vector_math import exp
 from rime_kernels.inputs import Inputs
@@ -25,15 +25,15 @@ _BATCH_PARTS, _SMALL = 16, 8192
 
 
 @scalar
-def workspace(n: Scalar, real: Scalar) -> Vector:
-    """Room for n numbers, from the beginning of a cache line."""
+def workspace(n: Scalar, real: NumbaType) -> Array:
+    """Scratch memory for n numbers, aligned to a cache line."""
     raw = np.empty(n + 16, real)
     start = (-raw.ctypes.data % 64) // raw.itemsize
     return raw[start : start + n]
 
 
 @inner_function
-def _fill_variables(inputs: Inputs, scale: Pointer, out: Pointer) -> None:
+def _fill_variables(inputs: Inputs, scale: Array, out: Array) -> None:
     """The variable of the spectral polynomial (n_source, n) of one block of channels."""
     n = scale.size
     for s in range(inputs.ref_freq.size):
@@ -47,10 +47,10 @@ def _fill_variables(inputs: Inputs, scale: Pointer, out: Pointer) -> None:
 
 @inner_function
 def _fill_spectra(
-    beam_code: Scalar,
+    beam_code: int,
     inputs: Inputs,
-    b: Scalar,
-    scale: Pointer,
+    b: int,
+    scale: Array,
     variables: Pointer,
     voltages: Pointer,
     out: Array,
@@ -81,12 +81,12 @@ def _fill_spectra(
 
 @inner_function
 def _fill_batch(
-    beam_code: Scalar,
+    beam_code: int,
     inputs: Inputs,
-    block: Scalar,
-    first: Scalar,
-    step: Scalar,
-    scale: Pointer,
+    block: int,
+    first: int,
+    step: int,
+    scale: Array,
     out: Array,
     like: Vector,
     wide: Vector,
@@ -124,7 +124,7 @@ def make_spectra(single: bool) -> Callable[..., None]:
     n = n_lanes(real)
 
     @loop
-    def spectra(beam_code: int, inputs: Inputs, scale: Pointer, out: Array) -> None:
+    def spectra(beam_code: int, inputs: Inputs, scale: Array, out: Array) -> None:
         n_block = out.shape[1]
         # Numbers of one type, or Numba would compile the function twice.
         none, one, n_part = np.int64(0), np.int64(1), np.int64(_BATCH_PARTS)
@@ -142,7 +142,7 @@ def make_spectra(single: bool) -> Callable[..., None]:
 
 
 @inner_function
-def fill_brightness(stokes: Array, times: Pointer, spectra: Array, out: Pointer, like: Vector) -> None:
+def fill_brightness(stokes: Array, times: Array, spectra: Array, out: Pointer, like: Vector) -> None:
     """B (n_source, n_stokes, n) of one slot and block of channels."""
     n_source, n_stokes, n = spectra.shape
     n_time = stokes.shape[0]
@@ -162,14 +162,14 @@ def fill_brightness(stokes: Array, times: Pointer, spectra: Array, out: Pointer,
 
 @inner_function
 def fill_voltages(
-    code: Scalar,
-    beam_scale: Scalar,
+    code: int,
+    beam_scale: float,
     direction: Array,
     pointing: Array,
     antenna: Array,
     times: Array,
     scale: Array,
-    out: Pointer,
+    out: Array,
 ) -> None:
     """E, (n, n_source, n_lane) in one piece, of the antennas (n, 1 or n_lane)."""
     n_source, n_lane = direction.shape[0], scale.size

@@ -15,11 +15,11 @@ import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
-from rime_kernels.cpu.adjoint import backward_of, begin, pull_slot, pull_voltages
+from rime_kernels.compile.types import Array, NumbaType, Pointer, Vector
+from rime_kernels.cpu.adjoint import GradientWorkspace, backward_of, begin, pull_slot, pull_voltages
 from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, workspace
 from rime_kernels.cpu.lanes import Lanes
-from rime_kernels.cpu.outputs import Correlations, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.outputs import Backward, Correlations, Ending, expect, fill_factors, finish
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
 from rime_kernels.inputs import Inputs
@@ -47,7 +47,7 @@ class _Rows(NamedTuple):
 @inner_function
 def _sum_factored(
     rows: _Rows, sky: Sky, entry: int, entry2: int, first: int, n_source: int, terms: Pointer, sums: Pointer,
-    sums2: Pointer, scale: Pointer, like: Vector, stokes: Vector,
+    sums2: Pointer, scale: Vector, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Add n_source sources from `first` on to the sums of two entries (which may be the same one)."""
     n, length = size(like), 2 * size(like) * n_source
@@ -76,8 +76,8 @@ def _sum_factored(
 
 @inner_function
 def _factored_slot(
-    rows: _Rows, sky: Sky, ending: Ending, backward: Scalar, slot: int, entry: int, stop: int, terms: Pointer,
-    sums: Pointer, scale: Pointer, like: Vector, stokes: Vector, total: Vector,
+    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, slot: int, entry: int, stop: int,
+    terms: Pointer, sums: Pointer, scale: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time."""
     n_sums = 2 * size(stokes)
@@ -104,8 +104,8 @@ def _factored_slot(
 
 @inner_function
 def _row_slot(
-    rows: _Rows, sky: Sky, ending: Ending, backward: Scalar, entry: int, stop: int, sums: Pointer,
-    scale: Pointer, like: Vector, stokes: Vector, total: Vector,
+    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, entry: int, stop: int, sums: Pointer,
+    scale: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
     for e in range(entry, stop):
@@ -119,9 +119,10 @@ def _row_slot(
 
 @inner_function
 def run_task(
-    factored: Scalar, shifted: Scalar, beam_code: Scalar, output: Scalar, task: Pointer, b: Scalar,
-    lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
-    work: Scalar, real: Scalar, lane: Vector, like: Vector, stokes: Vector, total: Vector,
+    factored: bool, shifted: bool, beam_code: int, output: int, task: Array, b: int, lanes: Lanes,
+    inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
+    work: GradientWorkspace | None, real: NumbaType, lane: Vector, like: Vector, stokes: Vector,
+    total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
@@ -236,7 +237,7 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
 
     @loop
     def visibilities(
-        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Pointer, lanes: Lanes,
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
         inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
         partial: Array,
     ) -> None:  # fmt: skip

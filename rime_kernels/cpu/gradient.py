@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
+from rime_kernels.compile.types import Array, NumbaType, Pointer, Vector
 from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientWorkspace, Sums
 from rime_kernels.cpu.brightness import NO_BEAM, workspace
 from rime_kernels.cpu.forward import run_task
@@ -71,7 +71,7 @@ def make_parts(tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_stokes:
 
 
 @inner_function
-def _most_entries(task: Pointer, slot_entry: Pointer) -> int:
+def _most_entries(task: Array, slot_entry: Array) -> int:
     """The largest number of entries that a slot has in a task."""
     most = 1
     for slot in range(task[1], task[2]):
@@ -89,9 +89,9 @@ def _reduce(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) ->
 
 @inner_function
 def _gradient_task(
-    factored: Scalar, shifted: Scalar, beam_code: Scalar, output: Scalar, i: Scalar, b: Scalar,
-    tasks: Pointer, lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations,
-    transposed: Correlations, vis_out: Array, real_out: Array, parts: Parts, real: Scalar, lane: Vector,
+    factored: bool, shifted: bool, beam_code: int, output: int, i: int, b: int,
+    tasks: Array, lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations,
+    transposed: Correlations, vis_out: Array, real_out: Array, parts: Parts, real: NumbaType, lane: Vector,
     like: Vector, stokes: Vector, total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
@@ -147,7 +147,7 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
 
     @loop
     def gradients(
-        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Pointer, lanes: Lanes,
+        factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
         inputs: Inputs, spectra: Array, correlations: Correlations, transposed: Correlations, vis_out: Array,
         real_out: Array, parts: Parts,
     ) -> None:  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Pointer, Scalar, Vector
+from rime_kernels.compile.types import Pointer, Vector
 from rime_kernels.cpu.simd import constant, convert, load, repeat, size, spread, store
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
 from rime_kernels.physics import envelope, phase
@@ -28,7 +28,7 @@ class Sky(NamedTuple):
 
 
 @vector_function
-def wavelengths(metres: Pointer, index: int, n_lane: int, scale: Pointer) -> Vector:
+def wavelengths(metres: Pointer, index: int, n_lane: int, scale: Vector) -> Vector:
     """Vectors u, v, w: coordinates `index` of (..., 3, 1 or n lanes) in metres, times nu/c."""
     if n_lane == 1:
         at = 3 * index
@@ -58,10 +58,10 @@ def fill_terms(
     sky: Sky,
     first: int,
     stop: int,
-    antenna_uvw: Scalar,
+    antenna_uvw: Pointer,
     n_antenna: int,
     n_lane: int,
-    scale: Pointer,
+    scale: Vector,
     out: Pointer,
     like: Vector,
 ) -> None:
@@ -101,7 +101,7 @@ def _begin(sums: Pointer, more: bool, stokes: Vector) -> Vector:
 
 @inner_function
 def sum_points(
-    n_source: int, p: Scalar, q: Scalar, p2: Scalar, q2: Scalar, bright: Pointer, sums: Pointer,
+    n_source: int, p: Pointer, q: Pointer, p2: Pointer, q2: Pointer, bright: Pointer, sums: Pointer,
     sums2: Pointer, more: bool, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum points for two pairs of antennas: each brightness is loaded once for both."""
@@ -122,7 +122,7 @@ def sum_points(
 
 @inner_function
 def sum_gaussians(
-    first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Scalar, q: Scalar,
+    first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
     bright: Pointer, sums: Pointer, more: bool, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum Gaussians first .. stop - 1 for one pair of antennas at coordinates in wavelengths."""

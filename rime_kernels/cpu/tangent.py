@@ -10,7 +10,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop, vector_function
-from rime_kernels.compile.types import Array, Pointer
+from rime_kernels.compile.types import Array
 from rime_kernels.physics import beam, phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
@@ -103,7 +103,7 @@ def _any(values: Array) -> bool:
 
 
 @vector_function
-def _along(coordinates: Array, axis: Pointer, factor: float, out: Array) -> None:
+def _along(coordinates: Array, axis: Array, factor: float, out: Array) -> None:
     """Coordinates (3, n) times a vector of three, times a factor."""
     x, y, z = factor * axis[0], factor * axis[1], factor * axis[2]
     for i in range(out.size):
@@ -314,7 +314,7 @@ def _push(
     matrix: Array,
     terms: _SourceTerms,
     workspace: _Workspace,
-    out: Pointer,
+    out: Array,
 ) -> None:
     """All changes of a block, (n_change, n, n_corr)."""
     _fill_terms(code, samples, block, sky, terms)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows
 from rime_kernels.compile.jit import serial_loop
-from rime_kernels.compile.types import Array, Pointer, Vector
+from rime_kernels.compile.types import Array, Scalar
 from rime_kernels.idg.grid import ImageGrid
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
@@ -206,7 +206,7 @@ def _layer_of(w: float, limits: Limits) -> int:
 
 
 @serial_loop
-def _fits(box: Pointer, limits: Limits) -> bool:
+def _fits(box: Array, limits: Limits) -> bool:
     """Whether one subgrid holds a box (least and largest u, v in cells, w in wavelengths)."""
     for axis in range(2):
         low, high = box[2 * axis], box[2 * axis + 1]
@@ -218,7 +218,7 @@ def _fits(box: Pointer, limits: Limits) -> bool:
 
 
 @serial_loop
-def _grow(box: Pointer, uvw: Array, row: int, low: float, high: float, field: float) -> Vector:
+def _grow(box: Array, uvw: Array, row: int, low: float, high: float, field: float) -> Scalar:
     """The box with a row at scales low ... high."""
     u, v, w = uvw[row, 0] * field, uvw[row, 1] * field, uvw[row, 2]
     return (
@@ -229,7 +229,7 @@ def _grow(box: Pointer, uvw: Array, row: int, low: float, high: float, field: fl
 
 
 @serial_loop
-def _group_end(first: int, scale: Pointer, spread: float) -> Vector:
+def _group_end(first: int, scale: Array, spread: float) -> Scalar:
     """Channels first .. stop - 1 whose scales differ by at most `spread`, and their extremes."""
     low = high = scale[first]
     stop = first + 1
@@ -244,13 +244,13 @@ def _group_end(first: int, scale: Pointer, spread: float) -> Vector:
 @serial_loop
 def _write(
     items: Array,
-    w: Pointer,
+    w: Array,
     n: int,
     first_row: int,
     n_row: int,
     chan: int,
     n_chan: int,
-    box: Pointer,
+    box: Array,
     limits: Limits,
 ) -> None:
     items[n, 0], items[n, 1], items[n, 2], items[n, 3] = first_row, n_row, chan, n_chan
@@ -262,8 +262,8 @@ def _write(
 @serial_loop
 def _cover_run(
     start: int, stop: int, uvw: Array, scale: Array, limits: Limits, spread: float, max_rows: int,
-    items: Array, w: Vector, n: int,
-) -> Vector:  # fmt: skip
+    items: Array, w: Array, n: int,
+) -> Scalar:  # fmt: skip
     """Cover rows start .. stop - 1, channels in groups of at most `spread`; where items end, and groups."""
     empty = (np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf)
     chan = n_group = 0
@@ -288,13 +288,13 @@ def _cover_run(
 def _cover(
     pairs: Array,
     uvw: Array,
-    scale: Pointer,
+    scale: Array,
     limits: Limits,
-    shares: Pointer,
+    shares: Array,
     max_rows: int,
     items: Array,
-    w: Vector,
-) -> Vector:
+    w: Array,
+) -> Scalar:
     """Cover each run; items are written if there is room for any. Their number, and that of their rows."""
     n = n_row = 0
     none = items[:0]

@@ -18,7 +18,7 @@ from rime_kernels.idg.cpu.shuffles import even, first_of_pairs, odd, second_of_p
 
 
 class Terms(NamedTuple):
-    """What is applied, as pointers; arrays of pixels have the order of `_sums_cpu.Coordinates`.
+    """Taper, w phase and A-terms of an item, as pointers; pixels have the order of `sums.Coordinates`.
 
     Attributes
     ----------
@@ -165,8 +165,8 @@ def _jones_adjoint(
     q: Scalar,
     at: int,
     flip: int,
-    v_re: Scalar,
-    v_im: Scalar,
+    v_re: Vector,
+    v_im: Vector,
     element: Pointer,
     like: Vector,
 ) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function
-from rime_kernels.compile.types import Pointer, Scalar, Vector
+from rime_kernels.compile.types import Pointer, Vector
 from rime_kernels.cpu.lanes import copied
 from rime_kernels.cpu.simd import ahead, constant, fma, load, size, spread, store
 from rime_kernels.idg.cpu.shuffles import alternating, swapped
@@ -59,7 +59,7 @@ def _columns(
     target: Pointer,
     scratch: Pointer,
     n: int,
-    factors: Scalar,
+    factors: tuple[Pointer, Pointer],
     sign: float,
     like: Vector,
 ) -> None:
@@ -126,7 +126,7 @@ def _rows(
     target: Pointer,
     scratch: Pointer,
     n: int,
-    factors: Scalar,
+    factors: tuple[Pointer, Pointer],
     sign: float,
     like: Vector,
     half: Vector,
@@ -141,7 +141,7 @@ def _rows(
 
 
 @inner_function
-def _transpose(source: Pointer, target: Pointer, n: int, pair: Scalar) -> None:
+def _transpose(source: Pointer, target: Pointer, n: int, pair: Vector) -> None:
     """Exchange the axes of n x n complex numbers; `pair` is a vector of two."""
     for i in range(n):
         for j in range(n):
@@ -150,8 +150,8 @@ def _transpose(source: Pointer, target: Pointer, n: int, pair: Scalar) -> None:
 
 @inner_function
 def transform(
-    source: Pointer, stride: int, target: Pointer, scratch: Pointer, n: int, factors: Scalar, sign: float,
-    like: Vector, half: Vector, pair: Scalar,
+    source: Pointer, stride: int, target: Pointer, scratch: Pointer, n: int, factors: tuple[Pointer, Pointer],
+    sign: float, like: Vector, half: Vector, pair: Vector,
 ) -> None:  # fmt: skip
     """The transform of n x n complex numbers along both axes, which change places.
 

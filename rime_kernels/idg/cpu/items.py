@@ -16,7 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.compile.types import Array, Pointer, Record, Scalar, Vector
+from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Scalar, Vector
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.simd import ahead, n_lanes, pointer, size, zeros
 from rime_kernels.idg.cpu.apply import Terms, apply, apply_adjoint
@@ -55,7 +55,7 @@ class Pixels(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A-terms and planes of one call (`_apply_cpu.Terms`), and what becomes of the sums.
+    """A-terms and planes of one call (`apply.Terms`), and how correlations follow from the sums.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Channels(NamedTuple):
 
 
 @inner_function
-def _terms(pixels: Array, recipe: Recipe) -> Vector:
+def _terms(pixels: Pixels, recipe: Recipe) -> Vector:
     return Terms(
         pixels.size * pixels.size, pointer(pixels.taper), pointer(pixels.exact_curvature), recipe.kind,
         pointer(recipe.screens), recipe.n_plane, recipe.n_sum, recipe.is_mixed, pointer(recipe.mix),
@@ -128,7 +128,7 @@ def _copy_wrapped(grid: Pointer, n_grid: int, x0: int, y0: int, n: int, out: Poi
 @inner_function
 def _load_subgrid(
     grid: Pointer, n_grid: int, plan: Plan, item: int, pixels: Pixels, n_plane: int, out: Pointer,
-    scratch: Pointer, like: Vector, half: Vector, pair: Scalar,
+    scratch: Pointer, like: Vector, half: Vector, pair: Vector,
 ) -> None:  # fmt: skip
     """The transformed subgrids of an item, one per plane."""
     n = pixels.size
@@ -232,8 +232,9 @@ def _read(
 
 @inner_function
 def _item_sums(
-    item: Scalar, plan: Plan, rows: SortedRows, channels: Channels, pixels: Array, ending: _Ending,
-    planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: Scalar, like: Vector, wide: Vector,
+    item: int, plan: Plan, rows: SortedRows, channels: Channels, pixels: Pixels, ending: _Ending,
+    planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: NumbaType, like: Vector,
+    wide: Vector,
 ) -> None:  # fmt: skip
     """The visibilities of an item from its planes."""
     coordinates, n_sum, sign = _coordinates(pixels), ending.n_sum, real(1 - 2 * plan.flip[item])
@@ -259,9 +260,9 @@ def _item_sums(
 
 @inner_function
 def _degrid_task(
-    first: Scalar, stop: Scalar, grid: Array, plan: Plan, layer_w: Scalar, rows: Scalar, channels: Channels,
-    pixels: Array, recipe: Recipe, vis: Array, real: Scalar, like: Vector, wide: Vector, half: Vector,
-    pair: Scalar,
+    first: int, stop: int, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
+    pixels: Pixels, recipe: Recipe, vis: Array, real: NumbaType, like: Vector, wide: Vector, half: Vector,
+    pair: Vector,
 ) -> None:  # fmt: skip
     n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
     n2 = n * n
@@ -296,8 +297,8 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
     @loop
     def degrid(
-        tasks: Pointer, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
-        pixels: Pixels, recipe: Recipe, vis: Pointer,
+        tasks: Array, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
+        pixels: Pixels, recipe: Recipe, vis: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
             _degrid_task(
@@ -310,9 +311,9 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
 @inner_function
 def _item_planes(
-    item: Scalar, plan: Record, rows: SortedRows, channels: Channels, pixels: Array, ending: _Ending,
-    planes: Pointer, phasors: Pointer, shares: Pointer, vis: Pointer, weight: Pointer, has_weight: Scalar,
-    real: Scalar, like: Vector, wide: Vector,
+    item: int, plan: Record, rows: SortedRows, channels: Channels, pixels: Pixels, ending: _Ending,
+    planes: Pointer, phasors: Pointer, shares: Pointer, vis: Pointer, weight: Pointer, has_weight: bool,
+    real: NumbaType, like: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """The planes of an item from its visibilities."""
     coordinates, sign = _coordinates(pixels), real(1 - 2 * plan.flip[item])
@@ -336,9 +337,9 @@ def _item_planes(
 
 @inner_function
 def _grid_task(
-    first: Scalar, stop: Scalar, begin: Scalar, vis: Array, weight: Array, has_weight: Scalar, plan: Plan,
-    layer_w: Scalar, rows: Scalar, channels: Channels, pixels: Pixels, recipe: Recipe, out: Array,
-    real: Scalar, like: Vector, wide: Vector, half: Vector, pair: Scalar,
+    first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
+    layer_w: float, rows: SortedRows, channels: Channels, pixels: Pixels, recipe: Recipe, out: Array,
+    real: NumbaType, like: Vector, wide: Vector, half: Vector, pair: Vector,
 ) -> None:  # fmt: skip
     n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
     n2 = n * n
@@ -375,8 +376,8 @@ def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
 
     @loop
     def grid(
-        tasks: Pointer, vis: Pointer, weight: Pointer, has_weight: bool, plan: Plan, layer_w: float,
-        rows: SortedRows, channels: Channels, pixels: Pixels, recipe: Recipe, out: Pointer,
+        tasks: Array, vis: Array, weight: Array, has_weight: bool, plan: Plan, layer_w: float,
+        rows: SortedRows, channels: Channels, pixels: Pixels, recipe: Recipe, out: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
             _grid_task(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
+from rime_kernels.compile.types import Pointer, Vector
 from rime_kernels.cpu.simd import ahead, constant, fma, load, nearest, repeat, size, store
 from rime_kernels.cpu.vector_math import cos_sin_turns
 from rime_kernels.idg.cpu.shuffles import spread_each, store_sums
@@ -66,8 +66,8 @@ def _phasor(u: float, v: float, w: float, pixels: Coordinates, at: int, n: int, 
 
 @inner_function
 def fill_phasors(
-    u: float, v: float, w: float, du: float, dv: float, dw: float, has_step: bool, pixels: Array, n: int,
-    out: Pointer, like: Vector,
+    u: float, v: float, w: float, du: float, dv: float, dw: float, has_step: bool, pixels: Coordinates,
+    n: int, out: Pointer, like: Vector,
 ) -> None:  # fmt: skip
     """Phases of a visibility, and of the step to the next channel: (S^2/n_lane, 4, n_lane) re, im, re, im."""
     lanes = size(like)
@@ -82,13 +82,13 @@ def fill_phasors(
 
 
 @vector_function
-def _step(k_re: Vector, k_im: Vector, s_re: Scalar, s_im: Scalar) -> Vector:
+def _step(k_re: Vector, k_im: Vector, s_re: Vector, s_im: Vector) -> Vector:
     """The complex product k s."""
     return fma(k_re, s_re, -(k_im * s_im)), fma(k_re, s_im, k_im * s_re)
 
 
 @vector_function
-def _add(re: Vector, im: Vector, k_re: Vector, k_im: Vector, p_re: Scalar, p_im: Scalar) -> Vector:
+def _add(re: Vector, im: Vector, k_re: Vector, k_im: Vector, p_re: Vector, p_im: Vector) -> Vector:
     """(re, im) + k p, with k for every plane."""
     k_re, k_im = repeat(k_re, re), repeat(k_im, re)
     return fma(-k_im, p_im, fma(k_re, p_re, re)), fma(k_im, p_re, fma(k_re, p_im, im))
