@@ -51,12 +51,12 @@ class Ascent:
         LikelihoodError
             A gradient is not a number where the log-posterior is one.
         """
-        found = [
+        answers = [
             self.likelihood.log_posterior_and_gradient(theta[i : i + BATCH])
             for i in range(0, len(theta), BATCH)
         ]
-        value = np.concatenate([each for each, _ in found])
-        gradient = np.concatenate([each for _, each in found])
+        value = np.concatenate([values for values, _ in answers])
+        gradient = np.concatenate([gradients for _, gradients in answers])
         self._check(theta, value, gradient)
         self.n_row += len(theta)
         if value.max(initial=-np.inf) > self.best:

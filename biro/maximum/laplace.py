@@ -84,8 +84,8 @@ def curvature(gradient: Gradient, theta: Array, low: Array, high: Array, step: A
     """P, float64 (n_param, n_param), by central differences of the gradient; one-sided beside an end."""
     axes = np.diag(step)
     up, down = np.minimum(theta + axes, high), np.maximum(theta - axes, low)
-    found = gradient(np.concatenate([up, down, theta[None]]))
-    rise, fall, middle = found[: theta.size], found[theta.size : -1], found[-1]
+    gradients = gradient(np.concatenate([up, down, theta[None]]))
+    rise, fall, middle = gradients[: theta.size], gradients[theta.size : -1], gradients[-1]
     above, below = np.diag(up) - theta, theta - np.diag(down)
     # Where a constraint forbids one side, the other has to do.
     above, rise = np.where(np.isnan(rise).any(axis=1), 0.0, above), np.where(np.isnan(rise), middle, rise)
@@ -167,10 +167,10 @@ class Laplace:
     @property
     def error(self) -> Array:
         """One sigma; for a parameter at an end, the distance from it that holds 68.3 %."""
-        found = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        error = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
         for i in np.flatnonzero(self.side):
-            found[i] = self._distance(np.array(ONE_SIGMA), i)
-        return found
+            error[i] = self._distance(np.array(ONE_SIGMA), i)
+        return error
 
     def log_evidence(self, log_posterior: float) -> float | None:
         """ln Z; None where P is singular."""
@@ -219,14 +219,14 @@ class Laplace:
         Parameters at an end of their prior stay within it, the others are not held back.
         """
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
-        found = np.repeat(self.theta[None], n, axis=0)
+        theta = np.repeat(self.theta[None], n, axis=0)
         for i in ends:
-            found[:, i] -= self.side[i] * self._distance(rng.random(n), i)
+            theta[:, i] -= self.side[i] * self._distance(rng.random(n), i)
         values, vectors = np.linalg.eigh(np.nan_to_num(self.covariance[np.ix_(free, free)]))
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        pulled = self._pull(found[:, ends] - self.theta[ends])
-        found[:, free] += rng.standard_normal((n, free.size)) @ root.T - pulled
-        return found
+        pulled = self._pull(theta[:, ends] - self.theta[ends])
+        theta[:, free] += rng.standard_normal((n, free.size)) @ root.T - pulled
+        return theta
 
     def _pull(self, away: Array) -> Array:
         """How far parameters within their priors follow those that leave an end, the other way."""
@@ -237,13 +237,13 @@ class Laplace:
     def following(self, moved: NDArray[np.bool_], shift: Array) -> Array:
         """The shift (n_param,) in which the others go with those `moved`, to where the density is highest."""
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
-        found = shift.copy()
-        found[free] = -self._pull(shift[ends])
+        moves = shift.copy()
+        moves[free] = -self._pull(shift[ends])
         inner, rest, covariance = free[moved[free]], free[~moved[free]], np.nan_to_num(self.covariance)
-        back = np.linalg.solve(covariance[np.ix_(inner, inner)], shift[inner] - found[inner])
-        found[rest] += covariance[np.ix_(rest, inner)] @ back
-        found[inner] = shift[inner]
-        return found
+        back = np.linalg.solve(covariance[np.ix_(inner, inner)], shift[inner] - moves[inner])
+        moves[rest] += covariance[np.ix_(rest, inner)] @ back
+        moves[inner] = shift[inner]
+        return moves
 
     def log_density(self, theta: Array) -> Array:
         """ln of the approximation at theta (n, n_param) within the prior, less that at the maximum."""
@@ -289,8 +289,8 @@ def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:
     directions = vectors.T / scale[:, None].T
     reach = np.linalg.norm(directions / width, axis=1) / np.sqrt(np.maximum(values, 1e-300))
     lost = (values < noise) | (reach > 1.0)
-    kept = directions[~lost]
-    inverse = (kept.T / values[~lost]) @ kept
+    known = directions[~lost]
+    inverse = (known.T / values[~lost]) @ known
     null = directions[lost]
     touched = (np.abs(null * scale) > _SMALL * np.abs(null * scale).max(axis=1, keepdims=True)).any(axis=0)
     inverse[touched], inverse[:, touched] = np.nan, np.nan

@@ -38,7 +38,7 @@ _ENDS = {-1: "at its lower end", 0: "", 1: "at its upper end"}
 
 @dataclass(frozen=True, eq=False)
 class Maximum:
-    """What `biro.maximise` finds; `str` prints a table, `to_dict` is for JSON.
+    """The result of `biro.maximise`; `str` prints a table, `to_dict` is for JSON.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Maximum:
     log_posterior, log_likelihood, log_prior : float
         At the maximum (not normalised: log_likelihood + log_prior).
     chi2 : float64 (n_partition,)
-        For the weights as stated.
+        With the weights as they are (noise factor 1).
     n_vis : int64 (n_partition,)
     noise_factor : float64 (n_partition,)
     labels : tuple of str
@@ -58,11 +58,11 @@ class Maximum:
         What another step would add to the log-posterior.
     converged : bool
     n_start, n_end, n_agree : int
-        Starts; climbs that went on to the end; how many of these found this maximum.
+        Starts; climbs that went on to the end; how many of these ended at this maximum.
     searched : bool
-        Whether they did not agree, and another began where a search of the prior had ended.
+        Whether the climbs did not agree, so that another began where a search of the prior had ended.
     n_gradient : int
-        Gradients that were worked out.
+        Gradients that were evaluated.
     seed : int
     """
 
@@ -145,12 +145,12 @@ class Maximum:
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain numbers and text, None for what is not known; parameters by name."""
-        each = zip(self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True)
+        table = zip(self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True)
         parts = zip(self.labels, self.chi2, self.n_vis, self.reduced_chi2, self.noise_factor, strict=True)
         return {
             "parameters": {
                 c.name: {"unit": c.unit, "value": float(x), "error": _finite(e), "at": _ENDS[int(side)]}
-                for c, x, e, side in each
+                for c, x, e, side in table
             },
             "covariance": [[_finite(x) for x in row] for row in self.laplace.covariance],
             "log_posterior": self.log_posterior,
@@ -204,8 +204,8 @@ class Maximum:
         for label, chi2, n_vis, factor in zip(
             self.labels, self.reduced_chi2, self.n_vis, self.noise_factor, strict=True
         ):
-            found = f"chi2/2N {chi2:.4g} of {n_vis} visibilities, noise factor {factor:.4g}"
-            lines.append(f"{label}: {found if n_vis else 'no visibilities'}")
+            fit = f"chi2/2N {chi2:.4g} of {n_vis} visibilities, noise factor {factor:.4g}"
+            lines.append(f"{label}: {fit if n_vis else 'no visibilities'}")
         lines += [f"NOT KNOWN from these data: {words}" for words in self.unidentified]
         if not self.converged:
             lines.append(f"NOT CONVERGED: another step would still add {self.left:.2g} to the log-posterior")
@@ -225,9 +225,9 @@ def maximise(
     """The highest posterior density, with errors, covariance and evidence from its curvature.
 
     Many starts climb side by side with exact gradients, the best of them to the end. Where most of these end
-    elsewhere, among fringes for instance, the prior is searched by differential evolution as well (up to 64
-    parameters). What is found is the maximum of the density per units of theta; it is a local one where
-    neither came near the highest.
+    at different maxima, among fringes for instance, the prior is searched by differential evolution as well
+    (up to 64 parameters). The result is a maximum of the density per unit of theta; it is a local one where
+    neither climb nor search came near the highest.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ def maximise(
         raise LikelihoodError(f"none of the {len(first)} starts has a finite posterior")
     theta = rest.laplace.theta
     log_prior = float(likelihood.log_prior(theta[None])[0])
-    found = Maximum(
+    maximum = Maximum(
         columns=target.columns,
         laplace=rest.laplace,
         log_posterior=rest.log_posterior,
@@ -283,14 +283,14 @@ def maximise(
         n_gradient=ascent.n_row,
         seed=int(seed),
     )
-    log.info("maximum: log-posterior %.3f after %d gradients", found.log_posterior, found.n_gradient)
-    for words in found.unidentified:
+    log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)
+    for words in maximum.unidentified:
         log.warning("not known from these data: %s", words)
-    return found
+    return maximum
 
 
 def _agreeing(values: NDArray[np.float64]) -> int:
-    """How many have found the highest of them."""
+    """How many of the climbs have ended at the highest of their maxima."""
     return int(np.sum(values > values.max() - AGREE))
 
 

@@ -65,8 +65,8 @@ def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Gen
     theta = likelihood.prior_transform(unit)
     value = np.full(len(theta), -np.inf)
     for i in range(0, len(theta), BATCH):
-        some = slice(i, i + BATCH)
-        inside = np.flatnonzero(np.isfinite(likelihood.log_prior(theta[some]))) + i
+        batch = slice(i, i + BATCH)
+        inside = np.flatnonzero(np.isfinite(likelihood.log_prior(theta[batch]))) + i
         if inside.size:
             theta[inside] = with_best_noise(likelihood, theta[inside])
             value[inside] = likelihood.log_posterior(theta[inside])

@@ -1,4 +1,4 @@
-"""A likelihood as the samplers see it: batches in, strictly checked numbers out, wraps known."""
+"""The target of a sampler: a likelihood whose values are checked, and whose periodic parameters are known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Target:
-    """What is sampled.
+    """A likelihood as the samplers use it: in batches, with checked values.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What a sampler leaves: samples, their table, their file, and comparison of models by evidence."""
+"""The posterior: samples, their table and file, and the comparison of models by evidence."""

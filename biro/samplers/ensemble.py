@@ -72,7 +72,7 @@ class EnsembleRun:
         RunInterrupted
             `stop` was set; the chain has been saved.
         LikelihoodError
-            No start was found, or the likelihood returned what it must not.
+            No start was found, or the likelihood returned NaN, +inf or another shape.
         """
         backend, state = self._begin(stop, progress=progress)
         sampler = emcee.EnsembleSampler(
@@ -115,14 +115,14 @@ class EnsembleRun:
         tau = chain_tau(backend.chain[:n_step])
         n_burn = min(int(np.ceil(5 * tau.max())), n_step // 2)
         thin = max(1, int(tau.min() / 2))
-        kept = slice(n_burn, n_step, thin)
-        theta = self._target.wrapped(backend.chain[kept].reshape(-1, self._target.n_param))
-        log_likelihood = backend.blobs[kept].reshape(-1)
+        steps = slice(n_burn, n_step, thin)
+        theta = self._target.wrapped(backend.chain[steps].reshape(-1, self._target.n_param))
+        log_likelihood = backend.blobs[steps].reshape(-1)
         return Posterior(
             columns=self._target.columns,
             samples=theta,
             log_likelihood=log_likelihood,
-            log_prior=backend.log_prob[kept].reshape(-1) - log_likelihood,
+            log_prior=backend.log_prob[steps].reshape(-1) - log_likelihood,
             provenance=provenance,
             effective=np.minimum((n_step - n_burn) * n_walker / tau, float(len(theta))),
             n_walker=n_walker,
@@ -166,10 +166,10 @@ class EnsembleRun:
             n_walker = self._options.n_walker
             likelihood = self._target.likelihood
             if has_gradient(likelihood):
-                found = maximise(likelihood, seed=self._seed, watch=watch)
-                walkers = draws_within(self._target, found, n_walker, self._seed)[0]
-                if len(walkers) == n_walker and not found.unidentified:
-                    return self._target.wrapped(walkers), found.best_fit
+                maximum = maximise(likelihood, seed=self._seed, watch=watch)
+                walkers = draws_within(self._target, maximum, n_walker, self._seed)[0]
+                if len(walkers) == n_walker and not maximum.unidentified:
+                    return self._target.wrapped(walkers), maximum.best_fit
             # Without gradients, or where the data leave directions open: those are as wide as steps in them.
             start = find_mode(self._target, self._seed, watch)
             walkers = scatter(self._target, start, n_walker, self._seed)
@@ -229,11 +229,11 @@ def chain_tau(chain: NDArray[np.float64]) -> NDArray[np.float64]:
     ----------
     chain : float64 (n_step, n_walker, n_param)
     """
-    kept = chain[len(chain) // 5 :]
-    n_step, _, n_param = kept.shape
+    rest = chain[len(chain) // 5 :]
+    n_step, _, n_param = rest.shape
     tau = np.empty(n_param)
     for i in range(n_param):
-        x = kept[:, :, i] - kept[:, :, i].mean()
+        x = rest[:, :, i] - rest[:, :, i].mean()
         power = np.abs(np.fft.rfft(x, n=2 * n_step, axis=0)) ** 2
         covariance = np.fft.irfft(power.sum(axis=1))[:n_step]
         if not covariance[0] > 0:

@@ -1,4 +1,4 @@
-"""Where an ensemble starts without gradients: the mode over the prior, and a cloud about it."""
+"""The start of an ensemble without gradients: the mode over the prior, and walkers about it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def scatter(target: Target, start: Start, n_walker: int, seed: int) -> NDArray[n
     """
     rng = np.random.default_rng([seed, 1])
     width = 0.5
-    kept = np.empty((0, target.n_param))
+    walkers = np.empty((0, target.n_param))
     for _ in range(60):
         unit = start.mode + width * rng.standard_normal((4 * n_walker, target.n_param)) @ start.scale.T
         unit = np.where(target.wraps, np.mod(unit, 1.0), unit)
@@ -65,12 +65,12 @@ def scatter(target: Target, start: Start, n_walker: int, seed: int) -> NDArray[n
         theta = target.theta(unit)
         fine = np.isfinite(target.log_prior(theta)) if len(theta) else np.zeros(0, bool)
         fine[fine] = np.isfinite(target.log_likelihood(theta[fine]))
-        kept = np.concatenate([kept, theta[fine]])
-        if len(kept) >= n_walker:
-            return kept[:n_walker]
+        walkers = np.concatenate([walkers, theta[fine]])
+        if len(walkers) >= n_walker:
+            return walkers[:n_walker]
         width *= 0.8
     raise LikelihoodError(
-        f"only {len(kept)} of {n_walker} walkers could be placed about the best point; "
+        f"only {len(walkers)} of {n_walker} walkers could be placed about the best point; "
         "is the allowed region of the prior thinner than its numbers can tell apart?"
     )
 
@@ -87,12 +87,12 @@ def _polish(target: Target, mode: NDArray[np.float64], best: float) -> Start:
         covariance = (vectors / values) @ vectors.T
         move = step * (covariance @ gradient)
         trial = inside_cube(mode + np.outer(np.concatenate([2.0 ** -np.arange(12), [2.0]]), move))
-        found = target.log_likelihood_of_unit(trial)
-        i = int(np.argmax(found))
-        gain = found[i] - best
+        trial_values = target.log_likelihood_of_unit(trial)
+        i = int(np.argmax(trial_values))
+        gain = trial_values[i] - best
         if not gain > 0:
             break
-        mode, best = trial[i], float(found[i])
+        mode, best = trial[i], float(trial_values[i])
         if gain < 1e-2:
             break
     values, vectors = np.linalg.eigh(covariance)

@@ -1,4 +1,4 @@
-"""Chains in threads of their own, whose calls are answered together: one batch for the device."""
+"""A gate where the chains of NUTS meet: the calls of their threads are answered in one batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 PATIENCE = 0.02
-"""Seconds that the first to ask waits for others: chains that have ended, or pause, ask no more."""
+"""Seconds that the first to ask waits for others, because chains that have ended ask no more."""
 
 
 class ClosedError(Exception):
@@ -18,24 +18,25 @@ class ClosedError(Exception):
 
 
 class Gate:
-    """Answers to threads that each ask for one row, as many rows in a call as there are threads that ask.
+    """Evaluates the rows that threads ask for, each thread one row, in common batches.
 
-    Unlike in a `BatchingPool`, nobody says when a thread ends: whoever asks first waits until as many have
-    asked as in the call before, or for `PATIENCE`. What a row is answered does not depend on the others.
+    The threads are nutpie's. Unlike in a `BatchingPool`, nothing tells when one of them ends: the first to
+    ask waits until as many have asked as in the call before, or for `PATIENCE`. The answer to a row does not
+    depend on the other rows.
 
     Parameters
     ----------
     evaluate : callable
         float64 (n_row, n_dim) -> float64 (n_row, n). One call at a time.
     failed : callable, optional
-        Called when that raises something, before anybody hears of it.
+        Called when `evaluate` raises something, before the threads get that error.
 
     Attributes
     ----------
     n_call, n_row : int
         Calls, and rows in them.
     error : Exception or None
-        The first that `evaluate` raised; all who ask from then on get it too.
+        The first that `evaluate` raised; all threads that ask afterwards get it, too.
     """
 
     def __init__(self, evaluate: Callable[[Array], Array], failed: Callable[[], None] = lambda: None) -> None:
@@ -48,11 +49,11 @@ class Gate:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is being worked out."""
+        """Whether a call is in progress."""
         return self._busy
 
     def close(self) -> None:
-        """Whoever asks from now on gets an error."""
+        """Answer no more: who asks from now on gets an error."""
         with self._changed:
             self.error = self.error or ClosedError()
             self._changed.notify_all()
@@ -86,7 +87,7 @@ class Gate:
 
     def _answer(self, together: list[_Question]) -> None:
         try:
-            found = self._evaluate(np.stack([each.row for each in together]))
+            answers = self._evaluate(np.stack([question.row for question in together]))
         except Exception as error:
             self._failed()
             self.error = error
@@ -94,8 +95,8 @@ class Gate:
             if self.error is None:
                 self.n_call += 1
                 self.n_row += len(together)
-                for each, answer in zip(together, found, strict=True):
-                    each.answer = answer
+                for question, answer in zip(together, answers, strict=True):
+                    question.answer = answer
             # Those who asked meanwhile are to be waited for, too.
             self._expected += len(self._waiting)
             self._busy = False
@@ -103,6 +104,8 @@ class Gate:
 
 
 class _Question:
+    """A row, and its answer once there is one."""
+
     def __init__(self, row: Array) -> None:
         self.row, self.answer = row, None
 

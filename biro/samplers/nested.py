@@ -126,15 +126,15 @@ class NestedRun:
         theta = self._target.theta(np.asarray(results.samples, dtype=np.float64))
         log_weight = np.asarray(results.logwt) - results.logz[-1]
         log_weight -= np.logaddexp.reduce(log_weight)
-        kept = log_weight > log_weight.max() - 60.0  # e-60: dropped points cannot be seen in any number
-        log_likelihood = np.asarray(results.logl, dtype=np.float64)[kept]
-        effective = 1.0 / np.sum(np.exp(2.0 * log_weight[kept]))
+        heavy = log_weight > log_weight.max() - 60.0  # points of less weight than e-60 change no number
+        log_likelihood = np.asarray(results.logl, dtype=np.float64)[heavy]
+        effective = 1.0 / np.sum(np.exp(2.0 * log_weight[heavy]))
         return Posterior(
             columns=self._target.columns,
-            samples=theta[kept],
-            log_weight=log_weight[kept],
+            samples=theta[heavy],
+            log_weight=log_weight[heavy],
             log_likelihood=log_likelihood,
-            log_prior=self._target.log_prior(theta[kept]),
+            log_prior=self._target.log_prior(theta[heavy]),
             provenance=provenance,
             effective=np.full(self._target.n_param, effective),
             log_evidence=float(results.logz[-1]) - self._target.likelihood.log_constraint_mass,

@@ -1,4 +1,4 @@
-"""Instead of a sampler: the maximum of the posterior, and draws of the normal distribution about it."""
+"""The sampler "none": the maximum of the posterior, and draws of the normal distribution about it."""
 
 from __future__ import annotations
 
@@ -45,37 +45,39 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
         `stop` was set.
     """
     provenance = context.provenance
-    found = _maximum(target, options, context)
+    maximum = _maximum(target, options, context)
     if context.folder is not None:
         path = context.folder / FILE
         try:
-            found.save(path)
-        except OSError as error:  # the posterior says the same, and can be found again
+            maximum.save(path)
+        except OSError as error:  # the posterior says the same, and the maximum can be found again
             log.warning("%s cannot be written (%s); the run goes on", path, error.strerror)
-    if found.unidentified:
+    if maximum.unidentified:
         raise LikelihoodError(
-            f"these data do not know {'; nor '.join(found.unidentified)}: "
+            f"these data do not know {'; nor '.join(maximum.unidentified)}: "
             "fix or tie a parameter, give it a narrower prior, or sample"
         )
-    theta, log_posterior, log_prior, n_drawn = draws_within(target, found, options.n_sample, provenance.seed)
+    theta, log_posterior, log_prior, n_drawn = draws_within(
+        target, maximum, options.n_sample, provenance.seed
+    )
     if len(theta) < options.n_sample:
         raise LikelihoodError(
             f"only {len(theta)} of {n_drawn} draws about the maximum lie within the prior: sample it instead"
         )
-    log_weight = log_posterior - found.log_posterior - found.laplace.log_density(theta)
+    log_weight = log_posterior - maximum.log_posterior - maximum.laplace.log_density(theta)
     theta = target.wrapped(theta)
     weight = np.exp(log_weight - log_weight.max())
     mean = weight.sum() / n_drawn
     spread = np.sqrt(max(float((weight**2).sum() / n_drawn - mean**2), 0.0) / n_drawn) / mean
-    mass, evidence = found.laplace.log_mass(found.log_posterior), found.log_evidence
+    mass, evidence = maximum.laplace.log_mass(maximum.log_posterior), maximum.log_evidence
     assert mass is not None
     assert evidence is not None
     n_sample = 1 + len(theta)
     return Posterior(
         columns=target.columns,
-        samples=np.concatenate([found.best_fit[None], theta]),
-        log_likelihood=np.concatenate([[found.log_likelihood], log_posterior - log_prior]),
-        log_prior=np.concatenate([[found.log_prior], log_prior]),
+        samples=np.concatenate([maximum.best_fit[None], theta]),
+        log_likelihood=np.concatenate([[maximum.log_likelihood], log_posterior - log_prior]),
+        log_prior=np.concatenate([[maximum.log_prior], log_prior]),
         provenance=provenance,
         effective=np.full(target.n_param, float(n_sample)),
         log_evidence=float(mass + log_weight.max() + np.log(mean)),
@@ -83,13 +85,13 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
         diagnostics={
             "overlap": float(weight.sum() ** 2 / (weight**2).sum() / n_drawn),
             "log_evidence_laplace": evidence,
-            "converged": float(found.converged),
-            "left": found.left,
-            "n_start": float(found.n_start),
-            "n_end": float(found.n_end),
-            "n_agree": float(found.n_agree),
-            "searched": float(found.searched),
-            "n_gradient": float(found.n_gradient),
+            "converged": float(maximum.converged),
+            "left": maximum.left,
+            "n_start": float(maximum.n_start),
+            "n_end": float(maximum.n_end),
+            "n_agree": float(maximum.n_agree),
+            "searched": float(maximum.searched),
+            "n_gradient": float(maximum.n_gradient),
         },
     )
 
@@ -108,7 +110,7 @@ def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Ma
 
 
 def draws_within(
-    target: Target, found: Maximum, n: int, seed: int
+    target: Target, maximum: Maximum, n: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
     """Draws of the normal distribution about a maximum that prior and constraints allow.
 
@@ -121,19 +123,19 @@ def draws_within(
         How many were drawn.
     """
     rng = np.random.default_rng([seed, 1])
-    kept: list[tuple[NDArray[np.float64], ...]] = []
-    n_kept = n_drawn = 0
-    while n_kept < n and n_drawn < _MAX_DRAWS * n:
-        theta = found.laplace.draws(rng, min(_BATCH, n - n_kept))
+    allowed: list[tuple[NDArray[np.float64], ...]] = []
+    n_allowed = n_drawn = 0
+    while n_allowed < n and n_drawn < _MAX_DRAWS * n:
+        theta = maximum.laplace.draws(rng, min(_BATCH, n - n_allowed))
         n_drawn += len(theta)
         log_prior = target.log_prior(theta)
-        # Of an angle hardly known, one turn counts.
-        beyond = (np.abs(theta - found.best_fit) > 0.5 * target.period) & target.wraps
+        # An angle that is hardly known counts within half a turn of the maximum.
+        beyond = (np.abs(theta - maximum.best_fit) > 0.5 * target.period) & target.wraps
         inside = np.isfinite(log_prior) & ~beyond.any(axis=1)
         theta, log_prior = theta[inside], log_prior[inside]
         log_posterior = log_prior + target.log_likelihood(theta) if len(theta) else log_prior
-        fine = np.isfinite(log_posterior)
-        kept.append((theta[fine], log_posterior[fine], log_prior[fine]))
-        n_kept += int(fine.sum())
-    theta, log_posterior, log_prior = (np.concatenate(items) for items in zip(*kept, strict=True))
+        finite = np.isfinite(log_posterior)
+        allowed.append((theta[finite], log_posterior[finite], log_prior[finite]))
+        n_allowed += int(finite.sum())
+    theta, log_posterior, log_prior = (np.concatenate(items) for items in zip(*allowed, strict=True))
     return theta, log_posterior, log_prior, n_drawn

@@ -91,12 +91,12 @@ class NutsRun:
             No maximum was found, or a gradient is not a number.
         """
         n_chain, n_draw, n_param = self._options.n_chain, self._options.n_draw, self._target.n_param
-        found = self._file.read(n_chain, n_param) if self._file is not None else None
-        if found is None:
+        saved = self._file.read(n_chain, n_param) if self._file is not None else None
+        if saved is None:
             density = Whitened.about(self._likelihood, self._maximum(stop, progress=progress))
             before = Progress.none(n_chain, n_param)
         else:
-            middle, factor, before = found
+            middle, factor, before = saved
             density = Whitened(self._likelihood, middle, factor)
             tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
             log.info("going on from draw %d%s of each chain", before.z.shape[1], tuned)

@@ -192,12 +192,12 @@ class DrawsFile:
         if not self._path.exists():
             return None
         try:
-            with np.load(self._path, allow_pickle=False) as found:
-                if sum(item.file_size for item in found.zip.infolist()) > self._path.stat().st_size:
+            with np.load(self._path, allow_pickle=False) as file:
+                if sum(item.file_size for item in file.zip.infolist()) > self._path.stat().st_size:
                     raise ValueError("it is compressed, or says that it holds more than it has")
-                z, stats, last, scale = (found[name] for name in ("z", "stats", "last", "scale"))
-                before = Progress(z, stats, last, scale, int(found["n_tuned"]), int(found["n_gradient"]))
-                middle, factor, run_id = found["middle"], found["factor"], str(found["run_id"])
+                z, stats, last, scale = (file[name] for name in ("z", "stats", "last", "scale"))
+                before = Progress(z, stats, last, scale, int(file["n_tuned"]), int(file["n_gradient"]))
+                middle, factor, run_id = file["middle"], file["factor"], str(file["run_id"])
                 if before.stats.dtype != STATS:
                     raise ValueError("it was written by another version")
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged

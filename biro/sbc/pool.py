@@ -131,15 +131,15 @@ class _Pool(Generic[T]):
         task, why = worker.task, worker.end()
         self._workers.remove(worker)
         self._deaths[task] = self._deaths.get(task, 0) + 1
-        what = "starting" if task is None else f"replicate {task}"
+        name = "starting" if task is None else f"replicate {task}"
         if self._deaths[task] >= MAX_DEATHS:
             hint = (
                 'call it under `if __name__ == "__main__":` in a script'
                 if task is None
                 else "is there memory for so many workers?"
             )
-            raise RunError(f"{what} cost {MAX_DEATHS} processes, the last of which {why}; {hint}")
-        log.warning("%s: its process %s, and another does it again", what, why)
+            raise RunError(f"{name} cost {MAX_DEATHS} processes, the last of which {why}; {hint}")
+        log.warning("%s: its process %s, and another does it again", name, why)
         if task is not None:
             self._todo.append(task)
         self.start(1)

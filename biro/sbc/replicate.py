@@ -76,18 +76,18 @@ def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) ->
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a likelihood is made of: makes one for an observation, here or in another process.
+    """The arguments of a likelihood, from which one is made for other data, also in another process.
 
     Parameters
     ----------
-    kind : type
-        Likelihood, or a child of it.
+    cls : type
+        Likelihood, or a subclass of it.
     sky : SkyModel
     options : mapping
         Arguments by name.
     """
 
-    kind: type[Likelihood]
+    cls: type[Likelihood]
     sky: SkyModel
     options: Mapping[str, Any]  # arguments of any type
 
@@ -107,7 +107,7 @@ class Recipe:
         return cls(type(likelihood), sky, options)
 
     def __call__(self, observation: Observation) -> Likelihood:
-        return self.kind(observation, self.sky, **self.options)
+        return self.cls(observation, self.sky, **self.options)
 
 
 def rank(truth: float, draws: Array, rng: np.random.Generator) -> int:

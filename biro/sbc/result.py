@@ -88,8 +88,8 @@ class SBCResult:
 
     def tests(self) -> list[Test]:
         """All tests: three of each quantity, and one of the mean reduced chi-squared."""
-        found, chi2 = self.ranks.tests(), self.mean_reduced_chi2
-        return found if chi2 is None else [*found, Test("reduced chi2", "mean", chi2.p_value)]
+        tests, chi2 = self.ranks.tests(), self.mean_reduced_chi2
+        return tests if chi2 is None else [*tests, Test("reduced chi2", "mean", chi2.p_value)]
 
     @property
     def chance(self) -> float:

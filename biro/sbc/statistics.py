@@ -1,4 +1,4 @@
-"""What ranks say: histograms, coverage and tests of them, with the scatter that chance gives."""
+"""Statistics of ranks: histograms, coverage and tests of them, with the scatter by chance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTABLE = 3.0
 class Test:
     """One test of one quantity."""
 
-    __test__ = False  # its name is no invitation to pytest
+    __test__ = False  # pytest would collect it for its name
 
     quantity: str
     kind: str
@@ -36,7 +36,7 @@ class Test:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Ranks of truths among draws, and what they say.
+    """Ranks of truths among draws, and their statistics.
 
     Where truth and draws come from the same distribution, every rank from 0 to n_draw is as likely
     (Talts et al. 2018).
@@ -131,12 +131,12 @@ class Ranks:
 
     def tests(self) -> list[Test]:
         """Of each quantity: chi-squared of the histogram, and the normal tests of shift and spread."""
-        found = []
+        tests = []
         for i, name in enumerate(self.names):
-            found.append(Test(name, "histogram", float(stats.chisquare(self.counts[i]).pvalue)))
+            tests.append(Test(name, "histogram", float(stats.chisquare(self.counts[i]).pvalue)))
             for kind, z in (("shift", self.shift[i]), ("spread", self.spread[i])):
-                found.append(Test(name, kind, float(2.0 * stats.norm.sf(abs(z)))))
-        return found
+                tests.append(Test(name, kind, float(2.0 * stats.norm.sf(abs(z)))))
+        return tests
 
     def shape(self, i: int) -> str:
         """What shift and spread of a quantity mean, in words; "" where they may well be chance."""
