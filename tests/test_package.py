@@ -35,6 +35,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the distribution."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)]
+    subprocess.run(command, check=True)
+    (path,) = folder.glob("biro_rime-*.whl")
+    return path
+
+
 def run_beside_foreign_models(folder: Path, where: str, path_setup: str, home: Path) -> None:
     """Import biro with a `models` of somebody else beside the script, or installed."""
     folder.mkdir()
@@ -51,11 +61,13 @@ def run_beside_foreign_models(folder: Path, where: str, path_setup: str, home: P
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["beside the script", "installed"])
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
-def test_models_of_others_are_left_alone(kind: str, where: str, source: Path, tmp_path: Path) -> None:
+def test_models_of_others_are_left_alone(
+    kind: str, where: str, source: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     target = tmp_path / "installed"
     install = [*PIP, "install", "--no-deps", "--no-build-isolation", "--target", str(target)]
     if kind == "wheel":
-        subprocess.run([*install, str(source)], check=True)
+        subprocess.run([*install, str(request.getfixturevalue("wheel"))], check=True)
         home, path_setup = target, f"sys.path.insert(1, {str(target)!r})"
         assert not (target / "models").exists()
     else:
@@ -68,11 +80,7 @@ def test_models_of_others_are_left_alone(kind: str, where: str, source: Path, tm
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_two_packages(source: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(source)], check=True
-    )
-    (wheel,) = tmp_path.glob("biro_rime-*.whl")
+def test_the_wheel_holds_two_packages(source: Path, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"biro", "rime_kernels"}
