@@ -27,42 +27,42 @@ def array(
         The value is not made of such numbers, or has another shape.
     """
     sizes = {} if sizes is None else sizes
-    found = _numbers(name, value, dtype)
-    if not _fits(found.shape, shape, sizes):
-        hint = "; transpose it?" if len(shape) > 1 and _fits(found.shape[::-1], shape, sizes) else ""
-        raise InputError(f"{name} must have shape {_text(shape, sizes)}, got {found.shape}{hint}")
-    for key, n in zip(shape, found.shape, strict=True):
+    checked = _numbers(name, value, dtype)
+    if not _fits(checked.shape, shape, sizes):
+        hint = "; transpose it?" if len(shape) > 1 and _fits(checked.shape[::-1], shape, sizes) else ""
+        raise InputError(f"{name} must have shape {_text(shape, sizes)}, got {checked.shape}{hint}")
+    for key, n in zip(shape, checked.shape, strict=True):
         if isinstance(key, str):
             sizes[key] = n
-    return found
+    return checked
 
 
 def _numbers(name: str, value: ArrayLike, dtype: type[T]) -> NDArray[T]:
     if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
         return value  # the case of every likelihood call
     try:
-        given = np.asarray(value)
-        if given.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        raw = np.asarray(value)
+        if raw.dtype.kind == "c" and np.dtype(dtype).kind != "c":
             raise TypeError
-        found: NDArray[T] = np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
+        converted: NDArray[T] = np.ascontiguousarray(raw, dtype=dtype).reshape(raw.shape)
     except (TypeError, ValueError) as error:
         kind = {"c": "complex", "f": "real", "b": "true or false"}.get(np.dtype(dtype).kind, "whole")
         numbers = kind if kind == "true or false" else f"{kind} numbers"
         raise InputError(f"{name} must be an array of {numbers}, got {_kind(value)}") from error
-    if np.dtype(dtype).kind in "iu" and given.size and not np.array_equal(found, given):
-        raise InputError(f"{name} must be whole numbers, got {given.dtype} that are not")
-    return found
+    if np.dtype(dtype).kind in "iu" and raw.size and not np.array_equal(converted, raw):
+        raise InputError(f"{name} must be whole numbers, got {raw.dtype} that are not")
+    return converted
 
 
 def _kind(value: ArrayLike) -> str:
-    given = getattr(value, "dtype", None)
-    return f"dtype {given}" if given is not None else type(value).__name__
+    dtype = getattr(value, "dtype", None)
+    return f"dtype {dtype}" if dtype is not None else type(value).__name__
 
 
-def _fits(found: tuple[int, ...], shape: Shape, sizes: dict[str, int]) -> bool:
-    if len(found) != len(shape):
+def _fits(sizes_found: tuple[int, ...], shape: Shape, sizes: dict[str, int]) -> bool:
+    if len(sizes_found) != len(shape):
         return False
-    for n, key in zip(found, shape, strict=True):
+    for n, key in zip(sizes_found, shape, strict=True):
         if n != (sizes.get(key, n) if isinstance(key, str) else key):
             return False
     return True
@@ -97,12 +97,12 @@ def n_byte(name: str, value: int | str) -> int:
     number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
     unit = text[len(number) :].strip().upper() or "B"
     try:
-        found = int(float(number) * _UNITS[unit])
+        number_of_bytes = int(float(number) * _UNITS[unit])
     except (KeyError, ValueError, OverflowError):
-        found = 0
-    if found < 1 or isinstance(value, bool):
+        number_of_bytes = 0
+    if number_of_bytes < 1 or isinstance(value, bool):
         raise InputError(f'{name} must be bytes, or text such as "8 GB" or "512 MiB"; got {value!r}')
-    return found
+    return number_of_bytes
 
 
 def byte_text(number: float) -> str:

@@ -32,9 +32,9 @@ def form_of(
     check.one_of("form", form, ("auto", "factored", "row"))
     if not extent >= 0.0:
         raise InputError(f"extent must be a number of at least 0 (largest |l|, |m|), got {extent}")
-    chosen, reason = choose_form(geometry, float(rows.chan_freq.max()), extent, precision)
-    if form == "auto" or form == chosen:
-        return chosen, reason
+    best, reason = choose_form(geometry, float(rows.chan_freq.max()), extent, precision)
+    if form == "auto" or form == best:
+        return best, reason
     forced: Form = "row" if form == "row" else "factored"
     return forced, f"{forced} form: as asked (by itself: {reason})"
 
@@ -48,16 +48,16 @@ def data_of(
             raise InputError("weight was given without vis")
         return None
     sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
-    found = check.array("vis", vis, _complex_type(vis), ("row", "chan", "corr"), sizes)
+    data = check.array("vis", vis, _complex_type(vis), ("row", "chan", "corr"), sizes)
     if weight is None:
-        return found, np.zeros((1, 1, 1))
+        return data, np.zeros((1, 1, 1))
     weights = check.array("weight", weight, np.float64, ("row", "chan", "corr"), sizes)
     check.finite("weight", weights)
     if weights.min() < 0.0:
         raise InputError(f"weight must be at least 0 (0 for what does not count), got {weights.min():g}")
-    found = np.where(weights > 0.0, found, found.dtype.type(0))
-    check.finite("vis, where the weight is above 0,", found)
-    return found, weights
+    data = np.where(weights > 0.0, data, data.dtype.type(0))
+    check.finite("vis, where the weight is above 0,", data)
+    return data, weights
 
 
 def templates_of(
@@ -70,14 +70,14 @@ def templates_of(
             raise InputError("template_lm was given without template")
         return np.zeros((0, *sizes.values()), np.complex64), np.zeros((0, 2))
     axes = "template", "row", "chan", "corr"
-    found = check.array("template", template, _complex_type(template), axes, sizes)
-    check.finite("template", found)
-    n_template = len(found)
+    checked = check.array("template", template, _complex_type(template), axes, sizes)
+    check.finite("template", checked)
+    n_template = len(checked)
     centres = np.zeros((n_template, 2)) if lm is None else lm
     centres = check.array("template_lm", centres, np.float64, ("template", 2), {"template": n_template})
     if not np.all(np.sum(centres**2, axis=1) < 1.0):
         raise InputError("template_lm must be direction cosines with l^2 + m^2 below 1")
-    return found, centres
+    return checked, centres
 
 
 def _complex_type(vis: ArrayLike) -> type[np.complexfloating]:

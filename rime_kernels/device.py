@@ -55,11 +55,11 @@ def kernel(max_register: int) -> Callable[[Callable[..., None]], Compiled]:
     jit = _cuda().jit(**({"max_registers": max_register} if max_register else {}))
 
     def compiled(function: Callable[..., None]) -> Compiled:
-        found = jit(function)
-        versions = importlib.metadata.version("numba-cuda"), repr(sorted(found.targetoptions.items()))
+        dispatcher = jit(function)
+        versions = importlib.metadata.version("numba-cuda"), repr(sorted(dispatcher.targetoptions.items()))
         # Bound at once: at the first launch it would be too late to compile it instead.
-        cache.enable(found, *versions, ready=lambda kernel: kernel.bind())
-        return found
+        cache.enable(dispatcher, *versions, ready=lambda kernel: kernel.bind())
+        return dispatcher
 
     return compiled
 
@@ -130,19 +130,19 @@ def resolve(backend: Backend) -> tuple[Literal["cpu", "cuda"], str]:
     check.one_of("backend", backend, ("auto", "cpu", "cuda"))
     if backend == "cpu":
         return "cpu", "cpu: as asked"
-    lacking = _what_cuda_lacks()
+    reason = _reason_against_cuda()
     if backend == "cuda":
-        if lacking:
-            raise BackendError(f'backend="cuda" cannot be used: {lacking}; use backend="cpu"')
+        if reason:
+            raise BackendError(f'backend="cuda" cannot be used: {reason}; use backend="cpu"')
         return "cuda", f"cuda: as asked, on {device_name()}"
-    if lacking:
-        return "cpu", f"cpu: {lacking}"
+    if reason:
+        return "cpu", f"cpu: {reason}"
     if simulated():
         return "cpu", "cpu: CUDA is simulated here"
     return "cuda", f"cuda: found {device_name()}"
 
 
-def _what_cuda_lacks() -> str | None:
+def _reason_against_cuda() -> str | None:
     """The reason why CUDA cannot be used here; None where it can."""
     if simulated():
         return None
@@ -154,10 +154,10 @@ def _what_cuda_lacks() -> str | None:
         return f"numba-cuda {version} does not work with NumPy {np.__version__} (pip install 'numpy<2.5')"
     try:
         cuda = _cuda()
-        found = cuda.is_available() and len(cuda.gpus) > 0
+        has_device = cuda.is_available() and len(cuda.gpus) > 0
     except Exception as error:  # a broken driver raises its own kinds
         return f"the CUDA driver does not answer ({str(error).splitlines()[0] if str(error) else error!r})"
-    return None if found else "no CUDA device (or no driver for it) was found"
+    return None if has_device else "no CUDA device (or no driver for it) was found"
 
 
 def _numpy_version() -> tuple[int, int]:
@@ -312,7 +312,7 @@ class Recording:
     ----------
     graph : cuda.bindings.driver.CUgraphExec
     stream : stream
-    given : list of float64
+    pinned : list of float64
         Pinned host arrays that the graph uploads.
     answer : float64, flat
         Pinned host array that it downloads to.
@@ -326,12 +326,18 @@ class Recording:
         self,
         graph: DriverObject,
         stream: Stream,
-        given: list[NDArray[np.float64]],
+        pinned: list[NDArray[np.float64]],
         answer: NDArray[np.float64],
         read: Callable[[NDArray[np.float64]], Answer],
         keep: object,
     ) -> None:
-        self._graph, self._stream, self._given, self._answer, self._keep = graph, stream, given, answer, keep
+        self._graph, self._stream, self._pinned, self._answer, self._keep = (
+            graph,
+            stream,
+            pinned,
+            answer,
+            keep,
+        )
         self._read = read
         self._handle = int(stream.handle)
         self._launch = _driver().cuGraphLaunch
@@ -340,7 +346,7 @@ class Recording:
     def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
         """Start the call with these values; the function returned waits for the answer, and reads it."""
         _attach_thread()
-        for into, value in zip(self._given, values, strict=True):
+        for into, value in zip(self._pinned, values, strict=True):
             into[...] = value
         _checked(self._launch(self._graph, self._handle))
         return self._finish
@@ -392,7 +398,7 @@ def _record(
     ends = np.cumsum([value.size for value in values]).tolist()
     host, on_device = cuda.pinned_array(ends[-1], np.float64), empty((ends[-1],), np.float64)
     pieces = list(zip([0, *ends[:-1]], ends, (value.shape for value in values), strict=True))
-    given, arrays = (
+    pinned, arrays = (
         [whole[first:end].reshape(shape) for first, end, shape in pieces] for whole in (host, on_device)
     )
     answer = cuda.pinned_array(launch(arrays, stream).size, np.float64)
@@ -408,7 +414,7 @@ def _record(
         executable = _checked(driver.cuGraphInstantiate(graph, 0))
     finally:
         driver.cuGraphDestroy(graph)
-    return Recording(executable, stream, given, answer, read, (workspace, host, on_device, arrays))
+    return Recording(executable, stream, pinned, answer, read, (workspace, host, on_device, arrays))
 
 
 def _driver() -> Module:

@@ -129,8 +129,8 @@ class Parameters(NamedTuple):
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
-        some = {name: getattr(self, name)[start:stop] for name in _OF_BATCH}
-        return self._replace(**some)
+        part = {name: getattr(self, name)[start:stop] for name in _OF_BATCH}
+        return self._replace(**part)
 
 
 _OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template")
@@ -165,15 +165,15 @@ def _template(
     n_template = len(template_lm)
     if scaled_dof is None and not n_template:
         return np.zeros((sources.n_batch, 1, 1))  # unused, but sent with every call
-    found = np.zeros((sources.n_batch, n_template + (scaled_dof is not None), 4))
+    rows = np.zeros((sources.n_batch, n_template + (scaled_dof is not None), 4))
     if sources.template_scale is not None:
-        found[:, :n_template, 0] = sources.template_scale
+        rows[:, :n_template, 0] = sources.template_scale
         if sources.template_shift is not None:
             moved = phase.directions(template_lm + sources.template_shift)
-            found[:, :n_template, 1:] = moved - phase.directions(template_lm)
+            rows[:, :n_template, 1:] = moved - phase.directions(template_lm)
     if scaled_dof is not None:
-        found[:, n_template, 0] = 1.0 / scaled_dof
-    return found
+        rows[:, n_template, 0] = 1.0 / scaled_dof
+    return rows
 
 
 def constants(

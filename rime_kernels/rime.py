@@ -376,8 +376,8 @@ def chi2_and_gradient_together(
     InputError
         As `Rime.chi2_and_gradient`.
     """
-    each = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
-    return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in each]
+    calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
+    return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]
 
 
 def _engine_class(backend: str) -> Callable[..., Engine]:

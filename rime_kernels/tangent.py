@@ -58,9 +58,9 @@ def tangents(fixed: Fixed, sources: Sources, change: Gradient) -> NDArray[np.com
             f"change must have as many entries as the batch has, {sources.n_batch}, or the batch one entry; "
             f"got {n_change}"
         )
-    each = [Columns(fixed, sources.entries(b, b + 1), change.entries(b, b + 1)) for b in range(n_change)]
+    columns = [Columns(fixed, sources.entries(b, b + 1), change.entries(b, b + 1)) for b in range(n_change)]
     shape = (0, fixed.rows.n_row, fixed.rows.n_chan, fixed.rows.n_corr)
-    return np.concatenate([np.zeros(shape, np.complex128), *(columns.of(all_rows) for columns in each)])
+    return np.concatenate([np.zeros(shape, np.complex128), *(part.of(all_rows) for part in columns)])
 
 
 def information(
@@ -74,14 +74,14 @@ def information(
     columns, n_row = Columns(fixed, sources, change), fixed.rows.n_row
     n_each = fixed.rows.n_chan * fixed.rows.n_corr
     step = max(1, n_byte // (16 * n_each * max(1, columns.n_change)))
-    found = np.zeros((columns.n_change, columns.n_change))
+    fisher = np.zeros((columns.n_change, columns.n_change))
     for start in range(0, n_row, step):
         rows = slice(start, start + step)
         part = columns.of(rows)
         part *= np.sqrt(weight[rows])
         flat = part.view(np.float64).reshape(columns.n_change, part[:1].size * 2)
-        found += flat @ flat.T
-    return found
+        fisher += flat @ flat.T
+    return fisher
 
 
 def check_change(sources: Sources, change: Gradient) -> int:
@@ -97,15 +97,15 @@ def check_change(sources: Sources, change: Gradient) -> int:
     if sources.beam is not None and sources.beam.pointing is not None:
         of_beam["pointing"] = sources.beam.pointing
     for name in _ARRAYS + _OF_BEAM:
-        found = getattr(change, name)
+        values = getattr(change, name)
         like = of_beam.get(name) if name in _OF_BEAM else getattr(sources, name)
-        if found is None and (like is None or name not in _NEEDED):
+        if values is None and (like is None or name not in _NEEDED):
             continue
         if like is None:
             raise InputError(f"change.{name} was given, but the sources have none")
         expected = (n_change, *like.shape[1:])
-        if np.shape(found) != expected:
-            raise InputError(f"change.{name} must have shape {expected}, got {np.shape(found)}")
+        if np.shape(values) != expected:
+            raise InputError(f"change.{name} must have shape {expected}, got {np.shape(values)}")
     return n_change
 
 
@@ -239,19 +239,19 @@ def _of_factor(
     spectra = spectra_of(sources, freq, n_stokes)
     factor, of_polynomial = (x[0].swapaxes(0, 1)[source] for x in (spectra.factor, spectra.slope))
     terms = change.spectral_terms[which, source][:, :n_stokes]
-    found = of_polynomial * np.einsum("jcp,pkj->pck", spectra.powers[:, :, source], terms)
+    of_spectrum = of_polynomial * np.einsum("jcp,pkj->pck", spectra.powers[:, :, source], terms)
     voltage, slope = (np.broadcast_to(x, (1, freq.size, sources.n_source))[0].T[source]
                       for x in shared_voltage(sources, freq))  # fmt: skip
-    found *= (voltage**2)[..., None]
+    of_spectrum *= (voltage**2)[..., None]
     if sources.beam is not None and beam_codes(sources)[0] != beam.NO_BEAM:
         lm, scale = sources.lm[0, source], sources.beam.scale[0]
         r = np.hypot(lm[:, 0], lm[:, 1])
         outward = lm / np.where(r == 0.0, 1.0, r)[:, None]
         change_of_x = r * beam_scale[which] + scale * np.sum(outward * change.lm[which, source], axis=1)
         by_beam = 2.0 * voltage * slope * np.outer(change_of_x, freq)
-        found = found + factor * by_beam[..., None]
+        of_spectrum = of_spectrum + factor * by_beam[..., None]
     dark = np.all(sources.stokes[0, ..., :n_stokes] == 0.0, axis=0)[source]
-    return np.ascontiguousarray(np.where(dark[:, None], 0.0, found).transpose(0, 2, 1))
+    return np.ascontiguousarray(np.where(dark[:, None], 0.0, of_spectrum).transpose(0, 2, 1))
 
 
 def _push_directions(direction: Array, lm: Array) -> Array:

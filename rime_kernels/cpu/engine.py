@@ -62,26 +62,28 @@ class Engine:
         return self._run(sources, output, None)
 
     def _run(self, sources: Sources, output: Output, scaled_dof: NDArray[np.float64] | None) -> Visibilities:
-        shared_beam, given, variant = self._given(sources, scaled_dof)
-        n_batch, n_source = given.direction.shape[:2]
+        shared_beam, parameters, variant = self._parameters(sources, scaled_dof)
+        n_batch, n_source = parameters.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         result = self._result(n_batch, variant, output)
         for start in range(0, n_batch, step):
-            part = given.batch(start, start + step) if step < n_batch else given
+            part = parameters.batch(start, start + step) if step < n_batch else parameters
             self._run_part(part, shared_beam, variant, output, tasks, result[start : start + step])
         return result
 
-    def _given(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> tuple[int, Inputs, Variant]:
+    def _parameters(
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None
+    ) -> tuple[int, Inputs, Variant]:
         """The code of the beam that all antennas share, the parameters and the variant of a call."""
         shared_beam, beam = beam_codes(sources)
-        given = inputs(sources, self._frame, self._template_lm, scaled_dof)
-        if given.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
+        parameters = inputs(sources, self._frame, self._template_lm, scaled_dof)
+        if parameters.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
         shifted = sources.template_shift is not None
         variant = Variant(
             self._single, self._factored, beam, sources.polarised, shifted, scaled_dof is not None
         )
-        return shared_beam, given, variant
+        return shared_beam, parameters, variant
 
     def start_chi2(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
@@ -98,16 +100,16 @@ class Engine:
     ) -> Adjoint:
         """chi2, and its derivatives with respect to the inputs of the loops; `vis` replaces the data."""
         lanes = self._lanes if vis is None else with_data(self._lanes, vis)
-        shared_beam, given, variant = self._given(sources, scaled_dof)
-        n_batch, n_source = given.direction.shape[:2]
+        shared_beam, parameters, variant = self._parameters(sources, scaled_dof)
+        n_batch, n_source = parameters.direction.shape[:2]
         tasks = self._tasks_of(n_source)
-        step = self._batch_step(variant, n_source, n_batch, n_places(tasks, given.stokes.shape[1]))
-        found = []
+        step = self._batch_step(variant, n_source, n_batch, n_places(tasks, parameters.stokes.shape[1]))
+        parts = []
         for start in range(0, max(1, n_batch), step):
-            part = given.batch(start, start + step) if step < n_batch else given
+            part = parameters.batch(start, start + step) if step < n_batch else parameters
             of_part = sources.entries(start, start + step) if step < n_batch else sources
-            found.append(self._adjoint_of_part(part, of_part, shared_beam, variant, tasks, lanes))
-        return found[0] if len(found) == 1 else Adjoint(*map(np.concatenate, zip(*found, strict=True)))
+            parts.append(self._adjoint_of_part(part, of_part, shared_beam, variant, tasks, lanes))
+        return parts[0] if len(parts) == 1 else Adjoint(*map(np.concatenate, zip(*parts, strict=True)))
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""

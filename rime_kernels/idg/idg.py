@@ -124,15 +124,15 @@ class Idg:
     def _layout_for(
         self, precision: Precision | None, accuracy: float, cells: float, sizes: Sequence[int]
     ) -> tuple[Precision, Layout]:
-        wanted: list[Precision] = ["single", "double"] if precision is None else [precision]
-        for each in wanted:
+        candidates: list[Precision] = ["single", "double"] if precision is None else [precision]
+        for candidate in candidates:
             try:
-                return each, cheapest_layout(
-                    self._rows, self.grid_of_image, accuracy=accuracy, single=each == "single",
+                return candidate, cheapest_layout(
+                    self._rows, self.grid_of_image, accuracy=accuracy, single=candidate == "single",
                     aterm_cells=cells, n_corr=self.rows.n_corr, sizes=sizes, costs=COSTS[self.backend],
                 )  # fmt: skip
             except InputError:
-                if each == wanted[-1]:
+                if candidate == candidates[-1]:
                     raise
         raise AssertionError
 
@@ -181,17 +181,17 @@ class Idg:
             an image too large for the memory that cannot be cut.
         """
         n = self.grid_of_image.n_pixel
-        found = check.array("image", image, np.float64, ("stokes", n, n))
-        _n_stokes("image has n_stokes =", found.shape[0])
-        check.finite("image", found)
-        made = self._screens(screens, found.shape[0])
+        stokes_image = check.array("image", image, np.float64, ("stokes", n, n))
+        _n_stokes("image has n_stokes =", stokes_image.shape[0])
+        check.finite("image", stokes_image)
+        aterms = self._screens(screens, stokes_image.shape[0])
         try:
             with CALL_LOCK:
-                return self._engine.predict(found, made)
+                return self._engine.predict(stokes_image, aterms)
         except TooLargeError as error:
             total: NDArray[np.complexfloating] | int = 0
             for facet in self._facets(screens, error):
-                total = total + self._of(facet).predict(facet.cut(found), screens)
+                total = total + self._of(facet).predict(facet.cut(stokes_image), screens)
             return np.asarray(total)
 
     def grid(
@@ -229,7 +229,7 @@ class Idg:
         sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
         axes, is_single = ("row", "chan", "corr"), getattr(vis, "dtype", None) == np.complex64
         vis_type: type[np.complexfloating] = np.complex64 if is_single else np.complex128
-        found = check.array("vis", vis, vis_type, axes, sizes)
+        data = check.array("vis", vis, vis_type, axes, sizes)
         weights = None
         if weight is not None:
             is_single = getattr(weight, "dtype", None) == np.float32
@@ -237,14 +237,14 @@ class Idg:
             weights = check.array("weight", weight, weight_type, axes, sizes)
             if not weights.min() >= 0.0:
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
-        made = self._screens(screens, n_stokes)
+        aterms = self._screens(screens, n_stokes)
         try:
             with CALL_LOCK:
-                image = self._engine.grid(found, weights, made)
+                image = self._engine.grid(data, weights, aterms)
         except TooLargeError as error:
             image = np.empty((n_stokes, self.grid_of_image.n_pixel, self.grid_of_image.n_pixel))
             for facet in self._facets(screens, error):
-                part = self._of(facet).grid(found, weights, n_stokes=n_stokes, screens=screens)
+                part = self._of(facet).grid(data, weights, n_stokes=n_stokes, screens=screens)
                 facet.paste(part, image)
         if not np.isfinite(image).all():
             raise InputError("vis and weight must be finite where the weight is above 0")
@@ -252,14 +252,14 @@ class Idg:
 
     def _facets(self, screens: ScreensLike | None, error: TooLargeError) -> list[Facet]:
         """The quarters of the image, where it can be cut."""
-        found = list(quarters(self.grid_of_image))
-        if not found or not (screens is None or callable(screens)):
+        facets = list(quarters(self.grid_of_image))
+        if not facets or not (screens is None or callable(screens)):
             n = self.grid_of_image.n_pixel
             hint = f"an image of {n} x {n} pixels is not cut"
-            if found:
+            if facets:
                 hint = "give screens as a function of (l, m), for the image to be cut"
             raise InputError(f"{error}; {hint}") from None
-        return found
+        return facets
 
     def _of(self, facet: Facet) -> Idg:
         """An `Idg` for a part of the image; not cached, since memory is short."""
@@ -300,18 +300,18 @@ def _size(subgrid: int) -> int:
 def _slots(rows: Rows, slot: ArrayLike | None) -> tuple[NDArray[np.int32], int]:
     if slot is None:
         return np.zeros(rows.n_time, np.int32), 1
-    found = check.array("aterm_slot", slot, np.int32, ("time",), {"time": rows.n_time})
-    if found.min() < 0:
-        raise InputError(f"aterm_slot must be at least 0, got {found.min()}")
-    return found, int(found.max()) + 1
+    slots = check.array("aterm_slot", slot, np.int32, ("time",), {"time": rows.n_time})
+    if slots.min() < 0:
+        raise InputError(f"aterm_slot must be at least 0, got {slots.min()}")
+    return slots, int(slots.max()) + 1
 
 
 def _oriented(rows: Rows, grid: ImageGrid, slot: NDArray[np.int32]) -> SortedRows:
     """Sorted rows, with antennas exchanged where that saves W-layers."""
-    found = sort_rows(rows, grid, slot, False)
-    low, high = found.w_range
+    sorted_rows = sort_rows(rows, grid, slot, False)
+    low, high = sorted_rows.w_range
     cells = grid.slope() * grid.n_pixel * grid.cell * (high - low)
-    return sort_rows(rows, grid, slot, True) if cells > _FLIP_CELLS and low < 0.0 else found
+    return sort_rows(rows, grid, slot, True) if cells > _FLIP_CELLS and low < 0.0 else sorted_rows
 
 
 def _refuse_coarse(rows: Rows, grid: ImageGrid) -> None:
