@@ -1,1 +1,1 @@
-"""Files that survive a crash, and files of others that are read without trust."""
+"""Write files as a whole or not at all, and read the files of others without trusting them."""

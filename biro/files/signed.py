@@ -1,8 +1,8 @@
-"""Checkpoints that are pickles, signed, so that none but our own is ever loaded.
+"""Write and read signed checkpoints, so that no pickle of anybody else is ever loaded.
 
-A pickle can run any command when it is loaded. Each file carries an HMAC-SHA256 over the run's
-name and the pickle, made with a secret key that only this user can read; a file whose HMAC does
-not fit was not written by this run and is not opened.
+A pickle can run any command when it is loaded. So each file carries an HMAC-SHA256 over the run's name and
+the pickle, made with a secret key that only this user can read. A file whose HMAC does not fit was not
+written by this run, and is not loaded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def user_key() -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """A whole key or none: another process may be making one at the same time, and the first counts."""
+    """Write a key as a whole or not at all; where another process is making one, too, the first counts."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(_KEY_SIZE))

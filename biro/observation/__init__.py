@@ -1,1 +1,1 @@
-"""What was observed: visibilities with weights in partitions; selecting, averaging and summing them up."""
+"""Observations: visibilities with weights in partitions; how they are selected, averaged and summed up."""

@@ -1,1 +1,1 @@
-"""Run directories: what was run on what data, with its lock, its log and a clean stop on a signal."""
+"""Run directories: the record of what was run on what data, their lock and log, and the stop on a signal."""

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class RunDirectory:
-    """A directory that one run owns.
+    """A directory that belongs to one run.
 
     It holds `run.json`, `model.toml`, `log.txt`, the sampler's own file, and at the end `posterior.nc`.
 
@@ -32,14 +32,15 @@ class RunDirectory:
     may_change : collection of str
         Options that may differ on resuming, because what was sampled already does not depend on them.
     facts : mapping
-        More for the record (versions are added here).
+        What else to record; versions of packages are added to it.
     model_toml : str
         The resolved model.
 
     Raises
     ------
     RunError
-        Another process runs there, something changed, or the directory holds other things.
+        Another process uses the directory, something changed that decides the result, or the directory holds
+        files of something else.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class RunDirectory:
         self._lock = RunLock(self.path / "lock")
         try:
             self._record = self._resume(settings, may_change) or self._begin(settings, facts or {})
-            # After the record, so that a run killed between the two is still ours.
+            # Written after the record: a run that is killed between the two can be resumed.
             if model_toml and not (self.path / "model.toml").exists():
                 self._write("model.toml", model_toml.encode())
         except BaseException:
@@ -96,7 +97,7 @@ class RunDirectory:
         return self._record
 
     def finish(self) -> None:
-        """Note that the posterior is there.
+        """Record that the posterior has been written.
 
         Raises
         ------
@@ -107,12 +108,13 @@ class RunDirectory:
         self._record["finished"] = now()
 
     def reopen(self, options: Mapping[str, object]) -> None:
-        """Note that the run goes on, with options that may have changed."""
+        """Record that the run goes on, with options that may have changed."""
         self._record["finished"] = None
         self._record["settings"]["options"] = dict(options)
         self._write(RECORD, record_bytes(self._record))
 
     def _make(self) -> None:
+        """Make the directory, or check that one that exists can be used."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -125,10 +127,11 @@ class RunDirectory:
                 raise RunError(f"{entry} is no plain file: remove it, or give another directory")
 
     def _begin(self, settings: Mapping[str, object], facts: Mapping[str, object]) -> RunRecord:
-        strangers = sorted(p.name for p in self.path.iterdir() if not _is_ours(p.name))
-        if strangers:
+        """Begin a run in a directory without a record."""
+        other_files = sorted(p.name for p in self.path.iterdir() if not _is_ours(p.name))
+        if other_files:
             raise RunError(
-                f"{self.path} holds {strangers[0]!r} but no run.json, so no run of ours began there; "
+                f"{self.path} holds {other_files[0]!r} but no run.json, so no run of ours began there; "
                 "give an empty or new directory"
             )
         record = new_record(settings, facts)
@@ -141,6 +144,7 @@ class RunDirectory:
         return record
 
     def _resume(self, settings: Mapping[str, object], may_change: tuple[str, ...]) -> RunRecord | None:
+        """Go on with the run of this directory; None where there is none."""
         record = read_record(self.path)
         if record is None:
             return None

@@ -1,4 +1,4 @@
-"""Observations from plain arrays: checks, frozenness, identity, and what the other rooms get of them."""
+"""Observations from plain arrays: checks, frozenness, identity, and what other packages get of them."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from biro.files.child_messages import RefusalError
 # python-casacore has no types. A table, a subtable and a selection of rows all are casacore.tables.table.
 CasaTable: TypeAlias = Any
 
+COMPLETE = "BIRO_COMPLETE"
+"""Keyword of a column that biro writes: whether everything was written."""
 NUMPY_TYPES = {
     "complex": np.complex64,
     "dcomplex": np.complex128,
@@ -37,6 +39,12 @@ def visibility_columns(main: CasaTable) -> list[str]:
     """Columns of complex numbers."""
     types = {name: main.getcoldesc(name)["valueType"].lower() for name in main.colnames()}
     return [name for name, value_type in types.items() if value_type in ("complex", "dcomplex")]
+
+
+def incomplete_columns(main: CasaTable) -> list[str]:
+    """Visibility columns of which a run that was interrupted wrote only a part."""
+    names = visibility_columns(main)
+    return [name for name in names if main.getcolkeywords(name).get(COMPLETE) is False]
 
 
 def column_type(main: CasaTable, column: str) -> np.dtype[np.generic]:

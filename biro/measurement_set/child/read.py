@@ -11,6 +11,7 @@ from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.casacore_table import (
     CasaTable,
     column_type,
+    incomplete_columns,
     open_subtable,
     open_table,
     read_cells,
@@ -63,11 +64,10 @@ class Reader:
             for column in manager["COLUMNS"]:
                 self.files[column] = f"table.f{manager['SEQNR']}"
         visibility = visibility_columns(main)
-        incomplete = [c for c in visibility if main.getcolkeywords(c).get("BIRO_COMPLETE") is False]
         columns: Columns = {
             "columns": main.colnames(),
             "visibility": visibility,
-            "incomplete": incomplete,
+            "incomplete": incomplete_columns(main),
         }
         self.parent.send({**columns})
 

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.backup import INFO, Backup, restore_backup
 from biro.measurement_set.child.casacore_table import (
+    COMPLETE,
     CasaTable,
     column_type,
+    incomplete_columns,
     open_subtable,
     open_table,
     read_cells,
@@ -22,8 +24,6 @@ from biro.measurement_set.child.casacore_table import (
     visibility_columns,
 )
 
-COMPLETE = "BIRO_COMPLETE"
-"""Keyword of a column: whether everything was written."""
 FAITHFUL_MANAGERS = ("TiledShapeStMan", "TiledColumnStMan", "TiledCellStMan", "StandardStMan")
 """casacore's storage managers that give values back exactly."""
 SPARE_BYTES = 1 << 20
@@ -69,6 +69,7 @@ class Writer:
         self.parent.send({})
 
     def _save_header(self) -> None:
+        """Back up the header of the column's storage, if casacore rewrites it in place."""
         manager = self.main.getdminfo(self.column)
         if manager["TYPE"].startswith("Tiled"):
             self.backup.save(f"table.f{manager['SEQNR']}")
@@ -78,7 +79,7 @@ class Writer:
         return open_table(self.path, readonly=False, lockoptions="permanentwait")
 
     def _check_columns(self) -> list[str]:
-        """Refuse what cannot be; returns notes on what is odd but can."""
+        """Refuse columns that cannot be read or written; returns notes on what is odd but can be done."""
         columns = visibility_columns(self.main)
         if "DATA" not in columns:
             raise RefusalError("there is no DATA column that a new column could be like")
@@ -89,7 +90,7 @@ class Writer:
                 f"no column {self.source} to {self.mode} to or from; there are {', '.join(columns)}, "
                 "of which source_column (--from) may name one"
             )
-        incomplete = {name for name in columns if self.main.getcolkeywords(name).get(COMPLETE) is False}
+        incomplete = incomplete_columns(self.main)
         if self.source in incomplete:
             raise RefusalError(
                 f"column {self.source} is half-written: a run that wrote it was interrupted;"
@@ -132,7 +133,7 @@ class Writer:
             )
 
     def _create(self) -> None:
-        """A column described and stored as DATA is, unless DATA's storage would not keep values exactly."""
+        """Make a column like DATA, with another storage if DATA's does not give values back exactly."""
         column = self.main.getcoldesc("DATA")
         manager = self.main.getdminfo("DATA")
         name = f"{self.column}_manager"
@@ -198,7 +199,7 @@ class Writer:
         return _read_column(rows, column, np.empty((rows.nrows(), *shape), column_type(self.main, column)))
 
     def finish(self) -> None:
-        """Zero what a new column has left, flush, read everything back, and mark it as complete."""
+        """Set the other rows of a new column to 0, flush, read everything back, and mark it as complete."""
         if self.created:
             self._zero_rest()
         self.parent.report(f"flushing {self.column}")
