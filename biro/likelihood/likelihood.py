@@ -314,7 +314,7 @@ class Likelihood:
 
     def noise_factor(self, theta: ArrayLike) -> Array:
         """Noise factor of each partition, for one vector theta."""
-        return self._one(theta).noise_factor[0]
+        return np.asarray(self._one(theta).noise_factor[0])
 
     def noise_dof(self, theta: ArrayLike) -> Array | None:
         """Degrees of freedom of Student's t in each partition, for one theta; None for Gaussian noise."""

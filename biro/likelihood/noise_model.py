@@ -38,7 +38,7 @@ class NoiseLaw:
 
     @property
     def is_student(self) -> bool:
-        return self._model.model.noise.distribution == "student-t"
+        return bool(self._model.model.noise.distribution == "student-t")
 
     def scaled_dofs(self, batch: ThetaBatch) -> list[Array | None]:
         """t = nu s^2 of Student's t in each partition, (n_batch,) each; None where noise is Gaussian."""

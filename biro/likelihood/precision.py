@@ -107,7 +107,7 @@ def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> 
     theta = np.clip(
         laplace.theta + np.concatenate([np.zeros((1, likelihood.n_param)), steps]), ascent.low, ascent.high
     )
-    return theta[np.isfinite(likelihood.log_posterior(theta))]
+    return np.asarray(theta[np.isfinite(likelihood.log_posterior(theta))])
 
 
 def largest_difference(single: NDArray[np.float64], double: NDArray[np.float64]) -> float:

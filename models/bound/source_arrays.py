@@ -246,7 +246,7 @@ class PointingErrors:
         self._coefficient, self._powers = Gathered(values, slots.table), slots.powers
 
     def __call__(self, values: Array) -> Array:
-        return np.einsum("tp,bpax->btax", self._powers, self._coefficient(values))
+        return np.asarray(np.einsum("tp,bpax->btax", self._powers, self._coefficient(values)))
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """As the coefficients themselves."""

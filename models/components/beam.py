@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from biro.models.quantities.parameter import (
     read_entry,
     series,
 )
-from biro.models.quantities.strict import did_you_mean, short_repr, strict
+from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
 from biro.models.quantities.units import ANGLE, FREQUENCY, LENGTH, PER_FREQUENCY, Dimension
 from rime_kernels.arrays import BeamKind
 
@@ -143,10 +143,10 @@ class Pointing:
 
     label: ClassVar[str] = "pointing"
     _: KW_ONLY
-    east: Any = "0 rad"
-    north: Any = "0 rad"
-    antennas: Any = None
-    antenna: Any = None
+    east: Entry = "0 rad"
+    north: Entry = "0 rad"
+    antennas: Entry = None
+    antenna: Entry = None
 
     def __post_init__(self) -> None:
         for axis in ("east", "north"):
@@ -160,7 +160,7 @@ class Pointing:
         object.__setattr__(self, "antenna", self._own(self.antenna or {}))
 
     @staticmethod
-    def _own(given: Any) -> dict[str, dict[str, Series]]:
+    def _own(given: object) -> dict[str, dict[str, Series]]:
         if not isinstance(given, Mapping):
             raise ModelError(f"antenna: expected a table by antenna name, found {short_repr(given)}")
         own: dict[str, dict[str, Series]] = {}
@@ -187,7 +187,7 @@ class Pointing:
                 yield axis, power, item
 
 
-def _polynomial(value: Any) -> Series:
+def _polynomial(value: object) -> Series:
     made = series(value, ANGLE)
     if len(made) > MAX_ORDER + 1:
         raise ModelError(f"at most order {MAX_ORDER} in time, found {len(made) - 1}")

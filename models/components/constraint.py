@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, read_entry
-from biro.models.quantities.strict import did_you_mean, key_names, short_repr, strict
+from biro.models.quantities.strict import Entry, did_you_mean, key_names, short_repr, strict
 
 
 @strict
@@ -26,7 +26,7 @@ class Order:
     """
 
     label: ClassVar[str] = "constraint"
-    order: Any
+    order: Entry
 
     def __post_init__(self) -> None:
         names = self.order
@@ -58,8 +58,8 @@ class Bounds:
 
     label: ClassVar[str] = "constraint"
     bounds: str
-    low: Any = None
-    high: Any = None
+    low: Entry = None
+    high: Entry = None
 
     def __post_init__(self) -> None:
         if self.low is None and self.high is None:
@@ -80,7 +80,7 @@ class Condition:
         Takes {name: float64 (n,)} in the units of the model, returns bool (n,).
     """
 
-    def __init__(self, function: Callable[[Mapping[str, NDArray[np.float64]]], Any]) -> None:
+    def __init__(self, function: Callable[[Mapping[str, NDArray[np.float64]]], object]) -> None:
         if not callable(function):
             raise ModelError(
                 f"Condition needs a function of a dictionary of parameters, found {short_repr(function)}"
@@ -109,14 +109,16 @@ class Condition:
         return answer
 
 
-def _fingerprint(function: Any) -> str:
+def _fingerprint(function: object) -> str:
     """What a function does, as far as every run tells it alike: code, constants, plain closures."""
     code = getattr(function, "__code__", None)
     if code is None:
         return str(getattr(function, "__qualname__", type(function).__qualname__))
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
     plain = [
-        value for value in (*cells, *(function.__defaults__ or ())) if isinstance(value, (int, float, str))
+        value
+        for value in (*cells, *(getattr(function, "__defaults__", None) or ()))
+        if isinstance(value, (int, float, str))
     ]
     return f"{_code_text(code)} {plain!r}"
 
@@ -129,7 +131,7 @@ def _code_text(code: CodeType) -> str:
 Constraint: TypeAlias = Order | Bounds | Condition
 
 
-def read_constraint(value: Any) -> Constraint:
+def read_constraint(value: object) -> Constraint:
     """A constraint from a table of a model file, a function, or itself."""
     if isinstance(value, (Order, Bounds, Condition)):
         return value
@@ -148,7 +150,7 @@ def read_constraint(value: Any) -> Constraint:
     raise ModelError(f"constraint: expected Order, Bounds, or a function, found {short_repr(value)}")
 
 
-def read_constraints(values: Any) -> tuple[Constraint, ...]:
+def read_constraints(values: object) -> tuple[Constraint, ...]:
     """Constraints as a tuple; one alone counts as a list of one."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         values = (values,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ def lm_to_radec(east: float, north: float, origin: Centre) -> tuple[float, float
     return float(np.arctan2(y, x) % (2 * np.pi)), float(np.arctan2(z, np.hypot(x, y)))
 
 
-def parse_direction(value: Any) -> Centre:
+def parse_direction(value: object) -> Centre:
     """Radians of "12h29m06.7s +02d03m08.6s", "12:29:06.7 +02:03:08.6", "187.28 deg 2.05 deg", or a pair.
 
     Colons part hours in the right ascension and degrees in the declination. A pair of floats is in radians.
@@ -62,7 +61,7 @@ def parse_direction(value: Any) -> Centre:
     return ra, dec
 
 
-def _angle(part: Any, hours: bool) -> float:
+def _angle(part: object, hours: bool) -> float:
     if isinstance(part, str):
         degrees = units.sexagesimal(part, hours)
         if degrees is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from biro.models.components.image import ImageModel, Interpolation
 from biro.models.components.source import check_name
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import QuantityLike, quantity, read_entry
-from biro.models.quantities.strict import did_you_mean, short_repr, strict
+from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
 from biro.models.quantities.units import ANGLE, NUMBER
 
 
@@ -37,7 +37,7 @@ class ImageTerm:
     label: ClassVar[str] = "image"
     name: str
     _: KW_ONLY
-    file: Any
+    file: Entry
     scale: QuantityLike = 1.0
     east: QuantityLike = None
     north: QuantityLike = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
@@ -15,7 +15,7 @@ from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
-from biro.models.quantities.strict import short_repr
+from biro.models.quantities.strict import Entry, short_repr
 from biro.models.quantities.units import FREQUENCY
 
 MAX_SOURCES = 1_000_000
@@ -27,15 +27,15 @@ class SkyDescription:
     """The entries of a sky model; see `SkyModel`, which can be bound to data."""
 
     label: ClassVar[str] = "sky"
-    sources: Any
+    sources: Entry
     _: KW_ONLY
-    images: Any = ()
+    images: Entry = ()
     ref_freq: QuantityLike = None
-    centre: Any = None
-    beam: Any = None
-    pointing: Any = None
-    noise: Any = DEFAULT_NOISE
-    constraints: Any = ()
+    centre: Entry = None
+    beam: Entry = None
+    pointing: Entry = None
+    noise: Entry = DEFAULT_NOISE
+    constraints: Entry = ()
 
     def __post_init__(self) -> None:
         self._check_sources()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from biro.models.components.spectrum import FORMS, STOKES, Terms, read_terms
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, QuantityLike, Series, quantity, read_entry, series
-from biro.models.quantities.strict import strict
+from biro.models.quantities.strict import Entry, strict
 from biro.models.quantities.units import (
     ANGLE,
     DECLINATION,
@@ -71,9 +71,9 @@ class Source:
     pol_fraction: QuantityLike = None
     pol_angle: QuantityLike = None
     v_fraction: QuantityLike = None
-    spectral_index: Any = None
-    log10_spectrum: Any = None
-    polynomial: Any = None
+    spectral_index: Entry = None
+    log10_spectrum: Entry = None
+    polynomial: Entry = None
     ref_freq: QuantityLike = None
     shape_keys: ClassVar[tuple[str, ...]] = ()
 
@@ -100,7 +100,7 @@ class Source:
         self._check_spectrum()
         self._check_shape()
 
-    def _set(self, key: str, read: Any, *args: Any) -> None:
+    def _set(self, key: str, read: Callable[..., object], *args: object) -> None:
         value = getattr(self, key)
         if value is not None:
             object.__setattr__(self, key, read_entry(key, read, value, *args))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Series, read_entry, series
@@ -24,7 +24,7 @@ MAX_TERMS = 20
 Terms = Series | dict[str, Series]
 
 
-def read_terms(value: Any) -> Terms:
+def read_terms(value: object) -> Terms:
     """Terms of a spectrum: one, a list, or a table { I = ..., Q = ... } for each Stokes parameter.
 
     Stokes parameters that such a table leaves out follow I.
@@ -45,18 +45,18 @@ def read_terms(value: Any) -> Terms:
     return _terms(value)
 
 
-def _terms(value: Any) -> Series:
+def _terms(value: object) -> Series:
     terms = series(value, NUMBER)
     if len(terms) > MAX_TERMS:
         raise ModelError(f"at most {MAX_TERMS} spectral terms, found {len(terms)}")
     return terms
 
 
-def term_scale(form: str, n_term: int) -> np.ndarray:
+def term_scale(form: str, n_term: int) -> NDArray[np.float64]:
     """What the terms of a form are multiplied by to become those of the kernels (float64 (n_term,)).
 
     log10 x = ln x / ln 10, so b_k log10^k x = b_k / ln(10)^k ln^k x.
     """
     if form == "log10_spectrum":
-        return np.log(10.0) ** -np.arange(n_term, dtype=np.float64)
+        return np.asarray(np.log(10.0) ** -np.arange(n_term, dtype=np.float64))
     return np.ones(n_term)

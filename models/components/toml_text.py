@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.components.direction import Centre
@@ -18,7 +17,7 @@ from biro.models.quantities.frozen_prior import Frozen
 from biro.models.quantities.parameter import Fixed, Tie
 from biro.models.quantities.prior import Prior
 from biro.models.quantities.prior_table import to_table
-from biro.models.quantities.strict import short_repr
+from biro.models.quantities.strict import Entry, short_repr
 
 
 def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_comments: bool = False) -> str:
@@ -35,7 +34,7 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     """
     emit = _Emitter(python_as_comments)
     centre = model.centre if model.centre is not None else centre
-    sky: dict[str, Any] = {}
+    sky: dict[str, object] = {}
     if centre is not None:
         sky["centre"] = [f"{centre[0]!r} rad", f"{centre[1]!r} rad"]
     if model.ref_freq is not None:
@@ -43,22 +42,23 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     if sky:
         emit.table("[sky]", sky)
     for source in model.sources:
-        emit.table("[[source]]", {"name": source.name, "type": source.type} | _given(source, ("name",)))
+        emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, ("name",)))
     for image in model.images:
         emit.image(image)
     if model.beam is not None:
-        emit.table("[beam]", {"kind": model.beam.kind} | _given(model.beam))
+        emit.table("[beam]", {"kind": model.beam.kind} | _entries(model.beam))
     if model.pointing is not None:
-        emit.table("[pointing]", {k: v for k, v in _given(model.pointing).items() if v != {}})
+        emit.table("[pointing]", {k: v for k, v in _entries(model.pointing).items() if v != {}})
     if model.noise != Noise() or python_as_comments:
         default = ("distribution",) if model.noise.distribution == Noise.distribution else ()
-        emit.table("[noise]", _given(model.noise, default))
+        emit.table("[noise]", _entries(model.noise, default))
     for constraint in model.constraints:
         emit.constraint(constraint)
     return emit.text()
 
 
-def _given(item: Any, leave: tuple[str, ...] = ()) -> dict[str, Any]:
+def _entries(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
+    """The entries of a part of a model by name, without those that are not given."""
     fields = [field.name for field in dataclasses.fields(item) if field.name not in leave]
     return {name: getattr(item, name) for name in fields if getattr(item, name) is not None}
 
@@ -73,7 +73,7 @@ class _Emitter:
     def text(self) -> str:
         return "\n".join(self._lines).lstrip("\n") + "\n"
 
-    def table(self, header: str, table: Mapping[str, Any]) -> None:
+    def table(self, header: str, table: Mapping[str, object]) -> None:
         self._lines += ["", header]
         for key, value in table.items():
             if self._comments and _has_frozen(value):
@@ -82,7 +82,7 @@ class _Emitter:
                 self._lines.append(f"{_key(key)} = {self._value(value)}")
 
     def image(self, image: ImageTerm) -> None:
-        given = _given(image)
+        given = _entries(image)
         if isinstance(image.file, ImageModel):
             if not self._comments:
                 raise ModelError(
@@ -94,13 +94,13 @@ class _Emitter:
 
     def constraint(self, constraint: Order | Bounds | Condition) -> None:
         if not isinstance(constraint, Condition):
-            self.table("[[constraint]]", _given(constraint))
+            self.table("[[constraint]]", _entries(constraint))
         elif self._comments:
             self._lines += ["", f"# [[constraint]] {constraint!r}"]
         else:
             raise ModelError(f"{constraint!r} can be used from Python only, not written to a model file")
 
-    def _value(self, value: Any) -> str:
+    def _value(self, value: object) -> str:
         if isinstance(value, Fixed):
             number = _float(value.value)
             return _string(f"{value.value!r} {value.unit}") if value.unit else number
@@ -122,7 +122,7 @@ class _Emitter:
         raise ModelError(f"cannot be written to a model file: {short_repr(value)}")
 
 
-def _has_frozen(value: Any) -> bool:
+def _has_frozen(value: object) -> bool:
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
     return isinstance(value, Frozen) or any(_has_frozen(item) for item in inside)
 

@@ -6,9 +6,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from biro.models.components.beam import BEAMS, Pointing
+from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
@@ -19,6 +19,7 @@ from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.models.sky import SkyModel
 
+Table: TypeAlias = dict[str, Any]  # as tomllib gives it; the classes of a model check every entry
 _TYPES: dict[str, type[PointSource] | type[GaussianSource]] = {
     "point": PointSource,
     "gaussian": GaussianSource,
@@ -78,7 +79,7 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
     _refuse_unknown("table", tables, _TABLES)
     sky = _table(tables, "sky")
     _refuse_unknown("[sky] key", sky, _SKY_KEYS)
-    given: dict[str, Any] = {key: sky[key] for key in _SKY_KEYS if key in sky}
+    given: Table = {key: sky[key] for key in _SKY_KEYS if key in sky}
     if "beam" in tables:
         given["beam"] = _beam(_table(tables, "beam"))
     if "pointing" in tables:
@@ -93,9 +94,9 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
     return SkyModel(sources, images=images, constraints=constraints, **given)
 
 
-def _check_integers(tables: dict[str, Any]) -> None:
+def _check_integers(tables: Table) -> None:
     """Refuse integers beyond TOML's own 64 bits, which Python neither prints nor converts."""
-    left: list[Any] = [tables]
+    left: list[object] = [tables]
     while left:
         item = left.pop()
         if isinstance(item, dict):
@@ -106,7 +107,7 @@ def _check_integers(tables: dict[str, Any]) -> None:
             raise ModelError(f"not valid TOML: an integer of {item.bit_length()} bits; at most 63 and a sign")
 
 
-def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _refuse_unknown(what: str, given: Mapping[str, object], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
             raise ModelError(
@@ -114,21 +115,21 @@ def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...])
             )
 
 
-def _table(tables: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _table(tables: Table, key: str) -> Table:
     table = tables.get(key, {})
     if not isinstance(table, dict):
         raise ModelError(f"{key}: expected a table [{key}], found {short_repr(table)}")
     return table
 
 
-def _tables(tables: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _tables(tables: Table, key: str) -> list[Table]:
     found = tables.get(key, [])
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise ModelError(f"{key}: expected tables [[{key}]] with two brackets, found {short_repr(found)}")
     return found
 
 
-def _source(index: int, table: dict[str, Any]) -> PointSource | GaussianSource:
+def _source(index: int, table: Table) -> PointSource | GaussianSource:
     label = f"source {table.get('name', index + 1)!r}"
     kind = table.get("type", "point")
     if not isinstance(kind, str) or kind not in _TYPES:
@@ -145,7 +146,7 @@ def _source(index: int, table: dict[str, Any]) -> PointSource | GaussianSource:
     return _TYPES[kind](**given)
 
 
-def _image(index: int, table: dict[str, Any], folder: Path) -> ImageTerm:
+def _image(index: int, table: Table, folder: Path) -> ImageTerm:
     label = f"image {table.get('name', index + 1)!r}"
     for key in ("name", "file"):
         if not isinstance(table.get(key), str):
@@ -154,7 +155,7 @@ def _image(index: int, table: dict[str, Any], folder: Path) -> ImageTerm:
     return ImageTerm(**(table | {"file": path}))
 
 
-def _beam(table: dict[str, Any]) -> Any:
+def _beam(table: Table) -> AnyBeam:
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in BEAMS:
         raise ModelError(

@@ -29,6 +29,7 @@ class Frozen(Prior):
 
     family: ClassVar[str] = "frozen"
 
+    # scipy.stats has no public type for a frozen distribution.
     def __init__(self, distribution: Any, unit: str = "") -> None:
         from scipy import stats
 
@@ -51,7 +52,7 @@ class Frozen(Prior):
                 f"Frozen: scipy.stats.{name} with these numbers is not a proper distribution of one"
             )
 
-    def _identity(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[str, tuple[float, ...], tuple[tuple[str, float], ...], str]:
         keywords = tuple(sorted(self.distribution.kwds.items()))
         return self.distribution.dist.name, tuple(self.distribution.args), keywords, self.unit
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.prior import Prior
 from biro.models.quantities.prior_table import from_table
-from biro.models.quantities.strict import short_repr
+from biro.models.quantities.strict import Entry, short_repr
 from biro.models.quantities.units import DECLINATION, RIGHT_ASCENSION, Dimension
 
 _PATH = re.compile(r"[^\s.\[\]][^\s\[\]]{0,99}(\[[^\[\]]{1,99}\]){0,3}\Z")
 MAX_SERIES = 100_000
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Tie:
 
 Quantity: TypeAlias = Fixed | Prior | Tie
 # What a person may write for a quantity; strict classes turn it into a Quantity.
-QuantityLike: TypeAlias = Any
+QuantityLike: TypeAlias = Entry
 # One quantity, or a tuple of them.
 Series: TypeAlias = tuple[Quantity, ...]
 
@@ -101,7 +103,7 @@ class Column:
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
-def _fixed(value: Any, dimension: Dimension) -> Fixed:
+def _fixed(value: object, dimension: Dimension) -> Fixed:
     if isinstance(value, str) and dimension in (RIGHT_ASCENSION, DECLINATION):
         degrees = units.sexagesimal(value, hours=dimension is RIGHT_ASCENSION)
         if degrees is not None:
@@ -158,7 +160,7 @@ def _is_name(text: str) -> bool:
     return parts is None or not units.is_unit(parts[1])
 
 
-def _from_table(table: Mapping[str, Any], dimension: Dimension) -> Quantity:
+def _from_table(table: Mapping[str, object], dimension: Dimension) -> Quantity:
     if "prior" in table:
         prior = from_table(dict(table))
         units.factor(prior.unit, dimension)
@@ -172,7 +174,7 @@ def _from_table(table: Mapping[str, Any], dimension: Dimension) -> Quantity:
     )
 
 
-def series(value: Any, dimension: Dimension) -> Series:
+def series(value: Entry, dimension: Dimension) -> Series:
     """One quantity or a list of them, as a tuple."""
     if isinstance(value, (list, tuple)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1):
         if not 0 < len(value) <= MAX_SERIES:
@@ -187,10 +189,10 @@ def series(value: Any, dimension: Dimension) -> Series:
     return (quantity(value, dimension),)
 
 
-def read_entry(key: str, read: Any, *args: Any) -> Any:
+def read_entry(key: str, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """`read(*args)`, with the key put in front of what it raises."""
     try:
-        return read(*args)
+        return read(*args, **kwargs)
     except ModelError as error:
         raise ModelError(f"{key}: {error}") from None
 

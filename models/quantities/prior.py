@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ from biro.models.quantities import units
 from biro.models.quantities.strict import did_you_mean, key_names, short_repr, strict
 
 Array = NDArray[np.float64]
-# A float once made; a float, a text with unit or an astropy quantity on the way in.
-Number = Any
+# On the way in a float, a text with unit or an astropy quantity; a float once the prior is made, or an
+# array in a prior that stands for several (`Prior.stack`).
+Number: TypeAlias = Any
 _P = TypeVar("_P", bound="Prior")
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _BISECTIONS = 60
@@ -130,7 +131,8 @@ class Uniform(Prior):
         self.require(math.isfinite(self.high - self.low), "a finite width")
 
     def transform(self, unit_cube: Array) -> Array:
-        return np.minimum(self.low + unit_cube * (self.high - self.low), self.high)
+        theta: Array = np.minimum(self.low + unit_cube * (self.high - self.low), self.high)
+        return theta
 
     def log_density(self, x: Array) -> Array:
         return np.where((x >= self.low) & (x <= self.high), -np.log(self.high - self.low), -np.inf)
@@ -154,7 +156,8 @@ class LogUniform(Prior):
 
     def transform(self, unit_cube: Array) -> Array:
         start, stop = np.log(self.low), np.log(self.high)
-        return np.clip(np.exp(start + unit_cube * (stop - start)), self.low, self.high)
+        theta: Array = np.clip(np.exp(start + unit_cube * (stop - start)), self.low, self.high)
+        return theta
 
     def log_density(self, x: Array) -> Array:
         inside = (x >= self.low) & (x <= self.high)
@@ -181,14 +184,17 @@ class Normal(Prior):
         self.require(self.sd > 0, "sd > 0")
 
     def transform(self, unit_cube: Array) -> Array:
-        return self.mean + self.sd * special.ndtri(unit_cube)
+        theta: Array = self.mean + self.sd * special.ndtri(unit_cube)
+        return theta
 
     def log_density(self, x: Array) -> Array:
         z = (x - self.mean) / self.sd
-        return -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI
+        log_density: Array = -0.5 * z * z - np.log(self.sd) - _LOG_SQRT_2PI
+        return log_density
 
     def log_slope(self, x: Array) -> Array:
-        return (self.mean - x) / self.sd**2
+        slope: Array = (self.mean - x) / self.sd**2
+        return slope
 
 
 @strict
@@ -220,17 +226,18 @@ class TruncatedNormal(Prior):
         for name, value in zip(self.derived, derived, strict=True):
             object.__setattr__(self, name, value)
 
-    mirror: ClassVar[Any]
-    log_cdf_low: ClassVar[Any]
-    log_cdf_high: ClassVar[Any]
-    log_mass: ClassVar[Any]
+    mirror: ClassVar[Number]
+    log_cdf_low: ClassVar[Number]
+    log_cdf_high: ClassVar[Number]
+    log_mass: ClassVar[Number]
 
     def transform(self, unit_cube: Array) -> Array:
         u = np.where(self.mirror > 0, unit_cube, 1.0 - unit_cube)
         with np.errstate(divide="ignore"):
             log_cdf = np.logaddexp(self.log_cdf_low + np.log1p(-u), self.log_cdf_high + np.log(u))
         x = self.mean + self.sd * self.mirror * special.ndtri_exp(np.minimum(log_cdf, 0.0))
-        return np.clip(x, self.low, self.high)
+        theta: Array = np.clip(x, self.low, self.high)
+        return theta
 
     def log_density(self, x: Array) -> Array:
         z = (x - self.mean) / self.sd
@@ -238,7 +245,8 @@ class TruncatedNormal(Prior):
         return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
 
     def log_slope(self, x: Array) -> Array:
-        return (self.mean - x) / self.sd**2
+        slope: Array = (self.mean - x) / self.sd**2
+        return slope
 
 
 @strict
@@ -255,7 +263,8 @@ class HalfNormal(Prior):
 
     def transform(self, unit_cube: Array) -> Array:
         # From the upper tail: 1 - u/2 keeps its digits where (1 + u)/2 would near u = 1.
-        return -self.sd * special.ndtri(0.5 * (1.0 - unit_cube))
+        theta: Array = -self.sd * special.ndtri(0.5 * (1.0 - unit_cube))
+        return theta
 
     def log_density(self, x: Array) -> Array:
         z = x / self.sd
@@ -263,7 +272,8 @@ class HalfNormal(Prior):
         return np.where(x >= 0, density, -np.inf)
 
     def log_slope(self, x: Array) -> Array:
-        return -x / self.sd**2
+        slope: Array = -x / self.sd**2
+        return slope
 
 
 @strict
@@ -286,7 +296,8 @@ class Triangular(Prior):
         width, left, right = self.high - self.low, self.mode - self.low, self.high - self.mode
         rising = self.low + np.sqrt(unit_cube * width * left)
         falling = self.high - np.sqrt((1.0 - unit_cube) * width * right)
-        return np.where(unit_cube * width < left, rising, falling)
+        theta: Array = np.where(unit_cube * width < left, rising, falling)
+        return theta
 
     def log_density(self, x: Array) -> Array:
         width = self.high - self.low
@@ -300,7 +311,8 @@ class Triangular(Prior):
     def log_slope(self, x: Array) -> Array:
         rising = (x < self.mode) | (self.mode == self.high)
         with np.errstate(divide="ignore"):
-            return np.where(rising, 1.0 / (x - self.low), -1.0 / (self.high - x))
+            slope: Array = np.where(rising, 1.0 / (x - self.low), -1.0 / (self.high - x))
+            return slope
 
 
 class _Angular(Prior):
@@ -308,9 +320,9 @@ class _Angular(Prior):
 
     derived: ClassVar[tuple[str, ...]] = ("rad",)
     limits: ClassVar[tuple[float, float]]
-    rad: ClassVar[Any]
-    low: Any
-    high: Any
+    rad: ClassVar[Number]
+    low: Number
+    high: Number
 
     def _check(self) -> None:
         object.__setattr__(self, "rad", units.factor(self.unit, units.ANGLE))
@@ -331,13 +343,14 @@ class Sine(_Angular):
     high: Number = "180 deg"
     unit: str = ""
 
-    def _mass(self) -> Any:
+    def _mass(self) -> Number:
         low, high = self.low * self.rad, self.high * self.rad
         return 2 * np.sin(0.5 * (low + high)) * np.sin(0.5 * (high - low))
 
     def transform(self, unit_cube: Array) -> Array:
         cosine = np.cos(self.low * self.rad) - unit_cube * self._mass()
-        return np.clip(np.arccos(np.clip(cosine, -1, 1)) / self.rad, self.low, self.high)
+        theta: Array = np.clip(np.arccos(np.clip(cosine, -1, 1)) / self.rad, self.low, self.high)
+        return theta
 
     def log_density(self, x: Array) -> Array:
         inside = (x >= self.low) & (x <= self.high)
@@ -347,7 +360,8 @@ class Sine(_Angular):
 
     def log_slope(self, x: Array) -> Array:
         with np.errstate(divide="ignore"):
-            return self.rad / np.tan(x * self.rad)
+            slope: Array = self.rad / np.tan(x * self.rad)
+            return slope
 
 
 @strict
@@ -361,13 +375,14 @@ class Cosine(_Angular):
     high: Number = "90 deg"
     unit: str = ""
 
-    def _mass(self) -> Any:
+    def _mass(self) -> Number:
         low, high = self.low * self.rad, self.high * self.rad
         return 2 * np.cos(0.5 * (low + high)) * np.sin(0.5 * (high - low))
 
     def transform(self, unit_cube: Array) -> Array:
         sine = np.sin(self.low * self.rad) + unit_cube * self._mass()
-        return np.clip(np.arcsin(np.clip(sine, -1, 1)) / self.rad, self.low, self.high)
+        theta: Array = np.clip(np.arcsin(np.clip(sine, -1, 1)) / self.rad, self.low, self.high)
+        return theta
 
     def log_density(self, x: Array) -> Array:
         inside = (x >= self.low) & (x <= self.high)
@@ -376,4 +391,5 @@ class Cosine(_Angular):
         return np.where(inside, density + np.log(self.rad) - np.log(self._mass()), -np.inf)
 
     def log_slope(self, x: Array) -> Array:
-        return -self.rad * np.tan(x * self.rad)
+        slope: Array = -self.rad * np.tan(x * self.rad)
+        return slope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Mapping
 
 from biro.models.errors import ModelError
 from biro.models.quantities.frozen_prior import Frozen
@@ -27,7 +27,7 @@ FAMILIES: dict[str, type[Prior]] = {
 }
 
 
-def from_table(table: dict[str, Any]) -> Prior:
+def from_table(table: Mapping[str, object]) -> Prior:
     """The prior of a model file's table, { prior = "normal", mean = 1, sd = 0.1, unit = "Jy" }.
 
     Raises
@@ -43,11 +43,11 @@ def from_table(table: dict[str, Any]) -> Prior:
     return FAMILIES[name](**{str(key): value for key, value in table.items() if key != "prior"})
 
 
-def to_table(prior: Prior) -> dict[str, Any]:
+def to_table(prior: Prior) -> dict[str, object]:
     """The table that `from_table` reads back, without the keys at their defaults."""
     if isinstance(prior, Frozen):
         raise ModelError(f"{prior!r} can be used from Python only, not written to a model file")
-    table: dict[str, Any] = {"prior": prior.family}
+    table: dict[str, object] = {"prior": prior.family}
     for field in dataclasses.fields(prior):  # type: ignore[arg-type]
         value = getattr(prior, field.name)
         if value != "" and not (isinstance(value, float) and math.isinf(value)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
@@ -14,6 +14,9 @@ from pydantic.dataclasses import dataclass
 from biro.models.errors import ModelError
 
 T = TypeVar("T", bound=type)
+# What a person may write for an entry of a model. pydantic lets anything through; `__post_init__` of the
+# class reads it, and puts what the class documents in its place.
+Entry: TypeAlias = Any
 
 
 def did_you_mean(found: object, known: Iterable[str]) -> str:
@@ -37,13 +40,13 @@ def key_names(cls: type) -> list[str]:
     return [field.name for field in dataclasses.fields(cls)]
 
 
-def _label(cls: type, given: dict[str, Any]) -> str:
+def _label(cls: type, given: Mapping[str, object]) -> str:
     """What errors call an object: "source 'core'"."""
     label = str(getattr(cls, "label", cls.__name__))
     return f"{label} {short_repr(given['name'])}" if isinstance(given.get("name"), str) else label
 
 
-def _refuse_unknown(cls: type, given: dict[str, Any]) -> None:
+def _refuse_unknown(cls: type, given: Mapping[str, object]) -> None:
     known = key_names(cls)
     for key in given:
         if key not in known:
@@ -51,7 +54,7 @@ def _refuse_unknown(cls: type, given: dict[str, Any]) -> None:
             raise ModelError(f"{_label(cls, given)}: unknown key {short_repr(key)}{hint}")
 
 
-def _explain(cls: type, error: ValidationError, given: dict[str, Any]) -> ModelError:
+def _explain(cls: type, error: ValidationError, given: Mapping[str, object]) -> ModelError:
     """The first thing that pydantic found wrong, in one line."""
     label = _label(cls, given)
     details = sorted(error.errors(), key=lambda item: item["type"] == "missing")
@@ -71,11 +74,12 @@ def strict(cls: T) -> T:
 
     A class attribute `label` says what an error calls it; a `name` field is added to the label.
     """
+    # pydantic types neither its class of T nor a new `__init__` for it.
     made: Any = dataclass(cls, frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))
     validate: Callable[..., None] = made.__init__
 
     @functools.wraps(validate)
-    def init(self: Any, /, *args: Any, **kwargs: Any) -> None:
+    def init(self: object, /, *args: Entry, **kwargs: Entry) -> None:
         _refuse_unknown(made, kwargs)
         try:
             validate(self, *args, **kwargs)
@@ -84,4 +88,5 @@ def strict(cls: T) -> T:
             raise _explain(made, error, given) from None
 
     made.__init__ = init
-    return made
+    strict_class: T = made
+    return strict_class

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from biro.models.errors import ModelError
-from biro.models.quantities.strict import did_you_mean, short_repr
+from biro.models.quantities.strict import Entry, did_you_mean, short_repr
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?)\s*(.*?)\s*\Z")
 _NAME = r"[A-Za-zµμ°%]{1,16}(?:(?:\*\*|\^)?[+-]?\d)?"
@@ -121,14 +121,14 @@ def split(text: str) -> tuple[float, str] | None:
     return float(found[1]), found[2]
 
 
-def _as_float(value: Any) -> float:
+def _as_float(value: Entry) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise ModelError(f"expected one number, found {short_repr(value)}") from None
 
 
-def number(value: Any) -> tuple[float, str | None]:
+def number(value: object) -> tuple[float, str | None]:
     """Value and unit (None where none was said) of a number, a text with unit, or an astropy quantity.
 
     Raises
