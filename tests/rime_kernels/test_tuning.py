@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rime_kernels import BackendError, InputError, Rime, device, tuning
-from rime_kernels.cuda.kernels.row_parts import RowShape
-from rime_kernels.cuda.kernels.tile_parts import TileShape
+from rime_kernels.cuda.kernels.rows.parts import RowShape
+from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import choice, guesses, records, tuning_file
 from rime_kernels.cuda.shapes.candidates import (
     KernelKind,
@@ -393,7 +393,7 @@ def test_shared_memory_is_what_the_kernel_declares(
         Rime(rows, backend="cuda", form="factored", **options).chi2(sources)
     kind = KernelKind("tiles", precision == "single", polarised, n_gaussian > 0, "few")
     declared = [
-        [array.nbytes for (file, _), array in block._allocations.items() if file.endswith("kernels/tile.py")]
+        [array.nbytes for (file, _), array in block._allocations.items() if file.endswith("/tiles/kernel.py")]
         for block in blocks
     ]
     n_array, total = max((len(sizes), sum(sizes)) for sizes in declared)
