@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
-from rime_kernels.cuda.kernels import adjoint_parts as parts
-from rime_kernels.cuda.kernels.adjoint_parts import moments_of
-from rime_kernels.cuda.kernels.row_parts import RowKernel
-from rime_kernels.cuda.kernels.tile_parts import TileKernel, TileShape
-from rime_kernels.cuda.launch import MAX_ITEM, Arrays, Layout, Runs, Slab, Tiles
+from rime_kernels.cuda.kernels import moments as parts
+from rime_kernels.cuda.kernels.moments import moments_of
+from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords
+from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape
+from rime_kernels.cuda.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
 from rime_kernels.cuda.shapes.candidates import MAX_SHARED, kernel_bytes
+from rime_kernels.cuda.types import DeviceArray, Stream
 
 # Threads of a block, which share out the tiles of a split, the registers of each in single precision, and the
 # sources whose terms are made together: on an H200 256 threads, 12 or 16 sources are as fast, within 4 %.
 _THREADS, _REGISTERS, _CHUNK = 128, 168, 8
-# Threads whose sums are joined at once: each such group has room of its own in shared memory.
+# Threads whose sums are joined at once: each such group has a part of shared memory.
 _LANES = 32, 16, 8
 _TERM = 0.2
 """What the terms of an antenna cost, in threads: they are made anew for each part of the tiles."""
@@ -90,7 +90,8 @@ class TileGather:
         self.n_column, self.n_copy = tiles.n_chan, tiles.tiles.n_split * self._cut.n_part
         self.n_sum = tiles.tiles.n_layer * self.n_column * self.n_copy
         self.unit_time, self.max_batch = tiles.tiles.layer_time, max(1, MAX_ITEM // self.n_sum)
-        self._members = [device.upload(x) for x in _members(tiles.tiles.group, self._cut.n_part, n_slot)]
+        starts, members = _members(tiles.tiles.group, self._cut.n_part, n_slot)
+        self._members = device.upload(starts), device.upload(members)
         # Sums by antenna: l and m of each slot of each copy.
         self._n_by_antenna, self._n_pointing_time = 2 * n_slot * self.n_copy, n_pointing_time
         self._antenna = np.repeat(tiles.tiles.antenna, self._cut.n_part, axis=0).ravel()
@@ -107,7 +108,13 @@ class TileGather:
         return 8 * (stop - first) * self.n_column * self._n_by_antenna * self.moments.has_beam
 
     def launch(
-        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any, main: Any
+        self,
+        workspace: device.Workspace,
+        slab: Slab,
+        arrays: Arrays,
+        records: DeviceArray,
+        stream: Stream,
+        main: Stream,
     ) -> None:
         """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
 
@@ -116,13 +123,13 @@ class TileGather:
         (first, stop), n_batch = self.units(slab), arrays.inputs.direction.shape[0]
         n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna
         by_antenna = workspace.array("by antenna", (n_value if self.moments.has_beam else 1,), np.float64)
-        last = self._cut.n_part, self._cut.n_lanes, *self._members, records, by_antenna
-        n_item = self._key.shape.n_item
-        self._tiles.launch_kernel(self._key, slab, arrays, n_item, self.n_copy, last, stream)
+        share = Share(self._key.shape.n_item, self._cut.n_part, self._cut.n_lanes)
+        left = TileRecords(*self._members, records, by_antenna)
+        self._tiles.launch_kernel(self._key, slab, arrays, share, left, stream)
         if self.moments.has_beam:
             collect(self._groups, first, stop, 1, by_antenna, self._totals(workspace, n_batch), main)
 
-    def _totals(self, workspace: device.Workspace, n_batch: int) -> Any:
+    def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         shape = n_batch, self._groups.n_group, self.n_column, self._n_by_antenna
         return workspace.array("totals by antenna", shape, np.float64)
 
@@ -130,7 +137,7 @@ class TileGather:
         """What antennas gathered, as it is fetched."""
         return n_batch * self._n_pointing_time, self._n_by_antenna
 
-    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: Any, main: Any) -> None:
+    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
         """Put what antennas gathered together."""
         totals = self._totals(workspace, n_batch)
         n_row = totals.shape[1] * totals.shape[2] // self._n_pointing_time
@@ -166,7 +173,7 @@ class RowGather:
         number = np.arange(self._starts[-1]) - np.repeat(self._starts[:-1], n_each)
         self.unit_time = np.repeat(first, n_each) + number
         self._unit_start, self._n_pointing_time = device.upload(self._starts), n_pointing_time
-        self._table: tuple[Any, Any] | None = None
+        self._table: tuple[DeviceArray, DeviceArray] | None = None
 
     def units(self, slab: Slab) -> tuple[int, int]:
         """The first unit of a slab, and the one behind its last."""
@@ -178,17 +185,23 @@ class RowGather:
         return 32 * self._runs.n_unit * self.n_column * self.moments.has_beam
 
     def launch(
-        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: Any, stream: Any, main: Any
+        self,
+        workspace: device.Workspace,
+        slab: Slab,
+        arrays: Arrays,
+        records: DeviceArray,
+        stream: Stream,
+        main: Stream,
     ) -> None:
         """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
 
         `main` is the stream that waits for all others, or the only one.
         """
         by_row = self._by_row(workspace, arrays.inputs.direction.shape[0])
-        last = self._unit_start, records, by_row
-        self._runs.launch_kernel(self._key, slab, arrays, last, stream)
+        left = RowRecords(self._unit_start, records, by_row)
+        self._runs.launch_kernel(self._key, slab, arrays, left, stream)
 
-    def _by_row(self, workspace: device.Workspace, n_batch: int) -> Any:
+    def _by_row(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         size = 4 * n_batch * self._runs.n_unit * self.n_column if self.moments.has_beam else 1
         return workspace.array("by row", (size,), np.float64)
 
@@ -196,7 +209,7 @@ class RowGather:
         """What antennas gathered, as it is fetched."""
         return n_batch, self._n_pointing_time, n_antenna, 2
 
-    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: Any, main: Any) -> None:
+    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
         """Put what antennas gathered together."""
         if self._table is None:
             starts, rows = self._runs.rows_of_antennas(self._n_pointing_time, out.shape[2])
@@ -246,7 +259,7 @@ def _shared_bytes(key: TileKernel) -> int:
     """Bytes of the shared arrays of the kernel."""
     real, shape = np.dtype(key.variant.real).itemsize, key.shape
     moments = moments_of(key.variant, key.has_gaussian)
-    gathered = shape.chunk * (shape.n_thread // key.n_lane) * moments.most_room
+    gathered = shape.chunk * (shape.n_thread // key.n_lane) * moments.most_size
     by_antenna = 2 * shape.side * shape.n_thread * real + 16 * shape.n_slot if moments.has_beam else 0
     forward = kernel_bytes(key.variant.single, key.variant.n_stokes, key.has_gaussian, shape)
     return forward + real * gathered + by_antenna + 64

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
+from rime_kernels.cuda.adjoint_launch import Gather
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.kernels import brightness, scalars
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.launch import Arrays, Slab
+from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.inputs import Parameters, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
@@ -38,7 +39,7 @@ class AdjointSums:
     """
 
     def __init__(
-        self, gather: Any, variant: Variant, shared_beam: int, given: Parameters, n_template: int
+        self, gather: Gather, variant: Variant, shared_beam: int, given: Parameters, n_template: int
     ) -> None:
         self._gather, self._variant, self._shared_beam = gather, variant, shared_beam
         self._n_template, self._n_term = n_template, given.spectral_terms.shape[3]
@@ -67,7 +68,7 @@ class AdjointSums:
         return int(self._gather.max_batch)
 
     def launch(
-        self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Any, main: Any
+        self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Stream, main: Stream
     ) -> None:
         """Work a piece out, and add what it gives to the totals; pieces come in the order of their units.
 
@@ -85,12 +86,12 @@ class AdjointSums:
         """The derivatives of an empty batch."""
         return self.adjoint(np.empty(0), 0)
 
-    def sums(self, workspace: device.Workspace, n_batch: int) -> Any:
-        """Room for the partial sums of chi2, and of what templates gather, and turnovers."""
+    def sums(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
+        """Workspace for the partial sums of chi2, and of what templates gather, and turnovers: float64."""
         shape = n_batch * self._n_kind, self._gather.n_sum
         return workspace.array("adjoint sums", shape, np.float64)
 
-    def _totals(self, workspace: device.Workspace, n_batch: int) -> Any:
+    def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         n_item = self._n_source * self._gather.moments.n_value
         shape = n_batch, self._groups.n_group, self._gather.n_column, n_item
         return workspace.array("totals", shape, np.float64)
@@ -105,7 +106,9 @@ class AdjointSums:
             shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
         return shapes
 
-    def answer(self, workspace: device.Workspace, given: Parameters, chan_freq: Any, main: Any) -> Any:
+    def answer(
+        self, workspace: device.Workspace, given: Parameters, chan_freq: DeviceArray, main: Stream
+    ) -> DeviceArray:
         """All that is fetched, float64 on the device, once all pieces have been launched."""
         gather, variant, n_batch = self._gather, self._variant, given.lm.shape[0]
         whole, rows, of_source, *of_bright = workspace.parts("answer", self._shapes(n_batch), np.float64)

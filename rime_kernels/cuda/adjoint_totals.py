@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.cuda.kernels import adjoint_parts as parts
+from rime_kernels.cuda.kernels import moments as parts
+from rime_kernels.cuda.types import DeviceArray, Stream
 
 # Totals that are worth a thread each, and the most groups that units are summed in to have so many.
 _TOTALS, _MAX_GROUP = 65536, 64
@@ -18,7 +19,7 @@ class Groups(NamedTuple):
     """Runs of units: where each begins, on the host and on the device; int32 (n_group + 1,)."""
 
     starts: NDArray[np.int32]
-    on_device: Any
+    on_device: DeviceArray
 
     @property
     def n_group(self) -> int:
@@ -46,7 +47,13 @@ def grouped(time: NDArray[np.int32], n_time: int, n_total: int) -> Groups:
 
 
 def collect(
-    groups: Groups, first: int, stop: int, n_copy: int, records: Any, totals: Any, main: Any = 0
+    groups: Groups,
+    first: int,
+    stop: int,
+    n_copy: int,
+    records: DeviceArray,
+    totals: DeviceArray,
+    main: Stream = 0,
 ) -> None:
     """Add the records of these units to the totals (n_batch, n_group, n_column, n_item) of their groups.
 
@@ -61,7 +68,9 @@ def collect(
     )
 
 
-def add_up(values: Any, shape: tuple[int, int], out: Any, main: Any, each: int = 1, kept: int = 1) -> None:
+def add_up(
+    values: DeviceArray, shape: tuple[int, int], out: DeviceArray, main: Stream, each: int = 1, kept: int = 1
+) -> None:
     """The sums over the second axis of values of this shape and one axis more, into `out`, on the device.
 
     Of each so many values the first `kept` are summed.

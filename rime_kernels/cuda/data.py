@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
 
 from rime_kernels import device
 from rime_kernels.cuda.launch import Columns, Layout, Slab
+from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.inputs import Constants
 
 # Bytes of rows that are uploaded at a time to be laid out, and the share of the data's budget beside the data
@@ -40,7 +40,7 @@ class Data:
             self._stream_rows(budget // (2 * self._item_bytes))
         del self._values
 
-    def load(self, i: int, stream: Any) -> Columns:
+    def load(self, i: int, stream: Stream) -> Columns:
         """What there is of slab i on the device, laid out, once the stream gets there."""
         if not self.resident:
             for k, (host, rows, out) in enumerate(self._ways[i]):
@@ -86,12 +86,12 @@ class Data:
         ]
 
     def _buffer(self, n: int) -> Columns:
-        """Room for n data."""
+        """Columns for n data, their content undefined."""
         vis, weight, *template = (x.dtype for x in self._values)
-        room = device.empty((max(1, len(template) * n),), vis)
-        return Columns(device.empty((n,), vis), device.empty((n,), weight), room, n if template else 0)
+        templates = device.empty((max(1, len(template) * n),), vis)
+        return Columns(device.empty((n,), vis), device.empty((n,), weight), templates, n if template else 0)
 
-    def _parts(self, columns: Columns, first: int, n: int) -> list[Any]:
+    def _parts(self, columns: Columns, first: int, n: int) -> list[DeviceArray]:
         """Where n data from `first` on lie: those of each of the values."""
         starts = [first + t * columns.stride for t in range(len(self._values) - 2)]
         return [

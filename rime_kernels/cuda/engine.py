@@ -22,8 +22,9 @@ from rime_kernels.cuda.launch import Arrays, Columns, Layout, Runs, Slab, Tiles
 from rime_kernels.cuda.recordings import InOne, Recordings
 from rime_kernels.cuda.shapes.candidates import grown
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
-from rime_kernels.cuda.staging import Call, Feed, n_times
+from rime_kernels.cuda.staging import Call, Staging, n_times
 from rime_kernels.cuda.tile_table import tile_table
+from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import (
@@ -74,7 +75,7 @@ class Engine:
         self._layouts: dict[tuple[Variant, bool], Layout] = {}
         self._data: tuple[Layout, Data] | None = None
         self._workspace = device.Workspace()
-        self._feed = Feed(self._workspace, tangent=frame == "tangent")
+        self._staging = Staging(self._workspace, tangent=frame == "tangent")
         self._adjoints: dict[Any, AdjointSums] = {}
         self._streams = device.streams(2)
         self._recordings = Recordings(self._workspace)
@@ -182,7 +183,7 @@ class Engine:
         if len(self._pieces(call, data)) > 1 or self._batch_step(call, data) < call.n_batch:
             return None
 
-        def launch(arrays: list[Any], stream: Any) -> Any:
+        def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
             return self._launch_chi2(call, Parameters(*arrays), data, [stream], stream)
 
         return InOne(launch, lambda chi2: chi2)
@@ -194,7 +195,7 @@ class Engine:
         if len(pieces) > 1 or self._adjoint_step(call, pieces) < call.n_batch:
             return None
 
-        def launch(arrays: list[Any], stream: Any) -> Any:
+        def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
             return self._launch_adjoint(call, Parameters(*arrays), data, pieces, [stream], stream)
 
         return InOne(launch, lambda answer: sums.adjoint(answer, call.n_batch))
@@ -330,13 +331,13 @@ class Engine:
         return result
 
     def _launch_chi2(
-        self, call: Call, given: Parameters, data: Data, streams: list[Any], main: Any = 0
-    ) -> Any:
+        self, call: Call, given: Parameters, data: Data, streams: list[Stream], main: Stream = 0
+    ) -> DeviceArray:
         """Launch all that chi2 takes; float64 (n_batch,) on the device."""
         n_batch = call.n_batch
         sums = self._workspace.array("sums", (n_batch, call.layout.n_sum), np.float64)
         out = self._workspace.array("chi2", (n_batch,), np.float64)
-        for piece, arrays, stream in self._feed.arrays(
+        for piece, arrays, stream in self._staging.arrays(
             call, given, data, self._pieces(call, data), streams, main
         ):
             call.layout.launch(piece, True, arrays._replace(sum_out=sums), stream)
@@ -362,14 +363,14 @@ class Engine:
         return self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
 
     def _launch_adjoint(
-        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]], streams: list[Any],
-        main: Any = 0,
-    ) -> Any:  # fmt: skip
+        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
+        streams: list[Stream], main: Stream = 0,
+    ) -> DeviceArray:  # fmt: skip
         """Launch all that chi2 and its derivatives take; flat, on the device."""
         sums = self._adjoint_sums(call)
-        room = sums.sums(self._workspace, call.n_batch)
-        for piece, arrays, stream in self._feed.arrays(call, given, data, pieces, streams, main):
-            sums.launch(self._workspace, piece, arrays._replace(sum_out=room), stream, main)
+        of_kinds = sums.sums(self._workspace, call.n_batch)
+        for piece, arrays, stream in self._staging.arrays(call, given, data, pieces, streams, main):
+            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), stream, main)
         return sums.answer(self._workspace, given, call.layout.chan_freq, main)
 
     def _adjoint_sums(self, call: Call) -> AdjointSums:
@@ -406,11 +407,13 @@ class Engine:
         for b in range(call.n_batch):
             part = call._replace(given=call.given.batch(b, b + 1))
             given = Parameters(*self._workspace.fill("parameters", part.given))
-            inputs = self._feed.inputs(part, given, 0)
+            inputs = self._staging.inputs(part, given, 0)
             for piece in pieces:
                 shape = (1, piece.place.stop - piece.place.start, n_chan, n_corr)
                 vis = self._workspace.array("vis", shape, call.variant.complex)
-                bright = self._feed.brightness(part, given, piece if call.per_time else None, "brightness", 0)
+                bright = self._staging.brightness(
+                    part, given, piece if call.per_time else None, "brightness", 0
+                )
                 n_time = n_times(piece) if call.per_time else 1
                 arrays = Arrays(inputs, call.n_gaussian, bright, n_time, nothing, vis, sums)
                 call.layout.launch(piece, False, arrays, 0)

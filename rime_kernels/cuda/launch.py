@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.cuda.kernels import row as row_cuda
-from rime_kernels.cuda.kernels import tile as tile_cuda
-from rime_kernels.cuda.kernels import tile_parts
-from rime_kernels.cuda.kernels.row_parts import RowKernel, RowShape
-from rime_kernels.cuda.kernels.tile_parts import TileKernel, TileShape
+from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky, typed
+from rime_kernels.cuda.kernels.rows import kernel as row_kernel
+from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords, RowShape, RowTables, RowWork
+from rime_kernels.cuda.kernels.tiles import kernel as tile_kernel
+from rime_kernels.cuda.kernels.tiles import parts as tile_parts
+from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
 from rime_kernels.cuda.tile_table import TileTable
+from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -36,35 +38,41 @@ class Slab(NamedTuple):
     time: slice
 
 
-class Columns(NamedTuple):
-    """Data, weights and templates as the chi2 reads them: template t lies t `stride` behind the first."""
-
-    vis: Any
-    weight: Any
-    template: Any
-    stride: int
-
-    def ahead(self, n: int) -> Columns:
-        """The same without the first n data."""
-        if not n:
-            return self
-        template = self.template[n:] if self.stride else self.template
-        return Columns(self.vis[n:], self.weight[n:], template, self.stride)
-
-
 class Arrays(NamedTuple):
     """What a launch reads and writes besides the constants of the layout."""
 
     inputs: Inputs
     n_gaussian: int
-    bright: Any
+    bright: DeviceArray
     n_bright_time: int
     columns: Columns
-    vis_out: Any
-    sum_out: Any
+    vis_out: DeviceArray
+    sum_out: DeviceArray
+
+    @property
+    def sky(self) -> Sky:
+        """The sources, as kernels read them."""
+        of = self.inputs
+        return Sky(
+            self.n_gaussian, self.n_bright_time, of.direction, of.projection, of.beam_scale, of.pointing,
+            of.template, self.bright,
+        )  # fmt: skip
+
+    @property
+    def results(self) -> Results:
+        """Where kernels leave what they find."""
+        return Results(self.vis_out, self.sum_out)
 
 
-def no_records(variant: Variant) -> tuple[Any, Any]:
+class Share(NamedTuple):
+    """How blocks share the tiles of an item out: see `TileWork`."""
+
+    n_item: int
+    n_part: int
+    n_lanes: int
+
+
+def no_records(variant: Variant) -> tuple[DeviceArray, DeviceArray]:
     """What a kernel without an adjoint writes instead of records: nothing."""
     return device.empty((1,), variant.real), device.empty((1,), np.float64)
 
@@ -100,9 +108,11 @@ class Tiles:
         self._per_layer = self.n_chan * tiles.n_split * shape.side**2 * tiles.n_tile * len(fixed.matrix)
         self.n_sum = tiles.n_layer * self.n_chan * tiles.n_split
         no_table = device.empty((1, 1), np.int32)
-        self._no_adjoint = 1, 1, no_table, no_table, *no_records(variant)
-        self._tables = [device.upload(value) for value in tiles[:4]]
-        self._freq, self._antenna_uvw = device.upload(fixed.chan_freq), device.upload(fixed.antenna_uvw)
+        self._no_records = TileRecords(no_table, no_table, *no_records(variant))
+        self._place, layer_time, antenna, group = (device.upload(value) for value in tiles[:4])
+        self._freq = device.upload(fixed.chan_freq)
+        uvw = device.upload(fixed.antenna_uvw)
+        self._tables = typed(TileTables(self._place, layer_time, antenna, group, uvw, self._freq))
         # How far the antennas' coordinates reach, at any time and channel.
         farthest = np.linalg.norm(fixed.antenna_uvw, axis=2).max(initial=0.0)
         self._reach = float(farthest * fixed.chan_freq.max()) / SPEED_OF_LIGHT
@@ -115,7 +125,7 @@ class Tiles:
         return other
 
     @property
-    def chan_freq(self) -> Any:
+    def chan_freq(self) -> DeviceArray:
         """On the device."""
         return self._freq
 
@@ -129,35 +139,36 @@ class Tiles:
         first, stop = self.layers(slab)
         return (stop - first) * self._per_layer
 
-    def arrange(self, slab: Slab, values: Any, out: Any, stream: Any, *, turned: float = 1.0) -> None:
+    def arrange(
+        self, slab: Slab, values: DeviceArray, out: DeviceArray, stream: Stream, *, turned: float = 1.0
+    ) -> None:
         """Lay values of the slab's rows out as the chi2 reads them, times `turned` where antennas swap."""
         n_thread = device.threads_per_block()
         tile_parts.make_arrange()[-(-out.size // n_thread), n_thread, stream](
-            self.layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self._tables[0],
+            self.layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self._place,
             values, out,
         )  # fmt: skip
 
-    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
+    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Stream) -> None:
         """Sum a slab's visibilities over the sources."""
         n_template = self.n_template if is_chi2 else 0
         key = TileKernel(self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape)
-        self.launch_kernel(key, slab, arrays, self.n_item, self.tiles.n_split, self._no_adjoint, stream)
+        self.launch_kernel(key, slab, arrays, Share(self.n_item, 1, 1), self._no_records, stream)
 
     def launch_kernel(
-        self, key: TileKernel, slab: Slab, arrays: Arrays, n_item: int, n_copy: int,
-        of_adjoint: tuple[Any, ...], stream: Any,
-    ) -> None:  # fmt: skip
-        """Launch a kernel with `n_copy` blocks for so many items; `of_adjoint` are its last arguments."""
-        n_batch, inputs = arrays.inputs.direction.shape[0], arrays.inputs
+        self, key: TileKernel, slab: Slab, arrays: Arrays, share: Share, records: TileRecords, stream: Stream
+    ) -> None:
+        """Launch a kernel that leaves what its adjoint gathers in `records`."""
         first, stop = self.layers(slab)
-        n_total = (stop - first) * self.n_chan
-        n_block = -(-n_total // n_item) * n_batch * n_copy
-        tile_cuda.make_tile_sums(key)[n_block, key.shape.n_thread, stream](
-            n_item, self.tiles.n_used, n_total, n_batch, first, slab.place.start, arrays.n_gaussian,
-            slab.time.start, arrays.n_bright_time, self._reach,
-            *self._tables, self._antenna_uvw, self._freq,
-            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template,
-            arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out, *of_adjoint,
+        n_total, n_batch = (stop - first) * self.n_chan, arrays.inputs.direction.shape[0]
+        n_block = -(-n_total // share.n_item) * n_batch * share.n_part * self.tiles.n_split
+        work = TileWork(
+            share.n_item, self.tiles.n_used, n_total, n_batch, first, slab.place.start, slab.time.start,
+            share.n_part, share.n_lanes, self._reach,
+        )  # fmt: skip
+        tile_kernel.make_tile_sums(key)[n_block, key.shape.n_thread, stream](
+            typed(work), self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),
+            typed(records),
         )  # fmt: skip
 
     @property
@@ -199,12 +210,11 @@ class Runs:
         self.n_chan = self.n_run * run
         self.time = fixed.time_index
         self.n_sum = -(-self.n_unit // n_row) * self.n_run
-        self._rows = [
-            device.upload(value) for value in (fixed.time_index, fixed.antenna1, fixed.antenna2, fixed.uvw)
-        ]
-        self._freq = device.upload(fixed.chan_freq)
+        rows = fixed.time_index, fixed.antenna1, fixed.antenna2, fixed.uvw, fixed.chan_freq
+        tables = RowTables(*(device.upload(value) for value in rows))
+        self._freq, self._tables = tables.chan_freq, typed(tables)
         self._antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1)
-        self._no_adjoint = device.empty((1,), np.int32), *no_records(variant)
+        self._no_records = RowRecords(device.empty((1,), np.int32), *no_records(variant))
         self.arrangement = object()
 
     def of(self, variant: Variant) -> Runs:
@@ -214,7 +224,7 @@ class Runs:
         return other
 
     @property
-    def chan_freq(self) -> Any:
+    def chan_freq(self) -> DeviceArray:
         """On the device."""
         return self._freq
 
@@ -228,31 +238,31 @@ class Runs:
         n_block = -(-(slab.place.stop - slab.place.start) // self.unit_step)
         return n_block * self.unit_step * self.n_real_chan * (len(self.matrix) // 4)
 
-    def arrange(self, slab: Slab, values: Any, out: Any, stream: Any, *, turned: float = 1.0) -> None:
+    def arrange(
+        self, slab: Slab, values: DeviceArray, out: DeviceArray, stream: Stream, *, turned: float = 1.0
+    ) -> None:
         """Lay values of the slab's rows out as the chi2 reads them; no antennas swap here."""
         n_thread = device.threads_per_block()
-        row_cuda.make_arrange(self.unit_step)[-(-out.size // n_thread), n_thread, stream](
+        row_kernel.make_arrange(self.unit_step)[-(-out.size // n_thread), n_thread, stream](
             self.n_real_chan, values.shape[2], values, out
         )
 
-    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Any) -> None:
+    def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Stream) -> None:
         """Sum a slab's visibilities over the sources."""
         n_template = self.n_template if is_chi2 else 0
         key = RowKernel(self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape)
-        self.launch_kernel(key, slab, arrays, self._no_adjoint, stream)
+        self.launch_kernel(key, slab, arrays, self._no_records, stream)
 
     def launch_kernel(
-        self, key: RowKernel, slab: Slab, arrays: Arrays, of_adjoint: tuple[Any, ...], stream: Any
+        self, key: RowKernel, slab: Slab, arrays: Arrays, records: RowRecords, stream: Stream
     ) -> None:
-        """Launch a kernel; `of_adjoint` are its last arguments."""
+        """Launch a kernel that leaves what its adjoint gathers in `records`."""
         n_row = slab.place.stop - slab.place.start
-        inputs = arrays.inputs
-        grid = -(-n_row // self.unit_step) * self.n_run, inputs.direction.shape[0]
-        row_cuda.make_row_sums(key)[grid, self.unit_step, stream](
-            n_row, slab.place.start, self.n_run, arrays.n_gaussian, slab.time.start, arrays.n_bright_time,
-            self._step or 0.0, *self._rows, self._freq,
-            inputs.direction, inputs.projection, inputs.beam_scale, inputs.pointing, inputs.template,
-            arrays.bright, *arrays.columns, arrays.vis_out, arrays.sum_out, *of_adjoint,
+        grid = -(-n_row // self.unit_step) * self.n_run, arrays.inputs.direction.shape[0]
+        work = RowWork(n_row, slab.place.start, self.n_run, slab.time.start, self._step or 0.0)
+        row_kernel.make_row_sums(key)[grid, self.unit_step, stream](
+            typed(work), self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),
+            typed(records),
         )  # fmt: skip
 
     def rows_of_antennas(self, n_time: int, n_antenna: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -270,7 +280,7 @@ class Runs:
 Layout = Tiles | Runs
 
 
-def _even_step(chan_freq: Any) -> float | None:
+def _even_step(chan_freq: NDArray[np.float64]) -> float | None:
     """Spacing of the channels; None where it is uneven or there is one channel."""
     if chan_freq.size < 2:
         return None

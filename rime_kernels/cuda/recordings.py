@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels.cuda.types import DeviceArray, Stream
 
 # Kinds of call (sizes of batch) that are remembered.
 _MAX_RECORDING = 64
@@ -17,7 +18,7 @@ _MAX_RECORDING = 64
 class InOne(NamedTuple):
     """Work of one launch, for `device.record`: what it launches, and what it makes of the answer."""
 
-    launch: Callable[[list[Any], Any], Any]
+    launch: Callable[[list[DeviceArray], Stream], DeviceArray]
     read: Callable[[NDArray[np.float64]], Any]
 
 

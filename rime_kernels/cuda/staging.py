@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from rime_kernels import device
 from rime_kernels.cuda.data import Data
 from rime_kernels.cuda.kernels import brightness as rime_cuda
 from rime_kernels.cuda.launch import Arrays, Columns, Layout, Slab
+from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.inputs import Inputs, Parameters, Variant
 
 
@@ -36,23 +37,25 @@ class Call(NamedTuple):
         return self.given.stokes.shape[1] > 1
 
 
-class Feed:
+class Staging:
     """Makes what the kernels read, in arrays of a workspace; Gaussians in the tangent frame or not."""
 
     def __init__(self, workspace: device.Workspace, *, tangent: bool) -> None:
         self._workspace, self._tangent = workspace, tangent
 
     def arrays(
-        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]], streams: list[Any],
-        main: Any,
-    ) -> Iterator[tuple[Slab, Arrays, Any]]:  # fmt: skip
+        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
+        streams: list[Stream], main: Stream,
+    ) -> Iterator[tuple[Slab, Arrays, Stream]]:  # fmt: skip
         """What the kernels read for each piece, all but where sums go; and the stream to launch them on.
 
         While one slab is summed the next is on its way: it is asked for before.
         """
         no_vis = self._workspace.array("no vis", (1, 1, 1, 1), call.variant.complex)
         inputs = self.inputs(call, given, main)
-        bright: Any = None if call.per_time else self.brightness(call, given, None, "brightness", main)
+        bright: DeviceArray = (
+            None if call.per_time else self.brightness(call, given, None, "brightness", main)
+        )
         loaded: dict[int, Columns] = {}
         n_stream = len(streams)
         for k, (i, piece) in enumerate(pieces):
@@ -66,7 +69,7 @@ class Feed:
             columns = loaded[i].ahead(offset)
             yield piece, Arrays(inputs, call.n_gaussian, bright, n_time, columns, no_vis, None), stream
 
-    def inputs(self, call: Call, given: Parameters, stream: Any) -> Inputs:
+    def inputs(self, call: Call, given: Parameters, stream: Stream) -> Inputs:
         """What the kernels read, on the device."""
         n_item = call.n_batch * call.n_source
         direction = self._workspace.array("direction", (call.n_batch, call.n_source, 3), np.float64)
@@ -81,7 +84,9 @@ class Feed:
             given.beam_scale, given.pointing, given.template,
         )  # fmt: skip
 
-    def brightness(self, call: Call, given: Parameters, piece: Slab | None, name: str, stream: Any) -> Any:
+    def brightness(
+        self, call: Call, given: Parameters, piece: Slab | None, name: str, stream: Stream
+    ) -> DeviceArray:
         """B of the times of a piece, or of all times at once where it does not change."""
         first, n_time = (piece.time.start, n_times(piece)) if piece else (0, 1)
         n_item = call.n_batch * n_time * call.layout.n_chan * call.n_source

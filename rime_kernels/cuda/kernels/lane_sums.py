@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
 
 from numba import int32, uint32
 
 from rime_kernels import device
+from rime_kernels.cuda.types import CudaModule, DeviceFunction, Scalar, Values
 
-cuda: Any = device.cuda
+cuda: CudaModule = device.cuda
 
 
 @functools.cache
-def meet() -> Any:
+def meet() -> DeviceFunction:
     """Function in which all threads of a block meet; for code outside the kernel's module, too."""
     if device.simulated():
         return lambda: threading.current_thread().syncthreads()  # type: ignore[attr-defined]
@@ -27,7 +27,7 @@ def meet() -> Any:
 
 
 @functools.cache
-def make_block_sum(n_thread: int) -> Any:
+def make_block_sum(n_thread: int) -> DeviceFunction:
     """Function that sums one value of each of `n_thread` threads, a power of two: all threads of a block.
 
     A tree joins them in `shown`, shared memory for one value of each; every thread gets the sum.
@@ -35,7 +35,7 @@ def make_block_sum(n_thread: int) -> Any:
     wait = meet()
 
     @device.inline
-    def block_sum(thread: Any, value: Any, shown: Any) -> Any:
+    def block_sum(thread: Scalar, value: Scalar, shown: Values) -> Scalar:
         shown[thread] = value
         wait()
         half = n_thread // 2
@@ -52,13 +52,13 @@ def make_block_sum(n_thread: int) -> Any:
 
 
 @functools.cache
-def _exchange() -> Any:
+def _exchange() -> DeviceFunction:
     """Function that gives the value of the thread whose number differs in the bit `mask`, below 32."""
     if device.simulated():
-        values: dict[int, Any] = {}  # one block runs at a time
+        values: dict[int, Scalar] = {}  # one block runs at a time
 
-        def swapped(value: Any, mask: int) -> Any:
-            thread: Any = threading.current_thread()
+        def swapped(value: Scalar, mask: int) -> Scalar:
+            thread: Scalar = threading.current_thread()
             values[thread.thread_id] = value
             thread.syncthreads()
             found = values[thread.thread_id ^ mask]
@@ -68,14 +68,14 @@ def _exchange() -> Any:
         return swapped
 
     @device.inline
-    def exchange(value: Any, mask: int) -> Any:
+    def exchange(value: Scalar, mask: int) -> Scalar:
         return cuda.shfl_xor_sync(0xFFFFFFFF, value, mask)
 
     return exchange
 
 
 @functools.cache
-def make_lane_sums(n_value: int, n_lane: int) -> Any:
+def make_lane_sums(n_value: int, n_lane: int) -> DeviceFunction:
     """Function that sums `n_value` values of each of `n_lane` threads, both powers of two, over these.
 
     `value` is spent; the sums lie in `into` from `first` on. While a thread has several values it hands
@@ -86,7 +86,7 @@ def make_lane_sums(n_value: int, n_lane: int) -> Any:
     fold = _make_fold(n_value, 1, n_lane)
 
     @device.inline
-    def sum_lanes(thread: Any, value: Any, into: Any, first: Any) -> None:
+    def sum_lanes(thread: Scalar, value: Values, into: Values, first: Scalar) -> None:
         fold(thread, value)
         start = uint32(first)
         for k in range(n_halving):
@@ -98,7 +98,7 @@ def make_lane_sums(n_value: int, n_lane: int) -> Any:
     return sum_lanes
 
 
-def _make_fold(n_value: int, mask: int, n_lane: int) -> Any:
+def _make_fold(n_value: int, mask: int, n_lane: int) -> DeviceFunction:
     """One exchange over the bit `mask`, and those over the bits above."""
     exchange, half = _exchange(), n_value // 2
     if mask >= n_lane:
@@ -106,7 +106,7 @@ def _make_fold(n_value: int, mask: int, n_lane: int) -> Any:
     rest = _make_fold(max(1, half), 2 * mask, n_lane)
 
     @device.inline
-    def halve(thread: Any, value: Any) -> None:
+    def halve(thread: Scalar, value: Values) -> None:
         upper = (int32(thread) & int32(mask)) != 0
         for k in range(half):
             low, high = value[k], value[k + half]
@@ -114,7 +114,7 @@ def _make_fold(n_value: int, mask: int, n_lane: int) -> Any:
         rest(thread, value)
 
     @device.inline
-    def join(thread: Any, value: Any) -> None:
+    def join(thread: Scalar, value: Values) -> None:
         value[0] += exchange(value[0], mask)
         rest(thread, value)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from numba import float32, float64
 
 from rime_kernels import device
+from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 
 _LARGE = 64.0
 """Samples whose weighted squares come to more, which no model describes, are worked out in float64."""
@@ -19,7 +20,7 @@ def n_kinds(n_template: int, log: bool, has_adjoint: bool) -> int:
     return 1 + (4 * n_template + log if has_adjoint else 0)
 
 
-class Measure(NamedTuple):
+class Misfit(NamedTuple):
     """Functions of scalars by which weighted squares c of a few samples add to chi2.
 
     As they are: sum c. Or, with y = c / turnover: the sum of ln(1 + y) as ln(1 + p) where
@@ -27,40 +28,42 @@ class Measure(NamedTuple):
     logarithm in them would not be unrolled.
     """
 
-    square: Any  # c of model, data and weight
-    exact: Any  # the same in float64
-    turnover: Any  # 1/turnover, from `Inputs.template` of an entry
-    nothing: Any  # what the sum, or p, begins with
-    more: Any  # what one more c adds to it
-    factor: Any  # what c multiplies its weight by in the gradient
-    total: Any  # what is to be added to chi2
-    is_large: Any  # whether the sum has lost digits that would be seen in chi2: `exact` is to be added
+    square: DeviceFunction  # c of model, data and weight
+    exact: DeviceFunction  # the same in float64
+    turnover: DeviceFunction  # 1/turnover, from `Inputs.template` of an entry
+    nothing: DeviceFunction  # what the sum, or p, begins with
+    more: DeviceFunction  # what one more c adds to it
+    factor: DeviceFunction  # what c multiplies its weight by in the gradient
+    total: DeviceFunction  # what is to be added to chi2
+    is_large: (
+        DeviceFunction  # whether the sum has lost digits that would be seen in chi2: `exact` is to be added
+    )
 
 
 @functools.cache
-def make_measure(log: bool, single: bool, n_template: int, has_adjoint: bool) -> Measure:
+def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> Misfit:
     """The functions; before an adjoint `more` adds the sum of y/(1 + y) to the last sum of an ending."""
     real = float32 if single else float64
     last, large = 1 + 4 * n_template, real(_LARGE)
 
     @device.inline
-    def square_of(x: Any, y: Any, re: Any, im: Any, weight: Any) -> Any:
+    def square_of(x: Scalar, y: Scalar, re: Scalar, im: Scalar, weight: Scalar) -> Scalar:
         return weight * ((x - re) * (x - re) + (y - im) * (y - im))
 
     @device.inline
-    def exact(x: Any, y: Any, re: Any, im: Any, weight: Any) -> Any:
+    def exact(x: Scalar, y: Scalar, re: Scalar, im: Scalar, weight: Scalar) -> Scalar:
         x_away, y_away = float64(x) - float64(re), float64(y) - float64(im)
         return float64(weight) * (x_away * x_away + y_away * y_away)
 
     @device.inline
-    def more_of_product(so_far: Any, square: Any, tail: Any, of_kind: Any) -> Any:
+    def more_of_product(so_far: Scalar, square: Scalar, tail: Scalar, of_kind: Values) -> Scalar:
         y = float64(square) * tail
         if has_adjoint:
             of_kind[last] += y * float64(real(1) / (real(1) + real(y)))
         return y + so_far * y
 
     if log:
-        return Measure(
+        return Misfit(
             square_of,
             exact,
             device.inline(lambda factors: factors[n_template, 0]),
@@ -70,7 +73,7 @@ def make_measure(log: bool, single: bool, n_template: int, has_adjoint: bool) ->
             device.inline(lambda so_far: math.log1p(so_far)),
             device.inline(lambda so_far: False),
         )
-    return Measure(
+    return Misfit(
         square_of,
         exact,
         device.inline(lambda factors: 0.0),

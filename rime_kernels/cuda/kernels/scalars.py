@@ -9,6 +9,8 @@ import numpy as np
 from numba.core import cgutils
 
 from rime_kernels import device
+from rime_kernels.cuda.types import DeviceFunction, Scalar
+from rime_kernels.physics import phase
 
 ir: Any = cgutils.ir  # LLVM's
 # exp(-x) of a square x: 2 to the minus this squared times x.
@@ -17,7 +19,7 @@ EXPONENT_SCALE = math.sqrt(math.log2(math.e))
 _ROUNDING = 1.5 * 2.0**52
 
 
-def nearest_function(single: bool, otherwise: Any) -> Any:
+def nearest_function(single: bool, otherwise: DeviceFunction) -> DeviceFunction:
     """The nearest whole number, by an addition that leaves no room for a fraction.
 
     For |x| below 2^51, or 2^22 in single precision. `otherwise` is the function of other machines.
@@ -27,13 +29,13 @@ def nearest_function(single: bool, otherwise: Any) -> Any:
     shift = np.float32(1.5 * 2.0**23) if single else np.float64(_ROUNDING)
 
     @device.inline
-    def nearest(x: Any) -> Any:
+    def nearest(x: Scalar) -> Scalar:
         return (x + shift) - shift
 
     return nearest
 
 
-def cos_sin_function(single: bool, otherwise: Any) -> Any:
+def cos_sin_function(single: bool, otherwise: DeviceFunction) -> DeviceFunction:
     """cos and sin of 2 pi turns, a float64, in working precision; `otherwise` where there is nothing better.
 
     In single precision the device has instructions for both, good to 4e-7 within a half turn of 0; whole
@@ -45,14 +47,26 @@ def cos_sin_function(single: bool, otherwise: Any) -> Any:
     cos, sin, two_pi = libdevice.fast_cosf, libdevice.fast_sinf, np.float32(2.0 * math.pi)
 
     @device.inline
-    def cos_sin(turns: float) -> Any:
+    def cos_sin(turns: float) -> Scalar:
         angle = two_pi * np.float32(turns - ((turns + _ROUNDING) - _ROUNDING))
         return cos(angle), sin(angle)
 
     return cos_sin
 
 
-def exp2_function(single: bool) -> Any:
+def make_series_cos_sin(single: bool) -> DeviceFunction:
+    """cos and sin of 2 pi turns by Taylor's series, as on any machine; float64 turns, working precision."""
+    return phase.make_cos_sin(
+        single, nearest_function(False, phase.nearest), nearest_function(single, phase.nearest)
+    )
+
+
+def make_cos_sin(single: bool) -> DeviceFunction:
+    """The same by the device's own instructions, where it has some."""
+    return cos_sin_function(single, make_series_cos_sin(single))
+
+
+def exp2_function(single: bool) -> DeviceFunction:
     """2^-x of numbers of at least 0 on the device.
 
     In single precision there is an instruction for it, good to 2e-7 and 0 below 2^-126. In double precision
@@ -71,7 +85,7 @@ def exp2_function(single: bool) -> Any:
     most, infinite = np.int32(0x408F4000), np.int32(0x7FF00000)
 
     @device.inline
-    def exp2(x: float) -> Any:
+    def exp2(x: float) -> Scalar:
         # The sum's last bits hold the nearest whole number.
         shifted = _ROUNDING - x
         rest = (_ROUNDING - shifted) - x
@@ -89,11 +103,11 @@ def exp2_function(single: bool) -> Any:
     return exp2
 
 
-def _exp2_instruction() -> Any:
+def _exp2_instruction() -> DeviceFunction:
     """The bare instruction: the library's function adds three more for results below 2^-126."""
 
     @device.intrinsic
-    def exp2(typing_context: Any, x: Any) -> Any:
+    def exp2(typing_context: Any, x: Scalar) -> Scalar:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             of_float = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
             code = "{.reg .f32 x; neg.f32 x, $1; ex2.approx.ftz.f32 $0, x;}"

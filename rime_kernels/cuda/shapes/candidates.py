@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from rime_kernels.cuda.kernels.row_parts import RowShape
-from rime_kernels.cuda.kernels.tile_parts import TileShape
+from rime_kernels.cuda.kernels.rows.parts import RowShape
+from rime_kernels.cuda.kernels.tiles.parts import TileShape
 
 # Bytes of shared memory that a kernel may declare, on every device.
 MAX_SHARED = 48 * 1024
@@ -91,7 +91,7 @@ def all_kinds(precision: str | None = None) -> list[KernelKind]:
 
 
 def shared_bytes(kind: KernelKind, shape: Shape) -> int:
-    """Bytes of the shared arrays of `kernels.tile.make_tile_sums` or `kernels.row.make_row_sums`.
+    """Bytes of the shared arrays of `tiles.kernel.make_tile_sums` or `rows.kernel.make_row_sums`.
 
     Of a kernel with a beam, which has three arrays more than others; the gaps that align arrays included.
     """

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from rime_kernels import device
-from rime_kernels.cuda.kernels.row_parts import RowShape
-from rime_kernels.cuda.kernels.tile_parts import TileShape
+from rime_kernels.cuda.kernels.rows.parts import RowShape
+from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import records, tuning_file
 from rime_kernels.cuda.shapes.candidates import Kernel, KernelKind, Shape, antenna_class
 from rime_kernels.cuda.shapes.guesses import guess

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rime_kernels import device
-from rime_kernels.cuda.kernels.row_parts import RowShape
-from rime_kernels.cuda.kernels.tile_parts import TileShape
+from rime_kernels.cuda.kernels.rows.parts import RowShape
+from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, fitted
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rime_kernels import device
 from rime_kernels.compile.cache import source_digest
-from rime_kernels.cuda.kernels.row_parts import RowShape
-from rime_kernels.cuda.kernels.tile_parts import TileShape
+from rime_kernels.cuda.kernels.rows.parts import RowShape
+from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import tuning_file
 from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, all_kinds, fits
 from rime_kernels.cuda.shapes.tuning_file import Record

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
-from typing import Any
 
-from numba import float32, float64, int64, uint64
+from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.cuda.kernels import scalars
+from rime_kernels.cuda.types import CudaModule, Kernel, Values
 from rime_kernels.inputs import Variant
-from rime_kernels.physics import beam, phase
+from rime_kernels.physics import beam
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: Any = device.cuda
-
-_turns = phase.turns
+cuda: CudaModule = device.cuda
 
 
 @dataclass(frozen=True)
@@ -51,21 +47,21 @@ class Moments:
         return self.projection + 6 * self.has_gaussian
 
     @property
-    def bright_room(self) -> int:
-        """The power of two that holds those of the brightness; `geometry_room` holds the others."""
+    def bright_size(self) -> int:
+        """The power of two that holds those of the brightness; `geometry_size` holds the others."""
         return _power_of_two(self.n_bright)
 
     @property
-    def geometry_room(self) -> int:
+    def geometry_size(self) -> int:
         return _power_of_two(self.n_value - self.n_bright)
 
-    def room(self, gaussian: bool) -> int:
+    def size(self, gaussian: bool) -> int:
         """The power of two that holds the sums of a source of this kind."""
         return _power_of_two(self.projection + 6 * gaussian)
 
     @property
-    def most_room(self) -> int:
-        return self.room(self.has_gaussian)
+    def most_size(self) -> int:
+        return self.size(self.has_gaussian)
 
 
 def moments_of(variant: Variant, has_gaussian: bool, run: int = 1) -> Moments:
@@ -78,67 +74,7 @@ def _power_of_two(n: int) -> int:
 
 
 @functools.cache
-def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> Any:
-    """Function that adds a weighted residual of correlation k to those in Stokes parameters, from `at` on.
-
-    The matrix' conjugate transpose; with sign -1 of a baseline that was turned round. Parameter j
-    lies `n` behind the one before.
-    """
-    real = float32 if single else float64
-    re_part = tuple(real(z.real) for z in matrix)
-    im_part = tuple(real(z.imag) for z in matrix)
-
-    @device.inline
-    def add_back(k: int, re: Any, im: Any, sign: Any, into: Any, at: Any, n: Any) -> None:
-        for j in range(n_stokes):
-            a, b = re_part[4 * k + j], im_part[4 * k + j]
-            if a != real(0):
-                into[at + n * j] += a * re
-                into[at + n * (n_stokes + j)] += sign * (a * im)
-            if b != real(0):
-                into[at + n * j] += b * im
-                into[at + n * (n_stokes + j)] -= sign * (b * re)
-
-    return add_back
-
-
-@functools.cache
-def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Any:
-    """Function that adds what each template gathers from a weighted residual re + i im.
-
-    With x = conj(the template, where it is moved to) times the residual: Re(x); and where templates are
-    moved, 2 pi scale Im(x) (u, v, w). `u`, `v`, `w` in wavelengths, of the baseline as tiles have it;
-    `weight` says by its sign whether the row has it turned round.
-    """
-    real = float32 if single else float64
-    nearest = (scalars.nearest_function(kind, phase.nearest) for kind in (False, single))
-    cos_sin = scalars.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
-    two_pi = 2.0 * math.pi
-
-    @device.inline
-    def gather_templates(
-        at: Any, re: Any, im: Any, weight: Any, template: Any, stride: Any, factors: Any, u: Any, v: Any,
-        w: Any, into: Any,
-    ) -> None:  # fmt: skip
-        for t in range(n_template):
-            z = template[at + uint64(t) * uint64(stride)]
-            x_re, x_im = z.real * re + z.imag * im, z.real * im - z.imag * re
-            if shifted:
-                cos, sin = cos_sin(_turns(u, v, w, factors[t, 1], factors[t, 2], factors[t, 3]))
-                sign = math.copysign(real(1), weight)
-                sin *= sign
-                x_re, x_im = cos * x_re + sin * x_im, cos * x_im - sin * x_re
-                turned = two_pi * factors[t, 0] * sign * x_im
-                into[4 * t + 2] += turned * u
-                into[4 * t + 3] += turned * v
-                into[4 * t + 4] += turned * w
-            into[4 * t + 1] += x_re
-
-    return gather_templates
-
-
-@functools.cache
-def make_collect() -> Any:
+def make_collect() -> Kernel:
     """Kernel that adds the records of some units to the totals of their groups, one unit after the other.
 
     `records` (n_batch, n_unit, n_column, n_copy, n_item), flat, units counted from `first_unit`; group g
@@ -148,8 +84,8 @@ def make_collect() -> Any:
 
     @device.kernel(0)
     def collect(
-        first_unit: int, n_unit: int, first_group: int, n_group: int, n_copy: int, starts: Any, records: Any,
-        totals: Any,
+        first_unit: int, n_unit: int, first_group: int, n_group: int, n_copy: int, starts: Values,
+        records: Values, totals: Values,
     ) -> None:  # fmt: skip
         n_batch, n_column, n_item = totals.shape[0], totals.shape[2], totals.shape[3]
         i = cuda.grid(1)
@@ -169,14 +105,14 @@ def make_collect() -> Any:
 
 
 @functools.cache
-def make_row_totals() -> Any:
+def make_row_totals() -> Kernel:
     """Kernel that sums `values` (n, n_term, n_item) over the terms, in their order: `out` (n, n_out).
 
     Of each `each` items the first `kept` are summed; the others are left out.
     """
 
     @device.kernel(0)
-    def sum_rows(values: Any, each: int, kept: int, out: Any) -> None:
+    def sum_rows(values: Values, each: int, kept: int, out: Values) -> None:
         i = cuda.grid(1)
         if i >= out.size:
             return
@@ -191,7 +127,7 @@ def make_row_totals() -> Any:
 
 
 @functools.cache
-def make_antenna_sums() -> Any:
+def make_antenna_sums() -> Kernel:
     """Kernel that sums what rows gathered by antenna: `out` (n_batch, n_time or 1, n_antenna, 2).
 
     `by_row` (n_batch, n_row, n_run, 4), flat. `rows` are twice the rows of each time and antenna in turn, 1
@@ -199,7 +135,7 @@ def make_antenna_sums() -> Any:
     """
 
     @device.kernel(0)
-    def sum_rows(n_row: int, n_run: int, starts: Any, rows: Any, by_row: Any, out: Any) -> None:
+    def sum_rows(n_row: int, n_run: int, starts: Values, rows: Values, by_row: Values, out: Values) -> None:
         i = cuda.grid(1)
         if i >= out.size:
             return

@@ -1,0 +1,197 @@
+"""The product of two antennas' terms for one source, and what it does to sums in Stokes parameters.
+
+Kernels over tiles and over rows, forwards and back, are made of these functions, each compiled into its
+kernel. Sums lie parameter by parameter, `n` numbers apart: the real parts of I, Q, U, V (or of I alone), then
+the imaginary ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from numba import float32, float64, uint32
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import scalars
+from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
+
+
+class Stokes(NamedTuple):
+    """The brightness of a source at one frequency, Jy; `i` alone counts where nothing is polarised."""
+
+    i: Scalar
+    q: Scalar
+    u: Scalar
+    v: Scalar
+
+
+class AntennaTerm(NamedTuple):
+    """What a source is to one antenna, in working precision.
+
+    The phase term times the voltage, and for a Gaussian the antenna's coordinates along and across it, in
+    units in which the envelope of a baseline is 2^-(a^2 + b^2), each as a high and a low part.
+    """
+
+    re: Scalar
+    im: Scalar
+    along: Scalar
+    across: Scalar
+    along_low: Scalar
+    across_low: Scalar
+
+
+class Staged(NamedTuple):
+    """Terms and brightness of some sources in shared memory, where all threads of a block read them."""
+
+    term: Values  # complex, antenna after antenna of a group, source after source
+    high: Values  # complex: coordinates along and across, where there are Gaussians
+    low: Values  # complex: what is left of these, in single precision
+    bright: Values  # I + iQ and U + iV, complex; or I, real
+
+
+class Corner(NamedTuple):
+    """Where in `Staged` the terms of a tile's first and second antennas and its brightness begin; uint32."""
+
+    p: Scalar
+    q: Scalar
+    bright: Scalar
+
+
+@functools.cache
+def make_read_stokes(single: bool, n_stokes: int, index: type) -> DeviceFunction:
+    """Function that reads the brightness at `at`, an unsigned number of the type `index`."""
+    real = float32 if single else float64
+
+    @device.inline
+    def read_stokes(bright: Values, at: Scalar) -> Stokes:
+        z = bright[at]
+        stokes_q, stokes_u, stokes_v = real(0), real(0), real(0)
+        if n_stokes == 4:
+            stokes_q, other = z.imag, bright[at + index(1)]
+            stokes_u, stokes_v = other.real, other.imag
+        return Stokes(z.real, stokes_q, stokes_u, stokes_v)
+
+    return read_stokes
+
+
+@functools.cache
+def make_read_first(single: bool, gaussian: bool, wide: bool) -> DeviceFunction:
+    """Function that reads the term of one antenna; the low parts of coordinates where they are `wide`."""
+    real = float32 if single else float64
+
+    @device.inline
+    def read_first(staged: Staged, at: Scalar) -> AntennaTerm:
+        z = staged.term[at]
+        along, across, along_low, across_low = real(0), real(0), real(0), real(0)
+        if gaussian:
+            high = staged.high[at]
+            along, across = high.real, high.imag
+            if wide:
+                low = staged.low[at]
+                along_low, across_low = low.real, low.imag
+        return AntennaTerm(z.real, z.imag, along, across, along_low, across_low)
+
+    return read_first
+
+
+@functools.cache
+def make_read_second(side: int, gaussian: bool, wide: bool) -> DeviceFunction:
+    """Function that reads the terms of a tile's `side` second antennas, from `q` on, for all its first ones.
+
+    `second`, (6 side,), has real parts, imaginary parts, coordinates along, across, and their low parts.
+    """
+
+    @device.inline
+    def read_second(staged: Staged, q: Scalar, second: Values) -> None:
+        for j in range(side):
+            z = staged.term[q + uint32(j)]
+            second[j], second[side + j] = z.real, z.imag
+            if gaussian:
+                z = staged.high[q + uint32(j)]
+                second[2 * side + j], second[3 * side + j] = z.real, z.imag
+                if wide:
+                    z = staged.low[q + uint32(j)]
+                    second[4 * side + j], second[5 * side + j] = z.real, z.imag
+
+    return read_second
+
+
+@functools.cache
+def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> DeviceFunction:
+    """Function that multiplies one antenna's term by the conjugate of second antenna `j`, and the envelope.
+
+    Gives real and imaginary part, and the baseline's coordinates along and across the source (0 for a point).
+    """
+    real, exp2 = float32 if single else float64, scalars.exp2_function(single)
+
+    @device.inline
+    def product(first: AntennaTerm, second: Values, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+        re = first.re * second[j] + first.im * second[side + j]
+        im = first.im * second[j] - first.re * second[side + j]
+        along, across = real(0), real(0)
+        if gaussian:
+            along, across = first.along - second[2 * side + j], first.across - second[3 * side + j]
+            if wide:
+                along += first.along_low - second[4 * side + j]
+                across += first.across_low - second[5 * side + j]
+            e = exp2(along * along + across * across)
+            re *= e
+            im *= e
+        return re, im, along, across
+
+    return product
+
+
+@functools.cache
+def make_add_stokes(n_stokes: int, n: int) -> DeviceFunction:
+    """Function that adds brightness times a baseline's product to the sums, those of I at `at`."""
+
+    @device.inline
+    def add_stokes(sums: Values, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
+        sums[at] += stokes.i * re
+        if n_stokes == 1:
+            sums[at + n] += stokes.i * im
+        else:
+            sums[at + n] += stokes.q * re
+            sums[at + 2 * n] += stokes.u * re
+            sums[at + 3 * n] += stokes.v * re
+            sums[at + 4 * n] += stokes.i * im
+            sums[at + 5 * n] += stokes.q * im
+            sums[at + 6 * n] += stokes.u * im
+            sums[at + 7 * n] += stokes.v * im
+
+    return add_stokes
+
+
+@functools.cache
+def make_weigh_residual(n_stokes: int, n: int, in_pairs: bool) -> DeviceFunction:
+    """Function that gives sum_S B_S R_S, real and imaginary part, from residuals that lie as sums do.
+
+    `in_pairs` adds the parts of U and V to one another first. By this the kernels over tiles and over rows
+    have always differed in their roundings, and results stay the same to the bit.
+    """
+
+    @device.inline
+    def weigh_residual(rest: Values, at: Scalar, stokes: Stokes) -> tuple[Scalar, Scalar]:
+        re, im = stokes.i * rest[at], stokes.i * rest[at + n_stokes * n]
+        if n_stokes == 4:
+            re += stokes.q * rest[at + n]
+            im += stokes.q * rest[at + 5 * n]
+            if in_pairs:
+                re += stokes.u * rest[at + 2 * n] + stokes.v * rest[at + 3 * n]
+                im += stokes.u * rest[at + 6 * n] + stokes.v * rest[at + 7 * n]
+            else:
+                re += stokes.u * rest[at + 2 * n]
+                re += stokes.v * rest[at + 3 * n]
+                im += stokes.u * rest[at + 6 * n]
+                im += stokes.v * rest[at + 7 * n]
+        return re, im
+
+    return weigh_residual
+
+
+@device.inline
+def turned_and_grown(re: Scalar, im: Scalar, rest_re: Scalar, rest_im: Scalar) -> tuple[Scalar, Scalar]:
+    """Im and Re of conj(P) sum_S B_S R_S: half of what chi2 gains as P turns and as ln P grows."""
+    return re * rest_im - im * rest_re, re * rest_re + im * rest_im

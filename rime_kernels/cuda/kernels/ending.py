@@ -1,0 +1,262 @@
+"""What becomes of the sums over sources: visibilities, chi2, or chi2 and the residuals of its adjoint.
+
+One ending serves the kernels over tiles and over rows. It takes some samples (a baseline and a channel each,
+with all their correlations) at a time from the front of the sums, then moves the others up: so every index
+into them is a constant once loops are unrolled, as an array must have it that is to lie in registers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+from numba import float32, float64, uint64
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import scalars
+from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.misfit import make_misfit
+from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
+from rime_kernels.inputs import Variant
+from rime_kernels.physics import phase
+
+_turns = phase.turns
+
+
+class End(NamedTuple):
+    """All that an ending is compiled for."""
+
+    variant: Variant
+    matrix: tuple[complex, ...]  # (n_corr, 4), flat: `Rows.stokes_to_corr`
+    n_template: int
+    has_adjoint: bool
+    n: int  # samples whose sums a thread has
+    width: int  # of them, those whose data are at hand together
+    swaps: bool  # a weight below 0 says that the sums are those of the baseline turned round
+
+    @property
+    def n_corr(self) -> int:
+        return len(self.matrix) // 4
+
+    @property
+    def n_datum(self) -> int:
+        """Data at hand together."""
+        return self.width * self.n_corr
+
+    @property
+    def n_factor(self) -> int:
+        """Factors of templates for the samples at hand."""
+        return max(1, self.n_template * self.width)
+
+    @property
+    def n_back(self) -> int:
+        """Residuals, in Stokes parameters, of the samples at hand."""
+        return 2 * self.variant.n_stokes * self.width if self.has_adjoint else 1
+
+
+class Samples(NamedTuple):
+    """A thread's memory for the samples at hand, in working precision; sizes are those of `End`."""
+
+    re: Values  # (n_datum,): data without templates, then weighted residuals; real and imaginary part
+    im: Values
+    weight: Values  # (n_datum,)
+    factor_re: Values  # (n_factor,): scale of each template and, where it is moved, its phase
+    factor_im: Values
+    back: Values  # (n_back,)
+    model_re: Values  # (n_corr,), of one sample
+    model_im: Values
+
+
+@functools.cache
+def make_correlation(matrix: tuple[complex, ...], single: bool) -> DeviceFunction:
+    """Function that makes correlation k of the Stokes sums at `at`, each n behind the one before.
+
+    Real and imaginary part of (the matrix times the sums); with sign -1 of the sums' conjugates, which are
+    those of the baseline turned round.
+    """
+    real = float32 if single else float64
+    re_part = tuple(real(z.real) for z in matrix)
+    im_part = tuple(real(z.imag) for z in matrix)
+
+    @device.inline
+    def correlation(
+        k: int, n_stokes: int, n: int, at: int, sign: Scalar, sums: Values
+    ) -> tuple[Scalar, Scalar]:
+        re, im = real(0), real(0)
+        for j in range(n_stokes):
+            a, b = re_part[4 * k + j], im_part[4 * k + j]
+            x, y = sums[n * j + at], sign * sums[n * (n_stokes + j) + at]
+            # Most elements are 0 or real: nothing is compiled for what they have not.
+            if a != real(0):
+                re += a * x
+                im += a * y
+            if b != real(0):
+                re -= b * y
+                im += b * x
+        return re, im
+
+    return correlation
+
+
+@functools.cache
+def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> DeviceFunction:
+    """Function that adds a weighted residual of correlation k to those in Stokes parameters, from `at` on.
+
+    The matrix' conjugate transpose; with sign -1 of a baseline that was turned round. Parameter j
+    lies `n` behind the one before.
+    """
+    real = float32 if single else float64
+    re_part = tuple(real(z.real) for z in matrix)
+    im_part = tuple(real(z.imag) for z in matrix)
+
+    @device.inline
+    def add_back(k: int, re: Scalar, im: Scalar, sign: Scalar, into: Values, at: int, n: int) -> None:
+        for j in range(n_stokes):
+            a, b = re_part[4 * k + j], im_part[4 * k + j]
+            if a != real(0):
+                into[at + n * j] += a * re
+                into[at + n * (n_stokes + j)] += sign * (a * im)
+            if b != real(0):
+                into[at + n * j] += b * im
+                into[at + n * (n_stokes + j)] -= sign * (b * re)
+
+    return add_back
+
+
+@functools.cache
+def make_sample_chi2(end: End) -> DeviceFunction:
+    """Function that adds chi2 of sample j of those at hand, or its logarithm, to a total in float64.
+
+    Before an adjoint the data of the sample become its weighted residuals, `Samples.back` has them in Stokes
+    parameters, and the last of `of_kind` what `misfit` gathers for turnovers. `tail` is 1/turnover.
+    """
+    single, n_stokes, n_corr = end.variant.single, end.variant.n_stokes, end.n_corr
+    real, n, width = float32 if single else float64, end.n, end.width
+    has_adjoint, swaps = end.has_adjoint, end.swaps
+    correlation, add_back = make_correlation(end.matrix, single), make_back(end.matrix, single, n_stokes)
+    misfit = make_misfit(end.variant.log, single, end.n_template, has_adjoint)
+    square_of, exact, nothing, more = misfit.square, misfit.exact, misfit.nothing, misfit.more
+    factor_of, total_of, is_large = misfit.factor, misfit.total, misfit.is_large
+
+    @device.inline
+    def sign_and_weight(weight: Scalar) -> tuple[Scalar, Scalar]:
+        if swaps:
+            return math.copysign(real(1), weight), abs(weight)
+        return real(1), weight
+
+    @device.inline
+    def sample_chi2(
+        total: Scalar, j: int, samples: Samples, sums: Values, tail: Scalar, of_kind: Values
+    ) -> Scalar:
+        re, im, model_re, model_im = samples.re, samples.im, samples.model_re, samples.model_im
+        square = nothing()
+        for k in range(n_corr):
+            d = j * n_corr + k
+            sign, weight = sign_and_weight(samples.weight[d])
+            x, y = correlation(k, n_stokes, n, j, sign, sums)
+            square += more(square, square_of(x, y, re[d], im[d], weight), tail, of_kind)
+            model_re[k], model_im[k] = x, y
+        if is_large(square):
+            for k in range(n_corr):
+                d = j * n_corr + k
+                sign, weight = sign_and_weight(samples.weight[d])
+                total += exact(model_re[k], model_im[k], re[d], im[d], weight)
+        else:
+            total += total_of(square)
+        if has_adjoint:
+            for k in range(n_corr):
+                d = j * n_corr + k
+                sign, weight = sign_and_weight(samples.weight[d])
+                x, y = model_re[k], model_im[k]
+                each = weight * factor_of(square_of(x, y, re[d], im[d], weight), tail)
+                re[d], im[d] = each * (x - re[d]), each * (y - im[d])
+                add_back(k, re[d], im[d], sign, samples.back, j, width)
+        return total
+
+    return sample_chi2
+
+
+@functools.cache
+def make_move_up(end: End) -> DeviceFunction:
+    """Function that takes `width` samples off the front of the sums and moves the others up.
+
+    Before an adjoint the residuals in `back` take the places that fall free: once all samples have been
+    taken, residuals lie where the sums did.
+    """
+    n_part, n, width, has_adjoint = 2 * end.variant.n_stokes, end.n, end.width, end.has_adjoint
+
+    @device.inline
+    def move_up(sums: Values, back: Values) -> None:
+        for j in range(n_part):
+            for k in range(n - width):
+                sums[j * n + k] = sums[j * n + k + width]
+        if has_adjoint:
+            for j in range(n_part):
+                for k in range(width):
+                    sums[j * n + n - width + k] = back[j * width + k]
+
+    return move_up
+
+
+@functools.cache
+def make_clear_back(end: End) -> DeviceFunction:
+    """Function that begins the residuals of the samples at hand."""
+    real, n_back = float32 if end.variant.single else float64, end.n_back
+
+    @device.inline
+    def clear_back(back: Values) -> None:
+        for k in range(n_back):
+            back[k] = real(0)
+
+    return clear_back
+
+
+@functools.cache
+def make_write_visibilities(end: End) -> DeviceFunction:
+    """Function that writes all correlations of the first sample of the sums to (entry, row, channel, .)."""
+    n_stokes, n_corr, n = end.variant.n_stokes, end.n_corr, end.n
+    correlation = make_correlation(end.matrix, end.variant.single)
+
+    @device.inline
+    def write_visibilities(vis: Values, b: int, row: int, c: int, sign: Scalar, sums: Values) -> None:
+        for k in range(n_corr):
+            re, im = correlation(k, n_stokes, n, 0, sign, sums)
+            vis[b, row, c, k] = complex(re, im)
+
+    return write_visibilities
+
+
+@functools.cache
+def make_gather_templates(single: bool, n_template: int, shifted: bool) -> DeviceFunction:
+    """Function that adds what each template gathers from a weighted residual re + i im of datum `at`.
+
+    With x = conj(the template, where it is moved to) times the residual: Re(x); and where templates are
+    moved, 2 pi scale Im(x) (u, v, w). `u`, `v`, `w` in wavelengths, of the baseline as tiles have it;
+    `weight` says by its sign whether the row has it turned round. `factor` is (n_template, 4), as
+    `Inputs.template`; those of template t lie in `into` from 4 t + 1 on.
+    """
+    real = float32 if single else float64
+    cos_sin = scalars.make_cos_sin(single)
+    two_pi = 2.0 * math.pi
+
+    @device.inline
+    def gather_templates(
+        at: Scalar, re: Scalar, im: Scalar, weight: Scalar, columns: Columns, factor: Values, u: Scalar,
+        v: Scalar, w: Scalar, into: Values,
+    ) -> None:  # fmt: skip
+        for t in range(n_template):
+            z = columns.template[at + uint64(t) * uint64(columns.stride)]
+            x_re, x_im = z.real * re + z.imag * im, z.real * im - z.imag * re
+            if shifted:
+                cos, sin = cos_sin(_turns(u, v, w, factor[t, 1], factor[t, 2], factor[t, 3]))
+                sign = math.copysign(real(1), weight)
+                sin *= sign
+                x_re, x_im = cos * x_re + sin * x_im, cos * x_im - sin * x_re
+                turned = two_pi * factor[t, 0] * sign * x_im
+                into[4 * t + 2] += turned * u
+                into[4 * t + 3] += turned * v
+                into[4 * t + 4] += turned * w
+            into[4 * t + 1] += x_re
+
+    return gather_templates

@@ -1,0 +1,1 @@
+"""The kernel over rows, and its adjoint."""

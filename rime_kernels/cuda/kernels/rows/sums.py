@@ -1,0 +1,178 @@
+"""The sum over sources for a row and a run of channels, and how it ends in chi2 or in visibilities."""
+
+from __future__ import annotations
+
+import functools
+
+from numba import float32, float64, int32, int64, uint64
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import ending, scalars
+from rime_kernels.cuda.kernels.arguments import Columns, Sky
+from rime_kernels.cuda.kernels.baseline import make_add_stokes, make_read_stokes
+from rime_kernels.cuda.kernels.misfit import make_misfit, n_kinds
+from rime_kernels.cuda.kernels.rows.parts import (
+    Place,
+    Row,
+    RowKernel,
+    RowTables,
+    RowWork,
+    make_next_source,
+    make_turning,
+    turned_on,
+)
+from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
+from rime_kernels.physics import beam, phase
+
+_turns = phase.turns
+_voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
+
+
+@functools.cache
+def make_sum_sources(kernel: RowKernel) -> DeviceFunction:
+    """Function that sums all sources into a thread's `sums`, (2 n_stokes run,) as in `baseline`.
+
+    `exponent`, (run,), becomes the squares of the frequencies by that of the first channel.
+    """
+    single, n_stokes, code = kernel.variant.single, kernel.variant.n_stokes, kernel.variant.beam
+    run, has_gaussian = kernel.shape.run, kernel.has_gaussian
+    real, n_sum, per_source = float32 if single else float64, 2 * n_stokes * run, 2 if n_stokes == 4 else 1
+    exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
+    read_stokes, add_stokes = make_read_stokes(single, n_stokes, uint64), make_add_stokes(n_stokes, run)
+    next_source = make_next_source(kernel)
+
+    @device.inline
+    def sum_sources(
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, sums: Values, exponent: Values
+    ) -> None:
+        b, start, chan_freq = place.b, place.start, tables.chan_freq
+        n_source, n_chan, first_freq = int32(sky.direction.shape[1]), int32(chan_freq.size), chan_freq[start]
+        for k in range(n_sum):
+            sums[k] = real(0)
+        for k in range(run):
+            # A run that ends behind the last channel takes that one again, and nobody reads it.
+            c = min(start + int32(k), n_chan - int32(1))
+            ratio = chan_freq[c] / first_freq
+            exponent[k] = real(ratio * ratio)
+        n_point, at = n_source - sky.n_gaussian, row.bright
+        for s in range(n_source):
+            l, m = sky.direction[b, s, 0], sky.direction[b, s, 1]
+            turning = turning_of(b, s, s - n_point, row, first_freq, work.step_freq, sky)
+            re, im = turning.re, turning.im
+            is_gaussian = has_gaussian and s >= n_point
+            size2 = real(turning.along * turning.along + turning.across * turning.across)
+            for k in range(run):
+                e = real(1)
+                if is_gaussian:
+                    e = exp2(exponent[k] * size2)
+                if code != _NO_BEAM:
+                    nu, pointing = chan_freq[min(start + int32(k), n_chan - int32(1))], sky.pointing
+                    dl, dm = l - pointing[b, row.slot, row.p, 0], m - pointing[b, row.slot, row.p, 1]
+                    x_p = _argument(sky.beam_scale[b], nu, dl, dm)
+                    dl, dm = l - pointing[b, row.slot, row.q, 0], m - pointing[b, row.slot, row.q, 1]
+                    x_q = _argument(sky.beam_scale[b], nu, dl, dm)
+                    e *= real(_voltage(code, x_p) * _voltage(code, x_q))
+                stokes = read_stokes(sky.bright, at + uint64(k * per_source))
+                add_stokes(sums, k, stokes, e * re, e * im)
+                re, im = turned_on(re, im, turning)
+            at = next_source(at, work)
+
+    return sum_sources
+
+
+@functools.cache
+def make_read_samples(kernel: RowKernel) -> DeviceFunction:
+    """Function that reads the data of the thread's row at channel c, templates taken off, and the weights.
+
+    From `first` on, a correlation every n_row: neighbouring threads have neighbouring rows.
+    """
+    single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
+    n_corr, n_row = kernel.end.n_corr, kernel.shape.n_row
+    real, cos_sin = float32 if single else float64, scalars.make_series_cos_sin(single)
+
+    @device.inline
+    def read_samples(
+        first: Scalar, nu: Scalar, row: Row, columns: Columns, factor: Values, samples: ending.Samples
+    ) -> None:
+        for t in range(n_template):
+            samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
+            if shifted:
+                turns = _turns(row.u, row.v, row.w, factor[t, 1], factor[t, 2], factor[t, 3])
+                cos, sin = cos_sin(turns * nu)
+                samples.factor_re[t], samples.factor_im[t] = (
+                    samples.factor_re[t] * cos,
+                    samples.factor_re[t] * sin,
+                )
+        for j in range(n_corr):
+            at = first + j * n_row
+            datum, samples.weight[j] = columns.vis[at], columns.weight[at]
+            samples.re[j], samples.im[j] = datum.real, datum.imag
+            for t in range(n_template):
+                z = columns.template[at + t * columns.stride]
+                samples.re[j] -= samples.factor_re[t] * z.real - samples.factor_im[t] * z.imag
+                samples.im[j] -= samples.factor_re[t] * z.imag + samples.factor_im[t] * z.real
+
+    return read_samples
+
+
+@functools.cache
+def make_finish_chi2(kernel: RowKernel) -> DeviceFunction:
+    """Function that gives the chi2 of a thread's row and channels, and spends its sums.
+
+    Before an adjoint residuals lie in their place, and `of_kind` has what templates and turnovers gather.
+    """
+    end, run, n_row = kernel.end, kernel.shape.run, kernel.shape.n_row
+    single, has_adjoint = kernel.variant.single, kernel.has_adjoint
+    n_corr, n_kind = end.n_corr, n_kinds(kernel.n_template, kernel.variant.log, has_adjoint)
+    one_over = make_misfit(kernel.variant.log, single, kernel.n_template, has_adjoint).turnover
+    read_samples, sample_chi2 = make_read_samples(kernel), ending.make_sample_chi2(end)
+    move_up, clear_back = ending.make_move_up(end), ending.make_clear_back(end)
+    gather_templates = ending.make_gather_templates(single, kernel.n_template, kernel.variant.shifted)
+
+    @device.inline
+    def finish_chi2(
+        place: Place, row: Row, tables: RowTables, sky: Sky, columns: Columns, samples: ending.Samples,
+        sums: Values, of_kind: Values,
+    ) -> Scalar:  # fmt: skip
+        n_chan, factor = int32(tables.chan_freq.size), sky.template_factor[place.b]
+        n_here, tail, total = min(int32(run), n_chan - place.start), one_over(factor), 0.0
+        for k in range(1, n_kind):
+            of_kind[k] = 0.0
+        for k in range(n_here):
+            nu = tables.chan_freq[place.start + k]
+            first = ((int64(place.block) * n_chan + place.start + k) * n_corr) * n_row + place.thread
+            clear_back(samples.back)
+            read_samples(first, nu, row, columns, factor, samples)
+            total = sample_chi2(total, 0, samples, sums, tail, of_kind)
+            if has_adjoint:
+                for j in range(n_corr):
+                    gather_templates(
+                        uint64(first + j * n_row), samples.re[j], samples.im[j], samples.weight[j], columns,
+                        factor, row.u * nu, row.v * nu, row.w * nu, of_kind,
+                    )  # fmt: skip
+            move_up(sums, samples.back)
+        if has_adjoint:
+            # Channels behind the last one have no residuals.
+            for _ in range(n_here, run):
+                clear_back(samples.back)
+                move_up(sums, samples.back)
+        return total
+
+    return finish_chi2
+
+
+@functools.cache
+def make_finish_visibilities(kernel: RowKernel) -> DeviceFunction:
+    """Function that writes a thread's visibilities, `Results.vis`, and spends its sums."""
+    end, run, real = kernel.end, kernel.shape.run, float32 if kernel.variant.single else float64
+    write, move_up = ending.make_write_visibilities(end), ending.make_move_up(end)
+
+    @device.inline
+    def finish_visibilities(
+        place: Place, tables: RowTables, vis: Values, samples: ending.Samples, sums: Values
+    ) -> None:
+        for k in range(min(int32(run), int32(tables.chan_freq.size) - place.start)):
+            write(vis, place.b, place.local, place.start + k, real(1), sums)
+            move_up(sums, samples.back)
+
+    return finish_visibilities

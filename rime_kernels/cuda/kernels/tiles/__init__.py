@@ -1,0 +1,1 @@
+"""The kernel over tiles of antennas, and its adjoint."""

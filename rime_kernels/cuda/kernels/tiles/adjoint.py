@@ -1,0 +1,343 @@
+"""The adjoint of the sum over sources for a tile of antennas.
+
+After the sum over sources a thread has the weighted residuals of its tile, in Stokes parameters, where the
+sums were. The sources come by a second time, and each gathers from all tiles what it did to them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from numba import float32, float64, int32, int64, uint32
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import baseline
+from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.baseline import Corner, Staged, Stokes
+from rime_kernels.cuda.kernels.lane_sums import make_lane_sums, meet
+from rime_kernels.cuda.kernels.tiles.parts import (
+    Block,
+    Shared,
+    Slots,
+    TileKernel,
+    TileRecords,
+    TileWork,
+    sizes_of,
+)
+from rime_kernels.cuda.kernels.tiles.staging import Chunk
+from rime_kernels.cuda.kernels.tiles.sums import Baselines
+from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
+from rime_kernels.physics import beam
+
+_voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
+_voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
+
+
+class Gathering(NamedTuple):
+    """A thread's memory for what a source gathers from its tile, in working precision."""
+
+    rest: Values  # (2 n_stokes side^2,): residuals, as the sums lay
+    uvw: Values  # (3 side^2,): the tile's baselines, wavelengths
+    second: Values  # (6 side,): terms of the second antennas
+    value: Values  # (`Moments.most_size`,)
+    of_antenna: Values  # (2 side,): what each antenna's voltage did
+
+
+class OfSource(NamedTuple):
+    """What a source's sums over a tile are made of."""
+
+    staged: Staged
+    p: Scalar  # where the terms of the first antennas begin
+    stokes: Stokes
+    gathering: Gathering
+
+
+class Voltages(NamedTuple):
+    """What the sums by antenna are made of."""
+
+    block: Block
+    n_lanes: Scalar  # threads of an item
+    start: Scalar  # the first source of the chunk
+    records: TileRecords
+    slots: Slots
+    sky: Sky
+    shown: Values  # `Shared.shown`
+    by_slot: Values
+
+
+def _nothing(
+    n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Values, first: Scalar,
+    voltages: Voltages,
+) -> None:  # fmt: skip
+    """In place of what a kernel without an adjoint never calls."""
+
+
+@functools.cache
+def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> DeviceFunction:
+    """Function that adds up what `n_source` sources gather from the tiles of each item.
+
+    Sources and arguments as those of `sums.make_accumulate`. The sums of source k lie in `partial` from
+    `first` + k `Sizes.partial_step` on, in the order of `Moments`.
+    """
+    if not kernel.has_adjoint:
+        return device.inline(_nothing)
+    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
+    real, has_beam, step = float32 if single else float64, kernel.has_beam, sizes_of(kernel).partial_step
+    n_antenna, n_value, of_direction = 2 * side, kernel.record.size(gaussian), n_stokes
+    per_source = 2 if n_stokes == 4 else 1
+    sum_lanes, gather_voltages = make_lane_sums(n_value, kernel.n_lane), make_gather_voltages(kernel)
+    read_second = baseline.make_read_second(side, gaussian, wide)
+    read_stokes, all_rows = (
+        baseline.make_read_stokes(single, n_stokes, uint32),
+        _make_rows(kernel, gaussian, wide),
+    )
+
+    @device.inline
+    def gather(
+        n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Values,
+        first: Scalar, voltages: Voltages,
+    ) -> None:  # fmt: skip
+        thread, value, of_antenna = voltages.block.thread, gathering.value, gathering.of_antenna
+        p, q, b = corner.p, corner.q, corner.bright
+        end = uint32(p + uint32(n_source) * uint32(side))
+        source = uint32(0)
+        while p != end:
+            for k in range(n_value):
+                value[k] = real(0)
+            if has_beam:
+                for k in range(n_antenna):
+                    of_antenna[k] = real(0)
+            read_second(staged, q, gathering.second)
+            stokes = read_stokes(staged.bright, b)
+            all_rows(OfSource(staged, p, stokes, gathering))
+            if n_stokes == 1:
+                # I alone is multiplied here, once for all baselines.
+                for k in range(of_direction, n_value):
+                    value[k] *= stokes.i
+                if has_beam:
+                    for k in range(n_antenna):
+                        of_antenna[k] *= stokes.i
+            if has_beam:
+                gather_voltages(source, of_antenna, value, voltages)
+            sum_lanes(thread, value, partial, first)
+            p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(per_source))
+            first, source = uint32(first + uint32(step)), uint32(source + uint32(1))
+
+    return gather
+
+
+def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> DeviceFunction:
+    """Function that gathers from all rows of a tile.
+
+    In double precision a loop over the rows of Gaussians is too long for the compiler to unroll, and what is
+    indexed in it leaves the registers; a function that calls another for each row takes long to compile.
+    """
+    side, row = kernel.shape.side, _make_row(kernel, gaussian, wide)
+    if kernel.variant.single or not gaussian or device.simulated():
+
+        @device.inline
+        def all_rows(given: OfSource) -> None:
+            for i in range(side):
+                row(i, given)
+
+        return all_rows
+
+    def from_row(i: int) -> DeviceFunction:
+        if i == side:
+            return device.inline(lambda given: None)
+        behind = from_row(i + 1)
+
+        @device.inline
+        def rows(given: OfSource) -> None:
+            row(i, given)
+            behind(given)
+
+        return rows
+
+    return from_row(0)
+
+
+def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> DeviceFunction:
+    """Function that gathers from row `i` of a tile: one first antenna with all second ones."""
+    side, single, n_stokes = kernel.shape.side, kernel.variant.single, kernel.variant.n_stokes
+    has_beam, n_baseline, real = kernel.has_beam, side * side, float32 if single else float64
+    of_direction, of_projection = n_stokes, kernel.record.projection
+    read_first = baseline.make_read_first(single, gaussian, wide)
+    product = baseline.make_product(single, side, gaussian, wide)
+    weigh_residual = baseline.make_weigh_residual(n_stokes, n_baseline, False)
+    turned_and_grown = baseline.turned_and_grown
+
+    @device.inline
+    def row(i: int, given: OfSource) -> None:
+        rest, uvw, value = given.gathering.rest, given.gathering.uvw, given.gathering.value
+        of_antenna, stokes = given.gathering.of_antenna, given.stokes
+        if n_stokes == 1:
+            stokes = Stokes(real(1), real(0), real(0), real(0))
+        first = read_first(given.staged, given.p + uint32(i))
+        for j in range(side):
+            n = i * side + j
+            re, im, along, across = product(first, given.gathering.second, j)
+            for k in range(n_stokes):
+                value[k] += re * rest[n + k * n_baseline]
+                value[k] += im * rest[n + (k + n_stokes) * n_baseline]
+            rest_re, rest_im = weigh_residual(rest, n, stokes)
+            turned, grown = turned_and_grown(re, im, rest_re, rest_im)
+            for k in range(3):
+                value[of_direction + k] += turned * uvw[n + k * n_baseline]
+            if gaussian:
+                along *= grown
+                across *= grown
+                for k in range(3):
+                    value[of_projection + k] += along * uvw[n + k * n_baseline]
+                    value[of_projection + 3 + k] += across * uvw[n + k * n_baseline]
+            if has_beam:
+                of_antenna[i] += grown
+                of_antenna[side + j] += grown
+
+    return row
+
+
+@functools.cache
+def make_gather_voltages(kernel: TileKernel) -> DeviceFunction:
+    """Function that turns what each antenna's voltage did into sums by source and by antenna.
+
+    Tiles show what they have of their antennas; the threads of an item each sum up some of its antennas, add
+    the source's part to its `value` and the antenna's to `by_slot`, float64 (l, m) of each antenna term of
+    the block.
+    """
+    code, side, n_thread = kernel.variant.beam, kernel.shape.side, kernel.shape.n_thread
+    real, n_antenna = float32 if kernel.variant.single else float64, 2 * kernel.shape.side
+    if code == _NO_BEAM:
+        return device.inline(lambda source, of_antenna, value, voltages: None)
+    at_voltage, wait = kernel.record.voltage, meet()
+
+    @device.inline
+    def gather_voltages(source: Scalar, of_antenna: Values, value: Values, voltages: Voltages) -> None:
+        block, slots, shown, by_slot = voltages.block, voltages.slots, voltages.shown, voltages.by_slot
+        thread, n_lanes, n_used = block.thread, voltages.n_lanes, block.n_used
+        member_start = voltages.records.member_start[block.copy]
+        member, direction = voltages.records.member[block.copy], voltages.sky.direction
+        scale, b, s = voltages.sky.beam_scale[block.b], block.b, voltages.start + source
+        for k in range(n_antenna):
+            shown[uint32(k * n_thread) + uint32(thread)] = of_antenna[k]
+        wait()
+        local = uint32(uint32(thread) // uint32(n_lanes))
+        slot = uint32(uint32(thread) - local * uint32(n_lanes))
+        while slot < n_used and local < block.n_here:
+            group = uint32(slot // uint32(side))
+            first = uint32(uint32(slot - group * uint32(side)) * uint32(n_thread) + local * uint32(n_lanes))
+            total = 0.0
+            for e in range(member_start[group], member_start[group + uint32(1)]):
+                tile, second = uint32(member[e]) >> uint32(1), uint32(member[e]) & uint32(1)
+                total += float64(shown[first + second * uint32(side * n_thread) + tile])
+            x = uint32(local * uint32(n_used) + slot)
+            l, m = direction[b, s, 0] - slots.dl[x], direction[b, s, 1] - slots.dm[x]
+            argument = _argument(scale, slots.nu[x], l, m)
+            e = _voltage(code, argument)
+            # Where the voltage is 0 so is what it multiplies.
+            of_argument = total * _voltage_slope(code, argument) / e if e != 0.0 else 0.0
+            by_scale, by_l, by_m = _argument_slopes(scale, slots.nu[x], l, m)
+            by_slot[2 * x] += of_argument * by_l
+            by_slot[2 * x + 1] += of_argument * by_m
+            value[at_voltage] += real(of_argument * by_l)
+            value[at_voltage + 1] += real(of_argument * by_m)
+            value[at_voltage + 2] += real(of_argument * by_scale)
+            slot = uint32(slot + uint32(n_lanes))
+        wait()
+
+    return gather_voltages
+
+
+@functools.cache
+def make_join(kernel: TileKernel) -> DeviceFunction:
+    """Function that joins what all threads of an item gathered from a chunk of sources, into its records.
+
+    Sources have gathered `n_made` values; those behind, which only Gaussians have, are 0.
+    """
+    if not kernel.has_adjoint:
+        return device.inline(_nothing_to_join)
+    n_thread, n_lane, record = kernel.shape.n_thread, kernel.n_lane, kernel.record
+    real, step = float32 if kernel.variant.single else float64, sizes_of(kernel).partial_step
+    size, n_value = record.most_size, record.n_value
+
+    @device.inline
+    def join(
+        block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Values,
+        moments: Values,
+    ) -> None:  # fmt: skip
+        # Number of the record of the first item's first source; the next item's come n_copy * n_source later.
+        first_record = (int64(block.b) * work.n_total + block.first_item) * int64(block.n_copy)
+        first = (first_record + int64(block.copy)) * n_source + sources.start
+        n_group = int32(uint32(work.n_lanes) // uint32(n_lane))
+        x = uint32(block.thread)
+        while x < uint32(sources.n_source) * uint32(block.n_here) * uint32(n_value):
+            of_item = uint32(x // uint32(n_value))
+            value = uint32(x - of_item * uint32(n_value))
+            source = uint32(of_item // uint32(block.n_here))
+            item = uint32(of_item - source * uint32(block.n_here))
+            at = uint32(source * uint32(step) + item * uint32(n_group * size) + value)
+            total = 0.0
+            if value < n_made:
+                for k in range(n_group):
+                    total += float64(gathered[uint32(at + uint32(k * size))])
+            number = first + int64(item) * (int64(block.n_copy) * n_source) + int64(source)
+            moments[number * n_value + int64(value)] = real(total)
+            x = uint32(x + uint32(n_thread))
+
+    return join
+
+
+def _nothing_to_join(
+    block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Values,
+    moments: Values,
+) -> None:  # fmt: skip
+    """In place of what a kernel without an adjoint never calls."""
+
+
+@functools.cache
+def make_fill_baselines(kernel: TileKernel) -> DeviceFunction:
+    """Function that fills `Gathering.uvw`: coordinates of a tile's baselines, u of all, then v, then w."""
+    side, real = kernel.shape.side, float32 if kernel.variant.single else float64
+    n_baseline = side * side
+
+    @device.inline
+    def differences(of: Values, baselines: Baselines, into: Values, first: int) -> None:
+        """One coordinate; short loops, which are unrolled."""
+        for i in range(side):
+            x = min(uint32(baselines.p + uint32(i)), baselines.last)
+            for j in range(side):
+                y = min(uint32(baselines.q + uint32(j)), baselines.last)
+                into[first + i * side + j] = real(of[x] - of[y])
+
+    @device.inline
+    def fill_baselines(slots: Slots, baselines: Baselines, uvw: Values) -> None:
+        differences(slots.u, baselines, uvw, 0)
+        differences(slots.v, baselines, uvw, n_baseline)
+        differences(slots.w, baselines, uvw, 2 * n_baseline)
+
+    return fill_baselines
+
+
+@functools.cache
+def make_write_antennas(kernel: TileKernel) -> DeviceFunction:
+    """Function that writes what each slot of the block gathered, `TileRecords.by_antenna`."""
+    n_thread = kernel.shape.n_thread
+
+    @device.inline
+    def write_antennas(
+        block: Block, work: TileWork, n_slot: Scalar, shared: Shared, by_antenna: Values
+    ) -> None:
+        x, per_copy = uint32(block.thread), uint32(2) * n_slot
+        while x < uint32(block.n_here) * per_copy:
+            j = uint32(x // per_copy)
+            k = uint32(x - j * per_copy)
+            row = (int64(block.b) * work.n_total + int64(block.first_item + j)) * int64(block.n_copy)
+            row += int64(block.copy)
+            # Slots without an antenna gather nothing.
+            is_used = k < uint32(2) * block.n_used
+            at_slot = uint32(j * uint32(2) * block.n_used + k)
+            by_antenna[row * int64(per_copy) + int64(k)] = shared.by_slot[at_slot] if is_used else 0.0
+            x = uint32(x + uint32(n_thread))
+
+    return write_antennas

@@ -1,0 +1,195 @@
+"""Which items and tiles a block and its threads work on, and what the antennas of these are.
+
+Indices into shared memory are unsigned: signed ones cost a comparison each, since Python's may count from the
+end.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import int32, int64, uint32, uint64
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.baseline import Corner, Staged
+from rime_kernels.cuda.kernels.tiles.parts import (
+    Block,
+    Shared,
+    Tile,
+    TileKernel,
+    TileTables,
+    TileWork,
+    sizes_of,
+)
+from rime_kernels.cuda.types import DeviceFunction, Scalar
+from rime_kernels.physics import phase
+
+_C = phase.SPEED_OF_LIGHT
+
+
+@device.inline
+def _term_at(slot: Scalar, side: Any, step: Any) -> Scalar:
+    """Where the terms of a slot begin in shared memory: group by group, `step` apart."""
+    group = uint32(slot // uint32(side))
+    return uint32(group * uint32(step) + uint32(slot - group * uint32(side)))
+
+
+@functools.cache
+def make_index_block(kernel: TileKernel) -> DeviceFunction:
+    """Function that says what block `number` works on."""
+    has_adjoint = kernel.has_adjoint
+
+    @device.inline
+    def index_block(thread: Scalar, number: Scalar, work: TileWork, tables: TileTables) -> Block:
+        n_split = uint32(tables.place.shape[1])
+        n_copy = n_split
+        if has_adjoint:
+            n_copy = uint32(n_split * uint32(work.n_part))
+        copy, rest = uint32(number % n_copy), uint32(number // n_copy)
+        split = copy
+        if has_adjoint:
+            split = uint32(copy // uint32(work.n_part))
+        # Entries of the batch follow one another, and read the same data.
+        b = uint32(rest % uint32(work.n_batch))
+        first_item = uint32(uint32(rest // uint32(work.n_batch)) * uint32(work.n_item))
+        n_here = min(int32(work.n_item), int32(work.n_total) - int32(first_item))
+        n_used = uint32(work.n_used)
+        return Block(
+            thread, b, copy, n_copy, split, first_item, n_here, n_used, uint32(uint32(n_here) * n_used)
+        )
+
+    return index_block
+
+
+@functools.cache
+def make_place_antennas(kernel: TileKernel) -> DeviceFunction:
+    """Function that fills `Slots` for the block's antennas, and `Shared.bright_at` for its items."""
+    sizes, has_beam, n_thread, side = (
+        sizes_of(kernel),
+        kernel.has_beam,
+        kernel.shape.n_thread,
+        kernel.shape.side,
+    )
+    step, per_source = sizes.step, sizes.per_source
+
+    @device.inline
+    def place_antennas(block: Block, work: TileWork, tables: TileTables, sky: Sky, shared: Shared) -> None:
+        slots, antenna_uvw, n_used = shared.slots, tables.antenna_uvw, block.n_used
+        n_chan, n_slot = uint32(tables.chan_freq.size), uint32(tables.antenna.shape[1])
+        n_source = int32(sky.direction.shape[1])
+        x = uint32(block.thread)
+        while x < block.n_x:
+            j = uint32(x // n_used)
+            slot, item = uint32(x - j * n_used), uint32(block.first_item + j)
+            layer = uint32(item // n_chan)
+            c = uint32(item - layer * n_chan)
+            t, a = tables.layer_time[uint32(work.first_layer) + layer], tables.antenna[block.split, slot]
+            scale = tables.chan_freq[c] / _C
+            slots.u[x], slots.v[x], slots.w[x] = (
+                antenna_uvw[t, a, 0] * scale,
+                antenna_uvw[t, a, 1] * scale,
+                antenna_uvw[t, a, 2] * scale,
+            )
+            slots.at[x] = _term_at(uint32(uint32(j * n_slot) + slot), side, step)
+            if has_beam:
+                time = min(t, sky.pointing.shape[1] - 1)
+                slots.nu[x] = tables.chan_freq[c]
+                slots.dl[x], slots.dm[x] = (
+                    sky.pointing[block.b, time, a, 0],
+                    sky.pointing[block.b, time, a, 1],
+                )
+            if slot == 0:
+                at_time = int64(block.b) * sky.n_bright_time + min(t - work.first_time, sky.n_bright_time - 1)
+                shared.bright_at[j] = (at_time * int64(n_chan) + int64(c)) * n_source * per_source
+            x = uint32(x + uint32(n_thread))
+
+    return place_antennas
+
+
+@functools.cache
+def make_clear_gaps(kernel: TileKernel) -> DeviceFunction:
+    """Function that puts 0 where no antenna is, in both chunks.
+
+    Sums from there meet weights of 0, which would not make 0 of NaN.
+    """
+    sizes, shape, has_gaussian, single = (
+        sizes_of(kernel),
+        kernel.shape,
+        kernel.has_gaussian,
+        kernel.variant.single,
+    )
+    side, step, n_term, chunk, n_thread = shape.side, sizes.step, sizes.n_term, shape.chunk, shape.n_thread
+
+    @device.inline
+    def clear_gaps(block: Block, tables: TileTables, staged: Staged) -> None:
+        n_slot, n_used = uint32(tables.antenna.shape[1]), block.n_used
+        n_gap = uint32(n_slot - n_used)
+        # From the last thread on: the first ones still have antennas to place.
+        x = uint32(uint32(n_thread - 1) - uint32(block.thread))
+        while x < uint32(block.n_here) * n_gap * uint32(2 * chunk):
+            of_slot, k = uint32(x // uint32(2 * chunk)), uint32(x % uint32(2 * chunk))
+            j = uint32(of_slot // n_gap)
+            slot = uint32(uint32(j * n_slot) + n_used + uint32(of_slot - j * n_gap))
+            into = uint32(_term_at(slot, side, step) + uint32(k % uint32(chunk)) * uint32(side))
+            into = uint32(into + uint32(k // uint32(chunk)) * uint32(n_term))
+            staged.term[into] = 0.0
+            if has_gaussian:
+                staged.high[into] = 0.0
+                if single:
+                    staged.low[into] = 0.0
+            x = uint32(x + uint32(n_thread))
+
+    return clear_gaps
+
+
+@functools.cache
+def make_find_tile(kernel: TileKernel) -> DeviceFunction:
+    """Function that says which tile a thread has.
+
+    Before an adjoint the tiles of a split are shared out over `n_part` blocks, and an item has `n_lanes`
+    threads.
+    """
+    has_adjoint, n_baseline, n_corr = kernel.has_adjoint, kernel.shape.side**2, kernel.end.n_corr
+
+    @device.inline
+    def find_tile(block: Block, work: TileWork, tables: TileTables) -> Tile:
+        n_split, n_tile = uint32(tables.place.shape[1]), uint32(tables.place.shape[3])
+        thread = block.thread
+        local, tile = int32(uint32(thread) // n_tile), int32(uint32(thread) % n_tile)
+        active = local < block.n_here
+        n_mine, mine = int32(n_tile), tile
+        if has_adjoint:
+            per_part = int32(uint32(n_tile + uint32(work.n_part - 1)) // uint32(work.n_part))
+            first_tile = int32(uint32(block.copy - block.split * uint32(work.n_part))) * per_part
+            n_mine = min(per_part, int32(n_tile) - first_tile)
+            local = int32(uint32(thread) // uint32(work.n_lanes))
+            mine = int32(thread - local * int32(work.n_lanes))
+            active = local < block.n_here and mine < n_mine
+            tile = first_tile + (mine if active else int32(0))
+        item = uint32(block.first_item + uint32(local if active else 0))
+        of_split = uint64(item) * uint64(n_split) + uint64(block.split)
+        first_datum = of_split * uint64(n_baseline * n_corr) * uint64(n_tile)
+        return Tile(active, local, item, tile, mine, n_mine, first_datum)
+
+    return find_tile
+
+
+@functools.cache
+def make_find_corner(kernel: TileKernel) -> DeviceFunction:
+    """Function that says where a tile's antennas and its brightness lie in the first chunk of `Staged`."""
+    sizes, side = sizes_of(kernel), kernel.shape.side
+    step, bright_step = sizes.step, sizes.bright_step
+
+    @device.inline
+    def find_corner(block: Block, tile: Tile, tables: TileTables) -> Corner:
+        p, q, bright = uint32(0), uint32(0), uint32(0)
+        if tile.active:
+            first_group = tile.local * int32(uint32(tables.antenna.shape[1])) // side
+            p = uint32((first_group + tables.group[0, block.split, tile.tile]) * step)
+            q = uint32((first_group + tables.group[1, block.split, tile.tile]) * step)
+            bright = uint32(tile.local * bright_step)
+        return Corner(p, q, bright)
+
+    return find_corner

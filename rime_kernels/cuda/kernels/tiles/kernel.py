@@ -1,0 +1,347 @@
+"""The factored RIME on a CUDA device: a thread sums all sources for one tile of antennas.
+
+A block works on some items (a time and a channel) of one batch entry and, of each, on the tiles of one split
+(`tile_table`). Chunk by chunk of the sources it puts the terms of its antennas and the brightness into shared
+memory, where each thread reads `side` + `side` terms for the side^2 baselines whose sums it keeps in
+registers. While one chunk is summed the next is made: there are two buffers. No antenna term ever
+reaches the device's memory.
+
+Numba keeps a local array in registers where every index is a constant once loops of constant length are
+unrolled; hence the many such loops, and hence the sums that move up at the end instead of an
+index that moves down.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from numba import complex64, complex128, float32, float64, int32, int64, uint32
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.baseline import Corner, Staged
+from rime_kernels.cuda.kernels.ending import Samples
+from rime_kernels.cuda.kernels.tiles import adjoint, index, staging, sums
+from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages
+from rime_kernels.cuda.kernels.tiles.parts import (
+    Block,
+    Shared,
+    Slots,
+    Tile,
+    TileKernel,
+    TileRecords,
+    TileTables,
+    TileWork,
+    sizes_of,
+)
+from rime_kernels.cuda.kernels.tiles.staging import Chunk, Stager
+from rime_kernels.cuda.types import CudaModule, DeviceFunction, Kernel, Scalar, Values
+
+# The simulator replaces a global of this name while a kernel runs: what declares arrays, or lets all threads
+# of a block meet, stands here.
+cuda: CudaModule = device.cuda
+
+
+class Own(NamedTuple):
+    """A thread's own memory, which ends up in registers."""
+
+    sums: Values  # (2 n_stokes side^2,), working precision: as in `baseline`
+    second: Values  # (6 side,), working precision
+    of_kind: Values  # float64 (`TileKernel.n_kind`,)
+    glance: Values  # (n_glance,), working precision
+    samples: Samples
+    gathering: Gathering
+
+
+@functools.cache
+def make_tile_sums(kernel: TileKernel) -> Kernel:
+    """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
+
+    It leaves `Results.vis`, or `Results.sums` (n_batch times `n_kind`, n_sum): chi2 of each layer, channel
+    and copy of a split, layers counted from the first of all; before an adjoint followed by what templates
+    gather, and turnovers. Then the sources come by again and it fills the `TileRecords`.
+    """
+    is_chi2, has_adjoint, has_voltage = kernel.is_chi2, kernel.has_adjoint, kernel.has_voltage
+    n_sweep = 2 if has_adjoint else 1
+    shared_arrays, own_arrays, clear = _make_shared(kernel), _make_own(kernel), _make_clear(kernel)
+    index_block, place_antennas = index.make_index_block(kernel), index.make_place_antennas(kernel)
+    clear_gaps, find_tile = index.make_clear_gaps(kernel), index.make_find_tile(kernel)
+    find_corner, look_ahead = index.make_find_corner(kernel), sums.make_look_ahead(kernel)
+    sweep_sources, finish_chi2 = _make_sweep(kernel), _make_finish(kernel)
+    finish_visibilities = sums.make_finish_visibilities(kernel)
+    stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
+
+    @device.kernel(kernel.shape.max_register)
+    def sum_tiles(
+        work: TileWork, tables: TileTables, sky: Sky, columns: Columns, results: Results, records: TileRecords
+    ) -> None:
+        shared, own = shared_arrays(), own_arrays()
+        block = index_block(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
+        place_antennas(block, work, tables, sky, shared)
+        clear_gaps(block, tables, shared.staged)
+        tile = find_tile(block, work, tables)
+        look_ahead(tile, tables, columns, own.glance)
+        cuda.syncthreads()
+        corner = find_corner(block, tile, tables)
+        clear(block, own, shared)
+        stager = stager_of(block, shared)
+        for sweep in range(n_sweep):
+            sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
+            if is_chi2 and sweep == 0:
+                finish_chi2(block, tile, work, tables, sky, columns, results.sums, shared, own)
+        if not is_chi2 and tile.active:
+            finish_visibilities(block, tile, work, tables, results.vis, own.sums, own.samples.back)
+        if has_voltage:
+            write_antennas(block, work, uint32(tables.antenna.shape[1]), shared, records.by_antenna)
+
+    return sum_tiles
+
+
+def _make_shared(kernel: TileKernel) -> DeviceFunction:
+    """Function that declares a block's shared arrays."""
+    sizes, shape, single = sizes_of(kernel), kernel.shape, kernel.variant.single
+    real, cplx = (float32, complex64) if single else (float64, complex128)
+    two_terms, n_high, n_low, two_brights = 2 * sizes.n_term, sizes.n_high, sizes.n_low, 2 * sizes.n_bright
+    bright_type, n_pointing = cplx if sizes.per_source == 2 else real, sizes.n_pointing
+    n_slot, n_item, n_thread = shape.n_slot, shape.n_item, shape.n_thread
+    n_gathered, n_shown, n_by_slot = sizes.n_gathered, sizes.n_shown, sizes.n_by_slot
+
+    @device.inline
+    def shared_arrays() -> Shared:
+        # A line for each: the simulator tells shared arrays apart by their line.
+        term = cuda.shared.array(two_terms, cplx)
+        high = cuda.shared.array(n_high, cplx)
+        low = cuda.shared.array(n_low, cplx)
+        bright = cuda.shared.array(two_brights, bright_type)
+        u = cuda.shared.array(n_slot, float64)
+        v = cuda.shared.array(n_slot, float64)
+        w = cuda.shared.array(n_slot, float64)
+        at = cuda.shared.array(n_slot, uint32)
+        nu = cuda.shared.array(n_pointing, float64)
+        dl = cuda.shared.array(n_pointing, float64)
+        dm = cuda.shared.array(n_pointing, float64)
+        bright_at = cuda.shared.array(n_item, int64)
+        partial = cuda.shared.array(n_thread, float64)
+        gathered = cuda.shared.array(n_gathered, real)
+        shown = cuda.shared.array(n_shown, real)
+        by_slot = cuda.shared.array(n_by_slot, float64)
+        staged, slots = Staged(term, high, low, bright), Slots(u, v, w, at, nu, dl, dm)
+        return Shared(staged, slots, bright_at, partial, gathered, shown, by_slot)
+
+    return shared_arrays
+
+
+def _make_own(kernel: TileKernel) -> DeviceFunction:
+    """Function that declares a thread's own arrays."""
+    sizes, end, side = sizes_of(kernel), kernel.end, kernel.shape.side
+    real, n_sum, n_kind, n_glance = (
+        float32 if kernel.variant.single else float64,
+        sizes.n_sum,
+        kernel.n_kind,
+        sizes.n_glance,
+    )
+    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+    n_uvw, n_value, n_second, n_antenna = sizes.n_uvw, kernel.record.most_size, 6 * side, 2 * side
+
+    @device.inline
+    def own_arrays() -> Own:
+        totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
+        samples = Samples(
+            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
+            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
+            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+        )  # fmt: skip
+        # What were the sums are the residuals of the adjoint.
+        gathering = Gathering(
+            totals, cuda.local.array(n_uvw, real), second, cuda.local.array(n_value, real),
+            cuda.local.array(n_antenna, real),
+        )  # fmt: skip
+        of_kind, glance = cuda.local.array(n_kind, float64), cuda.local.array(n_glance, real)
+        return Own(totals, second, of_kind, glance, samples, gathering)
+
+    return own_arrays
+
+
+def _make_clear(kernel: TileKernel) -> DeviceFunction:
+    """Function that begins the sums of a thread and of the block's antennas."""
+    real, n_sum = float32 if kernel.variant.single else float64, sizes_of(kernel).n_sum
+    has_voltage, n_thread = kernel.has_voltage, kernel.shape.n_thread
+
+    @device.inline
+    def clear(block: Block, own: Own, shared: Shared) -> None:
+        for k in range(n_sum):
+            own.sums[k] = real(0)
+        if has_voltage:
+            x = uint32(block.thread)
+            while x < uint32(2) * block.n_x:
+                shared.by_slot[x] = 0.0
+                x = uint32(x + uint32(n_thread))
+
+    return clear
+
+
+def _make_sweep(kernel: TileKernel) -> DeviceFunction:
+    """Function that takes all sources, chunk by chunk: to sum them or, in sweep 1, to let them gather."""
+    sizes, has_gaussian, votes = (
+        sizes_of(kernel),
+        kernel.has_gaussian,
+        kernel.has_gaussian and kernel.variant.single,
+    )
+    n_term, n_bright = sizes.n_term, sizes.n_bright
+    stage, add_chunk, gather_chunk = (
+        staging.make_stage(kernel),
+        _make_add_chunk(kernel),
+        _make_gather_chunk(kernel),
+    )
+
+    @device.inline
+    def sweep_sources(
+        sweep: int, block: Block, tile: Tile, corner: Corner, stager: Stager, work: TileWork,
+        sky: Sky, records: TileRecords, shared: Shared, own: Own,
+    ) -> None:  # fmt: skip
+        n_source = int32(sky.direction.shape[1])
+        n_point = n_source - sky.n_gaussian
+        # Of the type they have later on, for the tuples they become part of: Numba makes one type of each.
+        before, n_before, start, buffer = int64(-1), int64(0), int64(0), int64(0)
+        any_wide = 0  # of the chunk that was made before
+        while before < n_source:
+            n_now, wide = int64(0), False
+            if start < n_source:
+                n_now, wide = stage(start, buffer, block, stager, work.reach, sky, shared)
+            if before >= 0 and (tile.active or sweep == 1):
+                # The chunk that was made before, from the other buffer.
+                of_term, of_bright = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
+                here = Corner(corner.p + of_term, corner.q + of_term, corner.bright + of_bright)
+                of_gaussian = has_gaussian and before >= n_point
+                if sweep == 1:
+                    sources = Chunk(before, n_before, before - n_point, of_term)
+                    gather_chunk(sources, of_gaussian, any_wide, here, block, work, sky, records, shared, own)
+                else:
+                    add_chunk(n_before, of_gaussian, any_wide, here, shared.staged, own)
+            if votes:
+                any_wide = cuda.syncthreads_or(int32(wide))
+            else:
+                cuda.syncthreads()
+            before, n_before = start, n_now
+            start += n_now
+            buffer = 1 - buffer
+
+    return sweep_sources
+
+
+def _make_add_chunk(kernel: TileKernel) -> DeviceFunction:
+    """Function that adds a chunk of sources to a thread's sums, by the code for what they are."""
+    single = kernel.variant.single
+    add_points, add_narrow = sums.make_accumulate(kernel, False), sums.make_accumulate(kernel, True)
+    add_wide = sums.make_accumulate(kernel, True, True) if single else add_narrow
+
+    @device.inline
+    def add_chunk(
+        n_source: Scalar, of_gaussian: Scalar, any_wide: Scalar, corner: Corner, staged: Staged, own: Own
+    ) -> None:
+        if of_gaussian:
+            if any_wide:
+                add_wide(n_source, staged, corner, own.sums, own.second)
+            else:
+                add_narrow(n_source, staged, corner, own.sums, own.second)
+        else:
+            add_points(n_source, staged, corner, own.sums, own.second)
+
+    return add_chunk
+
+
+def _make_gather_chunk(kernel: TileKernel) -> DeviceFunction:
+    """Function that has a chunk of sources gather from all tiles of the block, and leaves their records."""
+    single, n_lane, record = kernel.variant.single, kernel.n_lane, kernel.record
+    size, point_size, join = record.most_size, record.size(False), adjoint.make_join(kernel)
+    gather_points, gather_narrow = adjoint.make_gather(kernel, False), adjoint.make_gather(kernel, True)
+    gather_wide = adjoint.make_gather(kernel, True, True) if single else gather_narrow
+
+    @device.inline
+    def gather_chunk(
+        sources: Chunk, of_gaussian: Scalar, any_wide: Scalar, corner: Corner, block: Block, work: TileWork,
+        sky: Sky, records: TileRecords, shared: Shared, own: Own,
+    ) -> None:  # fmt: skip
+        staged, gathering, gathered = shared.staged, own.gathering, shared.gathered
+        voltages = Voltages(
+            block, work.n_lanes, sources.start, records, shared.slots, sky, shared.shown, shared.by_slot
+        )
+        into = uint32(uint32(block.thread // n_lane) * uint32(size))
+        if of_gaussian and any_wide:
+            gather_wide(sources.n_source, staged, corner, gathering, gathered, into, voltages)
+        elif of_gaussian:
+            gather_narrow(sources.n_source, staged, corner, gathering, gathered, into, voltages)
+        else:
+            gather_points(sources.n_source, staged, corner, gathering, gathered, into, voltages)
+        cuda.syncthreads()
+        n_made, n_source = size if of_gaussian else point_size, int32(sky.direction.shape[1])
+        join(block, work, sources, n_made, n_source, gathered, records.moments)
+
+    return gather_chunk
+
+
+def _make_finish(kernel: TileKernel) -> DeviceFunction:
+    """Function that ends a thread's sums in chi2, and adds up over the tiles of each item: `Results.sums`."""
+    sizes, n_kind, has_adjoint = sizes_of(kernel), kernel.n_kind, kernel.has_adjoint
+    n_glance, n_uvw, real = sizes.n_glance, sizes.n_uvw, float32 if kernel.variant.single else float64
+    baselines_of, tile_chi2 = sums.make_baselines(kernel), sums.make_finish_chi2(kernel)
+    fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), _make_sum_tree(kernel)
+
+    @device.inline
+    def finish_chi2(
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, columns: Columns,
+        results: Values, shared: Shared, own: Own,
+    ) -> None:  # fmt: skip
+        slots, of_kind, total = shared.slots, own.of_kind, 0.0
+        for k in range(1, n_kind):
+            of_kind[k] = 0.0
+        if tile.active:
+            for k in range(n_glance):
+                # Nothing, but the compiler must not leave the glance out.
+                total += own.glance[k] * real(0)
+            baselines = baselines_of(block, tile, tables)
+            total += tile_chi2(
+                tile, uint32(tables.place.shape[3]), baselines, slots, columns, sky.template_factor[block.b],
+                own.samples, own.sums, of_kind,
+            )  # fmt: skip
+            if has_adjoint:
+                fill_baselines(slots, baselines, own.gathering.uvw)
+        elif has_adjoint:
+            for n in range(n_uvw):
+                own.gathering.uvw[n] = real(0)
+        of_kind[0] = total
+        sum_tree(block, tile, work, uint32(tables.chan_freq.size), of_kind, shared.partial, results)
+
+    return finish_chi2
+
+
+def _make_sum_tree(kernel: TileKernel) -> DeviceFunction:
+    """Function that adds up over the tiles of an item by a tree: its order depends on their number alone."""
+    n_kind = kernel.n_kind
+
+    @device.inline
+    def sum_tree(
+        block: Block, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Values, partial: Values,
+        results: Values,
+    ) -> None:  # fmt: skip
+        thread, mine, n_mine, active = block.thread, tile.mine, tile.n_mine, tile.active
+        for k in range(n_kind):
+            partial[thread] = of_kind[k]
+            cuda.syncthreads()
+            width = int32(1)
+            while width < n_mine:
+                width *= 2
+            while width > 1:
+                width //= 2
+                if active and mine < width and mine + width < n_mine:
+                    partial[thread] += partial[thread + width]
+                cuda.syncthreads()
+            if active and mine == 0:
+                into = int64(work.first_layer) * int64(n_chan) + int64(tile.item)
+                into = into * int64(block.n_copy) + int64(block.copy)
+                results[int64(block.b) * n_kind + k, into] = partial[thread]
+            if k + 1 < n_kind:
+                cuda.syncthreads()
+
+    return sum_tree

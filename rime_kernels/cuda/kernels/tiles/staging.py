@@ -1,0 +1,175 @@
+"""A chunk of sources put into a block's shared memory: the antennas' terms, and the brightness."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from numba import complex64, complex128, float32, float64, int32, int64, uint32
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import scalars
+from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.baseline import Staged
+from rime_kernels.cuda.kernels.tiles.parts import Block, Shared, Slots, TileKernel, sizes_of
+from rime_kernels.cuda.types import DeviceFunction, Scalar
+from rime_kernels.physics import beam, phase
+
+_C = phase.SPEED_OF_LIGHT
+_turns = phase.turns
+_voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
+# Up to this coordinate of any antenna, in units in which a Gaussian is 2^-(a^2 + b^2), differences of
+# coordinates rounded to float32 leave it right to 4.3e-8 times as much: 3.4e-7, as good as the sines are.
+_MAX_NARROW = 8.0
+
+
+class Chunk(NamedTuple):
+    """Some sources, points or Gaussians, that are staged together."""
+
+    start: Scalar  # the first of them
+    n_source: Scalar
+    gaussian: Scalar  # its number among the Gaussians, negative for a point
+    first: Scalar  # where their terms begin in `Staged`
+
+
+class Stager(NamedTuple):
+    """Which element of each chunk's brightness a thread brings into shared memory, the first time round."""
+
+    n_stage: Scalar  # elements of all items
+    is_one: Scalar  # whether the thread has one
+    k: Scalar  # which of its item
+    into: Scalar
+    at: Scalar  # where it comes from, that of the first source
+
+
+@functools.cache
+def make_terms(kernel: TileKernel) -> DeviceFunction:
+    """Function that puts the terms of one chunk of sources into shared memory.
+
+    Says whether the thread's source is a Gaussian whose coordinates need their low parts. `reach` is how far
+    any antenna is at any time, so that it does not depend on which rows are worked out together.
+    """
+    variant, shape, has_gaussian = kernel.variant, kernel.shape, kernel.has_gaussian
+    single, code, chunk, side = variant.single, variant.beam, shape.chunk, shape.side
+    real, n_step, cos_sin = (
+        float32 if single else float64,
+        shape.n_thread // chunk,
+        scalars.make_cos_sin(single),
+    )
+    scale_exponent = scalars.EXPONENT_SCALE * _C
+    max_narrow = (_MAX_NARROW / scale_exponent) ** 2
+
+    @device.inline
+    def fill_terms(
+        block: Block, sources: Chunk, reach: Scalar, slots: Slots, sky: Sky, staged: Staged
+    ) -> Scalar:
+        b, gaussian, direction, projection = block.b, sources.gaussian, sky.direction, sky.projection
+        thread, n_x, u, v, w, scale = (
+            block.thread,
+            block.n_x,
+            slots.u,
+            slots.v,
+            slots.w,
+            sky.beam_scale[block.b],
+        )
+        s = uint32(uint32(thread) % uint32(chunk))
+        wide = False
+        if s >= sources.n_source or thread >= chunk * n_step:
+            return wide
+        k = sources.start + int32(s)
+        l, m, n_minus_1 = direction[b, k, 0], direction[b, k, 1], direction[b, k, 2]
+        first = uint32(sources.first + s * uint32(side))
+        a0, a1, a2, c0, c1, c2 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        if has_gaussian and gaussian >= 0:
+            g = gaussian + int32(s)
+            a0, a1, a2 = projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2]
+            c0, c1, c2 = projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2]
+            if single:
+                most = max(a0 * a0 + a1 * a1 + a2 * a2, c0 * c0 + c1 * c1 + c2 * c2)
+                wide = most * reach * reach > max_narrow
+        x = uint32(uint32(thread) // uint32(chunk))
+        while x < n_x:
+            # Two at a time: one's arithmetic fills the other's waits. The last may do the same twice.
+            y = uint32(x + uint32(n_step))
+            for h in range(2):
+                i = x if h == 0 or y >= n_x else y
+                cos, sin = cos_sin(_turns(u[i], v[i], w[i], l, m, n_minus_1))
+                if code != _NO_BEAM:
+                    e = real(_voltage(code, _argument(scale, slots.nu[i], l - slots.dl[i], m - slots.dm[i])))
+                    cos, sin = e * cos, e * sin
+                into = uint32(first + slots.at[i])
+                staged.term[into] = complex(cos, sin)
+                if has_gaussian and gaussian >= 0:
+                    along = scale_exponent * _turns(u[i], v[i], w[i], a0, a1, a2)
+                    across = scale_exponent * _turns(u[i], v[i], w[i], c0, c1, c2)
+                    staged.high[into] = complex(real(along), real(across))
+                    if single:
+                        rest, other = real(0), real(0)
+                        if wide:
+                            rest, other = along - float64(real(along)), across - float64(real(across))
+                        staged.low[into] = complex(real(rest), real(other))
+            x = uint32(y + uint32(n_step))
+        return wide
+
+    return fill_terms
+
+
+@functools.cache
+def make_stager(kernel: TileKernel) -> DeviceFunction:
+    """Function that says what of the brightness a thread stages."""
+    sizes = sizes_of(kernel)
+    per_item, bright_step = kernel.shape.chunk * sizes.per_source, sizes.bright_step
+
+    @device.inline
+    def stager_of(block: Block, shared: Shared) -> Stager:
+        n_stage = uint32(block.n_here * int32(per_item))
+        is_one = uint32(block.thread) < n_stage
+        j = uint32(uint32(block.thread) // uint32(per_item))
+        k = uint32(uint32(block.thread) - j * uint32(per_item))
+        into = uint32(j * uint32(bright_step) + k)
+        return Stager(n_stage, is_one, k, into, shared.bright_at[j] + int64(k) if is_one else int64(0))
+
+    return stager_of
+
+
+@functools.cache
+def make_stage(kernel: TileKernel) -> DeviceFunction:
+    """Function that stages the sources from `start` on, as many as make a chunk, in one of the two buffers.
+
+    Points or Gaussians, not both. Gives their number, and whether the thread has met one whose coordinates
+    are wide (`make_terms`).
+    """
+    sizes, shape = sizes_of(kernel), kernel.shape
+    chunk, n_thread, per_source = shape.chunk, shape.n_thread, sizes.per_source
+    per_item, bright_step = chunk * per_source, sizes.bright_step
+    n_term, n_bright, fill_terms = sizes.n_term, sizes.n_bright, make_terms(kernel)
+    cplx, real = (complex64, float32) if kernel.variant.single else (complex128, float64)
+    bright_type = cplx if per_source == 2 else real
+
+    @device.inline
+    def stage(
+        start: Scalar, buffer: Scalar, block: Block, stager: Stager, reach: Scalar, sky: Sky, shared: Shared
+    ) -> tuple[Scalar, Scalar]:
+        n_source, staged = int32(sky.direction.shape[1]), shared.staged
+        n_point = n_source - sky.n_gaussian
+        gaussian = start - n_point
+        n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
+        # Asked for before the terms are made, put down after: the wait goes by meanwhile.
+        early = bright_type(0)
+        if stager.is_one and stager.k < uint32(n_now * per_source):
+            early = sky.bright[stager.at + int64(start * per_source)]
+        sources = Chunk(start, n_now, gaussian, uint32(buffer * n_term))
+        wide = fill_terms(block, sources, reach, shared.slots, sky, staged)
+        if stager.is_one:
+            staged.bright[uint32(uint32(buffer * n_bright) + stager.into)] = early
+        e = uint32(block.thread + n_thread)
+        while e < stager.n_stage:
+            j = uint32(e // uint32(per_item))
+            k = uint32(e - j * uint32(per_item))
+            if k < n_now * per_source:
+                into = uint32(uint32(buffer * n_bright) + j * uint32(bright_step) + k)
+                staged.bright[into] = sky.bright[shared.bright_at[j] + int64(k) + int64(start * per_source)]
+            e = uint32(e + uint32(n_thread))
+        return n_now, wide
+
+    return stage

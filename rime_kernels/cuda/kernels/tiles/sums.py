@@ -1,0 +1,279 @@
+"""The sum over a chunk of sources for a thread's tile, and how it ends in chi2 or in visibilities."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+from numba import float32, float64, int32, uint32, uint64
+
+from rime_kernels import device
+from rime_kernels.cuda.kernels import baseline, ending, scalars
+from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged
+from rime_kernels.cuda.kernels.misfit import make_misfit
+from rime_kernels.cuda.kernels.tiles.parts import (
+    NO_ROW,
+    Block,
+    Slots,
+    Tile,
+    TileKernel,
+    TileTables,
+    TileWork,
+    sizes_of,
+)
+from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
+from rime_kernels.physics import phase
+
+_turns = phase.turns
+
+
+@functools.cache
+def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> DeviceFunction:
+    """Function that adds `n_source` sources to the sums of a thread's tile, (2 n_stokes side^2,).
+
+    Sources are points or Gaussians; coordinates of `wide` ones come in a high and a low part. `second` is
+    memory for 6 numbers for each of the tile's second antennas.
+    """
+    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
+    n_baseline, per_source = side * side, 2 if n_stokes == 4 else 1
+    read_first = baseline.make_read_first(single, gaussian, wide)
+    read_second = baseline.make_read_second(side, gaussian, wide)
+    read_stokes, product = (
+        baseline.make_read_stokes(single, n_stokes, uint32),
+        baseline.make_product(single, side, gaussian, wide),
+    )
+    add_stokes = baseline.make_add_stokes(n_stokes, n_baseline)
+
+    @device.inline
+    def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Values, second: Values) -> None:
+        p, q, b = corner.p, corner.q, corner.bright
+        end = uint32(p + uint32(n_source) * uint32(side))
+        while p != end:
+            read_second(staged, q, second)
+            stokes = read_stokes(staged.bright, b)
+            for i in range(side):
+                first = read_first(staged, p + uint32(i))
+                if n_stokes == 1:
+                    # I goes into the antenna's term, once for all second ones, and leaves 1 to multiply by.
+                    first = AntennaTerm(
+                        stokes.i * first.re, stokes.i * first.im,
+                        first.along, first.across, first.along_low, first.across_low,
+                    )  # fmt: skip
+                for j in range(side):
+                    n = i * side + j
+                    if n_stokes == 1 and not gaussian:
+                        # Straight into the sums: four multiply-adds.
+                        sums[n] += first.re * second[j]
+                        sums[n] += first.im * second[side + j]
+                        sums[n + n_baseline] += first.im * second[j]
+                        sums[n + n_baseline] -= first.re * second[side + j]
+                        continue
+                    re, im, _, _ = product(first, second, j)
+                    if n_stokes == 4:
+                        add_stokes(sums, n, stokes, re, im)
+                    else:
+                        sums[n] += re
+                        sums[n + n_baseline] += im
+            p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(per_source))
+
+    return accumulate
+
+
+@functools.cache
+def make_look_ahead(kernel: TileKernel) -> DeviceFunction:
+    """Function that reads one datum of every line of a tile's data, into `glance`.
+
+    They are wanted at the end: now they come nearer meanwhile.
+    """
+    real, n_datum = float32 if kernel.variant.single else float64, kernel.shape.side**2 * kernel.end.n_corr
+    sizes, is_chi2 = sizes_of(kernel), kernel.is_chi2
+    line, n_glance = sizes.line, sizes.n_glance
+
+    @device.inline
+    def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Values) -> None:
+        n_tile = uint32(tables.place.shape[3])
+        for k in range(n_glance):
+            far = uint32(tile.tile + int32(k) * int32(n_tile)) * uint32(line)
+            glance[k] = real(0)
+            if is_chi2 and tile.active and far < n_datum * n_tile:
+                glance[k] = columns.vis[tile.first_datum + uint64(far)].real
+
+    return look_ahead
+
+
+class Baselines(NamedTuple):
+    """Where the antennas of a tile lie in `Slots`, uint32; the last stands for those that are not there."""
+
+    p: Scalar
+    q: Scalar
+    last: Scalar
+
+
+@functools.cache
+def make_baselines(kernel: TileKernel) -> DeviceFunction:
+    """Function that says where a tile's antennas lie."""
+    side = kernel.shape.side
+
+    @device.inline
+    def baselines_of(block: Block, tile: Tile, tables: TileTables) -> Baselines:
+        of_item = uint32(tile.local) * block.n_used
+        p = uint32(of_item + uint32(tables.group[0, block.split, tile.tile] * side))
+        q = uint32(of_item + uint32(tables.group[1, block.split, tile.tile] * side))
+        return Baselines(p, q, uint32(of_item + block.n_used - uint32(1)))
+
+    return baselines_of
+
+
+@functools.cache
+def make_ends(kernel: TileKernel) -> DeviceFunction:
+    """Function that says where the two antennas of sample j of step i of an ending lie."""
+    side, width = kernel.shape.side, kernel.end.width
+
+    @device.inline
+    def ends(i: Scalar, j: Scalar, baselines: Baselines) -> tuple[Scalar, Scalar]:
+        n = uint32(uint32(i) * uint32(width) + uint32(j))
+        row = uint32(n // uint32(side))
+        x = min(uint32(baselines.p + row), baselines.last)
+        return x, min(uint32(baselines.q + (n - row * uint32(side))), baselines.last)
+
+    return ends
+
+
+@functools.cache
+def make_fill_factors(kernel: TileKernel) -> DeviceFunction:
+    """Function that fills the factors of the templates for the samples of step i: scale, and phase."""
+    single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
+    real, width = float32 if single else float64, kernel.end.width
+    cos_sin, ends = scalars.make_cos_sin(single), make_ends(kernel)
+
+    @device.inline
+    def fill_factors(
+        i: Scalar, baselines: Baselines, slots: Slots, factor: Values, samples: ending.Samples
+    ) -> None:
+        u, v, w = slots.u, slots.v, slots.w
+        for t in range(n_template):
+            for j in range(width):
+                samples.factor_re[t * width + j] = real(factor[t, 0])
+                samples.factor_im[t * width + j] = real(0)
+                if shifted:
+                    x, y = ends(i, j, baselines)
+                    turns = _turns(
+                        u[x] - u[y], v[x] - v[y], w[x] - w[y], factor[t, 1], factor[t, 2], factor[t, 3]
+                    )
+                    cos, sin = cos_sin(turns)
+                    samples.factor_re[t * width + j] = real(factor[t, 0]) * cos
+                    samples.factor_im[t * width + j] = real(factor[t, 0]) * sin
+
+    return fill_factors
+
+
+@functools.cache
+def make_read_samples(kernel: TileKernel) -> DeviceFunction:
+    """Function that reads the data of the samples at hand, templates taken off, and the weights.
+
+    A tile's neighbour lies beside it, its next datum `n_tile` behind. Gives where the next ones begin.
+    """
+    single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
+    real, width, end = float32 if single else float64, kernel.end.width, kernel.end
+    n_corr, n_datum = end.n_corr, end.n_datum
+
+    @device.inline
+    def read_samples(at: Scalar, n_tile: Scalar, columns: Columns, samples: ending.Samples) -> Scalar:
+        re, im, weight = samples.re, samples.im, samples.weight
+        # Many loads at once, then the arithmetic.
+        for k in range(n_datum):
+            z = columns.vis[at]
+            re[k], im[k], weight[k] = z.real, z.imag, columns.weight[at]
+            for t in range(n_template):
+                z = columns.template[at + uint64(t) * uint64(columns.stride)]
+                factor = samples.factor_re[t * width + k // n_corr]
+                re[k] -= factor * z.real
+                im[k] -= factor * z.imag
+                if shifted:
+                    # A baseline that lies the other way round turns the other way.
+                    factor = math.copysign(real(1), weight[k]) * samples.factor_im[t * width + k // n_corr]
+                    re[k] += factor * z.imag
+                    im[k] -= factor * z.real
+            at += uint64(n_tile)
+        return at
+
+    return read_samples
+
+
+@functools.cache
+def make_finish_chi2(kernel: TileKernel) -> DeviceFunction:
+    """Function that gives the chi2 of a thread's tile, or its sum of logarithms; spends the sums.
+
+    Before an adjoint they become the weighted residuals in Stokes parameters, and `of_kind` what the
+    templates of the tile gather: four sums each, halved derivatives of `Inputs.template`; and one sum of
+    `misfit`. A weight below 0 says that antenna2 is on the tile's first side.
+    """
+    single, n_template, end, has_adjoint = (
+        kernel.variant.single,
+        kernel.n_template,
+        kernel.end,
+        kernel.has_adjoint,
+    )
+    n, width, n_corr, n_datum = end.n, end.width, end.n_corr, end.n_datum
+    one_over = make_misfit(kernel.variant.log, single, n_template, has_adjoint).turnover
+    fill_factors, read_samples, ends = make_fill_factors(kernel), make_read_samples(kernel), make_ends(kernel)
+    sample_chi2, move_up, clear_back = (
+        ending.make_sample_chi2(end),
+        ending.make_move_up(end),
+        ending.make_clear_back(end),
+    )
+    gather_templates = ending.make_gather_templates(single, n_template, kernel.variant.shifted)
+
+    @device.inline
+    def finish_chi2(
+        tile: Tile, n_tile: Scalar, baselines: Baselines, slots: Slots, columns: Columns, factor: Values,
+        samples: ending.Samples, sums: Values, of_kind: Values,
+    ) -> Scalar:  # fmt: skip
+        u, v, w = slots.u, slots.v, slots.w
+        total, tail = 0.0, one_over(factor)
+        at = uint64(tile.first_datum + uint64(tile.tile))
+        for i in range(n // width):
+            fill_factors(i, baselines, slots, factor, samples)
+            at = read_samples(at, n_tile, columns, samples)
+            if has_adjoint:
+                clear_back(samples.back)
+            for j in range(width):
+                total = sample_chi2(total, j, samples, sums, tail, of_kind)
+            move_up(sums, samples.back)
+            if has_adjoint and n_template:
+                for k in range(n_datum):
+                    x, y = ends(i, k // n_corr, baselines)
+                    gather_templates(
+                        at - uint64(n_datum - k) * uint64(n_tile), samples.re[k], samples.im[k],
+                        samples.weight[k], columns, factor, u[x] - u[y], v[x] - v[y], w[x] - w[y], of_kind,
+                    )  # fmt: skip
+        return total
+
+    return finish_chi2
+
+
+@functools.cache
+def make_finish_visibilities(kernel: TileKernel) -> DeviceFunction:
+    """Function that writes the visibilities of a thread's tile, `Results.vis`, and spends its sums."""
+    n, real = kernel.shape.side**2, float32 if kernel.variant.single else float64
+    # One at a time: the next place is looked up while the last is written.
+    one = kernel.end._replace(width=1)
+    write, move_up = ending.make_write_visibilities(one), ending.make_move_up(one)
+
+    @device.inline
+    def finish_visibilities(
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, vis: Values, sums: Values, back: Values
+    ) -> None:
+        n_chan = uint32(tables.chan_freq.size)
+        layer = uint32(tile.item // n_chan)
+        c = uint32(tile.item - layer * n_chan)
+        for k in range(n):
+            found = tables.place[uint32(work.first_layer) + layer, block.split, k, tile.tile]
+            if found != NO_ROW:
+                sign = real(1) if found > 0 else real(-1)
+                write(vis, block.b, abs(found) - 1 - work.first_place, c, sign, sums)
+            move_up(sums, back)
+
+    return finish_visibilities
