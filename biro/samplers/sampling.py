@@ -51,10 +51,9 @@ def sample(
     "emcee" finds the maximum, starts an ensemble about it and ends after 50 autocorrelation times;
     "dynesty" and "dynesty-dynamic" (nested sampling) find the evidence as well, from the whole prior.
     "nuts" follows the gradient from about the maximum: for many parameters (needs the extra `nuts`).
-    "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it, with
-    the evidence by importance sampling.
-    The evidence is that of the normalised prior: where constraints cut the prior by rejection, it is
-    divided by the prior mass that they leave.
+    "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it, with the
+    evidence by importance sampling. The evidence is that of the normalised prior: where constraints cut the
+    prior by rejection, it is divided by the prior mass that they leave.
 
     Parameters
     ----------

@@ -95,8 +95,7 @@ def run(
     fitted = task.fit_with(likelihood.observation)
     resolved = _resolved(sampler, options, fitted, draws)
     settings = _settings(likelihood, fitted, sampler, seed)
-    about = settings | {"sampler_options": resolved, "draws": draws, "n_vis": int(fitted.n_vis.sum())}
-    about |= {"names": task.ranked_names(fitted), "versions": versions()}
+    about = _about(settings, resolved, draws, fitted, task)
     settings["options"] = {**resolved, "replicates": replicates, "draws": draws}
     with ExitStack() as stack:
         stop, run = stack.enter_context(stop_on_signal()), None
@@ -150,6 +149,24 @@ def _resolved(
     if sampler == "none" and resolved["n_sample"] < draws:
         raise InputError(f"n_sample must be at least {draws} draws, got {resolved['n_sample']}")
     return resolved
+
+
+def _about(
+    settings: Mapping[str, JsonValue],
+    options: Mapping[str, JsonValue],
+    draws: int,
+    fitted: Likelihood,
+    task: Replicates,
+) -> dict[str, JsonValue]:
+    """What a result says about its run."""
+    return {
+        **settings,
+        "sampler_options": dict(options),
+        "draws": draws,
+        "n_vis": int(fitted.n_vis.sum()),
+        "names": task.ranked_names(fitted),
+        "versions": versions(),
+    }
 
 
 def _settings(likelihood: Likelihood, fitted: Likelihood, sampler: str, seed: int) -> dict[str, JsonValue]:
