@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.kernels import moments as parts
 from rime_kernels.cuda.kernels.moments import moments_of
@@ -16,7 +17,6 @@ from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape
 from rime_kernels.cuda.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
 from rime_kernels.cuda.shapes.candidates import MAX_SHARED, kernel_bytes
-from rime_kernels.cuda.types import DeviceArray, Stream
 
 # Threads of a block, which share out the tiles of a split, the registers of each in single precision, and the
 # sources whose terms are made together: on an H200 256 threads, 12 or 16 sources are as fast, within 4 %.

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
+from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_launch import Gather
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.kernels import brightness, scalars
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.launch import Arrays, Slab
-from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.inputs import Parameters, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.kernels import moments as parts
-from rime_kernels.cuda.types import DeviceArray, Stream
 
 # Totals that are worth a thread each, and the most groups that units are summed in to have so many.
 _TOTALS, _MAX_GROUP = 65536, 64

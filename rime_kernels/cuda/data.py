@@ -6,8 +6,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from rime_kernels import device
-from rime_kernels.cuda.launch import Columns, Layout, Slab
-from rime_kernels.cuda.types import DeviceArray, Stream
+from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.launch import Layout, Slab
 from rime_kernels.inputs import Constants
 
 # Bytes of rows that are uploaded at a time to be laid out, and the share of the data's budget beside the data

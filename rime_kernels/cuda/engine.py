@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
+from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_launch import gather_of
 from rime_kernels.cuda.adjoint_sums import AdjointSums, joined
 from rime_kernels.cuda.data import Data, cut
 from rime_kernels.cuda.kernels import brightness
-from rime_kernels.cuda.launch import Arrays, Columns, Layout, Runs, Slab, Tiles
+from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.launch import Arrays, Layout, Runs, Slab, Tiles
 from rime_kernels.cuda.recordings import InOne, Recordings
 from rime_kernels.cuda.shapes.candidates import grown
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
 from rime_kernels.cuda.staging import Call, Staging, n_times
 from rime_kernels.cuda.tile_table import tile_table
-from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import (

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky, typed
 from rime_kernels.cuda.kernels.rows import kernel as row_kernel
 from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords, RowShape, RowTables, RowWork
@@ -16,7 +17,6 @@ from rime_kernels.cuda.kernels.tiles import kernel as tile_kernel
 from rime_kernels.cuda.kernels.tiles import parts as tile_parts
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
 from rime_kernels.cuda.tile_table import TileTable
-from rime_kernels.cuda.types import DeviceArray, Stream
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

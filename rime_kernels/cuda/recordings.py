@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.cuda.types import DeviceArray, Stream
+from rime_kernels.compile.types import DeviceArray, Stream
 
 # Kinds of call (sizes of batch) that are remembered.
 _MAX_RECORDING = 64

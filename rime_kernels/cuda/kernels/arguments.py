@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from rime_kernels import device
-from rime_kernels.cuda.types import DeviceArray, Group, Values
+from rime_kernels.compile.types import Array, DeviceArray, Record
 
 
 class Sky(NamedTuple):
@@ -20,12 +20,12 @@ class Sky(NamedTuple):
 
     n_gaussian: int
     n_bright_time: int  # times that `bright` has: 1 where it does not change
-    direction: Values  # float64 (n_batch, n_source, 3): l, m, n - 1
-    projection: Values  # float64 (n_batch, n_gaussian or 1, 2, 3): `envelope.projections`
-    beam_scale: Values  # float64 (n_batch,), 1 / (rad Hz)
-    pointing: Values  # float64 (n_batch, n_time or 1, n_antenna, 2), rad
-    template_factor: Values  # float64 (n_batch, n_template or 1, 4): `Inputs.template`
-    bright: Values  # flat, Jy, in working precision: `brightness.make_brightness`
+    direction: Array  # float64 (n_batch, n_source, 3): l, m, n - 1
+    projection: Array  # float64 (n_batch, n_gaussian or 1, 2, 3): `envelope.projections`
+    beam_scale: Array  # float64 (n_batch,), 1 / (rad Hz)
+    pointing: Array  # float64 (n_batch, n_time or 1, n_antenna, 2), rad
+    template_factor: Array  # float64 (n_batch, n_template or 1, 4): `Inputs.template`
+    bright: Array  # flat, Jy, in working precision: `brightness.make_brightness`
 
 
 class Columns(NamedTuple):
@@ -47,10 +47,8 @@ class Columns(NamedTuple):
 class Results(NamedTuple):
     """Where a kernel leaves what it was launched for."""
 
-    vis: Values  # complex (n_batch, rows of the slab, n_chan, n_corr), Jy
-    sums: (
-        Values  # float64 (n_batch times `misfit.n_kinds`, n_sum): partial sums of chi2 and what goes with it
-    )
+    vis: Array  # complex (n_batch, rows of the slab, n_chan, n_corr), Jy
+    sums: Array  # float64 (n_batch times `misfit.n_kinds`, n_sum): partial sums of chi2 and what goes with it
 
 
 class _Typed:
@@ -68,7 +66,7 @@ class _Typed:
         return iter(self._group)
 
 
-def typed(group: tuple[Any, ...]) -> Group:
+def typed(group: tuple[Any, ...]) -> Record:
     """The NamedTuple as an argument of a kernel.
 
     Numba makes the type of a tuple anew at every launch, which takes longer than the launch: 0.15 ms for the

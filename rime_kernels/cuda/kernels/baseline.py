@@ -13,8 +13,8 @@ from typing import NamedTuple
 from numba import float32, float64, uint32
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 
 
 class Stokes(NamedTuple):
@@ -44,10 +44,10 @@ class AntennaTerm(NamedTuple):
 class Staged(NamedTuple):
     """Terms and brightness of some sources in shared memory, where all threads of a block read them."""
 
-    term: Values  # complex, antenna after antenna of a group, source after source
-    high: Values  # complex: coordinates along and across, where there are Gaussians
-    low: Values  # complex: what is left of these, in single precision
-    bright: Values  # I + iQ and U + iV, complex; or I, real
+    term: Array  # complex, antenna after antenna of a group, source after source
+    high: Array  # complex: coordinates along and across, where there are Gaussians
+    low: Array  # complex: what is left of these, in single precision
+    bright: Array  # I + iQ and U + iV, complex; or I, real
 
 
 class Corner(NamedTuple):
@@ -59,12 +59,12 @@ class Corner(NamedTuple):
 
 
 @functools.cache
-def make_read_stokes(single: bool, n_stokes: int, index: type) -> DeviceFunction:
+def make_read_stokes(single: bool, n_stokes: int, index: type) -> Compiled:
     """Function that reads the brightness at `at`, an unsigned number of the type `index`."""
     real = float32 if single else float64
 
     @device.inline
-    def read_stokes(bright: Values, at: Scalar) -> Stokes:
+    def read_stokes(bright: Array, at: Scalar) -> Stokes:
         z = bright[at]
         stokes_q, stokes_u, stokes_v = real(0), real(0), real(0)
         if n_stokes == 4:
@@ -76,7 +76,7 @@ def make_read_stokes(single: bool, n_stokes: int, index: type) -> DeviceFunction
 
 
 @functools.cache
-def make_read_first(single: bool, gaussian: bool, wide: bool) -> DeviceFunction:
+def make_read_first(single: bool, gaussian: bool, wide: bool) -> Compiled:
     """Function that reads the term of one antenna; the low parts of coordinates where they are `wide`."""
     real = float32 if single else float64
 
@@ -96,14 +96,14 @@ def make_read_first(single: bool, gaussian: bool, wide: bool) -> DeviceFunction:
 
 
 @functools.cache
-def make_read_second(side: int, gaussian: bool, wide: bool) -> DeviceFunction:
+def make_read_second(side: int, gaussian: bool, wide: bool) -> Compiled:
     """Function that reads the terms of a tile's `side` second antennas, from `q` on, for all its first ones.
 
     `second`, (6 side,), has real parts, imaginary parts, coordinates along, across, and their low parts.
     """
 
     @device.inline
-    def read_second(staged: Staged, q: Scalar, second: Values) -> None:
+    def read_second(staged: Staged, q: Scalar, second: Array) -> None:
         for j in range(side):
             z = staged.term[q + uint32(j)]
             second[j], second[side + j] = z.real, z.imag
@@ -118,7 +118,7 @@ def make_read_second(side: int, gaussian: bool, wide: bool) -> DeviceFunction:
 
 
 @functools.cache
-def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> DeviceFunction:
+def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compiled:
     """Function that multiplies one antenna's term by the conjugate of second antenna `j`, and the envelope.
 
     Gives real and imaginary part, and the baseline's coordinates along and across the source (0 for a point).
@@ -126,7 +126,7 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> DeviceF
     real, exp2 = float32 if single else float64, scalars.exp2_function(single)
 
     @device.inline
-    def product(first: AntennaTerm, second: Values, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    def product(first: AntennaTerm, second: Array, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         re = first.re * second[j] + first.im * second[side + j]
         im = first.im * second[j] - first.re * second[side + j]
         along, across = real(0), real(0)
@@ -144,11 +144,11 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> DeviceF
 
 
 @functools.cache
-def make_add_stokes(n_stokes: int, n: int) -> DeviceFunction:
+def make_add_stokes(n_stokes: int, n: int) -> Compiled:
     """Function that adds brightness times a baseline's product to the sums, those of I at `at`."""
 
     @device.inline
-    def add_stokes(sums: Values, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
+    def add_stokes(sums: Array, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
         sums[at] += stokes.i * re
         if n_stokes == 1:
             sums[at + n] += stokes.i * im
@@ -165,7 +165,7 @@ def make_add_stokes(n_stokes: int, n: int) -> DeviceFunction:
 
 
 @functools.cache
-def make_weigh_residual(n_stokes: int, n: int, in_pairs: bool) -> DeviceFunction:
+def make_weigh_residual(n_stokes: int, n: int, in_pairs: bool) -> Compiled:
     """Function that gives sum_S B_S R_S, real and imaginary part, from residuals that lie as sums do.
 
     `in_pairs` adds the parts of U and V to one another first. By this the kernels over tiles and over rows
@@ -173,7 +173,7 @@ def make_weigh_residual(n_stokes: int, n: int, in_pairs: bool) -> DeviceFunction
     """
 
     @device.inline
-    def weigh_residual(rest: Values, at: Scalar, stokes: Stokes) -> tuple[Scalar, Scalar]:
+    def weigh_residual(rest: Array, at: Scalar, stokes: Stokes) -> tuple[Scalar, Scalar]:
         re, im = stokes.i * rest[at], stokes.i * rest[at + n_stokes * n]
         if n_stokes == 4:
             re += stokes.q * rest[at + n]

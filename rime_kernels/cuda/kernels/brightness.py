@@ -8,13 +8,13 @@ import math
 from numba import float64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
-from rime_kernels.cuda.types import CudaModule, Kernel, Values
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam, brightness, envelope, phase
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: CudaModule = device.cuda
+cuda: Module = device.cuda
 
 _n_minus_1, _projection = phase.n_minus_1, envelope.projection
 _voltage, _argument = beam.voltage, beam.argument
@@ -27,14 +27,14 @@ _factor_slope, _voltage_slope = brightness.spectral_slope, beam.voltage_slope
 
 
 @functools.cache
-def make_geometry(tangent: bool) -> Kernel:
+def make_geometry(tangent: bool) -> Compiled:
     """Kernel that fills directions (n_batch, n_source, 3) and Gaussian axes (n_batch, n_gaussian, 2, 3).
 
     As `phase.directions` and `envelope.projections` have them. n_point sources come before the Gaussians.
     """
 
     @device.kernel(0)
-    def fill_geometry(n_point: int, lm: Values, shape: Values, direction: Values, projection: Values) -> None:
+    def fill_geometry(n_point: int, lm: Array, shape: Array, direction: Array, projection: Array) -> None:
         i = cuda.grid(1)
         n_source = lm.shape[1]
         if i >= lm.shape[0] * n_source:
@@ -58,7 +58,7 @@ def make_geometry(tangent: bool) -> Kernel:
 
 
 @functools.cache
-def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Kernel:
+def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Compiled:
     """Kernel that fills B (n_batch, n_time or 1, n_chan, n_source), or with the last two axes exchanged.
 
     Stokes parameters times the spectral factor and the power of the beam that all antennas share:
@@ -69,8 +69,8 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Ker
 
     @device.kernel(0)
     def fill_brightness(
-        n_chan: int, first_time: int, n_time: int, chan_freq: Values, lm: Values, stokes: Values,
-        ref_freq: Values, log_spectrum: Values, spectral_terms: Values, beam_scale: Values, out: Values,
+        n_chan: int, first_time: int, n_time: int, chan_freq: Array, lm: Array, stokes: Array,
+        ref_freq: Array, log_spectrum: Array, spectral_terms: Array, beam_scale: Array, out: Array,
     ) -> None:  # fmt: skip
         i = cuda.grid(1)
         n_batch, n_source = lm.shape[0], lm.shape[1]
@@ -108,7 +108,7 @@ def pull_threads() -> int:
 
 
 @functools.cache
-def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Kernel:
+def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Compiled:
     """Kernel in which a block goes back through the brightness of one entry, time and source.
 
     As `spectra.pull_brightness`, from `gradient` float64 (n_batch, n_time or 1, n_column, n_source, run,
@@ -122,9 +122,9 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Kerne
 
     @device.kernel(0)
     def pull(
-        gradient: Values, chan_freq: Values, lm: Values, stokes: Values, ref_freq: Values,
-        log_spectrum: Values, spectral_terms: Values, beam_scale: Values, of_stokes: Values,
-        of_terms: Values, of_argument: Values,
+        gradient: Array, chan_freq: Array, lm: Array, stokes: Array, ref_freq: Array,
+        log_spectrum: Array, spectral_terms: Array, beam_scale: Array, of_stokes: Array,
+        of_terms: Array, of_argument: Array,
     ) -> None:  # fmt: skip
         shared = cuda.shared.array(n_thread, float64)
         sums = cuda.local.array(n_kind, float64)
@@ -167,12 +167,12 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Kerne
 
 
 @functools.cache
-def make_batch_sums(n_thread: int) -> Kernel:
+def make_batch_sums(n_thread: int) -> Compiled:
     """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
     block_sum = make_block_sum(n_thread)
 
     @device.kernel(0)
-    def sum_batch(values: Values, out: Values) -> None:
+    def sum_batch(values: Array, out: Array) -> None:
         shared = cuda.shared.array(n_thread, float64)
         b, thread = cuda.blockIdx.x, cuda.threadIdx.x
         total = 0.0

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from numba import float32, float64, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Columns
 from rime_kernels.cuda.kernels.misfit import make_misfit
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import phase
 
@@ -58,18 +58,18 @@ class End(NamedTuple):
 class Samples(NamedTuple):
     """A thread's memory for the samples at hand, in working precision; sizes are those of `End`."""
 
-    re: Values  # (n_datum,): data without templates, then weighted residuals; real and imaginary part
-    im: Values
-    weight: Values  # (n_datum,)
-    factor_re: Values  # (n_factor,): scale of each template and, where it is moved, its phase
-    factor_im: Values
-    back: Values  # (n_back,)
-    model_re: Values  # (n_corr,), of one sample
-    model_im: Values
+    re: Array  # (n_datum,): data without templates, then weighted residuals; real and imaginary part
+    im: Array
+    weight: Array  # (n_datum,)
+    factor_re: Array  # (n_factor,): scale of each template and, where it is moved, its phase
+    factor_im: Array
+    back: Array  # (n_back,)
+    model_re: Array  # (n_corr,), of one sample
+    model_im: Array
 
 
 @functools.cache
-def make_correlation(matrix: tuple[complex, ...], single: bool) -> DeviceFunction:
+def make_correlation(matrix: tuple[complex, ...], single: bool) -> Compiled:
     """Function that makes correlation k of the Stokes sums at `at`, each n behind the one before.
 
     Real and imaginary part of (the matrix times the sums); with sign -1 of the sums' conjugates, which are
@@ -81,7 +81,7 @@ def make_correlation(matrix: tuple[complex, ...], single: bool) -> DeviceFunctio
 
     @device.inline
     def correlation(
-        k: int, n_stokes: int, n: int, at: int, sign: Scalar, sums: Values
+        k: int, n_stokes: int, n: int, at: int, sign: Scalar, sums: Array
     ) -> tuple[Scalar, Scalar]:
         re, im = real(0), real(0)
         for j in range(n_stokes):
@@ -100,7 +100,7 @@ def make_correlation(matrix: tuple[complex, ...], single: bool) -> DeviceFunctio
 
 
 @functools.cache
-def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> DeviceFunction:
+def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> Compiled:
     """Function that adds a weighted residual of correlation k to those in Stokes parameters, from `at` on.
 
     The matrix' conjugate transpose; with sign -1 of a baseline that was turned round. Parameter j
@@ -111,7 +111,7 @@ def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> Devic
     im_part = tuple(real(z.imag) for z in matrix)
 
     @device.inline
-    def add_back(k: int, re: Scalar, im: Scalar, sign: Scalar, into: Values, at: int, n: int) -> None:
+    def add_back(k: int, re: Scalar, im: Scalar, sign: Scalar, into: Array, at: int, n: int) -> None:
         for j in range(n_stokes):
             a, b = re_part[4 * k + j], im_part[4 * k + j]
             if a != real(0):
@@ -125,7 +125,7 @@ def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> Devic
 
 
 @functools.cache
-def make_sample_chi2(end: End) -> DeviceFunction:
+def make_sample_chi2(end: End) -> Compiled:
     """Function that adds chi2 of sample j of those at hand, or its logarithm, to a total in float64.
 
     Before an adjoint the data of the sample become its weighted residuals, `Samples.back` has them in Stokes
@@ -147,7 +147,7 @@ def make_sample_chi2(end: End) -> DeviceFunction:
 
     @device.inline
     def sample_chi2(
-        total: Scalar, j: int, samples: Samples, sums: Values, tail: Scalar, of_kind: Values
+        total: Scalar, j: int, samples: Samples, sums: Array, tail: Scalar, of_kind: Array
     ) -> Scalar:
         re, im, model_re, model_im = samples.re, samples.im, samples.model_re, samples.model_im
         square = nothing()
@@ -178,7 +178,7 @@ def make_sample_chi2(end: End) -> DeviceFunction:
 
 
 @functools.cache
-def make_move_up(end: End) -> DeviceFunction:
+def make_move_up(end: End) -> Compiled:
     """Function that takes `width` samples off the front of the sums and moves the others up.
 
     Before an adjoint the residuals in `back` take the places that fall free: once all samples have been
@@ -187,7 +187,7 @@ def make_move_up(end: End) -> DeviceFunction:
     n_part, n, width, has_adjoint = 2 * end.variant.n_stokes, end.n, end.width, end.has_adjoint
 
     @device.inline
-    def move_up(sums: Values, back: Values) -> None:
+    def move_up(sums: Array, back: Array) -> None:
         for j in range(n_part):
             for k in range(n - width):
                 sums[j * n + k] = sums[j * n + k + width]
@@ -200,12 +200,12 @@ def make_move_up(end: End) -> DeviceFunction:
 
 
 @functools.cache
-def make_clear_back(end: End) -> DeviceFunction:
+def make_clear_back(end: End) -> Compiled:
     """Function that begins the residuals of the samples at hand."""
     real, n_back = float32 if end.variant.single else float64, end.n_back
 
     @device.inline
-    def clear_back(back: Values) -> None:
+    def clear_back(back: Array) -> None:
         for k in range(n_back):
             back[k] = real(0)
 
@@ -213,13 +213,13 @@ def make_clear_back(end: End) -> DeviceFunction:
 
 
 @functools.cache
-def make_write_visibilities(end: End) -> DeviceFunction:
+def make_write_visibilities(end: End) -> Compiled:
     """Function that writes all correlations of the first sample of the sums to (entry, row, channel, .)."""
     n_stokes, n_corr, n = end.variant.n_stokes, end.n_corr, end.n
     correlation = make_correlation(end.matrix, end.variant.single)
 
     @device.inline
-    def write_visibilities(vis: Values, b: int, row: int, c: int, sign: Scalar, sums: Values) -> None:
+    def write_visibilities(vis: Array, b: int, row: int, c: int, sign: Scalar, sums: Array) -> None:
         for k in range(n_corr):
             re, im = correlation(k, n_stokes, n, 0, sign, sums)
             vis[b, row, c, k] = complex(re, im)
@@ -228,7 +228,7 @@ def make_write_visibilities(end: End) -> DeviceFunction:
 
 
 @functools.cache
-def make_gather_templates(single: bool, n_template: int, shifted: bool) -> DeviceFunction:
+def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Compiled:
     """Function that adds what each template gathers from a weighted residual re + i im of datum `at`.
 
     With x = conj(the template, where it is moved to) times the residual: Re(x); and where templates are
@@ -242,8 +242,8 @@ def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Devic
 
     @device.inline
     def gather_templates(
-        at: Scalar, re: Scalar, im: Scalar, weight: Scalar, columns: Columns, factor: Values, u: Scalar,
-        v: Scalar, w: Scalar, into: Values,
+        at: Scalar, re: Scalar, im: Scalar, weight: Scalar, columns: Columns, factor: Array, u: Scalar,
+        v: Scalar, w: Scalar, into: Array,
     ) -> None:  # fmt: skip
         for t in range(n_template):
             z = columns.template[at + uint64(t) * uint64(columns.stride)]

@@ -8,13 +8,13 @@ import threading
 from numba import int32, uint32
 
 from rime_kernels import device
-from rime_kernels.cuda.types import CudaModule, DeviceFunction, Scalar, Values
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 
-cuda: CudaModule = device.cuda
+cuda: Module = device.cuda
 
 
 @functools.cache
-def meet() -> DeviceFunction:
+def meet() -> Compiled:
     """Function in which all threads of a block meet; for code outside the kernel's module, too."""
     if device.simulated():
         return lambda: threading.current_thread().syncthreads()  # type: ignore[attr-defined]
@@ -27,7 +27,7 @@ def meet() -> DeviceFunction:
 
 
 @functools.cache
-def make_block_sum(n_thread: int) -> DeviceFunction:
+def make_block_sum(n_thread: int) -> Compiled:
     """Function that sums one value of each of `n_thread` threads, a power of two: all threads of a block.
 
     A tree joins them in `shown`, shared memory for one value of each; every thread gets the sum.
@@ -35,7 +35,7 @@ def make_block_sum(n_thread: int) -> DeviceFunction:
     wait = meet()
 
     @device.inline
-    def block_sum(thread: Scalar, value: Scalar, shown: Values) -> Scalar:
+    def block_sum(thread: Scalar, value: Scalar, shown: Array) -> Scalar:
         shown[thread] = value
         wait()
         half = n_thread // 2
@@ -52,7 +52,7 @@ def make_block_sum(n_thread: int) -> DeviceFunction:
 
 
 @functools.cache
-def _exchange() -> DeviceFunction:
+def _exchange() -> Compiled:
     """Function that gives the value of the thread whose number differs in the bit `mask`, below 32."""
     if device.simulated():
         values: dict[int, Scalar] = {}  # one block runs at a time
@@ -75,7 +75,7 @@ def _exchange() -> DeviceFunction:
 
 
 @functools.cache
-def make_lane_sums(n_value: int, n_lane: int) -> DeviceFunction:
+def make_lane_sums(n_value: int, n_lane: int) -> Compiled:
     """Function that sums `n_value` values of each of `n_lane` threads, both powers of two, over these.
 
     `value` is spent; the sums lie in `into` from `first` on. While a thread has several values it hands
@@ -86,7 +86,7 @@ def make_lane_sums(n_value: int, n_lane: int) -> DeviceFunction:
     fold = _make_fold(n_value, 1, n_lane)
 
     @device.inline
-    def sum_lanes(thread: Scalar, value: Values, into: Values, first: Scalar) -> None:
+    def sum_lanes(thread: Scalar, value: Array, into: Array, first: Scalar) -> None:
         fold(thread, value)
         start = uint32(first)
         for k in range(n_halving):
@@ -98,7 +98,7 @@ def make_lane_sums(n_value: int, n_lane: int) -> DeviceFunction:
     return sum_lanes
 
 
-def _make_fold(n_value: int, mask: int, n_lane: int) -> DeviceFunction:
+def _make_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
     """One exchange over the bit `mask`, and those over the bits above."""
     exchange, half = _exchange(), n_value // 2
     if mask >= n_lane:
@@ -106,7 +106,7 @@ def _make_fold(n_value: int, mask: int, n_lane: int) -> DeviceFunction:
     rest = _make_fold(max(1, half), 2 * mask, n_lane)
 
     @device.inline
-    def halve(thread: Scalar, value: Values) -> None:
+    def halve(thread: Scalar, value: Array) -> None:
         upper = (int32(thread) & int32(mask)) != 0
         for k in range(half):
             low, high = value[k], value[k + half]
@@ -114,7 +114,7 @@ def _make_fold(n_value: int, mask: int, n_lane: int) -> DeviceFunction:
         rest(thread, value)
 
     @device.inline
-    def join(thread: Scalar, value: Values) -> None:
+    def join(thread: Scalar, value: Array) -> None:
         value[0] += exchange(value[0], mask)
         rest(thread, value)
 

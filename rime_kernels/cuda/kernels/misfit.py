@@ -9,7 +9,7 @@ from typing import NamedTuple
 from numba import float32, float64
 
 from rime_kernels import device
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
+from rime_kernels.compile.types import Array, Compiled, Scalar
 
 _LARGE = 64.0
 """Samples whose weighted squares come to more, which no model describes, are worked out in float64."""
@@ -28,16 +28,14 @@ class Misfit(NamedTuple):
     logarithm in them would not be unrolled.
     """
 
-    square: DeviceFunction  # c of model, data and weight
-    exact: DeviceFunction  # the same in float64
-    turnover: DeviceFunction  # 1/turnover, from `Inputs.template` of an entry
-    nothing: DeviceFunction  # what the sum, or p, begins with
-    more: DeviceFunction  # what one more c adds to it
-    factor: DeviceFunction  # what c multiplies its weight by in the gradient
-    total: DeviceFunction  # what is to be added to chi2
-    is_large: (
-        DeviceFunction  # whether the sum has lost digits that would be seen in chi2: `exact` is to be added
-    )
+    square: Compiled  # c of model, data and weight
+    exact: Compiled  # the same in float64
+    turnover: Compiled  # 1/turnover, from `Inputs.template` of an entry
+    nothing: Compiled  # what the sum, or p, begins with
+    more: Compiled  # what one more c adds to it
+    factor: Compiled  # what c multiplies its weight by in the gradient
+    total: Compiled  # what is to be added to chi2
+    is_large: Compiled  # whether the sum has lost digits that would be seen in chi2: `exact` is to be added
 
 
 @functools.cache
@@ -56,7 +54,7 @@ def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> 
         return float64(weight) * (x_away * x_away + y_away * y_away)
 
     @device.inline
-    def more_of_product(so_far: Scalar, square: Scalar, tail: Scalar, of_kind: Values) -> Scalar:
+    def more_of_product(so_far: Scalar, square: Scalar, tail: Scalar, of_kind: Array) -> Scalar:
         y = float64(square) * tail
         if has_adjoint:
             of_kind[last] += y * float64(real(1) / (real(1) + real(y)))

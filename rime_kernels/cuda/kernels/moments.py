@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from numba import float64, int64
 
 from rime_kernels import device
-from rime_kernels.cuda.types import CudaModule, Kernel, Values
+from rime_kernels.compile.types import Array, Compiled, Module
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: CudaModule = device.cuda
+cuda: Module = device.cuda
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _power_of_two(n: int) -> int:
 
 
 @functools.cache
-def make_collect() -> Kernel:
+def make_collect() -> Compiled:
     """Kernel that adds the records of some units to the totals of their groups, one unit after the other.
 
     `records` (n_batch, n_unit, n_column, n_copy, n_item), flat, units counted from `first_unit`; group g
@@ -84,8 +84,8 @@ def make_collect() -> Kernel:
 
     @device.kernel(0)
     def collect(
-        first_unit: int, n_unit: int, first_group: int, n_group: int, n_copy: int, starts: Values,
-        records: Values, totals: Values,
+        first_unit: int, n_unit: int, first_group: int, n_group: int, n_copy: int, starts: Array,
+        records: Array, totals: Array,
     ) -> None:  # fmt: skip
         n_batch, n_column, n_item = totals.shape[0], totals.shape[2], totals.shape[3]
         i = cuda.grid(1)
@@ -105,14 +105,14 @@ def make_collect() -> Kernel:
 
 
 @functools.cache
-def make_row_totals() -> Kernel:
+def make_row_totals() -> Compiled:
     """Kernel that sums `values` (n, n_term, n_item) over the terms, in their order: `out` (n, n_out).
 
     Of each `each` items the first `kept` are summed; the others are left out.
     """
 
     @device.kernel(0)
-    def sum_rows(values: Values, each: int, kept: int, out: Values) -> None:
+    def sum_rows(values: Array, each: int, kept: int, out: Array) -> None:
         i = cuda.grid(1)
         if i >= out.size:
             return
@@ -127,7 +127,7 @@ def make_row_totals() -> Kernel:
 
 
 @functools.cache
-def make_antenna_sums() -> Kernel:
+def make_antenna_sums() -> Compiled:
     """Kernel that sums what rows gathered by antenna: `out` (n_batch, n_time or 1, n_antenna, 2).
 
     `by_row` (n_batch, n_row, n_run, 4), flat. `rows` are twice the rows of each time and antenna in turn, 1
@@ -135,7 +135,7 @@ def make_antenna_sums() -> Kernel:
     """
 
     @device.kernel(0)
-    def sum_rows(n_row: int, n_run: int, starts: Values, rows: Values, by_row: Values, out: Values) -> None:
+    def sum_rows(n_row: int, n_run: int, starts: Array, rows: Array, by_row: Array, out: Array) -> None:
         i = cuda.grid(1)
         if i >= out.size:
             return

@@ -9,7 +9,7 @@ import numpy as np
 from numba.core import cgutils
 
 from rime_kernels import device
-from rime_kernels.cuda.types import DeviceFunction, Scalar
+from rime_kernels.compile.types import Compiled, Scalar
 from rime_kernels.physics import phase
 
 ir: Any = cgutils.ir  # LLVM's
@@ -19,7 +19,7 @@ EXPONENT_SCALE = math.sqrt(math.log2(math.e))
 _ROUNDING = 1.5 * 2.0**52
 
 
-def nearest_function(single: bool, otherwise: DeviceFunction) -> DeviceFunction:
+def nearest_function(single: bool, otherwise: Compiled) -> Compiled:
     """The nearest whole number, by an addition that leaves no room for a fraction.
 
     For |x| below 2^51, or 2^22 in single precision. `otherwise` is the function of other machines.
@@ -35,7 +35,7 @@ def nearest_function(single: bool, otherwise: DeviceFunction) -> DeviceFunction:
     return nearest
 
 
-def cos_sin_function(single: bool, otherwise: DeviceFunction) -> DeviceFunction:
+def cos_sin_function(single: bool, otherwise: Compiled) -> Compiled:
     """cos and sin of 2 pi turns, a float64, in working precision; `otherwise` where there is nothing better.
 
     In single precision the device has instructions for both, good to 4e-7 within a half turn of 0; whole
@@ -54,19 +54,19 @@ def cos_sin_function(single: bool, otherwise: DeviceFunction) -> DeviceFunction:
     return cos_sin
 
 
-def make_series_cos_sin(single: bool) -> DeviceFunction:
+def make_series_cos_sin(single: bool) -> Compiled:
     """cos and sin of 2 pi turns by Taylor's series, as on any machine; float64 turns, working precision."""
     return phase.make_cos_sin(
         single, nearest_function(False, phase.nearest), nearest_function(single, phase.nearest)
     )
 
 
-def make_cos_sin(single: bool) -> DeviceFunction:
+def make_cos_sin(single: bool) -> Compiled:
     """The same by the device's own instructions, where it has some."""
     return cos_sin_function(single, make_series_cos_sin(single))
 
 
-def exp2_function(single: bool) -> DeviceFunction:
+def exp2_function(single: bool) -> Compiled:
     """2^-x of numbers of at least 0 on the device.
 
     In single precision there is an instruction for it, good to 2e-7 and 0 below 2^-126. In double precision
@@ -103,7 +103,7 @@ def exp2_function(single: bool) -> DeviceFunction:
     return exp2
 
 
-def _exp2_instruction() -> DeviceFunction:
+def _exp2_instruction() -> Compiled:
     """The bare instruction: the library's function adds three more for results below 2^-126."""
 
     @device.intrinsic

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Sky
 from rime_kernels.cuda.kernels.baseline import make_read_stokes, make_weigh_residual, turned_and_grown
@@ -27,7 +28,6 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_turning,
     turned_on,
 )
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 from rime_kernels.physics import beam
 
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
@@ -40,22 +40,22 @@ class Gathering(NamedTuple):
     Sizes are powers of two, as `make_lane_sums` wants them: `Moments.bright_size`, `Moments.geometry_size`.
     """
 
-    bright: Values  # of the brightness
-    geometry: Values  # the others of `Moments`
-    shown_bright: Values  # the same for one unit: 0 where the row belongs to another
-    shown_geometry: Values
-    voltage: Values  # float64 (4,): what the row's two antennas gather of all sources, l and m each
+    bright: Array  # of the brightness
+    geometry: Array  # the others of `Moments`
+    shown_bright: Array  # the same for one unit: 0 where the row belongs to another
+    shown_geometry: Array
+    voltage: Array  # float64 (4,): what the row's two antennas gather of all sources, l and m each
 
 
 def _no_source(
     place: Place, s: int, n_point: int, row: Row, at: Scalar, work: RowWork, tables: RowTables, sky: Sky,
-    exponent: Values, rest: Values, gathering: Gathering,
+    exponent: Array, rest: Array, gathering: Gathering,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
 
 
 @functools.cache
-def make_gather_source(kernel: RowKernel) -> DeviceFunction:
+def make_gather_source(kernel: RowKernel) -> Compiled:
     """Function that gives what source s gathers from a thread's row and channels.
 
     `rest` are the residuals, n_stokes real and n_stokes imaginary parts of the run; `exponent` the
@@ -79,7 +79,7 @@ def make_gather_source(kernel: RowKernel) -> DeviceFunction:
     @device.inline
     def gather_source(
         place: Place, s: int, n_point: int, row: Row, at: Scalar, work: RowWork, tables: RowTables, sky: Sky,
-        exponent: Values, rest: Values, gathering: Gathering,
+        exponent: Array, rest: Array, gathering: Gathering,
     ) -> None:  # fmt: skip
         b, start, chan_freq, gaussian = place.b, place.start, tables.chan_freq, s - n_point
         value, geometry, voltage = gathering.bright, gathering.geometry, gathering.voltage
@@ -121,7 +121,7 @@ def make_gather_source(kernel: RowKernel) -> DeviceFunction:
     return gather_source
 
 
-def _make_clear(kernel: RowKernel) -> DeviceFunction:
+def _make_clear(kernel: RowKernel) -> Compiled:
     """Function that begins what a source gathers."""
     real, record = float32 if kernel.variant.single else float64, kernel.record
     n_bright, n_geometry = record.bright_size, record.geometry_size
@@ -136,7 +136,7 @@ def _make_clear(kernel: RowKernel) -> DeviceFunction:
     return clear
 
 
-def _make_geometry(kernel: RowKernel) -> DeviceFunction:
+def _make_geometry(kernel: RowKernel) -> Compiled:
     """Function that multiplies sums over channels by the row's coordinates, in the order of `Moments`."""
     real, record, has_gaussian = (
         float32 if kernel.variant.single else float64,
@@ -146,7 +146,7 @@ def _make_geometry(kernel: RowKernel) -> DeviceFunction:
     at_projection = record.projection - record.n_bright
 
     @device.inline
-    def place_geometry(geometry: Values, row: Row, turned: Scalar, along: Scalar, across: Scalar) -> None:
+    def place_geometry(geometry: Array, row: Row, turned: Scalar, along: Scalar, across: Scalar) -> None:
         u, v, w = row.u, row.v, row.w
         geometry[0], geometry[1], geometry[2] = real(turned * u), real(turned * v), real(turned * w)
         if has_gaussian:
@@ -161,7 +161,7 @@ def _make_geometry(kernel: RowKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_antenna_slopes(code: int) -> DeviceFunction:
+def make_antenna_slopes(code: int) -> Compiled:
     """Function that gives an antenna's voltage E, and the derivatives of ln E: of the scale, of l, of m."""
 
     @device.inline
@@ -181,7 +181,7 @@ def make_antenna_slopes(code: int) -> DeviceFunction:
 
 
 @functools.cache
-def make_join_unit(kernel: RowKernel) -> DeviceFunction:
+def make_join_unit(kernel: RowKernel) -> Compiled:
     """Function that sums what a source gathered over all rows of a unit, and writes its record.
 
     `is_own` says whether the thread's row is of the unit, `record` is the number of the record. `gathered` is
@@ -198,8 +198,8 @@ def make_join_unit(kernel: RowKernel) -> DeviceFunction:
         thread: Scalar,
         is_own: Scalar,
         gathering: Gathering,
-        gathered: Values,
-        moments: Values,
+        gathered: Array,
+        moments: Array,
         number: Scalar,
     ) -> None:
         start = uint32(uint32(thread // n_lane) * uint32(per_group))
@@ -223,7 +223,7 @@ def make_join_unit(kernel: RowKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_gather_sources(kernel: RowKernel) -> DeviceFunction:
+def make_gather_sources(kernel: RowKernel) -> Compiled:
     """Function that has all sources gather from a block's rows, and leaves their records."""
     n_row, code = kernel.shape.n_row, kernel.variant.beam
     n_voltage = 4 if code != _NO_BEAM else 1
@@ -236,7 +236,7 @@ def make_gather_sources(kernel: RowKernel) -> DeviceFunction:
     @device.inline
     def gather_sources(
         place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, records: RowRecords,
-        exponent: Values, rest: Values, gathering: Gathering, gathered: Values,
+        exponent: Array, rest: Array, gathering: Gathering, gathered: Array,
     ) -> None:  # fmt: skip
         first_block, unit_start = work.first_row // n_row, records.unit_start
         first_unit = unit_start[first_block]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.ending import Samples
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
@@ -28,22 +29,21 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_find_row,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities, make_sum_sources
-from rime_kernels.cuda.types import CudaModule, DeviceFunction, Kernel, Values
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
-cuda: CudaModule = device.cuda
+cuda: Module = device.cuda
 
 
 class Own(NamedTuple):
     """A thread's own memory, which ends up in registers."""
 
-    sums: Values  # (2 n_stokes run,), working precision: as in `baseline`
-    exponent: Values  # (run,), working precision
-    of_kind: Values  # float64 (`misfit.n_kinds`,)
+    sums: Array  # (2 n_stokes run,), working precision: as in `baseline`
+    exponent: Array  # (run,), working precision
+    of_kind: Array  # float64 (`misfit.n_kinds`,)
 
 
 @functools.cache
-def make_row_sums(kernel: RowKernel) -> Kernel:
+def make_row_sums(kernel: RowKernel) -> Compiled:
     """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
 
     A block takes a block of rows and a run of channels. It leaves `Results.vis`, or `Results.sums` (n_batch
@@ -91,7 +91,7 @@ def make_row_sums(kernel: RowKernel) -> Kernel:
     return sum_rows
 
 
-def _make_own(kernel: RowKernel) -> DeviceFunction:
+def _make_own(kernel: RowKernel) -> Compiled:
     """Function that declares a thread's arrays but for its ending."""
     real, run = float32 if kernel.variant.single else float64, kernel.shape.run
     n_sum = 2 * kernel.variant.n_stokes * run
@@ -106,7 +106,7 @@ def _make_own(kernel: RowKernel) -> DeviceFunction:
     return own_arrays
 
 
-def _make_samples(kernel: RowKernel) -> DeviceFunction:
+def _make_samples(kernel: RowKernel) -> Compiled:
     """Function that declares those of its ending."""
     real, end = float32 if kernel.variant.single else float64, kernel.end
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
@@ -122,7 +122,7 @@ def _make_samples(kernel: RowKernel) -> DeviceFunction:
     return sample_arrays
 
 
-def _make_gathering(kernel: RowKernel) -> DeviceFunction:
+def _make_gathering(kernel: RowKernel) -> Compiled:
     """Function that declares those of its adjoint; one element each without it."""
     real, record = float32 if kernel.variant.single else float64, kernel.record
     has_adjoint, n_voltage = kernel.has_adjoint, 4 if kernel.has_adjoint and record.has_beam else 1
@@ -139,7 +139,7 @@ def _make_gathering(kernel: RowKernel) -> DeviceFunction:
     return gathering_arrays
 
 
-def _make_index_block(kernel: RowKernel) -> DeviceFunction:
+def _make_index_block(kernel: RowKernel) -> Compiled:
     """Function that says what a thread works on; runs of channels follow one another, then blocks of rows."""
     n_thread, run = kernel.shape.n_row, kernel.shape.run
 
@@ -154,13 +154,13 @@ def _make_index_block(kernel: RowKernel) -> DeviceFunction:
     return index_block
 
 
-def _make_sum_block(kernel: RowKernel) -> DeviceFunction:
+def _make_sum_block(kernel: RowKernel) -> Compiled:
     """Function that sums chi2, and what goes with it, over a block's threads: `Results.sums`."""
     n_thread, block_sum = kernel.shape.n_row, make_block_sum(kernel.shape.n_row)
     n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)
 
     @device.inline
-    def sum_block(place: Place, work: RowWork, of_kind: Values, partial: Values, sums: Values) -> None:
+    def sum_block(place: Place, work: RowWork, of_kind: Array, partial: Array, sums: Array) -> None:
         for k in range(n_kind):
             of_block = block_sum(place.thread, of_kind[k], partial)
             if place.thread == 0:
@@ -171,7 +171,7 @@ def _make_sum_block(kernel: RowKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_arrange(n_thread: int) -> Kernel:
+def make_arrange(n_thread: int) -> Compiled:
     """Kernel that lays values of some rows (data, weights, templates) out as the chi2 reads them.
 
     They become (n_block, n_chan, n_corr, rows of a block), flat: neighbouring threads read neighbouring
@@ -179,7 +179,7 @@ def make_arrange(n_thread: int) -> Kernel:
     """
 
     @device.kernel(0)
-    def arrange(n_chan: int, n_corr: int, values: Values, out: Values) -> None:
+    def arrange(n_chan: int, n_corr: int, values: Array, out: Array) -> None:
         i = cuda.grid(1)
         if i >= out.size:
             return

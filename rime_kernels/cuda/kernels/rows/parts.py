@@ -12,11 +12,11 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Sky
 from rime_kernels.cuda.kernels.ending import End
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import phase
 
@@ -70,11 +70,11 @@ class RowWork(NamedTuple):
 class RowTables(NamedTuple):
     """What stays the same from call to call, of all rows in the order of time."""
 
-    time_index: Values  # int32 (n_row,)
-    antenna1: Values  # int32 (n_row,)
-    antenna2: Values  # int32 (n_row,)
-    uvw: Values  # float64 (n_row, 3), m
-    chan_freq: Values  # float64 (n_chan,), Hz
+    time_index: Array  # int32 (n_row,)
+    antenna1: Array  # int32 (n_row,)
+    antenna2: Array  # int32 (n_row,)
+    uvw: Array  # float64 (n_row, 3), m
+    chan_freq: Array  # float64 (n_chan,), Hz
 
 
 class RowRecords(NamedTuple):
@@ -83,9 +83,9 @@ class RowRecords(NamedTuple):
     A unit is a block of rows or, where brightness changes in time, its rows of one time.
     """
 
-    unit_start: Values  # int32 (n_block + 1,): the first unit of each block of rows
-    moments: Values  # flat (n_batch, units of the slab, n_run, n_source, `Moments.n_value`)
-    by_row: Values  # float64, flat (n_batch, all rows, n_run, 4): l, m of antenna1 and of antenna2
+    unit_start: Array  # int32 (n_block + 1,): the first unit of each block of rows
+    moments: Array  # flat (n_batch, units of the slab, n_run, n_source, `Moments.n_value`)
+    by_row: Array  # float64, flat (n_batch, all rows, n_run, 4): l, m of antenna1 and of antenna2
 
 
 class Place(NamedTuple):
@@ -125,7 +125,7 @@ class Turning(NamedTuple):
 
 
 @functools.cache
-def make_turning(kernel: RowKernel) -> DeviceFunction:
+def make_turning(kernel: RowKernel) -> Compiled:
     """Function that gives what source s is to a row; `gaussian` is its number, negative for a point."""
     single, run, has_gaussian = kernel.variant.single, kernel.shape.run, kernel.has_gaussian
     real = float32 if single else float64
@@ -163,7 +163,7 @@ def turned_on(re: Scalar, im: Scalar, turning: Turning) -> tuple[Scalar, Scalar]
 
 
 @functools.cache
-def make_find_row(kernel: RowKernel) -> DeviceFunction:
+def make_find_row(kernel: RowKernel) -> Compiled:
     """Function that looks a thread's row up.
 
     Before an adjoint, threads without a row take the last one, whose data they have with a weight of 0: they
@@ -190,7 +190,7 @@ def make_find_row(kernel: RowKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_next_source(kernel: RowKernel) -> DeviceFunction:
+def make_next_source(kernel: RowKernel) -> Compiled:
     """Function that gives where the brightness of the next source begins, at the same time and run."""
     per_run = kernel.shape.run * (2 if kernel.variant.n_stokes == 4 else 1)
 

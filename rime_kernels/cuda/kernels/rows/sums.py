@@ -7,6 +7,7 @@ import functools
 from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import ending, scalars
 from rime_kernels.cuda.kernels.arguments import Columns, Sky
 from rime_kernels.cuda.kernels.baseline import make_add_stokes, make_read_stokes
@@ -21,7 +22,6 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_turning,
     turned_on,
 )
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 from rime_kernels.physics import beam, phase
 
 _turns = phase.turns
@@ -29,7 +29,7 @@ _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 
 
 @functools.cache
-def make_sum_sources(kernel: RowKernel) -> DeviceFunction:
+def make_sum_sources(kernel: RowKernel) -> Compiled:
     """Function that sums all sources into a thread's `sums`, (2 n_stokes run,) as in `baseline`.
 
     `exponent`, (run,), becomes the squares of the frequencies by that of the first channel.
@@ -43,7 +43,7 @@ def make_sum_sources(kernel: RowKernel) -> DeviceFunction:
 
     @device.inline
     def sum_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, sums: Values, exponent: Values
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, sums: Array, exponent: Array
     ) -> None:
         b, start, chan_freq = place.b, place.start, tables.chan_freq
         n_source, n_chan, first_freq = int32(sky.direction.shape[1]), int32(chan_freq.size), chan_freq[start]
@@ -81,7 +81,7 @@ def make_sum_sources(kernel: RowKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_read_samples(kernel: RowKernel) -> DeviceFunction:
+def make_read_samples(kernel: RowKernel) -> Compiled:
     """Function that reads the data of the thread's row at channel c, templates taken off, and the weights.
 
     From `first` on, a correlation every n_row: neighbouring threads have neighbouring rows.
@@ -92,7 +92,7 @@ def make_read_samples(kernel: RowKernel) -> DeviceFunction:
 
     @device.inline
     def read_samples(
-        first: Scalar, nu: Scalar, row: Row, columns: Columns, factor: Values, samples: ending.Samples
+        first: Scalar, nu: Scalar, row: Row, columns: Columns, factor: Array, samples: ending.Samples
     ) -> None:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
@@ -116,7 +116,7 @@ def make_read_samples(kernel: RowKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_finish_chi2(kernel: RowKernel) -> DeviceFunction:
+def make_finish_chi2(kernel: RowKernel) -> Compiled:
     """Function that gives the chi2 of a thread's row and channels, and spends its sums.
 
     Before an adjoint residuals lie in their place, and `of_kind` has what templates and turnovers gather.
@@ -132,7 +132,7 @@ def make_finish_chi2(kernel: RowKernel) -> DeviceFunction:
     @device.inline
     def finish_chi2(
         place: Place, row: Row, tables: RowTables, sky: Sky, columns: Columns, samples: ending.Samples,
-        sums: Values, of_kind: Values,
+        sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         n_chan, factor = int32(tables.chan_freq.size), sky.template_factor[place.b]
         n_here, tail, total = min(int32(run), n_chan - place.start), one_over(factor), 0.0
@@ -162,14 +162,14 @@ def make_finish_chi2(kernel: RowKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_finish_visibilities(kernel: RowKernel) -> DeviceFunction:
+def make_finish_visibilities(kernel: RowKernel) -> Compiled:
     """Function that writes a thread's visibilities, `Results.vis`, and spends its sums."""
     end, run, real = kernel.end, kernel.shape.run, float32 if kernel.variant.single else float64
     write, move_up = ending.make_write_visibilities(end), ending.make_move_up(end)
 
     @device.inline
     def finish_visibilities(
-        place: Place, tables: RowTables, vis: Values, samples: ending.Samples, sums: Values
+        place: Place, tables: RowTables, vis: Array, samples: ending.Samples, sums: Array
     ) -> None:
         for k in range(min(int32(run), int32(tables.chan_freq.size) - place.start)):
             write(vis, place.b, place.local, place.start + k, real(1), sums)

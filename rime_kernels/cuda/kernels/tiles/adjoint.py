@@ -12,6 +12,7 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline
 from rime_kernels.cuda.kernels.arguments import Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged, Stokes
@@ -27,7 +28,6 @@ from rime_kernels.cuda.kernels.tiles.parts import (
 )
 from rime_kernels.cuda.kernels.tiles.staging import Chunk
 from rime_kernels.cuda.kernels.tiles.sums import Baselines
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 from rime_kernels.physics import beam
 
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
@@ -37,11 +37,11 @@ _voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
 class Gathering(NamedTuple):
     """A thread's memory for what a source gathers from its tile, in working precision."""
 
-    rest: Values  # (2 n_stokes side^2,): residuals, as the sums lay
-    uvw: Values  # (3 side^2,): the tile's baselines, wavelengths
-    second: Values  # (6 side,): terms of the second antennas
-    value: Values  # (`Moments.most_size`,)
-    of_antenna: Values  # (2 side,): what each antenna's voltage did
+    rest: Array  # (2 n_stokes side^2,): residuals, as the sums lay
+    uvw: Array  # (3 side^2,): the tile's baselines, wavelengths
+    second: Array  # (6 side,): terms of the second antennas
+    value: Array  # (`Moments.most_size`,)
+    of_antenna: Array  # (2 side,): what each antenna's voltage did
 
 
 class OfSource(NamedTuple):
@@ -62,19 +62,19 @@ class Voltages(NamedTuple):
     records: TileRecords
     slots: Slots
     sky: Sky
-    shown: Values  # `Shared.shown`
-    by_slot: Values
+    shown: Array  # `Shared.shown`
+    by_slot: Array
 
 
 def _nothing(
-    n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Values, first: Scalar,
+    n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array, first: Scalar,
     voltages: Voltages,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
 
 
 @functools.cache
-def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> DeviceFunction:
+def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compiled:
     """Function that adds up what `n_source` sources gather from the tiles of each item.
 
     Sources and arguments as those of `sums.make_accumulate`. The sums of source k lie in `partial` from
@@ -95,7 +95,7 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Devic
 
     @device.inline
     def gather(
-        n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Values,
+        n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array,
         first: Scalar, voltages: Voltages,
     ) -> None:  # fmt: skip
         thread, value, of_antenna = voltages.block.thread, gathering.value, gathering.of_antenna
@@ -127,7 +127,7 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Devic
     return gather
 
 
-def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> DeviceFunction:
+def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
     """Function that gathers from all rows of a tile.
 
     In double precision a loop over the rows of Gaussians is too long for the compiler to unroll, and what is
@@ -143,7 +143,7 @@ def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> DeviceFunction
 
         return all_rows
 
-    def from_row(i: int) -> DeviceFunction:
+    def from_row(i: int) -> Compiled:
         if i == side:
             return device.inline(lambda given: None)
         behind = from_row(i + 1)
@@ -158,7 +158,7 @@ def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> DeviceFunction
     return from_row(0)
 
 
-def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> DeviceFunction:
+def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
     """Function that gathers from row `i` of a tile: one first antenna with all second ones."""
     side, single, n_stokes = kernel.shape.side, kernel.variant.single, kernel.variant.n_stokes
     has_beam, n_baseline, real = kernel.has_beam, side * side, float32 if single else float64
@@ -199,7 +199,7 @@ def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> DeviceFunction:
 
 
 @functools.cache
-def make_gather_voltages(kernel: TileKernel) -> DeviceFunction:
+def make_gather_voltages(kernel: TileKernel) -> Compiled:
     """Function that turns what each antenna's voltage did into sums by source and by antenna.
 
     Tiles show what they have of their antennas; the threads of an item each sum up some of its antennas, add
@@ -213,7 +213,7 @@ def make_gather_voltages(kernel: TileKernel) -> DeviceFunction:
     at_voltage, wait = kernel.record.voltage, meet()
 
     @device.inline
-    def gather_voltages(source: Scalar, of_antenna: Values, value: Values, voltages: Voltages) -> None:
+    def gather_voltages(source: Scalar, of_antenna: Array, value: Array, voltages: Voltages) -> None:
         block, slots, shown, by_slot = voltages.block, voltages.slots, voltages.shown, voltages.by_slot
         thread, n_lanes, n_used = block.thread, voltages.n_lanes, block.n_used
         member_start = voltages.records.member_start[block.copy]
@@ -250,7 +250,7 @@ def make_gather_voltages(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_join(kernel: TileKernel) -> DeviceFunction:
+def make_join(kernel: TileKernel) -> Compiled:
     """Function that joins what all threads of an item gathered from a chunk of sources, into its records.
 
     Sources have gathered `n_made` values; those behind, which only Gaussians have, are 0.
@@ -263,8 +263,8 @@ def make_join(kernel: TileKernel) -> DeviceFunction:
 
     @device.inline
     def join(
-        block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Values,
-        moments: Values,
+        block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Array,
+        moments: Array,
     ) -> None:  # fmt: skip
         # Number of the record of the first item's first source; the next item's come n_copy * n_source later.
         first_record = (int64(block.b) * work.n_total + block.first_item) * int64(block.n_copy)
@@ -289,20 +289,20 @@ def make_join(kernel: TileKernel) -> DeviceFunction:
 
 
 def _nothing_to_join(
-    block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Values,
-    moments: Values,
+    block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Array,
+    moments: Array,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
 
 
 @functools.cache
-def make_fill_baselines(kernel: TileKernel) -> DeviceFunction:
+def make_fill_baselines(kernel: TileKernel) -> Compiled:
     """Function that fills `Gathering.uvw`: coordinates of a tile's baselines, u of all, then v, then w."""
     side, real = kernel.shape.side, float32 if kernel.variant.single else float64
     n_baseline = side * side
 
     @device.inline
-    def differences(of: Values, baselines: Baselines, into: Values, first: int) -> None:
+    def differences(of: Array, baselines: Baselines, into: Array, first: int) -> None:
         """One coordinate; short loops, which are unrolled."""
         for i in range(side):
             x = min(uint32(baselines.p + uint32(i)), baselines.last)
@@ -311,7 +311,7 @@ def make_fill_baselines(kernel: TileKernel) -> DeviceFunction:
                 into[first + i * side + j] = real(of[x] - of[y])
 
     @device.inline
-    def fill_baselines(slots: Slots, baselines: Baselines, uvw: Values) -> None:
+    def fill_baselines(slots: Slots, baselines: Baselines, uvw: Array) -> None:
         differences(slots.u, baselines, uvw, 0)
         differences(slots.v, baselines, uvw, n_baseline)
         differences(slots.w, baselines, uvw, 2 * n_baseline)
@@ -320,13 +320,13 @@ def make_fill_baselines(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_write_antennas(kernel: TileKernel) -> DeviceFunction:
+def make_write_antennas(kernel: TileKernel) -> Compiled:
     """Function that writes what each slot of the block gathered, `TileRecords.by_antenna`."""
     n_thread = kernel.shape.n_thread
 
     @device.inline
     def write_antennas(
-        block: Block, work: TileWork, n_slot: Scalar, shared: Shared, by_antenna: Values
+        block: Block, work: TileWork, n_slot: Scalar, shared: Shared, by_antenna: Array
     ) -> None:
         x, per_copy = uint32(block.thread), uint32(2) * n_slot
         while x < uint32(block.n_here) * per_copy:

@@ -12,6 +12,7 @@ from typing import Any
 from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Compiled, Scalar
 from rime_kernels.cuda.kernels.arguments import Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.tiles.parts import (
@@ -23,7 +24,6 @@ from rime_kernels.cuda.kernels.tiles.parts import (
     TileWork,
     sizes_of,
 )
-from rime_kernels.cuda.types import DeviceFunction, Scalar
 from rime_kernels.physics import phase
 
 _C = phase.SPEED_OF_LIGHT
@@ -37,7 +37,7 @@ def _term_at(slot: Scalar, side: Any, step: Any) -> Scalar:
 
 
 @functools.cache
-def make_index_block(kernel: TileKernel) -> DeviceFunction:
+def make_index_block(kernel: TileKernel) -> Compiled:
     """Function that says what block `number` works on."""
     has_adjoint = kernel.has_adjoint
 
@@ -64,7 +64,7 @@ def make_index_block(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_place_antennas(kernel: TileKernel) -> DeviceFunction:
+def make_place_antennas(kernel: TileKernel) -> Compiled:
     """Function that fills `Slots` for the block's antennas, and `Shared.bright_at` for its items."""
     sizes, has_beam, n_thread, side = (
         sizes_of(kernel),
@@ -109,7 +109,7 @@ def make_place_antennas(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_clear_gaps(kernel: TileKernel) -> DeviceFunction:
+def make_clear_gaps(kernel: TileKernel) -> Compiled:
     """Function that puts 0 where no antenna is, in both chunks.
 
     Sums from there meet weights of 0, which would not make 0 of NaN.
@@ -145,7 +145,7 @@ def make_clear_gaps(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_find_tile(kernel: TileKernel) -> DeviceFunction:
+def make_find_tile(kernel: TileKernel) -> Compiled:
     """Function that says which tile a thread has.
 
     Before an adjoint the tiles of a split are shared out over `n_part` blocks, and an item has `n_lanes`
@@ -177,7 +177,7 @@ def make_find_tile(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_find_corner(kernel: TileKernel) -> DeviceFunction:
+def make_find_corner(kernel: TileKernel) -> Compiled:
     """Function that says where a tile's antennas and its brightness lie in the first chunk of `Staged`."""
     sizes, side = sizes_of(kernel), kernel.shape.side
     step, bright_step = sizes.step, sizes.bright_step

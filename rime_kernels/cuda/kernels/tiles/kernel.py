@@ -19,6 +19,7 @@ from typing import NamedTuple
 from numba import complex64, complex128, float32, float64, int32, int64, uint32
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.ending import Samples
@@ -36,26 +37,25 @@ from rime_kernels.cuda.kernels.tiles.parts import (
     sizes_of,
 )
 from rime_kernels.cuda.kernels.tiles.staging import Chunk, Stager
-from rime_kernels.cuda.types import CudaModule, DeviceFunction, Kernel, Scalar, Values
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays, or lets all threads
 # of a block meet, stands here.
-cuda: CudaModule = device.cuda
+cuda: Module = device.cuda
 
 
 class Own(NamedTuple):
     """A thread's own memory, which ends up in registers."""
 
-    sums: Values  # (2 n_stokes side^2,), working precision: as in `baseline`
-    second: Values  # (6 side,), working precision
-    of_kind: Values  # float64 (`TileKernel.n_kind`,)
-    glance: Values  # (n_glance,), working precision
+    sums: Array  # (2 n_stokes side^2,), working precision: as in `baseline`
+    second: Array  # (6 side,), working precision
+    of_kind: Array  # float64 (`TileKernel.n_kind`,)
+    glance: Array  # (n_glance,), working precision
     samples: Samples
     gathering: Gathering
 
 
 @functools.cache
-def make_tile_sums(kernel: TileKernel) -> Kernel:
+def make_tile_sums(kernel: TileKernel) -> Compiled:
     """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
 
     It leaves `Results.vis`, or `Results.sums` (n_batch times `n_kind`, n_sum): chi2 of each layer, channel
@@ -98,7 +98,7 @@ def make_tile_sums(kernel: TileKernel) -> Kernel:
     return sum_tiles
 
 
-def _make_shared(kernel: TileKernel) -> DeviceFunction:
+def _make_shared(kernel: TileKernel) -> Compiled:
     """Function that declares a block's shared arrays."""
     sizes, shape, single = sizes_of(kernel), kernel.shape, kernel.variant.single
     real, cplx = (float32, complex64) if single else (float64, complex128)
@@ -132,7 +132,7 @@ def _make_shared(kernel: TileKernel) -> DeviceFunction:
     return shared_arrays
 
 
-def _make_own(kernel: TileKernel) -> DeviceFunction:
+def _make_own(kernel: TileKernel) -> Compiled:
     """Function that declares a thread's own arrays."""
     sizes, end, side = sizes_of(kernel), kernel.end, kernel.shape.side
     real, n_sum, n_kind, n_glance = (
@@ -163,7 +163,7 @@ def _make_own(kernel: TileKernel) -> DeviceFunction:
     return own_arrays
 
 
-def _make_clear(kernel: TileKernel) -> DeviceFunction:
+def _make_clear(kernel: TileKernel) -> Compiled:
     """Function that begins the sums of a thread and of the block's antennas."""
     real, n_sum = float32 if kernel.variant.single else float64, sizes_of(kernel).n_sum
     has_voltage, n_thread = kernel.has_voltage, kernel.shape.n_thread
@@ -181,7 +181,7 @@ def _make_clear(kernel: TileKernel) -> DeviceFunction:
     return clear
 
 
-def _make_sweep(kernel: TileKernel) -> DeviceFunction:
+def _make_sweep(kernel: TileKernel) -> Compiled:
     """Function that takes all sources, chunk by chunk: to sum them or, in sweep 1, to let them gather."""
     sizes, has_gaussian, votes = (
         sizes_of(kernel),
@@ -230,7 +230,7 @@ def _make_sweep(kernel: TileKernel) -> DeviceFunction:
     return sweep_sources
 
 
-def _make_add_chunk(kernel: TileKernel) -> DeviceFunction:
+def _make_add_chunk(kernel: TileKernel) -> Compiled:
     """Function that adds a chunk of sources to a thread's sums, by the code for what they are."""
     single = kernel.variant.single
     add_points, add_narrow = sums.make_accumulate(kernel, False), sums.make_accumulate(kernel, True)
@@ -251,7 +251,7 @@ def _make_add_chunk(kernel: TileKernel) -> DeviceFunction:
     return add_chunk
 
 
-def _make_gather_chunk(kernel: TileKernel) -> DeviceFunction:
+def _make_gather_chunk(kernel: TileKernel) -> Compiled:
     """Function that has a chunk of sources gather from all tiles of the block, and leaves their records."""
     single, n_lane, record = kernel.variant.single, kernel.n_lane, kernel.record
     size, point_size, join = record.most_size, record.size(False), adjoint.make_join(kernel)
@@ -281,7 +281,7 @@ def _make_gather_chunk(kernel: TileKernel) -> DeviceFunction:
     return gather_chunk
 
 
-def _make_finish(kernel: TileKernel) -> DeviceFunction:
+def _make_finish(kernel: TileKernel) -> Compiled:
     """Function that ends a thread's sums in chi2, and adds up over the tiles of each item: `Results.sums`."""
     sizes, n_kind, has_adjoint = sizes_of(kernel), kernel.n_kind, kernel.has_adjoint
     n_glance, n_uvw, real = sizes.n_glance, sizes.n_uvw, float32 if kernel.variant.single else float64
@@ -291,7 +291,7 @@ def _make_finish(kernel: TileKernel) -> DeviceFunction:
     @device.inline
     def finish_chi2(
         block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, columns: Columns,
-        results: Values, shared: Shared, own: Own,
+        results: Array, shared: Shared, own: Own,
     ) -> None:  # fmt: skip
         slots, of_kind, total = shared.slots, own.of_kind, 0.0
         for k in range(1, n_kind):
@@ -316,14 +316,14 @@ def _make_finish(kernel: TileKernel) -> DeviceFunction:
     return finish_chi2
 
 
-def _make_sum_tree(kernel: TileKernel) -> DeviceFunction:
+def _make_sum_tree(kernel: TileKernel) -> Compiled:
     """Function that adds up over the tiles of an item by a tree: its order depends on their number alone."""
     n_kind = kernel.n_kind
 
     @device.inline
     def sum_tree(
-        block: Block, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Values, partial: Values,
-        results: Values,
+        block: Block, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
+        results: Array,
     ) -> None:  # fmt: skip
         thread, mine, n_mine, active = block.thread, tile.mine, tile.n_mine, tile.active
         for k in range(n_kind):

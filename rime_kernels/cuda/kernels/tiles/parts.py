@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.baseline import Staged
 from rime_kernels.cuda.kernels.ending import End
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
-from rime_kernels.cuda.types import CudaModule, Kernel, Scalar, Values
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 
 # The simulator replaces a global of this name while a kernel runs.
-cuda: CudaModule = device.cuda
+cuda: Module = device.cuda
 
 # In the table of places: no row is there.
 NO_ROW = 0
@@ -165,12 +165,12 @@ class TileWork(NamedTuple):
 class TileTables(NamedTuple):
     """What stays the same from call to call."""
 
-    place: Values  # int32 (n_layer, n_split, side^2, n_tile): `TileTable`
-    layer_time: Values  # int32 (n_layer,)
-    antenna: Values  # int32 (n_split, n_slot)
-    group: Values  # int32 (2, n_split, n_tile)
-    antenna_uvw: Values  # float64 (n_time, n_antenna, 3), m
-    chan_freq: Values  # float64 (n_chan,), Hz
+    place: Array  # int32 (n_layer, n_split, side^2, n_tile): `TileTable`
+    layer_time: Array  # int32 (n_layer,)
+    antenna: Array  # int32 (n_split, n_slot)
+    group: Array  # int32 (2, n_split, n_tile)
+    antenna_uvw: Array  # float64 (n_time, n_antenna, 3), m
+    chan_freq: Array  # float64 (n_chan,), Hz
 
 
 class TileRecords(NamedTuple):
@@ -179,22 +179,22 @@ class TileRecords(NamedTuple):
     A copy is a split's part: n_copy = n_split * n_part.
     """
 
-    member_start: Values  # int32 (n_copy, n_group + 1): where the tiles of each group of antennas begin
-    member: Values  # int32 (n_copy, n_member): twice the tile, 1 more where the group is its second side
-    moments: Values  # flat (n_batch, items of the slab, n_copy, n_source, `Moments.n_value`)
-    by_antenna: Values  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
+    member_start: Array  # int32 (n_copy, n_group + 1): where the tiles of each group of antennas begin
+    member: Array  # int32 (n_copy, n_member): twice the tile, 1 more where the group is its second side
+    moments: Array  # flat (n_batch, items of the slab, n_copy, n_source, `Moments.n_value`)
+    by_antenna: Array  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
 
 
 class Slots(NamedTuple):
     """What the terms of a block's antennas are made of, (n_slot,) in shared memory; item after item."""
 
-    u: Values  # float64, wavelengths
-    v: Values
-    w: Values
-    at: Values  # uint32: where the terms lie
-    nu: Values  # float64, Hz; this and the next are there for antennas with voltages alone
-    dl: Values  # float64, rad: pointing errors
-    dm: Values
+    u: Array  # float64, wavelengths
+    v: Array
+    w: Array
+    at: Array  # uint32: where the terms lie
+    nu: Array  # float64, Hz; this and the next are there for antennas with voltages alone
+    dl: Array  # float64, rad: pointing errors
+    dm: Array
 
 
 class Shared(NamedTuple):
@@ -202,11 +202,11 @@ class Shared(NamedTuple):
 
     staged: Staged  # two chunks of sources: one is summed while the other is made
     slots: Slots
-    bright_at: Values  # int64 (n_item,): where the brightness of each item begins
-    partial: Values  # float64 (n_thread,)
-    gathered: Values  # what groups of threads gathered from each source of a chunk, working precision
-    shown: Values  # what tiles have of each of their antennas, working precision
-    by_slot: Values  # float64 (n_slot, 2): what each antenna gathered, l and m
+    bright_at: Array  # int64 (n_item,): where the brightness of each item begins
+    partial: Array  # float64 (n_thread,)
+    gathered: Array  # what groups of threads gathered from each source of a chunk, working precision
+    shown: Array  # what tiles have of each of their antennas, working precision
+    by_slot: Array  # float64 (n_slot, 2): what each antenna gathered, l and m
 
 
 class Block(NamedTuple):
@@ -236,7 +236,7 @@ class Tile(NamedTuple):
 
 
 @functools.cache
-def make_arrange() -> Kernel:
+def make_arrange() -> Compiled:
     """Kernel that lays values of some rows (data, weights, templates) out as the chi2 reads them.
 
     They become (n_layer, n_chan, n_split, side^2, n_corr, n_tile), flat: neighbouring threads read
@@ -245,8 +245,8 @@ def make_arrange() -> Kernel:
 
     @device.kernel(0)
     def arrange(
-        first_layer: int, first_place: int, n_chan: int, n_corr: int, turned: float, place: Values,
-        values: Values, out: Values,
+        first_layer: int, first_place: int, n_chan: int, n_corr: int, turned: float, place: Array,
+        values: Array, out: Array,
     ) -> None:  # fmt: skip
         n_split, n_baseline, n_tile = place.shape[1], place.shape[2], place.shape[3]
         i = cuda.grid(1)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from numba import complex64, complex128, float32, float64, int32, int64, uint32
 
 from rime_kernels import device
+from rime_kernels.compile.types import Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Sky
 from rime_kernels.cuda.kernels.baseline import Staged
 from rime_kernels.cuda.kernels.tiles.parts import Block, Shared, Slots, TileKernel, sizes_of
-from rime_kernels.cuda.types import DeviceFunction, Scalar
 from rime_kernels.physics import beam, phase
 
 _C = phase.SPEED_OF_LIGHT
@@ -43,7 +43,7 @@ class Stager(NamedTuple):
 
 
 @functools.cache
-def make_terms(kernel: TileKernel) -> DeviceFunction:
+def make_terms(kernel: TileKernel) -> Compiled:
     """Function that puts the terms of one chunk of sources into shared memory.
 
     Says whether the thread's source is a Gaussian whose coordinates need their low parts. `reach` is how far
@@ -115,7 +115,7 @@ def make_terms(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_stager(kernel: TileKernel) -> DeviceFunction:
+def make_stager(kernel: TileKernel) -> Compiled:
     """Function that says what of the brightness a thread stages."""
     sizes = sizes_of(kernel)
     per_item, bright_step = kernel.shape.chunk * sizes.per_source, sizes.bright_step
@@ -133,7 +133,7 @@ def make_stager(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_stage(kernel: TileKernel) -> DeviceFunction:
+def make_stage(kernel: TileKernel) -> Compiled:
     """Function that stages the sources from `start` on, as many as make a chunk, in one of the two buffers.
 
     Points or Gaussians, not both. Gives their number, and whether the thread has met one whose coordinates

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from numba import float32, float64, int32, uint32, uint64
 
 from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline, ending, scalars
 from rime_kernels.cuda.kernels.arguments import Columns
 from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged
@@ -23,14 +24,13 @@ from rime_kernels.cuda.kernels.tiles.parts import (
     TileWork,
     sizes_of,
 )
-from rime_kernels.cuda.types import DeviceFunction, Scalar, Values
 from rime_kernels.physics import phase
 
 _turns = phase.turns
 
 
 @functools.cache
-def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> DeviceFunction:
+def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compiled:
     """Function that adds `n_source` sources to the sums of a thread's tile, (2 n_stokes side^2,).
 
     Sources are points or Gaussians; coordinates of `wide` ones come in a high and a low part. `second` is
@@ -47,7 +47,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> D
     add_stokes = baseline.make_add_stokes(n_stokes, n_baseline)
 
     @device.inline
-    def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Values, second: Values) -> None:
+    def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
         while p != end:
@@ -82,7 +82,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> D
 
 
 @functools.cache
-def make_look_ahead(kernel: TileKernel) -> DeviceFunction:
+def make_look_ahead(kernel: TileKernel) -> Compiled:
     """Function that reads one datum of every line of a tile's data, into `glance`.
 
     They are wanted at the end: now they come nearer meanwhile.
@@ -92,7 +92,7 @@ def make_look_ahead(kernel: TileKernel) -> DeviceFunction:
     line, n_glance = sizes.line, sizes.n_glance
 
     @device.inline
-    def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Values) -> None:
+    def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
         n_tile = uint32(tables.place.shape[3])
         for k in range(n_glance):
             far = uint32(tile.tile + int32(k) * int32(n_tile)) * uint32(line)
@@ -112,7 +112,7 @@ class Baselines(NamedTuple):
 
 
 @functools.cache
-def make_baselines(kernel: TileKernel) -> DeviceFunction:
+def make_baselines(kernel: TileKernel) -> Compiled:
     """Function that says where a tile's antennas lie."""
     side = kernel.shape.side
 
@@ -127,7 +127,7 @@ def make_baselines(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_ends(kernel: TileKernel) -> DeviceFunction:
+def make_ends(kernel: TileKernel) -> Compiled:
     """Function that says where the two antennas of sample j of step i of an ending lie."""
     side, width = kernel.shape.side, kernel.end.width
 
@@ -142,7 +142,7 @@ def make_ends(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_fill_factors(kernel: TileKernel) -> DeviceFunction:
+def make_fill_factors(kernel: TileKernel) -> Compiled:
     """Function that fills the factors of the templates for the samples of step i: scale, and phase."""
     single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
     real, width = float32 if single else float64, kernel.end.width
@@ -150,7 +150,7 @@ def make_fill_factors(kernel: TileKernel) -> DeviceFunction:
 
     @device.inline
     def fill_factors(
-        i: Scalar, baselines: Baselines, slots: Slots, factor: Values, samples: ending.Samples
+        i: Scalar, baselines: Baselines, slots: Slots, factor: Array, samples: ending.Samples
     ) -> None:
         u, v, w = slots.u, slots.v, slots.w
         for t in range(n_template):
@@ -170,7 +170,7 @@ def make_fill_factors(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_read_samples(kernel: TileKernel) -> DeviceFunction:
+def make_read_samples(kernel: TileKernel) -> Compiled:
     """Function that reads the data of the samples at hand, templates taken off, and the weights.
 
     A tile's neighbour lies beside it, its next datum `n_tile` behind. Gives where the next ones begin.
@@ -203,7 +203,7 @@ def make_read_samples(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_finish_chi2(kernel: TileKernel) -> DeviceFunction:
+def make_finish_chi2(kernel: TileKernel) -> Compiled:
     """Function that gives the chi2 of a thread's tile, or its sum of logarithms; spends the sums.
 
     Before an adjoint they become the weighted residuals in Stokes parameters, and `of_kind` what the
@@ -228,8 +228,8 @@ def make_finish_chi2(kernel: TileKernel) -> DeviceFunction:
 
     @device.inline
     def finish_chi2(
-        tile: Tile, n_tile: Scalar, baselines: Baselines, slots: Slots, columns: Columns, factor: Values,
-        samples: ending.Samples, sums: Values, of_kind: Values,
+        tile: Tile, n_tile: Scalar, baselines: Baselines, slots: Slots, columns: Columns, factor: Array,
+        samples: ending.Samples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         u, v, w = slots.u, slots.v, slots.w
         total, tail = 0.0, one_over(factor)
@@ -255,7 +255,7 @@ def make_finish_chi2(kernel: TileKernel) -> DeviceFunction:
 
 
 @functools.cache
-def make_finish_visibilities(kernel: TileKernel) -> DeviceFunction:
+def make_finish_visibilities(kernel: TileKernel) -> Compiled:
     """Function that writes the visibilities of a thread's tile, `Results.vis`, and spends its sums."""
     n, real = kernel.shape.side**2, float32 if kernel.variant.single else float64
     # One at a time: the next place is looked up while the last is written.
@@ -264,7 +264,7 @@ def make_finish_visibilities(kernel: TileKernel) -> DeviceFunction:
 
     @device.inline
     def finish_visibilities(
-        block: Block, tile: Tile, work: TileWork, tables: TileTables, vis: Values, sums: Values, back: Values
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, vis: Array, sums: Array, back: Array
     ) -> None:
         n_chan = uint32(tables.chan_freq.size)
         layer = uint32(tile.item // n_chan)
