@@ -259,6 +259,7 @@ class Runs:
         """Launch a kernel that leaves what its adjoint gathers in `records`."""
         n_row = slab.place.stop - slab.place.start
         grid = -(-n_row // self.unit_step) * self.n_run, arrays.inputs.direction.shape[0]
+        # Numbers are plain ints: `typed` knows no others.
         work = RowWork(n_row, slab.place.start, self.n_run, slab.time.start, self._step or 0.0)
         row_kernel.make_row_sums(key)[grid, self.unit_step, stream](
             typed(work), self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),

@@ -68,6 +68,7 @@ def make_read_stokes(single: bool, n_stokes: int, index: type) -> Compiled:
         z = bright[at]
         stokes_q, stokes_u, stokes_v = real(0), real(0), real(0)
         if n_stokes == 4:
+            # Two parameters to a complex number: one load for both.
             stokes_q, other = z.imag, bright[at + index(1)]
             stokes_u, stokes_v = other.real, other.imag
         return Stokes(z.real, stokes_q, stokes_u, stokes_v)
@@ -126,13 +127,17 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compile
     real, exp2 = float32 if single else float64, scalars.exp2_function(single)
 
     @device.inline
-    def product(first: AntennaTerm, second: Array, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    def product(first: AntennaTerm, second: Values, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+        # P = p conj(q).
         re = first.re * second[j] + first.im * second[side + j]
         im = first.im * second[j] - first.re * second[side + j]
         along, across = real(0), real(0)
         if gaussian:
+            # The envelope is one of the baseline, whose coordinates are differences: no product of antennas'
+            # terms gives it.
             along, across = first.along - second[2 * side + j], first.across - second[3 * side + j]
             if wide:
+                # Added last: high parts cancel most of each other, and a small rest meets a small number.
                 along += first.along_low - second[4 * side + j]
                 across += first.across_low - second[5 * side + j]
             e = exp2(along * along + across * across)
@@ -148,7 +153,8 @@ def make_add_stokes(n_stokes: int, n: int) -> Compiled:
     """Function that adds brightness times a baseline's product to the sums, those of I at `at`."""
 
     @device.inline
-    def add_stokes(sums: Array, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
+    def add_stokes(sums: Values, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
+        # One line for each sum, every offset a constant: see `tiles.kernel` on registers.
         sums[at] += stokes.i * re
         if n_stokes == 1:
             sums[at + n] += stokes.i * im

@@ -150,12 +150,14 @@ def make_sample_chi2(end: End) -> Compiled:
         total: Scalar, j: int, samples: Samples, sums: Array, tail: Scalar, of_kind: Array
     ) -> Scalar:
         re, im, model_re, model_im = samples.re, samples.im, samples.model_re, samples.model_im
+        # All correlations first: whether float32 will do shows in their sum.
         square = nothing()
         for k in range(n_corr):
             d = j * n_corr + k
             sign, weight = sign_and_weight(samples.weight[d])
             x, y = correlation(k, n_stokes, n, j, sign, sums)
             square += more(square, square_of(x, y, re[d], im[d], weight), tail, of_kind)
+            # Kept for the exact sum, and for the adjoint.
             model_re[k], model_im[k] = x, y
         if is_large(square):
             for k in range(n_corr):
@@ -189,6 +191,7 @@ def make_move_up(end: End) -> Compiled:
     @device.inline
     def move_up(sums: Array, back: Array) -> None:
         for j in range(n_part):
+            # A copy from register to register, which costs nothing once the loop around it is unrolled.
             for k in range(n - width):
                 sums[j * n + k] = sums[j * n + k + width]
         if has_adjoint:
@@ -246,11 +249,13 @@ def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Compi
         v: Scalar, w: Scalar, into: Array,
     ) -> None:  # fmt: skip
         for t in range(n_template):
+            # Read again rather than kept: templates would take registers from the sums.
             z = columns.template[at + uint64(t) * uint64(columns.stride)]
             x_re, x_im = z.real * re + z.imag * im, z.real * im - z.imag * re
             if shifted:
                 cos, sin = cos_sin(_turns(u, v, w, factor[t, 1], factor[t, 2], factor[t, 3]))
                 sign = math.copysign(real(1), weight)
+                # Conjugated where the row lies the other way round.
                 sin *= sign
                 x_re, x_im = cos * x_re + sin * x_im, cos * x_im - sin * x_re
                 turned = two_pi * factor[t, 0] * sign * x_im

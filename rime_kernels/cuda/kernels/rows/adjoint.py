@@ -100,6 +100,7 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
             stokes = read_stokes(sky.bright, at + uint64(k * per_source))
             rest_re, rest_im = weigh_residual(rest, k, stokes)
             for j in range(n_stokes):
+                # Each channel has a brightness of its own, so nothing is summed over the run here.
                 value[k * n_stokes + j] = x * rest[k + j * run] + y * rest[k + (j + n_stokes) * run]
             turned, grown = turned_and_grown(x, y, rest_re, rest_im)
             all_turned += float64(turned) * nu
@@ -207,6 +208,7 @@ def make_join_unit(kernel: RowKernel) -> Compiled:
             gathering.shown_bright[k] = gathering.bright[k] if is_own else real(0)
         for k in range(n_geometry):
             gathering.shown_geometry[k] = gathering.geometry[k] if is_own else real(0)
+        # Sums are spent on the way, so that the values themselves must stay for the next unit.
         sum_brights(thread, gathering.shown_bright, gathered, start)
         sum_geometry(thread, gathering.shown_geometry, gathered, uint32(start + uint32(n_bright)))
         wait()
@@ -244,6 +246,7 @@ def make_gather_sources(kernel: RowKernel) -> Compiled:
         unit, stop_unit = unit_start[first_block + place.block], unit_start[first_block + place.block + 1]
         own = unit
         if stop_unit - unit > 1:
+            # Units of a block are its times, without gaps.
             own += row.time - tables.time_index[work.first_row + int32(place.block) * int32(n_row)]
         n_source, at = int32(sky.direction.shape[1]), row.bright
         n_point = n_source - sky.n_gaussian
@@ -251,6 +254,7 @@ def make_gather_sources(kernel: RowKernel) -> Compiled:
             gathering.voltage[k] = 0.0
         for s in range(n_source):
             gather_source(place, s, n_point, row, at, work, tables, sky, exponent, rest, gathering)
+            # All threads of a block take the same units: they meet in each.
             for each in range(unit, stop_unit):
                 of_unit = int64(place.b) * n_unit + (each - first_unit)
                 of_unit = of_unit * work.n_run + place.number - place.block * work.n_run
@@ -259,6 +263,7 @@ def make_gather_sources(kernel: RowKernel) -> Compiled:
                 )
             at = next_source(at, work)
         if code != _NO_BEAM and place.local < work.n_row:
+            # By row, not by antenna: rows of one antenna are in several blocks.
             of_row = (int64(place.b) * tables.time_index.size + row.row) * work.n_run
             of_row = of_row + place.number - place.block * work.n_run
             for k in range(n_voltage):

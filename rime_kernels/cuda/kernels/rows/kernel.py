@@ -73,6 +73,7 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
         gathered = cuda.shared.array(n_gathered, real)
         own, samples, gathering = own_arrays(), sample_arrays(), gathering_arrays()
         place, total = index_block(work), 0.0
+        # The others have nothing to sum, but all threads meet below.
         if has_adjoint or place.local < work.n_row:
             row = find_row(place, work, tables, sky)
             sum_sources(place, row, work, tables, sky, own.sums, own.exponent)
@@ -163,6 +164,7 @@ def _make_sum_block(kernel: RowKernel) -> Compiled:
     def sum_block(place: Place, work: RowWork, of_kind: Array, partial: Array, sums: Array) -> None:
         for k in range(n_kind):
             of_block = block_sum(place.thread, of_kind[k], partial)
+            # One thread writes, always the same: no atomic sum, whose order would differ from call to call.
             if place.thread == 0:
                 into = int64(work.first_row) // n_thread * work.n_run + place.number
                 sums[int64(place.b) * n_kind + k, into] = of_block

@@ -60,6 +60,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
             turning = turning_of(b, s, s - n_point, row, first_freq, work.step_freq, sky)
             re, im = turning.re, turning.im
             is_gaussian = has_gaussian and s >= n_point
+            # The envelope's exponent grows as the square of the frequency: one number for the whole run.
             size2 = real(turning.along * turning.along + turning.across * turning.across)
             for k in range(run):
                 e = real(1)
@@ -97,6 +98,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
             if shifted:
+                # Of this row alone: the antennas' coordinates are not here.
                 turns = _turns(row.u, row.v, row.w, factor[t, 1], factor[t, 2], factor[t, 3])
                 cos, sin = cos_sin(turns * nu)
                 samples.factor_re[t], samples.factor_im[t] = (
@@ -109,6 +111,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
             samples.re[j], samples.im[j] = datum.real, datum.imag
             for t in range(n_template):
                 z = columns.template[at + t * columns.stride]
+                # `tiles.sums` takes off term by term, which rounds otherwise: both stay as they are.
                 samples.re[j] -= samples.factor_re[t] * z.real - samples.factor_im[t] * z.imag
                 samples.im[j] -= samples.factor_re[t] * z.imag + samples.factor_im[t] * z.real
 
@@ -139,7 +142,9 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
         for k in range(1, n_kind):
             of_kind[k] = 0.0
         for k in range(n_here):
+            # The last run may be shorter, so the loop is not unrolled: hence the sums that move up.
             nu = tables.chan_freq[place.start + k]
+            # 64 bits: data of a slab may be more than 2^31.
             first = ((int64(place.block) * n_chan + place.start + k) * n_corr) * n_row + place.thread
             clear_back(samples.back)
             read_samples(first, nu, row, columns, factor, samples)

@@ -85,6 +85,7 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
             slot, item = uint32(x - j * n_used), uint32(block.first_item + j)
             layer = uint32(item // n_chan)
             c = uint32(item - layer * n_chan)
+            # 32 bits hold every index here: `launch.MAX_ITEM`.
             t, a = tables.layer_time[uint32(work.first_layer) + layer], tables.antenna[block.split, slot]
             scale = tables.chan_freq[c] / _C
             slots.u[x], slots.v[x], slots.w[x] = (
@@ -100,6 +101,7 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
                     sky.pointing[block.b, time, a, 0],
                     sky.pointing[block.b, time, a, 1],
                 )
+            # One thread for each item.
             if slot == 0:
                 at_time = int64(block.b) * sky.n_bright_time + min(t - work.first_time, sky.n_bright_time - 1)
                 shared.bright_at[j] = (at_time * int64(n_chan) + int64(c)) * n_source * per_source
@@ -167,9 +169,11 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
             local = int32(uint32(thread) // uint32(work.n_lanes))
             mine = int32(thread - local * int32(work.n_lanes))
             active = local < block.n_here and mine < n_mine
+            # A tile that is there: what idle threads read is thrown away, but must be within the arrays.
             tile = first_tile + (mine if active else int32(0))
         item = uint32(block.first_item + uint32(local if active else 0))
         of_split = uint64(item) * uint64(n_split) + uint64(block.split)
+        # 64 bits: data of a slab may be more than 2^31.
         first_datum = of_split * uint64(n_baseline * n_corr) * uint64(n_tile)
         return Tile(active, local, item, tile, mine, n_mine, first_datum)
 

@@ -86,6 +86,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         corner = find_corner(block, tile, tables)
         clear(block, own, shared)
         stager = stager_of(block, shared)
+        # The adjoint needs the residuals of all sources before the first of them can gather.
         for sweep in range(n_sweep):
             sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
             if is_chi2 and sweep == 0:
@@ -209,6 +210,7 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
             n_now, wide = int64(0), False
             if start < n_source:
                 n_now, wide = stage(start, buffer, block, stager, work.reach, sky, shared)
+            # All threads gather: they meet on the way.
             if before >= 0 and (tile.active or sweep == 1):
                 # The chunk that was made before, from the other buffer.
                 of_term, of_bright = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
@@ -220,11 +222,13 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
                 else:
                     add_chunk(n_before, of_gaussian, any_wide, here, shared.staged, own)
             if votes:
+                # One vote for the whole block, in the meeting that there is anyway.
                 any_wide = cuda.syncthreads_or(int32(wide))
             else:
                 cuda.syncthreads()
             before, n_before = start, n_now
             start += n_now
+            # The meeting lies between the last read of a buffer and its next write.
             buffer = 1 - buffer
 
     return sweep_sources
@@ -327,6 +331,7 @@ def _make_sum_tree(kernel: TileKernel) -> Compiled:
     ) -> None:  # fmt: skip
         thread, mine, n_mine, active = block.thread, tile.mine, tile.n_mine, tile.active
         for k in range(n_kind):
+            # One sum after the other in the same memory.
             partial[thread] = of_kind[k]
             cuda.syncthreads()
             width = int32(1)

@@ -50,6 +50,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
     def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
+        # Counted by the place of the terms: one number less to keep.
         while p != end:
             read_second(staged, q, second)
             stokes = read_stokes(staged.bright, b)
@@ -95,6 +96,7 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
     def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
         n_tile = uint32(tables.place.shape[3])
         for k in range(n_glance):
+            # Together the tiles of a split look at every line of its data once.
             far = uint32(tile.tile + int32(k) * int32(n_tile)) * uint32(line)
             glance[k] = real(0)
             if is_chi2 and tile.active and far < n_datum * n_tile:
@@ -135,6 +137,7 @@ def make_ends(kernel: TileKernel) -> Compiled:
     def ends(i: Scalar, j: Scalar, baselines: Baselines) -> tuple[Scalar, Scalar]:
         n = uint32(uint32(i) * uint32(width) + uint32(j))
         row = uint32(n // uint32(side))
+        # Where the last group of antennas is not full.
         x = min(uint32(baselines.p + row), baselines.last)
         return x, min(uint32(baselines.q + (n - row * uint32(side))), baselines.last)
 
@@ -232,6 +235,7 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
         samples: ending.Samples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         u, v, w = slots.u, slots.v, slots.w
+        # Total in float64: a sum over few samples, but part of one over millions.
         total, tail = 0.0, one_over(factor)
         at = uint64(tile.first_datum + uint64(tile.tile))
         for i in range(n // width):
