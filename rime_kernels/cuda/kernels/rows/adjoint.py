@@ -114,7 +114,7 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
                     voltage[1] += grown * p_m
                     voltage[2] += grown * q_l
                     voltage[3] += grown * q_m
-            re, im = turned_on(re, im, turning)
+            re, im = turned_on(re, im, turning.step_re, turning.step_im)
         place_geometry(
             geometry, row, all_turned, along * all_grown * first_freq, across * all_grown * first_freq
         )

@@ -157,9 +157,13 @@ def make_turning(kernel: RowKernel) -> Compiled:
 
 
 @device.inline
-def turned_on(re: Scalar, im: Scalar, turning: Turning) -> tuple[Scalar, Scalar]:
+def turned_on(re: Scalar, im: Scalar, step_re: Scalar, step_im: Scalar) -> tuple[Scalar, Scalar]:
     """The phase term at the next channel."""
-    return re * turning.step_re - im * turning.step_im, im * turning.step_re + re * turning.step_im
+    # The compiler makes a multiply-add of each sum. Which of its two products is rounded hangs on how this is
+    # written: as an expression for both parts it was the other one, and results changed in their last bits.
+    turned = re * step_re - im * step_im
+    im = im * step_re + re * step_im
+    return turned, im
 
 
 @functools.cache

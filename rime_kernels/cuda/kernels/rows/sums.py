@@ -58,7 +58,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
         for s in range(n_source):
             l, m = sky.direction[b, s, 0], sky.direction[b, s, 1]
             turning = turning_of(b, s, s - n_point, row, first_freq, work.step_freq, sky)
-            re, im = turning.re, turning.im
+            re, im, step_re, step_im = turning.re, turning.im, turning.step_re, turning.step_im
             is_gaussian = has_gaussian and s >= n_point
             # The envelope's exponent grows as the square of the frequency: one number for the whole run.
             size2 = real(turning.along * turning.along + turning.across * turning.across)
@@ -75,7 +75,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
                     e *= real(_voltage(code, x_p) * _voltage(code, x_q))
                 stokes = read_stokes(sky.bright, at + uint64(k * per_source))
                 add_stokes(sums, k, stokes, e * re, e * im)
-                re, im = turned_on(re, im, turning)
+                re, im = turned_on(re, im, step_re, step_im)
             at = next_source(at, work)
 
     return sum_sources
