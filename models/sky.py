@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from biro.models.bound.implied_constraints import Implied
 from biro.models.bound.model import BoundModel
+from biro.models.bound.prior.implied import Implied
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.partition_view import PartitionView

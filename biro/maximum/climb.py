@@ -1,6 +1,7 @@
 """The climb from many starts side by side, by the quasi-Newton method L-BFGS-B.
 
-Starts move in parameters y that may be any real number (`biro.models.bound.unconstrained`). Each start runs
+Starts move in parameters y that may be any real number (`biro.models.bound.prior.unconstrained`). Each
+start runs
 SciPy's L-BFGS-B in a thread of its own, and the calls of all threads are answered in batches.
 """
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 
 if TYPE_CHECKING:
-    from biro.models.bound.unconstrained import Unconstrained
+    from biro.models.bound.prior.unconstrained import Unconstrained
     from biro.models.quantities.parameter import Parameter
     from rime_kernels.geometry import Precision
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from biro.maximum.laplace import Laplace
 from biro.maximum.protocol import DifferentiableLikelihood
-from biro.models.bound.unconstrained import Unconstrained
+from biro.models.bound.prior.unconstrained import Unconstrained
 
 Array = NDArray[np.float64]
 _AT_END = 0.25

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.assembly import Assembly, SourceGradient
-from biro.models.bound.checks import Check, OnSky, UserCondition, split_orders
-from biro.models.bound.constrained_prior import ConstrainedPrior
-from biro.models.bound.implied_constraints import Implied
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.per_partition import PerPartition
+from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
+from biro.models.bound.prior.constrained import ConstrainedPrior
+from biro.models.bound.prior.implied import Implied
+from biro.models.bound.prior.unconstrained import Unconstrained
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
-from biro.models.bound.unconstrained import Unconstrained
 from biro.models.components.constraint import Condition
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.assembly import Assembly, SourceGradient
-from biro.models.bound.constrained_prior import ConstrainedPrior
 from biro.models.bound.per_partition import PerPartition
+from biro.models.bound.prior.constrained import ConstrainedPrior
 from rime_kernels.arrays import Sources
 from rime_kernels.gradient import Gradient
 

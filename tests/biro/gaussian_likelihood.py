@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from biro.models.bound.unconstrained import Unconstrained
+from biro.models.bound.prior.unconstrained import Unconstrained
 
 
 @dataclass(frozen=True)

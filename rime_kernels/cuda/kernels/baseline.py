@@ -127,7 +127,7 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compile
     real, exp2 = float32 if single else float64, scalars.exp2_function(single)
 
     @device.inline
-    def product(first: AntennaTerm, second: Values, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    def product(first: AntennaTerm, second: Array, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         # P = p conj(q).
         re = first.re * second[j] + first.im * second[side + j]
         im = first.im * second[j] - first.re * second[side + j]
@@ -153,7 +153,7 @@ def make_add_stokes(n_stokes: int, n: int) -> Compiled:
     """Function that adds brightness times a baseline's product to the sums, those of I at `at`."""
 
     @device.inline
-    def add_stokes(sums: Values, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
+    def add_stokes(sums: Array, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
         # One line for each sum, every offset a constant: see `tiles.kernel` on registers.
         sums[at] += stokes.i * re
         if n_stokes == 1:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.checks import Greater, Limit
+from biro.models.bound.prior.checks import Greater, Limit
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.constraint import Bounds, Order

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.checks import Check, log_mass
-from biro.models.bound.joint_prior import JointPrior
+from biro.models.bound.prior.checks import Check, log_mass
+from biro.models.bound.prior.joint import JointPrior
 from biro.models.bound.slots import ResolvedSlots
 
 Array = NDArray[np.float64]
