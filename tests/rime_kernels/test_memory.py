@@ -193,7 +193,7 @@ class SmallDevice:
         monkeypatch.setattr(device.Workspace, "array", array)
         monkeypatch.setattr(device, "empty", empty)
 
-    def check(self, n_byte: float, limit: float) -> None:
+    def _check(self, n_byte: float, limit: float) -> None:
         if n_byte > limit:
             self.refused.append(n_byte)
             raise device.DeviceMemoryError(f"the device has no room for {n_byte} bytes")
