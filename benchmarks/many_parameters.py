@@ -279,12 +279,16 @@ def main() -> int:
             + ", ".join(f"{name} {1e3 * cost:.2f} ms" for name, cost in costs.items()),
             flush=True,
         )
+        ms = {"ms": {name: 1e3 * cost for name, cost in costs.items()}}
+        if not args.sampler:  # the calls alone
+            lines.append({"n_param": likelihood.n_param, **ms})
+            write(output, {"machine": about, "size": size, "lines": lines})
         for sampler in args.sampler:
             try:
                 line = run(likelihood, truth, sampler, args)
             except biro.BiroError as error:
                 line = {"n_param": likelihood.n_param, "sampler": sampler, "error": str(error)}
-            lines.append(line | {"ms": {name: 1e3 * cost for name, cost in costs.items()}})
+            lines.append(line | ms)
             print(text(line), flush=True)
             write(output, {"machine": about, "size": size, "lines": lines})
     print(f"written: {output}" if output else "not written")

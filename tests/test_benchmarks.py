@@ -51,7 +51,10 @@ def test_quick_run(program: str, device: str, tmp_path: Path) -> None:
     if program not in PAGES:
         text = output.read_text(encoding="utf-8")
         # JSON, or JSON lines: the machine first, and one line of the table at least.
-        run = json.loads(text) if text.startswith("{\n") else [json.loads(x) for x in text.splitlines()]
+        try:
+            run = json.loads(text)
+        except json.JSONDecodeError:
+            run = [json.loads(x) for x in text.splitlines()]
         assert "machine" in (run[0] if isinstance(run, list) else run)
         assert len(run) > 1
         CHECKS.get((program, device), lambda run: None)(run)

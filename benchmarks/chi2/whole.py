@@ -16,7 +16,7 @@ from common.timing import measure, seconds_of
 from common.types import Line, Value
 from numpy.typing import NDArray
 
-from biro.likelihood import likelihood as likelihood_module
+from biro.likelihood import engines
 from biro.likelihood.likelihood import Likelihood
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
@@ -74,7 +74,7 @@ def whole_call(case: Case, precision: Precision, backend: Backend, repeat: int) 
 @contextmanager
 def _clock_of_chi2() -> Iterator[list[float]]:
     """Note the seconds of every `Rime.chi2` meanwhile."""
-    inner, found = likelihood_module.chi2_together, list[float]()
+    inner, found = engines.chi2_together, list[float]()
 
     def chi2_together(
         rimes: Sequence[Rime], sources: Iterable[Sources], *rest: Value
@@ -86,11 +86,11 @@ def _clock_of_chi2() -> Iterator[list[float]]:
         finally:
             found.append(time.perf_counter() - start)
 
-    likelihood_module.chi2_together = chi2_together  # type: ignore[assignment]  # passes everything on
+    engines.chi2_together = chi2_together  # type: ignore[assignment]  # passes everything on
     try:
         yield found
     finally:
-        likelihood_module.chi2_together = inner
+        engines.chi2_together = inner
 
 
 def sampled(case: Case, precision: Precision, backend: Backend, n_walker: int = N_WALKER) -> Line:

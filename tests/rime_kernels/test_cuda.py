@@ -179,7 +179,7 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
         "gradient_cuda",
         "memory",
         "templates",
-        "scaled_dof",
+        "student_chi2",
     ],
 )
 def test_the_kernels_in_the_simulator(name) -> None:
@@ -205,7 +205,7 @@ def test_cuda_without_its_package_is_an_error(monkeypatch) -> None:
         BackendError, match=r'backend="cuda" cannot be used: package numba-cuda is not installed'
     ):
         device.resolve("cuda")
-    assert device.resolve("auto") == ("cpu", f"cpu: {device._what_cuda_lacks()}")
+    assert device.resolve("auto") == ("cpu", f"cpu: {device._reason_against_cuda()}")
 
 
 @pytest.mark.skipif(SIMULATED, reason="nothing lacks in the simulator")
