@@ -1,4 +1,4 @@
-"""Kill `biro fit` at random moments, for each sampler, and see that the same command goes on.
+"""Kill `biro fit` at random moments, for each sampler, and check that the same command resumes the run.
 
     python benchmarks/kills.py [--quick] [--kills 20] [--samplers emcee dynesty nuts] [--output FILE]
 

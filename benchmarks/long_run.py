@@ -1,4 +1,4 @@
-"""Call a likelihood a million times and see that memory and open files stay as they are.
+"""Call a likelihood a million times, and check that memory and the number of open files do not grow.
 
     python benchmarks/long_run.py --device cpu|cuda [--quick] [--calls 1000000] [--output FILE]
 

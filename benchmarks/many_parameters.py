@@ -157,6 +157,8 @@ def run(likelihood: biro.Likelihood, truth: dict[str, float], sampler: str, args
     start = time.monotonic()
     line: Line = {"n_param": likelihood.n_param, "sampler": sampler, **options}
     with tempfile.TemporaryDirectory() as folder:
+        if sampler == "emcee":
+            options["n_walker"] = max(4 * likelihood.n_param, 32)  # its default, which begins it at 1000, too
         options |= {"run_dir": Path(folder) / "run", "progress": args.progress}
         try:
             with at_most(None if sampler == "nuts" else args.seconds):

@@ -2,7 +2,7 @@
 
     python benchmarks/page.py [--check]
 
-`--check` (or `--quick`) writes nothing and ends with 1 when the page is not what the files say.
+`--check` (or `--quick`) writes nothing; its exit code is 1 if the page differs from the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 PROGRAM = "page.py"
 
 _RATIOS = ("plain", "numpy", "africanus", "matvis", "matvis_cuda")
-# What grows along each axis, and the cases that differ in nothing else; the rate is given against the first.
+# For each quantity that grows: the case whose rate is 100 %, and the cases that differ in it alone.
 _AXES = {
     "antennas": ("64 antennas, 50 + 50", [f"{n} antennas, 50 + 50" for n in (7, 14, 27, 64, 128, 192)]),
     "channels (equal work)": (
@@ -52,8 +52,9 @@ def _section(run: Line) -> str:
     head = f"## {about['gpu']}" if "gpu" in about else f"## {about['cpu']}, {about['threads']} threads"
     if "gpu" in about:
         versions += f", CUDA {about['cuda_runtime']}, driver {about['driver']}"
-    words = f"Python {about['python']}, {versions}." + (f" Beside it: {peers}." if peers else "")
-    words += f" The run took {about['wall_s'] / 60:.1f} minutes; load average before it {about['load']:.1f}."
+    words = f"Python {about['python']}, {versions}." + (f" Other programs: {peers}." if peers else "")
+    words += f" The run took {about['wall_s'] / 60:.1f} minutes; "
+    words += f"the load average before it was {about['load']:.1f}."
     parts = [head, words]
     parts += [_roofs(run["roofs"]), _cases(run), _growth(run["cases"]), _batches(run["cases"])]
     return "\n\n".join(part for part in [*parts, _extras(run["cases"]), _goals(run["goals"])] if part)
@@ -65,7 +66,7 @@ def _roofs(roofs: Line) -> str:
         "gemm_flop_per_s": ("matrix product", 1e-12, "TFLOP/s"),
         "copy_byte_per_s": ("copy", 1e-9, "GB/s"),
         "host_to_device_byte_per_s": ("pinned host to device", 1e-9, "GB/s"),
-        "launch_s": ("empty launch, waited for", 1e6, "us"),
+        "launch_s": ("launch of an empty kernel, until it has ended", 1e6, "us"),
     }
     lines = []
     for key, value in roofs.items():
@@ -77,7 +78,7 @@ def _roofs(roofs: Line) -> str:
 
 
 def _cases(run: Line) -> str:
-    """Every case with its rate; the column of a peer that no case has is left out."""
+    """Every case with its rate; a program that was measured in no case has no column."""
     lines = [line for line in run["cases"] if "rate" in line and "share_of_slower" not in line]
     ratios = [name for name in _RATIOS if any(name in line.get("ratios", {}) for line in lines)]
     header = ["case", "times", "form", "precision", "ms (median)", "source-vis/s", "% of FMA"]
@@ -89,13 +90,13 @@ def _cases(run: Line) -> str:
         row += [f"{line['rate']:.2e}", f"{100 * line['fma_share']:.0f}"]
         rows.append(row + [_number(found[name]) if name in found else "" for name in ratios])
     few = sorted({line["n"] for line in lines if line["n"] < 20})
-    note = f" Medians of at least {few[0]} calls where a call takes seconds." if few else ""
-    note = f"`times`: integrations of the run. `x ...`: our rate divided by theirs.{note}"
-    return f"{markdown_table(header, rows)}\n\n{note}"
+    note = f" Where a call takes seconds, the median is of at least {few[0]} calls." if few else ""
+    about = "`times` is the number of integrations, `x ...` the rate of biro divided by that of the program."
+    return f"{markdown_table(header, rows)}\n\n{about}{note}"
 
 
 def _growth(lines: Sequence[Line]) -> str:
-    """Rates along each axis, in single precision, as shares of that of one case."""
+    """Rates in single precision, as shares of the rate of one case, while one quantity grows."""
     rates = {line["name"]: line["rate"] for line in lines if line["precision"] == "single" and "rate" in line}
     rows = []
     for axis, (reference, names) in _AXES.items():
@@ -103,7 +104,7 @@ def _growth(lines: Sequence[Line]) -> str:
             continue
         shares = [f"{name}: {100 * rates[name] / rates[reference]:.0f} %" for name in names if name in rates]
         rows.append([axis, "<br>".join(shares)])
-    return markdown_table(["along", "rate, single precision"], rows) if rows else ""
+    return markdown_table(["what grows", "rate, single precision"], rows) if rows else ""
 
 
 def _batches(lines: Sequence[Line]) -> str:
@@ -123,13 +124,14 @@ def _extras(lines: Sequence[Line]) -> str:
     found = []
     for line in lines:
         if "share_of_slower" in line:
-            words = f'{_number(line["median_ms"])} ms with `memory_limit="{line["memory_limit"]}"`, against '
-            words += f"{_number(line['resident_ms'])} ms resident and {_number(line['transfer_ms'])} ms for "
-            words += f"the transfer alone: {100 * line['share_of_slower']:.0f} % of the slower of the two."
+            words = f'{_number(line["median_ms"])} ms with `memory_limit="{line["memory_limit"]}"`. '
+            words += f"With all data on the GPU a call takes {_number(line['resident_ms'])} ms, and the "
+            words += f"transfer alone {_number(line['transfer_ms'])} ms: the speed is "
+            words += f"{100 * line['share_of_slower']:.0f} % of that of the slower of the two."
             found.append(f"- {line['name']}, {line['precision']}: {words}")
         if "share_outside" in line:
             words = f"{line['n_walker']} walkers, {line['n_param']} parameters, {line['n_time']} times: "
-            words += f"{100 * line['share_outside']:.1f} % of the wall time is not in `Rime.chi2`."
+            words += f"{100 * line['share_outside']:.1f} % of the wall time is spent outside `Rime.chi2`."
             found.append(f"- {line['name']}: {words}")
     return "\n".join(found)
 
@@ -145,7 +147,7 @@ def _goals(verdicts: Sequence[Line]) -> str:
 
 
 def _number(value: float) -> str:
-    """Three figures, without an exponent where it reads better."""
+    """The number with three digits; with an exponent only if it is very large or very small."""
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else f"{value:.0f}" if value < 1e5 else f"{value:.2e}"
 
 

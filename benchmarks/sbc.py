@@ -1,4 +1,4 @@
-"""See that simulation-based calibration passes right fits and catches wrong ones, with emcee and dynesty.
+"""Check that simulation-based calibration passes right fits and detects wrong ones, with emcee and dynesty.
 
     python benchmarks/sbc.py [--replicates 300] [--workers N] [--time-limit 480] [--case TEXT]
                              [--sampler emcee|dynesty] [--quick] [--output FILE]

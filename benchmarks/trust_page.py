@@ -2,7 +2,7 @@
 
     python benchmarks/trust_page.py [--check]
 
-`--check` (or `--quick`) writes nothing and ends with 1 when the tables are not what the files say.
+`--check` (or `--quick`) writes nothing; its exit code is 1 if the tables on the page differ from the files.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def sbc_section(about: Line, lines: Sequence[Line]) -> str:
         )
     bands = [lines[0]["expected_coverage"][level]["band_95"] for level in ("0.6827", "0.9545")]
     words = " and ".join(f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in bands)
-    words = f"Of right intervals {words} of the truths are within (95 % of the time, one quantity). "
-    words += "*chance* is that of ranks and chi2 as uneven as these where nothing is wrong."
+    words = f"If intervals are right, those of one quantity contain {words} of the true values "
+    words += "(95 % of the time). "
+    words += "*chance* is the probability of ranks and chi2 as uneven as these if nothing is wrong."
     seconds = [line["seconds_per_fit"] for line in lines]
     a_fit = f"{min(seconds):.1f} to {max(seconds):.1f} s a fit"
     return f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, a_fit)}"
@@ -81,7 +82,9 @@ def precision_section(about: Line, lines: Sequence[Line]) -> str:
         for line in lines
     ]
     worst = max(line["largest"] for line in lines)
-    words = f"On {about['device']}: at most {worst:.2g} of ln L. {ran_on(about, 'single against double')}"
+    words = (
+        f"On {about['device']} ln L changes by at most {worst:.2g}. {ran_on(about, 'single minus double')}"
+    )
     return f"{markdown_table(header, rows)}\n\n{words}"
 
 
@@ -101,7 +104,7 @@ def evidence_section(about: Line, lines: Sequence[Line]) -> str:
         pull = off / np.maximum(error, 1e-9)
         numbers = [off.mean(), off.std(), error.mean()]
         texts = ["" if problem == "all" else f"{number:.3f}" for number in numbers]
-        if sampler == "none":  # one answer, whatever the seed: its pulls are no distribution
+        if sampler == "none":  # its answer hardly depends on the seed, so that its pulls are no distribution
             overlap = np.mean([line["overlap"] for line in found])
             last = ["", f"overlap {overlap:.2f}", ""] if problem != "all" else None
         else:
@@ -132,8 +135,10 @@ def model_choice_section(about: Line, lines: Sequence[Line]) -> str:
     for truth, scale in [("point", 0.0), *((t, s) for t in ("two points", "gaussian") for s in scales)]:
         found = [cells[truth, scale, ratio] for ratio in ratios]
         rows.append([truth, f"{scale:g}" if scale else "", *(cell_text(cell) for cell in found)])
-    words = "Each cell: how many of the data sets were given the model that they were drawn from; what the "
-    words += "others were given; the median of ln B of the true model against the best wrong one."
+    words = (
+        "Each cell gives the number of data sets for which the true model was chosen; the wrong models that "
+    )
+    words += "were chosen, in brackets; and the median of ln B, the true model against the best wrong one."
     seconds = sum(line["seconds"] for line in lines) / max(len(lines), 1)
     n_data = f"{len(lines)} data sets, three fits each, {seconds:.1f} s for the three in one thread"
     picture = f"![How often the right model is chosen]({PICTURE})"
@@ -155,19 +160,24 @@ def cell_text(cell: Sequence[Line]) -> str:
 def thresholds(
     cells: dict[tuple[str, float, float], list[Line]], scales: Sequence[float], ratios: Sequence[float]
 ) -> list[str]:
-    """From which size on nine of ten are right, for each truth and signal-to-noise ratio, in words."""
+    """The size from which on nine of ten choices are right, for each truth and signal-to-noise ratio."""
     lines = []
     for truth in ("two points", "gaussian"):
         words = []
         for ratio in ratios:
             shares = [share(cells[truth, scale, ratio]) for scale in scales]
             good = [i for i in range(len(scales)) if all(each >= 0.9 for each in shares[i:])]
-            from_on = f"{scales[good[0]]:g}" if good else f"beyond {scales[-1]:g}"
+            from_on = f"{scales[good[0]]:g}" if good else f"more than {scales[-1]:g}"
             words.append(f"{from_on} beams at S/N {ratio:g}")
-        lines.append(f"- Nine of ten are right, drawn from {truth}, from this size on: {', '.join(words)}.")
+        name = "a Gaussian" if truth == "gaussian" else truth
+        lines.append(
+            f"- For data from {name}, nine of ten choices are right from this size on: {', '.join(words)}."
+        )
     points = [line for (truth, _, _), cell in cells.items() if truth == "point" for line in cell]
     if points:
-        lines.append(f"- Drawn from a point: {sum(map(is_right, points))} of {len(points)} are right.")
+        lines.append(
+            f"- For data from a point, {sum(map(is_right, points))} of {len(points)} choices are right."
+        )
     return lines
 
 

@@ -148,22 +148,25 @@ def predict(
     True
     """
     check.one_of("convention", convention, ("casa", "fourier"))
-    chosen = options or Options()
     baselines = check.array("uvw", uvw, np.float64, ("row", 3))
     sign = 1.0 if convention == "casa" else -1.0
     rows = _rows(sign * baselines, chan_freq, antennas, corr)
     sources = _sources(lm, stokes, spectrum, shape, beam)
+    chosen = options or Options()
     if antennas is None:
         chosen = _without_antennas(sources, chosen)
-    rime = Rime(
+    return _rime(rows, sources, chosen).predict(sources)[0]
+
+
+def _rime(rows: Rows, sources: Sources, options: Options) -> Rime:
+    return Rime(
         rows,
-        backend=chosen.backend,
-        precision=chosen.precision,
-        form=chosen.form,
-        gaussian_frame=chosen.gaussian_frame,
+        backend=options.backend,
+        precision=options.precision,
+        form=options.form,
+        gaussian_frame=options.gaussian_frame,
         extent=float(np.abs(sources.lm).max(initial=0.0)),
     )
-    return rime.predict(sources)[0]
 
 
 def _rows(

@@ -1,4 +1,4 @@
-"""The lines of a run of `rime.py` as text."""
+"""Print what `benchmarks/rime.py` measures: one line for each case."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SHORT = {"africanus": "africanus", "matvis_cuda": "matvis", "matvis": "matvis"}
 
 
 def roofs_text(roofs: Line) -> str:
-    """The machine's roofs, one a line."""
+    """The limits of the machine as text, one on each line."""
     units: dict[str, tuple[str, Callable[[float], str]]] = {
         "fma_per_s": ("multiply-adds, Numba kernel", lambda x: f"{x / 1e12:.3g} T FMA/s"),
         "gemm_flop_per_s": ("matrix product", lambda x: f"{x / 1e12:.3g} TFLOP/s"),
         "copy_byte_per_s": ("copy", lambda x: f"{x / 1e9:.4g} GB/s"),
         "host_to_device_byte_per_s": ("pinned host to device", lambda x: f"{x / 1e9:.4g} GB/s"),
-        "launch_s": ("empty launch, waited for", lambda x: f"{x * 1e6:.3g} us"),
+        "launch_s": ("launch of an empty kernel", lambda x: f"{x * 1e6:.3g} us"),
     }
     lines = []
     for key, value in roofs.items():
@@ -35,7 +35,7 @@ def head(peers: tuple[str, ...]) -> str:
 
 
 def line_text(line: Line, peers: tuple[str, ...]) -> str:
-    """A line of the table; ratios are our rate over theirs."""
+    """The line of a case; a ratio is the rate of biro divided by that of the other program."""
     start = f"{line['name']:40}{line['n_time']:6} {line['form']:9}{line['precision']:7}"
     if "skipped" in line:
         return f"{start} left out: {line['skipped']}"
@@ -53,14 +53,14 @@ def _ms(value: float | None) -> str:
 
 
 def extra_text(line: Line) -> str | None:
-    """What a line has beside its rate: likelihoods of batches, streaming, sampling."""
+    """What was measured besides the rate: whole likelihoods, streaming, or sampling; None if nothing."""
     if "share_outside" in line:
         words = f"{line['n_walker']} walkers, {line['n_param']} parameters, {line['n']} steps"
         return f"{line['name']}: {words}: {100 * line['share_outside']:.1f} % of the time outside Rime.chi2"
     if "share_of_slower" in line:
-        words = f"memory limit {line['memory_limit']}, resident {line['resident_ms']:.3g} ms"
+        words = f"memory limit {line['memory_limit']}, all data on the GPU {line['resident_ms']:.3g} ms"
         words += f", transfer {line['transfer_ms']:.3g} ms, streamed {line['median_ms']:.3g} ms"
-        share = f"{100 * line['share_of_slower']:.0f} % of the slower"
+        share = f"{100 * line['share_of_slower']:.0f} % of the speed of the slower"
         return f"{line['name']}, {line['precision']}: {words}: {share}"
     if not line.get("whole"):
         return None

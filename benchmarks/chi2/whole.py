@@ -1,4 +1,4 @@
-"""The likelihood of a case, what a call of it takes, and what emcee adds around it.
+"""Measure whole calls of the likelihood of a case, and the time that emcee spends outside of them.
 
 This needs what biro needs (pydantic, astropy, emcee), which the kernels do not.
 """

@@ -1,4 +1,4 @@
-"""What a CPU can do: fused multiply-adds, matrix products, memory."""
+"""Measure the highest speeds of a CPU: fused multiply-adds, matrix products, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a CUDA device can do: fused multiply-adds, matrix products, memory, transfers, launches."""
+"""Measure the highest speeds of a CUDA device: arithmetic, matrix products, memory, transfers, launches."""
 
 from __future__ import annotations
 

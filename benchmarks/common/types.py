@@ -1,4 +1,4 @@
-"""Types that a checker cannot know, each with the reason."""
+"""Names for types that mypy cannot check, each with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of gridding on a CPU: what is done to items, and whole calls beside those of ducc0."""
+"""Measure gridding on a CPU: the steps of each item, and whole calls beside those of ducc0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of gridding on a GPU: kernels by events; whole calls with data there, or on the host."""
+"""Measure gridding on a GPU: kernels by CUDA events, and whole calls with data on the GPU or on the host."""
 
 from __future__ import annotations
 

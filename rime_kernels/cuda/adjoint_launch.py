@@ -1,4 +1,4 @@
-"""How the kernels with an adjoint are launched for each layout of the rows, and what they leave behind."""
+"""Launch the kernels with an adjoint for each layout of the rows, and the records that they write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what sources gather in each launch to the derivatives of chi2: totals in a fixed order, in float64."""
+"""Add up the sums that each launch leaves for the sources, and turn the totals into derivatives of chi2."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class AdjointSums:
         return self.adjoint(np.empty(0), 0)
 
     def sums(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
-        """Workspace for the partial sums of chi2, and of what templates gather, and turnovers: float64."""
+        """Workspace for the partial sums, float64: of chi2, and of the derivatives of `misfit.n_kinds`."""
         shape = n_batch * self._n_kind, self._gather.n_sum
         return workspace.array("adjoint sums", shape, np.float64)
 

@@ -1,4 +1,4 @@
-"""Records of units added up on the device: in float64, and in an order that no cut of the work changes."""
+"""Add up the records of units on the device, in float64 and in an order that does not depend on slabs."""
 
 from __future__ import annotations
 

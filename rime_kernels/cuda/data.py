@@ -1,4 +1,4 @@
-"""Data, weights and templates on the device: for good where they fit, streamed slab by slab where not."""
+"""Data, weights and templates on the device: kept there if they fit, else streamed slab by slab."""
 
 from __future__ import annotations
 

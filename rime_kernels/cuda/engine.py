@@ -1,4 +1,4 @@
-"""The device's side of `Rime`: what lies there for good, and what each call sends, launches and fetches."""
+"""The GPU's engine of `Rime`: arrays that stay there, and what each call sends, launches and fetches."""
 
 from __future__ import annotations
 
@@ -109,25 +109,25 @@ class Engine:
         turns = metres[:, None, None] * (self._fixed.chan_freq / SPEED_OF_LIGHT)[:, None]
         return np.exp(2j * np.pi * (turns - np.rint(turns)))
 
-    def start_chi2(self, sources: Sources, turnover: NDArray[np.float64] | None = None) -> Chi2:
+    def start_chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None) -> Chi2:
         """Begin to work out chi2, or the sum of logarithms, (n_batch,); the function returned waits for it.
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
         if self._begun is not None:
             self._begun()  # calls share their arrays: one that nobody has waited for is waited for
-        self._begun = functools.cache(self._start(sources, turnover))
+        self._begun = functools.cache(self._start(sources, scaled_dof))
         return self._begun
 
-    def _start(self, sources: Sources, turnover: NDArray[np.float64] | None) -> Chi2:
-        given = parameters(sources, self._fixed.template_lm, turnover)
-        key = self._key("chi2", sources, given, turnover)
+    def _start(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
+        given = parameters(sources, self._fixed.template_lm, scaled_dof)
+        key = self._key("chi2", sources, given, scaled_dof)
         recording = self._recordings.get(key)
         if recording is not None:
             return recording.play(given)
         if not sources.n_batch:
             return lambda: np.empty(0)
-        call = self._until_it_fits(lambda: self._call(sources, turnover))
+        call = self._until_it_fits(lambda: self._call(sources, scaled_dof))
         recording = self._recorded(key, call, self._chi2_in_one)
         if recording is not None:
             return recording.play(given)
@@ -135,7 +135,7 @@ class Engine:
         return lambda: chi2
 
     def chi2_and_adjoint(
-        self, sources: Sources, turnover: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None
     ) -> Adjoint:
         """chi2 and its derivatives with respect to what the kernels read; with `vis` in place of the data.
 
@@ -144,18 +144,18 @@ class Engine:
         if self._begun is not None:
             self._begun()
         if vis is not None:
-            return self._with_data(vis, lambda: self._new_adjoint(sources, turnover, None))
-        given = parameters(sources, self._fixed.template_lm, turnover)
-        key = self._key("adjoint", sources, given, turnover)
+            return self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
+        given = parameters(sources, self._fixed.template_lm, scaled_dof)
+        key = self._key("adjoint", sources, given, scaled_dof)
         recording = self._recordings.get(key)
         if recording is None:
-            return self._new_adjoint(sources, turnover, key)
+            return self._new_adjoint(sources, scaled_dof, key)
         found: Adjoint = recording.play(given)()
         return found
 
-    def _new_adjoint(self, sources: Sources, turnover: NDArray[np.float64] | None, key: Any) -> Adjoint:
+    def _new_adjoint(self, sources: Sources, scaled_dof: NDArray[np.float64] | None, key: Any) -> Adjoint:
         """The same for calls of which there is no recording; one is made under `key`, or none for None."""
-        call = self._until_it_fits(lambda: self._call(sources, turnover))
+        call = self._until_it_fits(lambda: self._call(sources, scaled_dof))
         if not call.n_batch:
             return self._adjoint_sums(call).nothing()
         recording = None if key is None else self._recorded(key, call, self._adjoint_in_one)
@@ -165,10 +165,10 @@ class Engine:
         return self._until_it_fits(lambda: self._adjoint(call))
 
     def _key(
-        self, what: str, sources: Sources, given: Parameters, turnover: NDArray[np.float64] | None
+        self, what: str, sources: Sources, given: Parameters, scaled_dof: NDArray[np.float64] | None
     ) -> tuple[Any, ...]:
         """What calls that are recorded as one have in common."""
-        kind = what, sources.polarised, sources.template_shift is None, turnover is None
+        kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None
         return _beam_codes(sources), kind, sources.n_gaussian, tuple([value.shape for value in given])
 
     def _recorded(
@@ -223,12 +223,12 @@ class Engine:
             f"batch of {call.n_batch} in steps of {step}, {n_piece} launches each"
         )
 
-    def _call(self, sources: Sources, turnover: NDArray[np.float64] | None = None) -> Call:
+    def _call(self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None) -> Call:
         shared_beam, beam = _beam_codes(sources)
-        shifted, is_log = sources.template_shift is not None, turnover is not None
+        shifted, is_log = sources.template_shift is not None, scaled_dof is not None
         variant = Variant(self._single, self._factored, beam, sources.polarised, shifted, is_log)
         layout = self._layout(variant, sources)
-        given = parameters(sources, self._fixed.template_lm, turnover)
+        given = parameters(sources, self._fixed.template_lm, scaled_dof)
         return Call(given, shared_beam, variant, layout, sources.n_gaussian)
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:

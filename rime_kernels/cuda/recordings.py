@@ -1,4 +1,4 @@
-"""Calls that are recorded the second time, and played from then on: one step instead of many."""
+"""Recordings of calls: the second call of a kind is recorded, and later ones repeat it in one step."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TOLERANCE = {"double": 1e-12, "single": 2e-6}
 # Differences keep 1e-8; float32 rounds each of some hundred terms by 1e-7 of the brightest.
 SLOPE_TOLERANCE = {"double": 1e-7, "single": 2e-5}
 STEPS = {"lm": 2e-6, "stokes": 0.05, "shape": 1e-3, "template_scale": 0.05, "template_shift": 2e-6}
-TURNOVER = np.array([3.0, 40.0])
+SCALED_DOF = np.array([3.0, 40.0])
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -69,16 +69,16 @@ def expected_chi2(
 def check(reference: ModuleType, rime: Rime, sources: Sources, **more: Any) -> None:
     """The value, and derivatives along a random change of each array, against differences."""
     rows, precision = rime.rows, rime.precision
-    expected = expected_chi2(reference, rows, sources, TURNOVER, **more)
-    np.testing.assert_allclose(rime.chi2(sources, TURNOVER), expected, rtol=TOLERANCE[precision])
-    chi2, gradient = rime.chi2_and_gradient(sources, TURNOVER)
+    expected = expected_chi2(reference, rows, sources, SCALED_DOF, **more)
+    np.testing.assert_allclose(rime.chi2(sources, SCALED_DOF), expected, rtol=TOLERANCE[precision])
+    chi2, gradient = rime.chi2_and_gradient(sources, SCALED_DOF)
     np.testing.assert_allclose(chi2, expected, rtol=TOLERANCE[precision])
 
-    def of_turnover(x: float) -> np.ndarray:
-        return expected_chi2(reference, rows, sources, TURNOVER * (1.0 + x), **more)
+    def of_scaled_dof(x: float) -> np.ndarray:
+        return expected_chi2(reference, rows, sources, SCALED_DOF * (1.0 + x), **more)
 
     tolerance = SLOPE_TOLERANCE[precision]
-    slope = reference.derivative(of_turnover, 0.02) / TURNOVER
+    slope = reference.derivative(of_scaled_dof, 0.02) / SCALED_DOF
     np.testing.assert_allclose(gradient.scaled_dof, slope, rtol=tolerance)
     rng = np.random.default_rng(7)
     for name, step in STEPS.items():
@@ -89,7 +89,7 @@ def check(reference: ModuleType, rime: Rime, sources: Sources, **more: Any) -> N
 
         def along(x: float, name: str = name, values: Any = values, change: Any = change) -> np.ndarray:
             moved = replace(sources, **{name: values + x * change})
-            return expected_chi2(reference, rows, moved, TURNOVER, **more)
+            return expected_chi2(reference, rows, moved, SCALED_DOF, **more)
 
         product = (getattr(gradient, name) * change).reshape(len(values), -1)
         error = np.abs(product.sum(axis=1) - reference.derivative(along, step / 3.0))
@@ -133,7 +133,7 @@ def test_other_lanes_and_runs(backend, problem, sky, reference, form, n_chan) ->
     check(reference, with_data(rows, backend, form=form), sky(rows, n_point=1, n_gaussian=1))
 
 
-def test_a_high_turnover_is_chi2(backend, problem, sky) -> None:
+def test_a_high_scaled_dof_is_chi2(backend, problem, sky) -> None:
     rows = rows_for(problem)
     rime, sources = with_data(rows, backend), sky(rows, n_point=1, n_gaussian=1)
     chi2, gradient = rime.chi2_and_gradient(sources)
@@ -187,12 +187,12 @@ def test_streaming_changes_no_bit(cuda_backend, problem, sky, form) -> None:
     rows = rows_for(problem, n_time=3 if form == "factored" else 6, n_chan=1)
     sources = sky(rows, n_point=1, n_gaussian=1)
     rime = with_data(rows, cuda_backend, form=form)
-    value, gradient = rime.chi2_and_gradient(sources, TURNOVER)
+    value, gradient = rime.chi2_and_gradient(sources, SCALED_DOF)
     limited = with_data(rows, cuda_backend, form=form, memory_limit=1)
-    found, slopes = limited.chi2_and_gradient(sources, TURNOVER)
+    found, slopes = limited.chi2_and_gradient(sources, SCALED_DOF)
     np.testing.assert_array_equal(found, value)
     assert_same(slopes, gradient)
-    np.testing.assert_array_equal(limited.chi2(sources, TURNOVER), rime.chi2(sources, TURNOVER))
+    np.testing.assert_array_equal(limited.chi2(sources, SCALED_DOF), rime.chi2(sources, SCALED_DOF))
 
 
 @pytest.mark.cuda
@@ -201,20 +201,20 @@ def test_both_kinds_of_chi2_share_the_data(cuda_backend, problem, sky) -> None:
     sources, rime = sky(rows, n_point=1, n_gaussian=1), with_data(rows, cuda_backend)
     rime.chi2(sources)
     data = rime._engine._data[1]  # type: ignore[attr-defined]
-    rime.chi2(sources, TURNOVER)
-    rime.chi2_and_gradient(sources, TURNOVER)
+    rime.chi2(sources, SCALED_DOF)
+    rime.chi2_and_gradient(sources, SCALED_DOF)
     assert rime._engine._data[1] is data  # type: ignore[attr-defined]
 
 
 def test_several_together(problem, sky) -> None:
     rows = rows_for(problem)
     sources, rime = sky(rows, n_point=1, n_gaussian=1), with_data(rows, "cpu")
-    first, second = chi2_together([rime, rime], [sources, sources], [None, TURNOVER])
+    first, second = chi2_together([rime, rime], [sources, sources], [None, SCALED_DOF])
     np.testing.assert_array_equal(first, rime.chi2(sources))
-    np.testing.assert_array_equal(second, rime.chi2(sources, TURNOVER))
+    np.testing.assert_array_equal(second, rime.chi2(sources, SCALED_DOF))
 
 
-def test_impossible_turnovers_are_nan(problem, sky) -> None:
+def test_impossible_scaled_dofs_are_nan(problem, sky) -> None:
     rows = rows_for(problem)
     sources, rime = sky(rows, n_batch=5, n_point=1, n_gaussian=1), with_data(rows, "cpu")
     found, gradient = rime.chi2_and_gradient(sources, [0.0, -1.0, np.nan, np.inf, 4.0])
@@ -224,7 +224,7 @@ def test_impossible_turnovers_are_nan(problem, sky) -> None:
         np.isnan(rime.chi2(sources, [0.0, -1.0, np.nan, np.inf, 4.0])), np.isnan(found)
     )
     with pytest.raises(InputError, match=r"scaled_dof must have shape \(batch = 5,\), got \(2,\)"):
-        rime.chi2(sources, TURNOVER)
+        rime.chi2(sources, SCALED_DOF)
 
 
 @pytest.mark.parametrize("real", [np.float64, np.float32])

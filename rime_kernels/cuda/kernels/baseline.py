@@ -1,4 +1,4 @@
-"""The product of two antennas' terms for one source, and what it does to sums in Stokes parameters.
+"""The product of two antennas' terms for one source, and how it is added to sums in Stokes parameters.
 
 Kernels over tiles and over rows, forwards and back, are made of these functions, each compiled into its
 kernel. Sums lie parameter by parameter, `n` numbers apart: the real parts of I, Q, U, V (or of I alone), then

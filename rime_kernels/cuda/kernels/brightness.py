@@ -1,4 +1,4 @@
-"""What both forms of the RIME need on a CUDA device: brightness before, sums of fixed order after."""
+"""CUDA kernels for both forms of the RIME: directions and brightness of sources, and sums over a batch."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def make_geometry(tangent: bool) -> Compiled:
             g = s - n_point
             slope_l, slope_m = 0.0, 0.0
             if tangent:
+                # 1 + n_minus_1 is n. Only n - 1 is kept, which has all its digits near the centre.
                 slope_l, slope_m = l / (1.0 + n_minus_1), m / (1.0 + n_minus_1)
             sin, cos = math.sin(shape[b, g, 2]), math.cos(shape[b, g, 2])
             x = _projection(shape[b, g, 0], sin, cos, slope_l, slope_m)
@@ -81,6 +82,7 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Com
         else:
             s, c = i % n_source, i // n_source % n_chan
         t, b = i // (n_chan * n_source) % n_time, i // (n_chan * n_source * n_time)
+        # Runs of channels may go beyond the last one, which is then repeated.
         nu = chan_freq[min(c, chan_freq.size - 1)]
         l, m = lm[b, s, 0], lm[b, s, 1]
         voltage = _voltage(beam_code, _argument(beam_scale[b], nu, l, m))
@@ -91,11 +93,13 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Com
             polynomial = 0.0
             for j in range(spectral_terms.shape[3] - 1, -1, -1):
                 polynomial = polynomial * x + spectral_terms[b, s, k, j]
+            # Both antennas of a baseline have the beam that all share, hence the square.
             factor = _factor(polynomial, x, is_log) * voltage * voltage
             value = real(_brightness(stokes[b, first_time + t, s, k], factor))
             if n_stokes == 1:
                 out[i] = value
             elif k % 2 == 1:
+                # I with Q, and U with V: the sums read two parameters with one load.
                 out[2 * i + k // 2] = complex(previous, value)
             previous = value
 

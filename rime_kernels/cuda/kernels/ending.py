@@ -1,4 +1,4 @@
-"""What becomes of the sums over sources: visibilities, chi2, or chi2 and the residuals of its adjoint.
+"""The end of the sum over sources: visibilities, chi2, or chi2 and the residuals of its adjoint.
 
 One ending serves the kernels over tiles and over rows. It takes some samples (a baseline and a channel each,
 with all their correlations) at a time from the front of the sums, then moves the others up: so every index
@@ -87,7 +87,7 @@ def make_correlation(matrix: tuple[complex, ...], single: bool) -> Compiled:
         for j in range(n_stokes):
             a, b = re_part[4 * k + j], im_part[4 * k + j]
             x, y = sums[n * j + at], sign * sums[n * (n_stokes + j) + at]
-            # Most elements are 0 or real: nothing is compiled for what they have not.
+            # Most elements are 0 or real; the tests are of constants, so that no code is compiled for zeros.
             if a != real(0):
                 re += a * x
                 im += a * y
@@ -129,7 +129,8 @@ def make_sample_chi2(end: End) -> Compiled:
     """Function that adds chi2 of sample j of those at hand, or its logarithm, to a total in float64.
 
     Before an adjoint the data of the sample become its weighted residuals, `Samples.back` has them in Stokes
-    parameters, and the last of `of_kind` what `misfit` gathers for turnovers. `tail` is 1/turnover.
+    parameters, and the last of `of_kind` has the sum that `misfit` makes for the derivative with respect to
+    the scaled degrees of freedom. `tail` is 1/scaled_dof.
     """
     single, n_stokes, n_corr = end.variant.single, end.variant.n_stokes, end.n_corr
     real, n, width = float32 if single else float64, end.n, end.width
@@ -150,7 +151,7 @@ def make_sample_chi2(end: End) -> Compiled:
         total: Scalar, j: int, samples: Samples, sums: Array, tail: Scalar, of_kind: Array
     ) -> Scalar:
         re, im, model_re, model_im = samples.re, samples.im, samples.model_re, samples.model_im
-        # All correlations first: whether float32 will do shows in their sum.
+        # All correlations come first: the sum of their squares decides whether float32 is exact enough.
         square = nothing()
         for k in range(n_corr):
             d = j * n_corr + k
@@ -172,6 +173,7 @@ def make_sample_chi2(end: End) -> Compiled:
                 sign, weight = sign_and_weight(samples.weight[d])
                 x, y = model_re[k], model_im[k]
                 each = weight * factor_of(square_of(x, y, re[d], im[d], weight), tail)
+                # The data are not needed any more, so the residuals take their place.
                 re[d], im[d] = each * (x - re[d]), each * (y - im[d])
                 add_back(k, re[d], im[d], sign, samples.back, j, width)
         return total
@@ -249,13 +251,13 @@ def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Compi
         v: Scalar, w: Scalar, into: Array,
     ) -> None:  # fmt: skip
         for t in range(n_template):
-            # Read again rather than kept: templates would take registers from the sums.
+            # Templates are read again, not kept: they would take registers that the sums need.
             z = columns.template[at + uint64(t) * uint64(columns.stride)]
             x_re, x_im = z.real * re + z.imag * im, z.real * im - z.imag * re
             if shifted:
                 cos, sin = cos_sin(_turns(u, v, w, factor[t, 1], factor[t, 2], factor[t, 3]))
                 sign = math.copysign(real(1), weight)
-                # Conjugated where the row lies the other way round.
+                # The phase is conjugated where the row has its antennas in the other order.
                 sin *= sign
                 x_re, x_im = cos * x_re + sin * x_im, cos * x_im - sin * x_re
                 turned = two_pi * factor[t, 0] * sign * x_im

@@ -45,7 +45,7 @@ def make_block_sum(n_thread: int) -> Compiled:
             wait()
             half //= 2
         total = shown[0]
-        wait()  # whoever sums next writes there
+        wait()  # the next sum is written there, after all threads have read this one
         return total
 
     return block_sum
@@ -59,6 +59,7 @@ def _exchange() -> Compiled:
 
         def swapped(value: Scalar, mask: int) -> Scalar:
             thread: Scalar = threading.current_thread()
+            # Two meetings: all have written before anyone reads, and have read before the next exchange.
             values[thread.thread_id] = value
             thread.syncthreads()
             found = values[thread.thread_id ^ mask]
@@ -90,7 +91,9 @@ def make_lane_sums(n_value: int, n_lane: int) -> Compiled:
         fold(thread, value)
         start = uint32(first)
         for k in range(n_halving):
+            # Exchange k left a thread with the upper half of its values where bit k of its number is set.
             start += uint32(((thread >> k) & 1) * (n_value >> (k + 1)))
+        # With more lanes than values several threads have the same sums: one of them writes.
         if (thread & lanes) >> n_halving == 0:
             for k in range(n_left):
                 into[start + uint32(k)] = value[k]

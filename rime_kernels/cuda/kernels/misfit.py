@@ -1,4 +1,4 @@
-"""What weighted squares add to chi2 on a CUDA device: themselves, or logarithms."""
+"""What weighted squares add to chi2 on a CUDA device: the squares, or logarithms for Student's t."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ _LARGE = 64.0
 
 
 def n_kinds(n_template: int, log: bool, has_adjoint: bool) -> int:
-    """Sums that an ending makes: chi2; before an adjoint four for each template, and one for turnovers."""
+    """How many sums an ending makes: chi2; before an adjoint four for each template, one for scaled_dof.
+
+    The last one exists for Student's t alone (`log`), whose scaled degrees of freedom it is about.
+    """
     return 1 + (4 * n_template + log if has_adjoint else 0)
 
 
 class Misfit(NamedTuple):
     """Functions of scalars by which weighted squares c of a few samples add to chi2.
 
-    As they are: sum c. Or, with y = c / turnover: the sum of ln(1 + y) as ln(1 + p) where
+    For Gaussian noise they add sum c. For Student's t, with the scaled degrees of freedom of `Rime.chi2` and
+    y = c / scaled_dof, they add the sum of ln(1 + y), computed as ln(1 + p) where
     1 + p = (1 + y1) (1 + y2) ...; p, of positive terms in float64, is right for any y, and loops with a
     logarithm in them would not be unrolled.
     """
 
     square: Compiled  # c of model, data and weight
     exact: Compiled  # the same in float64
-    turnover: Compiled  # 1/turnover, from `Inputs.template` of an entry
+    one_over_scaled_dof: Compiled  # 1/scaled_dof, from `Inputs.template` of an entry
     nothing: Compiled  # what the sum, or p, begins with
     more: Compiled  # what one more c adds to it
     factor: Compiled  # what c multiplies its weight by in the gradient
@@ -50,6 +54,7 @@ def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> 
 
     @device.inline
     def exact(x: Scalar, y: Scalar, re: Scalar, im: Scalar, weight: Scalar) -> Scalar:
+        # Converted first: in float32 the difference itself would lose the digits that are wanted.
         x_away, y_away = float64(x) - float64(re), float64(y) - float64(im)
         return float64(weight) * (x_away * x_away + y_away * y_away)
 
@@ -57,7 +62,9 @@ def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> 
     def more_of_product(so_far: Scalar, square: Scalar, tail: Scalar, of_kind: Array) -> Scalar:
         y = float64(square) * tail
         if has_adjoint:
+            # Divided in working precision, which is faster: this is part of a gradient, not of chi2.
             of_kind[last] += y * float64(real(1) / (real(1) + real(y)))
+        # Added to p it gives (1 + p) (1 + y) - 1.
         return y + so_far * y
 
     if log:
@@ -69,6 +76,7 @@ def make_misfit(log: bool, single: bool, n_template: int, has_adjoint: bool) -> 
             more_of_product,
             device.inline(lambda square, tail: real(1) / (real(1) + real(float64(square) * tail))),
             device.inline(lambda so_far: math.log1p(so_far)),
+            # The product is float64 from the start, so that nothing has to be added again.
             device.inline(lambda so_far: False),
         )
     return Misfit(

@@ -94,7 +94,7 @@ def make_collect() -> Compiled:
         item, column = i % n_item, i // n_item % n_column
         g, b = first_group + i // (n_item * n_column) % n_group, i // (n_item * n_column * n_group)
         first, stop = max(starts[g], first_unit), min(starts[g + 1], first_unit + n_unit)
-        # Units come in their order, whatever the slabs: so sums do not depend on how rows are cut.
+        # Units are added in their order, across slabs, so that the sums do not depend on how rows are cut.
         total = totals[b, g, column, item] if first > starts[g] else 0.0
         for unit in range(first, stop):
             row = (int64(b) * n_unit + unit - first_unit) * n_column + column
@@ -118,7 +118,7 @@ def make_row_totals() -> Compiled:
         if i >= out.size:
             return
         row, x = i // out.shape[1], i % out.shape[1]
-        # The others of each record are summed elsewhere.
+        # The rest of each record, from `kept` on, is summed elsewhere.
         item = x // kept * each + x % kept
         total = 0.0
         for k in range(values.shape[1]):

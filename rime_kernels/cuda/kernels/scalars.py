@@ -1,4 +1,4 @@
-"""Functions of one number on a CUDA device, where it has better than what serves every machine."""
+"""Functions of one number for which a CUDA device has faster instructions than those for every machine."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def exp2_function(single: bool) -> Compiled:
 
     @device.inline
     def exp2(x: float) -> Scalar:
-        # The sum's last bits hold the nearest whole number.
+        # The last bits of this sum are the whole number nearest to -x.
         shifted = _ROUNDING - x
         rest = (_ROUNDING - shifted) - x
-        # Even and odd powers apart: two short chains are sooner done than a long one.
+        # Even and odd powers are summed apart: two short chains take less time than a long one.
         square = rest * rest
         even, odd = terms[degree], terms[degree - 1]
         for k in range(degree - 2, 0, -2):
@@ -97,6 +97,7 @@ def exp2_function(single: bool) -> Compiled:
             odd = terms[k - 1] + square * odd
         total = (terms[0] + square * even) + rest * odd
         is_nothing = most < high_word(x) <= infinite
+        # The exponent begins at bit 20 of the high word: adding there multiplies by a power of two.
         high, low = high_word(total) + (low_word(shifted) << 20), low_word(total)
         return joined(0 if is_nothing else high, 0 if is_nothing else low)
 

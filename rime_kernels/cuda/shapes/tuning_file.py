@@ -1,6 +1,7 @@
 """The file in which tuning keeps its records: JSON, for any number of devices and versions.
 
-No result depends on the file: one that cannot be read, or is something else, is left alone, with a warning.
+No result depends on the file. One that cannot be read, or is something else, is neither used nor changed; a
+warning says so.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ def location() -> Path | None:
 
 
 def read(path: Path) -> list[Record] | None:
-    """The records of the file; an empty list where there is no file, None where it is no such file."""
+    """The records of the file; an empty list where there is no file, None where it is not a tuning file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
     except (OSError, ValueError, RecursionError) as error:
-        log.warning("%s is left alone, it cannot be read: %s", path, error)
+        log.warning("%s cannot be read, and is not used: %s", path, error)
         return None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        log.warning("%s is left alone, it is no file of %r; remove it or set %s", path, FORMAT, VARIABLE)
+        log.warning("%s is not a file of %r, and is not used: remove it, or set %s", path, FORMAT, VARIABLE)
         return None
     records = content.get("records")
     return [item for item in records if isinstance(item, dict)] if isinstance(records, list) else []

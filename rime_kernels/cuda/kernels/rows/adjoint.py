@@ -89,6 +89,7 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
         re, im, along, across = turning.re, turning.im, turning.along, turning.across
         size2, all_turned, all_grown = real(along * along + across * across), 0.0, 0.0
         for k in range(run):
+            # A run may end behind the last channel: it takes that one again, with residuals of 0.
             e, nu = real(1), chan_freq[min(start + int32(k), n_chan - int32(1))]
             if has_gaussian and gaussian >= 0:
                 e = exp2(exponent[k] * size2)
@@ -103,8 +104,10 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
                 # Each channel has a brightness of its own, so nothing is summed over the run here.
                 value[k * n_stokes + j] = x * rest[k + j * run] + y * rest[k + (j + n_stokes) * run]
             turned, grown = turned_and_grown(x, y, rest_re, rest_im)
+            # The row's u, v, w are in seconds: times the frequency they are in wavelengths.
             all_turned += float64(turned) * nu
             if has_gaussian or code != _NO_BEAM:
+                # The exponent of the envelope grows as the square of the frequency.
                 all_grown += float64(exponent[k] * grown)
                 if code != _NO_BEAM:
                     geometry[at_voltage] += real(grown * (p_l + q_l))
@@ -174,7 +177,7 @@ def make_antenna_slopes(code: int) -> Compiled:
         argument = _argument(sky.beam_scale[b], nu, l, m)
         e = _voltage(code, argument)
         by_scale, by_l, by_m = _argument_slopes(sky.beam_scale[b], nu, l, m)
-        # Where the voltage is 0 so is what it multiplies.
+        # Where the voltage is 0, what it multiplies is 0 as well: no 0/0.
         slope = _voltage_slope(code, argument) / e if e != 0.0 else 0.0
         return e, slope * by_scale, slope * by_l, slope * by_m
 
@@ -208,17 +211,18 @@ def make_join_unit(kernel: RowKernel) -> Compiled:
             gathering.shown_bright[k] = gathering.bright[k] if is_own else real(0)
         for k in range(n_geometry):
             gathering.shown_geometry[k] = gathering.geometry[k] if is_own else real(0)
-        # Sums are spent on the way, so that the values themselves must stay for the next unit.
+        # These are copies, since `sum_lanes` overwrites what it sums, and the next unit needs the values.
         sum_brights(thread, gathering.shown_bright, gathered, start)
         sum_geometry(thread, gathering.shown_geometry, gathered, uint32(start + uint32(n_bright)))
         wait()
         for kind in range(thread, n_value, n_row):
-            # Between the two kinds of sums there are places that only fill up a power of two.
+            # Behind the sums of the brightness are unused places, up to a power of two.
             at_kind = kind if kind < n_used_bright else kind - n_used_bright + n_bright
             joined = 0.0
             for k in range(n_row // n_lane):
                 joined += float64(gathered[k * per_group + at_kind])
             moments[number * n_value + kind] = real(joined)
+        # `gathered` is written again, for the next unit, only after all threads have read it.
         wait()
 
     return join_unit

@@ -48,7 +48,7 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
 
     A block takes a block of rows and a run of channels. It leaves `Results.vis`, or `Results.sums` (n_batch
     times `n_kinds`, n_sum): chi2 of each block of rows and run, blocks counted from the first of all; before
-    an adjoint followed by what templates gather, and turnovers. Then it fills the `RowRecords`.
+    an adjoint the sums for templates and the scaled degrees of freedom follow. Then it fills `RowRecords`.
     """
     is_chi2, has_adjoint, n_thread = kernel.is_chi2, kernel.has_adjoint, kernel.shape.n_row
     record, real = kernel.record, float32 if kernel.variant.single else float64
@@ -73,7 +73,7 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
         gathered = cuda.shared.array(n_gathered, real)
         own, samples, gathering = own_arrays(), sample_arrays(), gathering_arrays()
         place, total = index_block(work), 0.0
-        # The others have nothing to sum, but all threads meet below.
+        # Threads without a row have nothing to sum, but do not return: all threads of a block meet below.
         if has_adjoint or place.local < work.n_row:
             row = find_row(place, work, tables, sky)
             sum_sources(place, row, work, tables, sky, own.sums, own.exponent)
@@ -185,6 +185,7 @@ def make_arrange(n_thread: int) -> Compiled:
         i = cuda.grid(1)
         if i >= out.size:
             return
+        # One thread for each element of `out`, whose fastest axis are the rows of a block.
         k, c = i // n_thread % n_corr, i // (n_thread * n_corr) % n_chan
         row = i // (n_thread * n_corr * n_chan) * n_thread + i % n_thread
         out[i] = values[row, c, k] if row < values.shape[0] else 0.0

@@ -141,6 +141,7 @@ def make_turning(kernel: RowKernel) -> Compiled:
         re, im = cos_sin(delay * first_freq)
         step_re, step_im = real(1), real(0)
         if run > 1:
+            # One more sine and cosine leads through the run, however many channels it has.
             step_re, step_im = cos_sin(delay * step_freq)
         along, across = 0.0, 0.0
         if has_gaussian and gaussian >= 0:

@@ -50,7 +50,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
         for k in range(n_sum):
             sums[k] = real(0)
         for k in range(run):
-            # A run that ends behind the last channel takes that one again, and nobody reads it.
+            # A run that ends behind the last channel takes that one again; its sums are never read.
             c = min(start + int32(k), n_chan - int32(1))
             ratio = chan_freq[c] / first_freq
             exponent[k] = real(ratio * ratio)
@@ -98,7 +98,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
             if shifted:
-                # Of this row alone: the antennas' coordinates are not here.
+                # The phase is computed for this row alone: the row form has no coordinates of antennas.
                 turns = _turns(row.u, row.v, row.w, factor[t, 1], factor[t, 2], factor[t, 3])
                 cos, sin = cos_sin(turns * nu)
                 samples.factor_re[t], samples.factor_im[t] = (
@@ -122,12 +122,13 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
 def make_finish_chi2(kernel: RowKernel) -> Compiled:
     """Function that gives the chi2 of a thread's row and channels, and spends its sums.
 
-    Before an adjoint residuals lie in their place, and `of_kind` has what templates and turnovers gather.
+    Before an adjoint the weighted residuals take the place of the sums, and `of_kind` has the sums for the
+    derivatives with respect to templates and the scaled degrees of freedom.
     """
     end, run, n_row = kernel.end, kernel.shape.run, kernel.shape.n_row
     single, has_adjoint = kernel.variant.single, kernel.has_adjoint
     n_corr, n_kind = end.n_corr, n_kinds(kernel.n_template, kernel.variant.log, has_adjoint)
-    one_over = make_misfit(kernel.variant.log, single, kernel.n_template, has_adjoint).turnover
+    one_over = make_misfit(kernel.variant.log, single, kernel.n_template, has_adjoint).one_over_scaled_dof
     read_samples, sample_chi2 = make_read_samples(kernel), ending.make_sample_chi2(end)
     move_up, clear_back = ending.make_move_up(end), ending.make_clear_back(end)
     gather_templates = ending.make_gather_templates(single, kernel.n_template, kernel.variant.shifted)

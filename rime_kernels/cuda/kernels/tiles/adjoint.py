@@ -173,6 +173,7 @@ def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
         rest, uvw, value = given.gathering.rest, given.gathering.uvw, given.gathering.value
         of_antenna, stokes = given.gathering.of_antenna, given.stokes
         if n_stokes == 1:
+            # `gather` multiplies the sums by I, once for all baselines.
             stokes = Stokes(real(1), real(0), real(0), real(0))
         first = read_first(given.staged, given.p + uint32(i))
         for j in range(side):
@@ -186,6 +187,7 @@ def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
             for k in range(3):
                 value[of_direction + k] += turned * uvw[n + k * n_baseline]
             if gaussian:
+                # ln of the envelope falls as the square of a coordinate: its slope is this coordinate again.
                 along *= grown
                 across *= grown
                 for k in range(3):
@@ -220,6 +222,7 @@ def make_gather_voltages(kernel: TileKernel) -> Compiled:
         member, direction = voltages.records.member[block.copy], voltages.sky.direction
         scale, b, s = voltages.sky.beam_scale[block.b], block.b, voltages.start + source
         for k in range(n_antenna):
+            # Neighbouring threads write neighbouring numbers, which lie in different banks of the memory.
             shown[uint32(k * n_thread) + uint32(thread)] = of_antenna[k]
         wait()
         local = uint32(uint32(thread) // uint32(n_lanes))
@@ -228,22 +231,26 @@ def make_gather_voltages(kernel: TileKernel) -> Compiled:
             group = uint32(slot // uint32(side))
             first = uint32(uint32(slot - group * uint32(side)) * uint32(n_thread) + local * uint32(n_lanes))
             total = 0.0
+            # In the order of the members, by one thread: results repeat to the bit.
             for e in range(member_start[group], member_start[group + uint32(1)]):
+                # Twice the number of a tile, and 1 more where the antenna is on its second side.
                 tile, second = uint32(member[e]) >> uint32(1), uint32(member[e]) & uint32(1)
                 total += float64(shown[first + second * uint32(side * n_thread) + tile])
             x = uint32(local * uint32(n_used) + slot)
             l, m = direction[b, s, 0] - slots.dl[x], direction[b, s, 1] - slots.dm[x]
             argument = _argument(scale, slots.nu[x], l, m)
             e = _voltage(code, argument)
-            # Where the voltage is 0 so is what it multiplies.
+            # Where the voltage is 0, what it multiplies is 0 as well: no 0/0.
             of_argument = total * _voltage_slope(code, argument) / e if e != 0.0 else 0.0
             by_scale, by_l, by_m = _argument_slopes(scale, slots.nu[x], l, m)
             by_slot[2 * x] += of_argument * by_l
             by_slot[2 * x + 1] += of_argument * by_m
+            # Of the antennas of this thread: `sum_lanes` adds up what all threads have.
             value[at_voltage] += real(of_argument * by_l)
             value[at_voltage + 1] += real(of_argument * by_m)
             value[at_voltage + 2] += real(of_argument * by_scale)
             slot = uint32(slot + uint32(n_lanes))
+        # `shown` is written again for the next source only after all threads have read it.
         wait()
 
     return gather_voltages
@@ -279,6 +286,7 @@ def make_join(kernel: TileKernel) -> Compiled:
             at = uint32(source * uint32(step) + item * uint32(n_group * size) + value)
             total = 0.0
             if value < n_made:
+                # In float64, and always in the same order.
                 for k in range(n_group):
                     total += float64(gathered[uint32(at + uint32(k * size))])
             number = first + int64(item) * (int64(block.n_copy) * n_source) + int64(source)

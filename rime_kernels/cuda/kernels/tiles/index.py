@@ -88,6 +88,7 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
             # 32 bits hold every index here: `launch.MAX_ITEM`.
             t, a = tables.layer_time[uint32(work.first_layer) + layer], tables.antenna[block.split, slot]
             scale = tables.chan_freq[c] / _C
+            # In wavelengths and once for all sources: in the sum a phase takes three products.
             slots.u[x], slots.v[x], slots.w[x] = (
                 antenna_uvw[t, a, 0] * scale,
                 antenna_uvw[t, a, 1] * scale,
@@ -95,14 +96,16 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
             )
             slots.at[x] = _term_at(uint32(uint32(j * n_slot) + slot), side, step)
             if has_beam:
+                # Pointing errors that do not change have a single time.
                 time = min(t, sky.pointing.shape[1] - 1)
                 slots.nu[x] = tables.chan_freq[c]
                 slots.dl[x], slots.dm[x] = (
                     sky.pointing[block.b, time, a, 0],
                     sky.pointing[block.b, time, a, 1],
                 )
-            # One thread for each item.
+            # The thread of the first antenna does this for its item, so that it is done once.
             if slot == 0:
+                # Brightness that does not change has a single time, which all times read.
                 at_time = int64(block.b) * sky.n_bright_time + min(t - work.first_time, sky.n_bright_time - 1)
                 shared.bright_at[j] = (at_time * int64(n_chan) + int64(c)) * n_source * per_source
             x = uint32(x + uint32(n_thread))
@@ -128,7 +131,7 @@ def make_clear_gaps(kernel: TileKernel) -> Compiled:
     def clear_gaps(block: Block, tables: TileTables, staged: Staged) -> None:
         n_slot, n_used = uint32(tables.antenna.shape[1]), block.n_used
         n_gap = uint32(n_slot - n_used)
-        # From the last thread on: the first ones still have antennas to place.
+        # The last threads begin: where antennas are not shared evenly, the first ones have one more.
         x = uint32(uint32(n_thread - 1) - uint32(block.thread))
         while x < uint32(block.n_here) * n_gap * uint32(2 * chunk):
             of_slot, k = uint32(x // uint32(2 * chunk)), uint32(x % uint32(2 * chunk))
@@ -189,6 +192,7 @@ def make_find_corner(kernel: TileKernel) -> Compiled:
     @device.inline
     def find_corner(block: Block, tile: Tile, tables: TileTables) -> Corner:
         p, q, bright = uint32(0), uint32(0), uint32(0)
+        # A thread without a tile gathers, too: from the first places, with residuals of 0.
         if tile.active:
             first_group = tile.local * int32(uint32(tables.antenna.shape[1])) // side
             p = uint32((first_group + tables.group[0, block.split, tile.tile]) * step)

@@ -59,8 +59,8 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
 
     It leaves `Results.vis`, or `Results.sums` (n_batch times `n_kind`, n_sum): chi2 of each layer, channel
-    and copy of a split, layers counted from the first of all; before an adjoint followed by what templates
-    gather, and turnovers. Then the sources come by again and it fills the `TileRecords`.
+    and copy of a split, layers counted from the first of all; before an adjoint the sums for templates and
+    the scaled degrees of freedom follow. Then it goes through the sources again and fills the `TileRecords`.
     """
     is_chi2, has_adjoint, has_voltage = kernel.is_chi2, kernel.has_adjoint, kernel.has_voltage
     n_sweep = 2 if has_adjoint else 1
@@ -82,6 +82,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         clear_gaps(block, tables, shared.staged)
         tile = find_tile(block, work, tables)
         look_ahead(tile, tables, columns, own.glance)
+        # Coordinates and gaps must be in place before any thread stages terms from them.
         cuda.syncthreads()
         corner = find_corner(block, tile, tables)
         clear(block, own, shared)
@@ -153,7 +154,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
         )  # fmt: skip
-        # What were the sums are the residuals of the adjoint.
+        # The residuals of the adjoint lie where the sums did: there are no registers for both.
         gathering = Gathering(
             totals, cuda.local.array(n_uvw, real), second, cuda.local.array(n_value, real),
             cuda.local.array(n_antenna, real),
@@ -210,7 +211,7 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
             n_now, wide = int64(0), False
             if start < n_source:
                 n_now, wide = stage(start, buffer, block, stager, work.reach, sky, shared)
-            # All threads gather: they meet on the way.
+            # In sweep 1 threads without a tile take part, too: all threads of a block meet inside.
             if before >= 0 and (tile.active or sweep == 1):
                 # The chunk that was made before, from the other buffer.
                 of_term, of_bright = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
@@ -222,13 +223,13 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
                 else:
                     add_chunk(n_before, of_gaussian, any_wide, here, shared.staged, own)
             if votes:
-                # One vote for the whole block, in the meeting that there is anyway.
+                # The block votes in the meeting that is needed anyway: all threads take the same code.
                 any_wide = cuda.syncthreads_or(int32(wide))
             else:
                 cuda.syncthreads()
             before, n_before = start, n_now
             start += n_now
-            # The meeting lies between the last read of a buffer and its next write.
+            # One meeting a chunk is enough: it lies between the last read of a buffer and its next write.
             buffer = 1 - buffer
 
     return sweep_sources
@@ -302,7 +303,7 @@ def _make_finish(kernel: TileKernel) -> Compiled:
             of_kind[k] = 0.0
         if tile.active:
             for k in range(n_glance):
-                # Nothing, but the compiler must not leave the glance out.
+                # This adds 0, but without it the compiler would leave out the reads of `look_ahead`.
                 total += own.glance[k] * real(0)
             baselines = baselines_of(block, tile, tables)
             total += tile_chi2(
@@ -312,6 +313,7 @@ def _make_finish(kernel: TileKernel) -> Compiled:
             if has_adjoint:
                 fill_baselines(slots, baselines, own.gathering.uvw)
         elif has_adjoint:
+            # Threads without a tile gather as well: 0 times what was left there could be NaN.
             for n in range(n_uvw):
                 own.gathering.uvw[n] = real(0)
         of_kind[0] = total
@@ -346,6 +348,7 @@ def _make_sum_tree(kernel: TileKernel) -> Compiled:
                 into = int64(work.first_layer) * int64(n_chan) + int64(tile.item)
                 into = into * int64(block.n_copy) + int64(block.copy)
                 results[int64(block.b) * n_kind + k, into] = partial[thread]
+            # The next sum is written to the same memory only after the first thread has read this one.
             if k + 1 < n_kind:
                 cuda.syncthreads()
 

@@ -74,6 +74,7 @@ def make_terms(kernel: TileKernel) -> Compiled:
         )
         s = uint32(uint32(thread) % uint32(chunk))
         wide = False
+        # Threads that are left over, where a chunk does not divide their number, have no antenna to place.
         if s >= sources.n_source or thread >= chunk * n_step:
             return wide
         k = sources.start + int32(s)
@@ -85,11 +86,13 @@ def make_terms(kernel: TileKernel) -> Compiled:
             a0, a1, a2 = projection[b, g, 0, 0], projection[b, g, 0, 1], projection[b, g, 0, 2]
             c0, c1, c2 = projection[b, g, 1, 0], projection[b, g, 1, 1], projection[b, g, 1, 2]
             if single:
+                # No antenna within `reach` has a coordinate above the longer axis times `reach`.
                 most = max(a0 * a0 + a1 * a1 + a2 * a2, c0 * c0 + c1 * c1 + c2 * c2)
                 wide = most * reach * reach > max_narrow
         x = uint32(uint32(thread) // uint32(chunk))
         while x < n_x:
-            # Two at a time: one's arithmetic fills the other's waits. The last may do the same twice.
+            # Two antennas at a time: the arithmetic of one fills the waits of the other. Without a second one
+            # the first is computed twice, which costs no branch.
             y = uint32(x + uint32(n_step))
             for h in range(2):
                 i = x if h == 0 or y >= n_x else y
@@ -104,6 +107,7 @@ def make_terms(kernel: TileKernel) -> Compiled:
                     across = scale_exponent * _turns(u[i], v[i], w[i], c0, c1, c2)
                     staged.high[into] = complex(real(along), real(across))
                     if single:
+                        # Also of narrow sources: one wide source makes the whole block read these.
                         rest, other = real(0), real(0)
                         if wide:
                             rest, other = along - float64(real(along)), across - float64(real(across))
@@ -154,7 +158,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
         n_point = n_source - sky.n_gaussian
         gaussian = start - n_point
         n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
-        # Asked for before the terms are made, put down after: the wait goes by meanwhile.
+        # Read from memory before the terms are computed and written after them: the wait passes meanwhile.
         early = bright_type(0)
         if stager.is_one and stager.k < uint32(n_now * per_source):
             early = sky.bright[stager.at + int64(start * per_source)]
@@ -162,6 +166,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
         wide = fill_terms(block, sources, reach, shared.slots, sky, staged)
         if stager.is_one:
             staged.bright[uint32(uint32(buffer * n_bright) + stager.into)] = early
+        # What is more than one element for each thread, where a block has many items.
         e = uint32(block.thread + n_thread)
         while e < stager.n_stage:
             j = uint32(e // uint32(per_item))

@@ -50,14 +50,15 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
     def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
-        # Counted by the place of the terms: one number less to keep.
+        # The loop counts by the place of the terms: a counter of its own would take one more register.
         while p != end:
+            # Both are the same for all first antennas, so that they are read once for a source.
             read_second(staged, q, second)
             stokes = read_stokes(staged.bright, b)
             for i in range(side):
                 first = read_first(staged, p + uint32(i))
                 if n_stokes == 1:
-                    # I goes into the antenna's term, once for all second ones, and leaves 1 to multiply by.
+                    # I goes into the first antenna's term: one product for all second ones.
                     first = AntennaTerm(
                         stokes.i * first.re, stokes.i * first.im,
                         first.along, first.across, first.along_low, first.across_low,
@@ -65,7 +66,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
                 for j in range(side):
                     n = i * side + j
                     if n_stokes == 1 and not gaussian:
-                        # Straight into the sums: four multiply-adds.
+                        # The product goes straight into the sums, which takes four multiply-adds.
                         sums[n] += first.re * second[j]
                         sums[n] += first.im * second[side + j]
                         sums[n + n_baseline] += first.im * second[j]
@@ -96,8 +97,9 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
     def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
         n_tile = uint32(tables.place.shape[3])
         for k in range(n_glance):
-            # Together the tiles of a split look at every line of its data once.
+            # Neighbouring threads read neighbouring lines, so that the tiles of a split read each line once.
             far = uint32(tile.tile + int32(k) * int32(n_tile)) * uint32(line)
+            # Set where nothing is read, too: the ending adds all of them.
             glance[k] = real(0)
             if is_chi2 and tile.active and far < n_datum * n_tile:
                 glance[k] = columns.vis[tile.first_datum + uint64(far)].real
@@ -123,6 +125,7 @@ def make_baselines(kernel: TileKernel) -> Compiled:
         of_item = uint32(tile.local) * block.n_used
         p = uint32(of_item + uint32(tables.group[0, block.split, tile.tile] * side))
         q = uint32(of_item + uint32(tables.group[1, block.split, tile.tile] * side))
+        # Behind the last antenna that is there, `Slots` goes on with those of the next item.
         return Baselines(p, q, uint32(of_item + block.n_used - uint32(1)))
 
     return baselines_of
@@ -137,7 +140,7 @@ def make_ends(kernel: TileKernel) -> Compiled:
     def ends(i: Scalar, j: Scalar, baselines: Baselines) -> tuple[Scalar, Scalar]:
         n = uint32(uint32(i) * uint32(width) + uint32(j))
         row = uint32(n // uint32(side))
-        # Where the last group of antennas is not full.
+        # Where the last group of antennas is not full, its last antenna stands in: weights are 0 there.
         x = min(uint32(baselines.p + row), baselines.last)
         return x, min(uint32(baselines.q + (n - row * uint32(side))), baselines.last)
 
@@ -185,7 +188,7 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
     @device.inline
     def read_samples(at: Scalar, n_tile: Scalar, columns: Columns, samples: ending.Samples) -> Scalar:
         re, im, weight = samples.re, samples.im, samples.weight
-        # Many loads at once, then the arithmetic.
+        # All loads stand together, before chi2 is computed, so that their waits overlap.
         for k in range(n_datum):
             z = columns.vis[at]
             re[k], im[k], weight[k] = z.real, z.imag, columns.weight[at]
@@ -195,7 +198,7 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
                 re[k] -= factor * z.real
                 im[k] -= factor * z.imag
                 if shifted:
-                    # A baseline that lies the other way round turns the other way.
+                    # Antennas in the other order make the opposite phase; the weight's sign says so.
                     factor = math.copysign(real(1), weight[k]) * samples.factor_im[t * width + k // n_corr]
                     re[k] += factor * z.imag
                     im[k] -= factor * z.real
@@ -220,7 +223,7 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
         kernel.has_adjoint,
     )
     n, width, n_corr, n_datum = end.n, end.width, end.n_corr, end.n_datum
-    one_over = make_misfit(kernel.variant.log, single, n_template, has_adjoint).turnover
+    one_over = make_misfit(kernel.variant.log, single, n_template, has_adjoint).one_over_scaled_dof
     fill_factors, read_samples, ends = make_fill_factors(kernel), make_read_samples(kernel), make_ends(kernel)
     sample_chi2, move_up, clear_back = (
         ending.make_sample_chi2(end),
@@ -245,9 +248,11 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
                 clear_back(samples.back)
             for j in range(width):
                 total = sample_chi2(total, j, samples, sums, tail, of_kind)
+            # The samples at hand are always the first sums, so that every index is a constant (registers).
             move_up(sums, samples.back)
             if has_adjoint and n_template:
                 for k in range(n_datum):
+                    # `at` lies behind the data that were read, so it is counted back from there.
                     x, y = ends(i, k // n_corr, baselines)
                     gather_templates(
                         at - uint64(n_datum - k) * uint64(n_tile), samples.re[k], samples.im[k],
@@ -262,7 +267,7 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
 def make_finish_visibilities(kernel: TileKernel) -> Compiled:
     """Function that writes the visibilities of a thread's tile, `Results.vis`, and spends its sums."""
     n, real = kernel.shape.side**2, float32 if kernel.variant.single else float64
-    # One at a time: the next place is looked up while the last is written.
+    # One sample at a time: the place of the next is looked up while the last is written.
     one = kernel.end._replace(width=1)
     write, move_up = ending.make_write_visibilities(one), ending.make_move_up(one)
 
@@ -275,6 +280,7 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
         c = uint32(tile.item - layer * n_chan)
         for k in range(n):
             found = tables.place[uint32(work.first_layer) + layer, block.split, k, tile.tile]
+            # Places are numbered from 1, for 0 has no sign; a minus sign: antennas in the other order.
             if found != NO_ROW:
                 sign = real(1) if found > 0 else real(-1)
                 write(vis, block.b, abs(found) - 1 - work.first_place, c, sign, sums)
