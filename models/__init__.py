@@ -9,7 +9,7 @@ from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
-from biro.models.files import read_model, read_sky, write_model
+from biro.models.files import read_model, read_sky, write_model, write_sky
 from biro.models.quantities.frozen_prior import Frozen
 from biro.models.quantities.parameter import Fixed, Parameter, Tie
 from biro.models.quantities.prior import (
@@ -58,4 +58,5 @@ __all__ = [
     "read_model",
     "read_sky",
     "write_model",
+    "write_sky",
 ]

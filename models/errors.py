@@ -1,4 +1,4 @@
-"""What is raised when a sky model cannot be meant."""
+"""The exception that is raised where a sky model is wrong."""
 
 from rime_kernels.errors import BiroError
 

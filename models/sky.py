@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 
 from biro.models.bound.model import BoundModel
@@ -12,6 +13,7 @@ from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import RESERVED
 from biro.models.components.toml_text import to_toml
+from biro.models.errors import ModelError
 from biro.models.quantities.strict import strict
 
 
@@ -39,6 +41,18 @@ class SkyModel(SkyDescription):
     ModelError
         Names used twice, ties to nothing, spectra without reference frequency, and the like.
     """
+
+    def __repr__(self) -> str:
+        n, n_image = len(self.sources), len(self.images)
+        images = f" and {n_image} image{'s' * (n_image != 1)}" * bool(n_image)
+        return f"<SkyModel of {n} source{'s' * (n != 1)}{images}; to_toml() is its file>"
+
+    def _repr_html_(self) -> str:
+        try:
+            text = self.to_toml()
+        except ModelError:  # a function or a frozen distribution, which no file can say
+            text = repr(self)
+        return f"<pre>{html.escape(text)}</pre>"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,1 +1,1 @@
-"""A sky model bound to data: theta in; priors and arrays of sources for the kernels out; derivatives back."""
+"""Sky models bound to data: they turn theta into priors and arrays of sources, with derivatives."""

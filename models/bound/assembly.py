@@ -1,4 +1,4 @@
-"""theta to sources, its changes to theirs, and derivatives back: what can be decided beforehand is."""
+"""From theta to the sources of each partition, from changes of theta to theirs, and derivatives back."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Array = NDArray[np.float64]
 
 
 class SourceGradient(Protocol):
-    """Derivatives of a number with respect to the arrays of `Sources`, shaped as these (float64).
+    """Derivatives of a number with respect to the arrays of `Sources`: float64, with the shapes of these.
 
-    `rime_kernels` makes them of chi-squared.
+    `rime_kernels.Gradient` has them of chi-squared.
     """
 
     @property
@@ -66,7 +66,7 @@ class Assembly:
     instrument : InstrumentLayout
     resolved : ResolvedSlots
     origin : (float, float), rad
-        Where offsets start.
+        Right ascension and declination from which offsets are counted.
     partitions : sequence of (phase centre, PointingSlots or None)
     """
 
@@ -113,7 +113,9 @@ class Assembly:
         return self._positions(values)
 
     def sources(self, values: Array) -> Iterator[Sources]:
-        """The sources of each partition; one object where all is the same. They must not be written into."""
+        """The sources of each partition; partitions with the same sources share one object.
+
+        They must not be written into."""
         lm = self._positions(values)
         stokes, terms, shape = self._stokes(values), self._terms(values), self._shape(values)
         scale = self._scale(values) if self._kind is not None else None
@@ -140,7 +142,7 @@ class Assembly:
             yield found
 
     def push_forward(self, values: Array, change: Array) -> Iterator[Gradient]:
-        """Changes of the sources of each partition that changes of theta make: the derivative of `sources`.
+        """The changes of the sources of each partition with changes of theta: the derivative of `sources`.
 
         Parameters
         ----------
@@ -178,7 +180,7 @@ class Assembly:
         values : float64 (n_batch, n_value)
         gradients : of each partition
         weight : float64 (n_batch, n_partition)
-            What the derivatives of each are multiplied by before they are summed.
+            Factors of the derivatives of each partition before they are summed.
         """
         into = np.zeros((len(values), self._values.n_free))
         lm, sums = self._positions.zeros(len(values)), dict[ArrayOfValues, Array]()
@@ -193,7 +195,7 @@ class Assembly:
         return self._values.pull_back(into)
 
     def _steps(self, i_pointing: int, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
-        """What made the arrays of a partition, positions aside, with the derivatives with respect to each."""
+        """Functions that made the arrays of a partition, and the derivatives to each array; no positions."""
         yield self._stokes, gradient.stokes
         yield self._terms, gradient.spectral_terms
         yield self._shape, gradient.shape

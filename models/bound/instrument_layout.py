@@ -1,4 +1,4 @@
-"""Slots of what belongs to the instrument: beam, pointing, noise factor."""
+"""Slots of the quantities of the instrument: beam, pointing errors, noise factor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.components.beam import AnyBeam
+from biro.models.components.noise import HIGHEST, LOWEST, Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
@@ -26,13 +27,13 @@ class InstrumentLayout:
     ----------
     beam : Cos3Beam, GaussianBeam, AiryBeam or None
     scale : int
-        Slot of the number that the beam has, where there is a beam.
+        Slot of the one number of the beam, where there is a beam.
     pointing : list of PointingSlots
         Of each partition, or none at all; one object for partitions of the same antennas and times.
     noise : int (n_partition,)
-        Slot of each partition's noise factor: all constant or all free, for they are one quantity.
+        Slot of each partition's noise factor; either all are constant or all are free.
     dof : int (n_partition,) or None
-        The same of degrees of freedom; None where noise is Gaussian.
+        Slot of each partition's degrees of freedom, likewise; None where noise is Gaussian.
     positive : list of int
         Slots that only mean something above 0.
     """
@@ -46,15 +47,18 @@ class InstrumentLayout:
             self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.dimension)
             self.positive.append(self.scale)
         self.pointing = _pointing(model, partitions, slots) if model.pointing is not None else []
-        self.noise = self._add_noise(model, partitions, slots, "factor")
-        is_student = model.noise.distribution == "student-t"
-        self.dof = self._add_noise(model, partitions, slots, "dof") if is_student else None
+        noise = model.noise
+        if noise.factor is None:
+            noise = noise.with_factor_between(LOWEST, HIGHEST)
+        self.noise = self._add_noise(noise, partitions, slots, "factor")
+        is_student = noise.distribution == "student-t"
+        self.dof = self._add_noise(noise, partitions, slots, "dof") if is_student else None
 
     def _add_noise(
-        self, model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots, key: str
+        self, noise: Noise, partitions: Sequence[PartitionView], slots: Slots, key: str
     ) -> NDArray[np.int64]:
         """Slot of each partition's number of this name, which is above 0."""
-        groups, value = model.noise.groups(partitions), getattr(model.noise, key)
+        groups, value = noise.groups(partitions), getattr(noise, key)
         slot_of = {
             group: slots.add("noise", key, value, NUMBER, f"[{group}]" if group else "")
             for group in dict.fromkeys(groups)
@@ -72,7 +76,7 @@ class PointingSlots:
     table : int (n_power, n_antenna, 2)
         Slots of the coefficients; 2 for east, north.
     powers : float64 (n_time or 1, n_power)
-        What they are multiplied by: powers of times in -1 .. 1.
+        Factors of the coefficients: powers of the times, which run from -1 to 1.
     """
 
     table: NDArray[np.int64]

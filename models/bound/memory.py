@@ -1,4 +1,4 @@
-"""Large arrays of one call, in the memory that those of the call before had."""
+"""Large arrays that each call needs for a short time, in memory that is kept from call to call."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _WORTH_IT = 1 << 13
 
 
 class Reused:
-    """Makes arrays like `np.empty`, in one block of memory for as long as nobody else looks at it.
+    """Makes arrays like `np.empty`, in a block of memory that is used again once no array is in it.
 
-    The allocator gives large blocks back to the system and fetches fresh pages for the next call, which
-    takes several times longer than filling them. The block is handed out again only when all arrays in
-    it are gone: the count of references to it tells. Small arrays are made anew.
+    The allocator of Python returns large blocks to the system and fetches fresh pages for the next call,
+    which takes several times longer than filling them. The number of references to the block tells whether
+    all arrays in it are gone. Small arrays get memory of their own.
     """
 
     def __init__(self) -> None:

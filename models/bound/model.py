@@ -1,4 +1,4 @@
-"""A sky model bound to data: theta in, priors and source arrays out."""
+"""`BoundModel`, a sky model bound to the partitions of an observation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A number that each partition has one of: what theta makes of it, and the way back."""
+"""A quantity with one number for each partition, such as the noise factor: its values and derivatives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PerPartition:
     ----------
     resolved : ResolvedSlots
     slots : int (n_partition,)
-        Of each partition's number: all constant or all free.
+        Slot of each partition's number; either all are constant or all are free.
 
     Attributes
     ----------

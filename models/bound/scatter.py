@@ -1,4 +1,4 @@
-"""Index arrays, as slices where they can be: numpy looks at slices, and copies what indices name."""
+"""Index arrays as slices where possible, for numpy copies what an index array selects, but not a slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All numbers of a model in SI units for a batch of theta, and arrays whose elements are gathered from them.
+"""All numbers of a model in SI units for a batch of theta, and arrays that are gathered from these numbers.
 
 An array that depends on no parameter is computed once, when the model is bound; any other array is one
 `take` from the values per call. Each array also has its derivative with respect to the values,

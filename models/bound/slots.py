@@ -1,4 +1,4 @@
-"""From named quantities to one row of numbers: which are constant, and which theta fills in."""
+"""All named quantities of a model as one row of numbers, some constant and some given by theta."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ResolvedSlots:
     dimensions : tuple of Dimension
         Of each slot.
     base : float64 (n_slot,), SI
-        The constants; 0 where a parameter fills in.
+        Values of the constant slots; 0 in slots that follow a parameter.
     parameter_of : int64 (n_slot,)
         Index of the parameter, -1 for constants.
     scale : float64 (n_slot,)
@@ -75,7 +75,7 @@ class ResolvedSlots:
         return np.asarray(theta[:, parameter] * self.scale[slot])
 
     def limits(self, tail: float) -> tuple[Array, Array]:
-        """Smallest and largest value of each slot in SI, leaving out `tail` of the prior on either side."""
+        """Smallest and largest value of each slot in SI, with `tail` of the prior left out on either side."""
         ranges = np.array([p.prior.quantile_range(tail) for p in self.parameters]).reshape(-1, 2)
         low, high = self.base.copy(), self.base.copy()
         low[self._free] = ranges[self._column, 0] * self._scale
@@ -92,7 +92,7 @@ class ResolvedSlots:
         Raises
         ------
         ModelError
-            No quantity is called so.
+            No quantity has this name.
         """
         if name not in self.slot_of:
             raise ModelError(

@@ -101,7 +101,7 @@ class SpectralTerms:
         return self(changes)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to terms as the model has them."""
+        """Derivatives with respect to the spectral terms in the form in which the model has them."""
         self._terms.pull_back(values, slopes if self._scale is None else slopes * self._scale, into)
 
 
@@ -139,9 +139,9 @@ class Shapes:
 
 
 class Positions:
-    """Direction cosines (n_batch, n_source, 2) about each centre, NaN below the horizon.
+    """Direction cosines (n_batch, n_source, 2) about each phase centre; NaN below the horizon.
 
-    Sources that stay where they are have been looked at once.
+    Those of fixed sources are computed once, when the model is bound.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Positions:
     ) -> None:
         free = np.asarray(resolved.is_free(layout.position).any(axis=1))
         if np.count_nonzero(free) > np.count_nonzero(~free):
-            free[:] = True  # to work out the few others again costs less than to put them in between
+            free[:] = True  # computing the few fixed sources again costs less than merging two arrays
         rows = np.flatnonzero(free)
         position = resolved.base[layout.position][None]
         position[:, rows] = 0.0
@@ -180,7 +180,7 @@ class Positions:
         if self._any_free:
             position, moves = self._position(values), self._position(changes)
             for i in range(n_centre):
-                for k in range(2):  # with derivatives of l or m alone
+                for k in range(2):  # the derivatives of l, then those of m
                     slopes = np.zeros((n_centre, *position.shape))
                     slopes[i, ..., k] = 1.0
                     by_position = self._directions.pull_back(position, slopes)

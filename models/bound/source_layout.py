@@ -13,7 +13,7 @@ from biro.models.errors import ModelError
 from biro.models.quantities import units
 
 Index = NDArray[np.int64]
-# A flat spectrum has no use for a reference frequency; the kernels want a positive number.
+# A flat spectrum needs no reference frequency, but the kernels need a positive number.
 _ANY_FREQ = 1e9
 
 
@@ -27,7 +27,7 @@ class SourceLayout:
     ----------
     sky : SkyDescription
     slots : Slots
-        Takes up every quantity of the sources and images.
+        Every quantity of the sources and images is added to them.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class SourceLayout:
     circular : int (n, 2)
         A source, and the slot of its v_fraction.
     terms : int (n_source, 4, n_term)
-        Of the spectrum, to be multiplied by `term_scale` of that shape.
+        Terms of the spectra; their values are multiplied by `term_scale`, which has the same shape.
     shape : int (n_gaussian, 3)
         emaj, emin or ratio, pa; `by_ratio` (n_gaussian,) tells which.
     image : int (n_image, 3)

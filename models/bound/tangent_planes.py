@@ -100,7 +100,7 @@ class TangentPlanes:
         -------
         float64 (n_centre, n_batch, n_source, 2); NaN for offsets beyond the horizon of either plane.
         """
-        # Where all are within 0.7, l^2 + m^2 is below 1; NaN is not within.
+        # Where all |l| and |m| are below 0.7, l^2 + m^2 is below 1; this comparison is false for NaN.
         if not (offsets.max(initial=0.0) < 0.7 and offsets.min(initial=0.0) > -0.7):
             offsets[~(offsets[..., 0] ** 2 + offsets[..., 1] ** 2 < 1)] = np.nan
         if not self._turn.size:

@@ -1,4 +1,4 @@
-"""The parameter vectors of one step of a fit, with all that several places must know of them."""
+"""A batch of parameter vectors, with what is computed from them once and used in several places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class BoundParts:
-    """What a bound model makes of theta.
+    """The parts of a bound model that a `ThetaBatch` uses.
 
     Attributes
     ----------
@@ -39,15 +39,15 @@ class BoundParts:
 
 
 class ThetaBatch:
-    """A batch of parameter vectors, with prior, constraints and noise worked out once, when asked for.
+    """A batch of parameter vectors; prior, constraints and noise are computed once, when first asked for.
 
-    `BoundModel.at` makes it at the border, where the shape is checked; it goes down to the kernels.
+    `BoundModel.at` makes it, and checks the shape of theta.
 
     Parameters
     ----------
     parts : BoundParts
     theta : float64 (n_batch, n_param)
-        As a user or a sampler has it, each parameter in the unit of the model file.
+        Each parameter in the unit of the model file.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a user may demand of several parameters together."""
+"""Constraints that a user may write: orders and bounds of quantities, and conditions on all parameters."""
 
 from __future__ import annotations
 

@@ -34,6 +34,23 @@ def lm_to_radec(east: float, north: float, origin: Centre) -> tuple[float, float
     return float(np.arctan2(y, x) % (2 * np.pi)), float(np.arctan2(z, np.hypot(x, y)))
 
 
+def radec_to_lm(ra: float, dec: float, origin: Centre) -> tuple[float, float]:
+    """Direction cosines about `origin` of a direction, rad; the reverse of `lm_to_radec`.
+
+    Raises
+    ------
+    ModelError
+        The direction is 90 deg or more from the origin.
+    """
+    ra0, dec0 = origin
+    turn = ra - ra0
+    # sin(dec - dec0) and 1 - cos(turn) as products, so that nothing cancels near the origin.
+    bulge = 2 * np.sin(turn / 2) ** 2 * np.cos(dec)
+    if np.sin(dec) * np.sin(dec0) + np.cos(dec) * np.cos(dec0) * np.cos(turn) <= 0:
+        raise ModelError("a source is 90 deg or more from the centre")
+    return float(np.cos(dec) * np.sin(turn)), float(np.sin(dec - dec0) + bulge * np.sin(dec0))
+
+
 def parse_direction(value: object) -> Centre:
     """Radians of "12h29m06.7s +02d03m08.6s", "12:29:06.7 +02:03:08.6", "187.28 deg 2.05 deg", or a pair.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from biro.models.components.partition_view import PartitionView
@@ -12,8 +13,10 @@ from biro.models.quantities.prior import LogUniform
 from biro.models.quantities.strict import did_you_mean, short_repr, strict
 from biro.models.quantities.units import NUMBER
 
-GROUPINGS = ("partition", "field", "spw", "all")
+GROUPINGS = ("partition", "hands", "field", "spw", "all")
 DISTRIBUTIONS = ("gaussian", "student-t")
+LOWEST, HIGHEST = 1e-3, 1e3
+"""Ends of the prior of a noise factor that no entry gives, where nothing is known of the data."""
 _DOF = LogUniform(1.0, 1000.0)
 
 
@@ -23,9 +26,12 @@ class Noise:
 
     Parameters
     ----------
-    factor : number, default a log-uniform prior over 1e-3 .. 1e3
-        A prior stands for one parameter per group.
-    per : "partition", "field", "spw" or "all", default "partition"
+    factor : number, optional
+        A prior stands for one parameter per group. By default a log-uniform prior over 1e-3 .. 1e3, which a
+        likelihood widens where the scatter of the data is far from what their weights say.
+    per : "partition", "hands", "field", "spw" or "all", default "partition"
+        "hands" is one group for the parallel hands of each partition, and another for its cross hands: data
+        are split so before the model is bound to them.
     distribution : "gaussian" or "student-t", default "gaussian"
         Of each complex correlation; Student's t in two dimensions is for data with outliers.
     dof : number, optional
@@ -34,13 +40,14 @@ class Noise:
     """
 
     label: ClassVar[str] = "noise"
-    factor: QuantityLike = LogUniform(1e-3, 1e3)
+    factor: QuantityLike = None
     per: str = "partition"
     distribution: str = "gaussian"
     dof: QuantityLike = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factor", read_entry("factor", quantity, self.factor, NUMBER))
+        if self.factor is not None:
+            object.__setattr__(self, "factor", read_entry("factor", quantity, self.factor, NUMBER))
         for key, known in (("per", GROUPINGS), ("distribution", DISTRIBUTIONS)):
             found = getattr(self, key)
             if found not in known:
@@ -53,9 +60,13 @@ class Noise:
         elif self.dof is not None:
             raise ModelError('dof: belongs to distribution = "student-t", which is not set')
 
+    def with_factor_between(self, low: float, high: float) -> Noise:
+        """The same noise, its factor fitted with a log-uniform prior over low .. high."""
+        return replace(self, factor=LogUniform(low, high))
+
     def groups(self, partitions: Sequence[PartitionView]) -> list[str]:
         """The group that each partition belongs to; "" where all belong to one."""
-        keys = {"partition": "label", "field": "field", "spw": "spw"}
+        keys = {"partition": "label", "hands": "label", "field": "field", "spw": "spw"}
         if self.per == "all":
             return [""] * len(partitions)
         groups = [str(getattr(partition, keys[self.per])) for partition in partitions]

@@ -1,4 +1,4 @@
-"""What a sky model must know of the data it is compared with."""
+"""What a sky model needs to know of each partition of the data."""
 
 from __future__ import annotations
 

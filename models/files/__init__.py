@@ -1,23 +1,54 @@
-"""Text files of sky models: read by content, written by name."""
+"""Text files of sky models: their content says how they are read; functions write each format."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from biro.models.errors import ModelError
 from biro.models.files.bbs import read_bbs, write_bbs
+from biro.models.files.difmap import is_difmap, read_difmap, write_difmap
+from biro.models.files.oskar import is_numbers, is_oskar, read_oskar, write_oskar
 from biro.models.files.text import read_text
 from biro.models.files.tigger import is_tigger, read_tigger, write_tigger
 from biro.models.files.toml import read_model, write_model
 from biro.models.sky import SkyModel
 
-__all__ = ["read_bbs", "read_model", "read_sky", "read_tigger", "write_bbs", "write_model", "write_tigger"]
+__all__ = [
+    "read_bbs",
+    "read_difmap",
+    "read_model",
+    "read_oskar",
+    "read_sky",
+    "read_tigger",
+    "write_bbs",
+    "write_difmap",
+    "write_model",
+    "write_oskar",
+    "write_sky",
+    "write_tigger",
+]
+
+WRITERS = {
+    ".toml": write_model,
+    ".lsm.txt": write_tigger,
+    ".txt": write_bbs,
+    ".skymodel": write_bbs,
+    ".bbs": write_bbs,
+    ".mod": write_difmap,
+    ".mfit": write_difmap,
+    ".osm": write_oskar,
+}
+"""What writes a file, by how its name ends; the first that fits."""
 
 
 def read_sky(path: str | Path) -> SkyModel:
-    """A sky model from a TOML model file, a WSClean/BBS component list, or a Tigger ASCII list.
+    """A sky model from a TOML model file, a WSClean/BBS or Tigger component list, a model of difmap,
+    or a sky file of OSKAR.
 
-    The content decides: `.toml` is a model file; a comment "#format:" makes a Tigger list; a line that
-    says "format =" or "= format" makes a BBS list; anything else is taken for a model file.
+    The content decides: `.toml` is a model file; a comment "#format:" makes a Tigger list; a comment that
+    "!" begins, or a name that ends in `.mod` or `.mfit`, a model of difmap; lines of numbers below a
+    comment that "#" begins, or a name that ends in `.osm`, a sky file of OSKAR; a line that says "format ="
+    or "= format" a BBS list; anything else is taken for a model file.
 
     Raises
     ------
@@ -30,7 +61,33 @@ def read_sky(path: str | Path) -> SkyModel:
     text = read_text(path)
     if is_tigger(text):
         return read_tigger(path)
+    if is_difmap(text) or path.suffix.lower() in (".mod", ".mfit"):
+        return read_difmap(path)
+    if is_oskar(text) or path.suffix.lower() == ".osm":
+        return read_oskar(path)
+    if is_numbers(text):
+        raise ModelError(
+            f"{path}: holds numbers alone, which several programs write; let its name end in .osm (OSKAR) "
+            "or .mod (difmap)"
+        )
     head = [line.lower().replace(" ", "") for line in text.splitlines()[:200]]
     if any("format=" in line or "=format" in line for line in head):
         return read_bbs(path)
     return read_model(path)
+
+
+def write_sky(model: SkyModel, path: str | Path) -> None:
+    """Write a sky model in the format that the end of the file's name says.
+
+    `.toml` is a model file, `.lsm.txt` a Tigger list, `.txt`, `.skymodel` and `.bbs` are BBS lists, `.mod`
+    and `.mfit` models of difmap, `.osm` a sky file of OSKAR.
+
+    Raises
+    ------
+    ModelError
+        Another end of the name, something that the format cannot say, or a file that cannot be written.
+    """
+    for end, write in WRITERS.items():
+        if str(path).lower().endswith(end):
+            return write(model, path)
+    raise ModelError(f"{path}: no format is known by this name; its end must be one of {', '.join(WRITERS)}")

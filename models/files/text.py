@@ -1,4 +1,4 @@
-"""Reading and writing text with errors that name the file."""
+"""Read and write text files, with errors that name the file."""
 
 from __future__ import annotations
 

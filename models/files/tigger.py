@@ -1,4 +1,4 @@
-"""Tigger ASCII lists (.lsm.txt): white-space columns named by a first line "#format: name ra_h ra_m ...".
+"""Tigger ASCII lists (.lsm.txt): columns separated by white space, named by a line "#format: name ...".
 
 As in Tigger, the spectrum is (nu / freq0)^(spi + spi2 ln(nu / freq0) + ...) for all Stokes alike, columns of
 unknown names are skipped, and tags are not kept.

@@ -1,4 +1,4 @@
-"""The model file: TOML in, `SkyModel` out, and back."""
+"""Read a model file, which is TOML, as a `SkyModel`, and write one."""
 
 from __future__ import annotations
 

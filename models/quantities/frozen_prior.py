@@ -1,4 +1,4 @@
-"""Priors that `scipy.stats` has and this package has not."""
+"""Priors from `scipy.stats`, for distributions that this package does not have itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Priors: one definition each, serving the unit cube and the log density.
+"""Priors of single parameters: each class gives the log density and the transform of the unit cube.
 
-Every family works on arrays, and so do its numbers: priors of one family are stacked into a single
-prior whose numbers are arrays, which is how a whole model is evaluated in a few numpy calls.
+All methods work on arrays, and the numbers of a prior may be arrays as well: the priors of one family are
+stacked into a single prior whose numbers are arrays, so that a whole model takes a few calls of numpy.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from biro.models.quantities import units
 from biro.models.quantities.strict import did_you_mean, key_names, short_repr, strict
 
 Array = NDArray[np.float64]
-# On the way in a float, a text with unit or an astropy quantity; a float once the prior is made, or an
-# array in a prior that stands for several (`Prior.stack`).
+# The user gives a float, a text with unit or an astropy quantity. In a prior it is a float, or an array
+# where the prior stands for several (`Prior.stack`).
 Number: TypeAlias = Any
 _P = TypeVar("_P", bound="Prior")
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _BISECTIONS = 60
+_NARROWEST, _WIDEST = 1e-50, 1e50
+"""Widths that a prior may have, in its unit: beyond them, variances are not numbers any more."""
 
 
 class Prior(ABC):
@@ -37,7 +39,7 @@ class Prior(ABC):
 
     family: ClassVar[str]
     unit: str
-    # Derived numbers that are stacked along with the fields.
+    # Names of numbers that are computed from the fields, and stacked as the fields are.
     derived: ClassVar[tuple[str, ...]] = ()
     may_be_infinite: ClassVar[tuple[str, ...]] = ()
 
@@ -60,6 +62,11 @@ class Prior(ABC):
             object.__setattr__(self, name, units.convert(value, unit if own is None else own, unit))
         object.__setattr__(self, "unit", unit)
         self._check()
+        low, high = self.quantile_range(0.25)
+        self.require(
+            high - low >= _NARROWEST and max(abs(low), abs(high)) <= _WIDEST,
+            f"a middle half that is wider than {_NARROWEST:g}, and no number above {_WIDEST:g}",
+        )
 
     @abstractmethod
     def _check(self) -> None:
@@ -67,7 +74,7 @@ class Prior(ABC):
 
     @abstractmethod
     def transform(self, unit_cube: Array) -> Array:
-        """Quantile: the parameter whose cumulative probability is `unit_cube` (float64, any shape)."""
+        """The quantile: the value whose cumulative probability is `unit_cube` (float64, any shape)."""
 
     @abstractmethod
     def log_density(self, x: Array) -> Array:
@@ -75,10 +82,10 @@ class Prior(ABC):
 
     @abstractmethod
     def log_slope(self, x: Array) -> Array:
-        """Derivative of `log_density` at x within the support; anything outside."""
+        """Derivative of `log_density` with respect to x; it means nothing outside the support."""
 
     def cumulative(self, x: Array) -> Array:
-        """Probability below x, by bisection of `transform` (for set-up, not for sampling)."""
+        """Probability below x, by bisection of `transform`: too slow for use while sampling."""
         x = np.asarray(x, dtype=np.float64)
         low, high = np.zeros(x.shape), np.ones(x.shape)
         for _ in range(_BISECTIONS):
@@ -89,17 +96,17 @@ class Prior(ABC):
 
     @property
     def support(self) -> tuple[float, float]:
-        """Smallest and largest value, maybe infinite."""
+        """Smallest and largest value; they may be infinite."""
         low, high = self.transform(np.array([0.0, 1.0]))
         return float(low), float(high)
 
     def quantile_range(self, tail: float) -> tuple[float, float]:
-        """The range that leaves out `tail` on either side."""
+        """The range outside which the probability is `tail` on either side."""
         low, high = self.transform(np.array([tail, 1.0 - tail]))
         return float(low), float(high)
 
     def require(self, condition: bool, text: str) -> None:
-        """Raise `ModelError` saying what must hold, and all the numbers, unless `condition`."""
+        """Raise `ModelError` unless `condition` holds: it says what is needed, `text`, and all numbers."""
         if not condition:
             numbers = ", ".join(
                 f"{name} = {getattr(self, name)}" for name in key_names(type(self)) if name != "unit"
@@ -199,7 +206,7 @@ class Normal(Prior):
 
 @strict
 class TruncatedNormal(Prior):
-    """Normal(mean, sd) cut to low <= x <= high and normalised there; either side may be left open."""
+    """Normal(mean, sd) for low <= x <= high, normalised there; a limit that is not given is infinite."""
 
     label: ClassVar[str] = "truncated-normal prior"
     family: ClassVar[str] = "truncated-normal"
@@ -215,7 +222,7 @@ class TruncatedNormal(Prior):
         self.require(self.sd > 0, "sd > 0")
         self.require(self.low < self.high, "low < high")
         a, b = (self.low - self.mean) / self.sd, (self.high - self.mean) / self.sd
-        # Mirrored so that the bulk lies left of the mean, where log_ndtr keeps its digits.
+        # A range above the mean is mirrored to below it: above, log_ndtr of both ends is almost 0.
         mirror = -1.0 if a > 0 else 1.0
         if mirror < 0:
             a, b = -b, -a
@@ -262,7 +269,7 @@ class HalfNormal(Prior):
         self.require(self.sd > 0, "sd > 0")
 
     def transform(self, unit_cube: Array) -> Array:
-        # From the upper tail: 1 - u/2 keeps its digits where (1 + u)/2 would near u = 1.
+        # The quantile of (1 - u)/2, negated, is that of (1 + u)/2, but does not lose digits near u = 1.
         theta: Array = -self.sd * special.ndtri(0.5 * (1.0 - unit_cube))
         return theta
 
@@ -316,7 +323,7 @@ class Triangular(Prior):
 
 
 class _Angular(Prior):
-    """What sine and cosine share: numbers in an angle unit, and its size in radians."""
+    """What `Sine` and `Cosine` share: numbers in a unit of angle, and `rad`, that unit in radians."""
 
     derived: ClassVar[tuple[str, ...]] = ("rad",)
     limits: ClassVar[tuple[float, float]]
@@ -334,7 +341,7 @@ class _Angular(Prior):
 
 @strict
 class Sine(_Angular):
-    """p proportional to sin(x) for low <= x <= high within 0 .. 180 deg: isotropic polar angles."""
+    """Polar angle of an isotropic direction: p proportional to sin(x), 0 <= low <= x <= high <= 180 deg."""
 
     label: ClassVar[str] = "sine prior"
     family: ClassVar[str] = "sine"
@@ -366,7 +373,7 @@ class Sine(_Angular):
 
 @strict
 class Cosine(_Angular):
-    """p proportional to cos(x) for low <= x <= high within -90 .. 90 deg: isotropic latitudes."""
+    """Latitude of an isotropic direction: p proportional to cos(x), -90 <= low <= x <= high <= 90 deg."""
 
     label: ClassVar[str] = "cosine prior"
     family: ClassVar[str] = "cosine"

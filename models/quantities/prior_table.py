@@ -1,4 +1,4 @@
-"""Priors as tables of a model file, and back."""
+"""Read priors from tables of a model file, and write them as such tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers with units, at the border: text in, plain floats in SI (or radians, janskys) out."""
+"""Read numbers with units from text, and convert them: all else works on floats in SI, radians or janskys."""
 
 from __future__ import annotations
 

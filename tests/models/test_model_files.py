@@ -137,7 +137,7 @@ def quantities(draw: st.DrawFn, units: tuple[str, ...], positive: bool = False) 
     ]
     if not positive:
         priors.append(Normal(low, high - low, unit))
-    if low > 0:
+    if low > 1e-40:  # lower ends of other units are refused
         priors.append(LogUniform(low, high, unit))
     return draw(st.sampled_from([Fixed(low, unit), *priors]))
 

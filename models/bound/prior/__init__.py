@@ -1,1 +1,1 @@
-"""The prior of a whole model: all parameters together, with constraints, and free of bounds for samplers."""
+"""The prior of a whole model: all parameters together, its constraints, and parameters without bounds."""

@@ -1,4 +1,7 @@
-"""Conditions on theta, the prior mass that they keep, and orders that a transform can build in."""
+"""Conditions on theta, and the prior probability that they leave.
+
+An order of parameters with one prior is no condition: the transform of the unit cube fulfils it by itself.
+"""
 
 from __future__ import annotations
 
@@ -30,32 +33,38 @@ class Check(Protocol):
 
     @property
     def text(self) -> str:
-        """What it demands, for errors."""
+        """What the condition demands, in words, for messages of errors."""
 
     @property
     def parameters(self) -> frozenset[int]:
-        """Indices of the parameters that it looks at."""
+        """Indices of the parameters on which the condition depends."""
 
     def test(self, theta: Array) -> Mask:
-        """Which rows of theta (n, n_param), periodic parameters within their period, hold; bool (n,)."""
+        """Which rows of theta fulfil the condition.
+
+        theta is float64 (n, n_param), with periodic parameters within their period; the answer is bool (n,).
+        """
 
     def exact_mass(self) -> float | None:
-        """Prior probability that it holds, where that is a formula."""
+        """Prior probability of the condition; None where no formula or quadrature gives it."""
 
     def interval(self) -> tuple[int, float, float] | None:
-        """The parameter and its ends in theta, where all that it demands is that one lies between two."""
+        """Index, lower and upper limit of a parameter, in the units of theta.
+
+        None where the condition demands something else than that one parameter lies between two numbers.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class Limit:
-    """low <= slot <= high, in SI."""
+    """The condition low <= value of a slot <= high, in SI units."""
 
     resolved: ResolvedSlots
     slot: int
     low: float
     high: float
     text: str
-    above_low: bool = False  # low itself is excluded
+    above_low: bool = False  # then low itself is not allowed
 
     @property
     def parameters(self) -> frozenset[int]:
@@ -68,7 +77,7 @@ class Limit:
 
     def exact_mass(self) -> float | None:
         prior, scale = _prior(self.resolved, self.slot)
-        # The bounds of an infinite side are exact; so is a prior that lies wholly inside.
+        # An infinite limit cuts nothing off, so 0 and 1 are exact there: no quantile has to be found.
         below = float(prior.cumulative(np.array(self.low / scale))) if self.low > -math.inf else 0.0
         up_to = float(prior.cumulative(np.array(self.high / scale))) if self.high < math.inf else 1.0
         return up_to - below
@@ -80,7 +89,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class Greater:
-    """One slot is not below another."""
+    """The condition that the value of one slot is not below that of another."""
 
     resolved: ResolvedSlots
     large: int
@@ -114,7 +123,11 @@ class Greater:
         return Limit(self.resolved, self.small, -math.inf, self.resolved.base[self.large], self.text)
 
     def _pair(self) -> float:
-        """P(X >= Y) = integral over u of F_Y(Q_X(u)), split where Q_X(u) meets an end of Y."""
+        """P(X >= Y): the integral over u from 0 to 1 of F_Y(Q_X(u)).
+
+        Q_X is the quantile of X, F_Y the cumulative probability of Y. The integral is split where Q_X(u)
+        reaches an end of the range of Y, since F_Y has a bend there.
+        """
         from scipy import integrate
 
         (x, x_scale), (y, y_scale) = _prior(self.resolved, self.large), _prior(self.resolved, self.small)
@@ -131,7 +144,7 @@ class Greater:
 
 @dataclass(frozen=True, eq=False)
 class OnSky:
-    """Every source lies above the horizon of every tangent plane."""
+    """The condition that every source lies above the horizon of every tangent plane."""
 
     finite: Callable[[Array], Mask]
     parameters: frozenset[int]
@@ -149,7 +162,7 @@ class OnSky:
 
 @dataclass(frozen=True, eq=False)
 class UserCondition:
-    """A function of the named parameters."""
+    """A condition that the user wrote as a function of the named parameters."""
 
     condition: Condition
     names: tuple[str, ...]
@@ -181,9 +194,11 @@ def _prior(resolved: ResolvedSlots, slot: int) -> tuple[Prior, float]:
 
 
 def split_orders(resolved: ResolvedSlots, orders: Sequence[Greater]) -> tuple[list[list[int]], list[Greater]]:
-    """Chains of parameters, largest first, that the transform can build in; and the orders that are left.
+    """Orders as chains that the transform of the unit cube fulfils, and the orders that stay conditions.
 
-    A chain is a set of parameters with one prior between them, all of whose orders line up.
+    A chain is a list of parameters, largest first, that all have the same prior and of which each is
+    ordered against the next: a > b > c. Orders that branch (a > b, a > c), and orders of parameters with
+    different priors, stay conditions.
     """
     chains: list[list[int]] = []
     left: list[Greater] = []
@@ -221,7 +236,7 @@ def _chain(resolved: ResolvedSlots, orders: list[Greater]) -> list[int] | None:
 
 
 def _components(sets: Sequence[frozenset[int]]) -> list[list[int]]:
-    """Indices of sets that hang together through common members."""
+    """Indices of the sets, in groups: two sets with a common member are in one group."""
     groups: list[tuple[set[int], list[int]]] = []
     for index, members in enumerate(sets):
         joined, indices = set(members), [index]
@@ -238,13 +253,14 @@ def log_mass(
 ) -> tuple[float, float]:
     """Natural log of the prior probability that all checks hold, and its standard error.
 
-    Independent groups of checks multiply. A group of one has a formula or a quadrature (error 0 is
-    stated); any other is counted on draws from the prior with a fixed seed.
+    Checks that share no parameter are independent, and their probabilities are multiplied. A check that
+    shares none with others has a formula or a quadrature in most cases; its error is stated as 0.
+    Everything else is counted on draws from the prior, made with a fixed seed.
 
     Raises
     ------
     ModelError
-        The checks leave nothing.
+        No parameters fulfil all checks.
     """
     total, variance = 0.0, 0.0
     ordered = [frozenset(chain) for chain in chains]
@@ -258,7 +274,8 @@ def log_mass(
         if mass is None:
             mass, relative = _count(resolved, members, transform)
         if not mass > 0:
-            raise ModelError(f"no parameters are allowed by: {'; '.join(check.text for check in members)}")
+            demands = "; ".join(check.text for check in members)
+            raise ModelError(f"no parameters within the priors fulfil these constraints: {demands}")
         total += math.log(min(mass, 1.0))
         variance += relative**2
     return total, math.sqrt(variance)

@@ -1,4 +1,4 @@
-"""The prior of a whole model with its constraints, and the range that these leave to each parameter."""
+"""The prior of a whole model with its constraints, and the range that they leave to each parameter."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Array = NDArray[np.float64]
 
 
 class ConstrainedPrior:
-    """The product of the priors, cut off where a constraint is broken, and normalised.
+    """The product of the priors, set to zero where a constraint is broken, and normalised.
 
         ln p = sum of ln p_i - ln M where all checks hold, -inf elsewhere
 
-    with M the mass of the product that the checks leave.
+    where M is the probability, under the product alone, that all checks hold.
 
     Parameters
     ----------
     resolved : ResolvedSlots
     checks : sequence of Check
-        Constraints that the transform of the unit cube does not build in.
+        Constraints that the transform of the unit cube does not fulfil by itself.
     chains : sequence of sequences of int
-        Orders that it does build in: indices of parameters, largest first.
+        Orders that it does fulfil: indices of parameters, largest first.
 
     Attributes
     ----------
     joint : JointPrior
-        The product, orders included.
+        The product of the priors, with the orders of `chains`.
     checks : tuple of Check
     log_mass, log_mass_error : float
-        ln M, and its standard error; the error is 0 where the mass is a formula or a quadrature.
+        ln M, and its standard error; the error is 0 where M comes from formulas or quadratures.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class ConstrainedPrior:
 
     @cached_property
     def box(self) -> tuple[Array, Array]:
-        """Smallest and largest value of each parameter, (n_param,) each: what priors and bounds leave.
+        """Smallest and largest value of each parameter that priors and bounds allow, float64 (n_param,) each.
 
-        -inf and inf where there is no end, and where a parameter is taken modulo its period.
+        They are -inf and inf where there is no limit, and where a parameter is taken modulo its period.
         """
         low, high = np.array([prior.support for prior in self._priors]).reshape(-1, 2).T
         for check in self.checks:

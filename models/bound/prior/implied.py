@@ -1,4 +1,7 @@
-"""What a model implies without saying so: sizes not negative, emaj >= emin, sources above the horizon."""
+"""Constraints as checks: those that the user wrote, and those that follow from what quantities mean.
+
+A size is never negative, for example, and the major axis of a Gaussian is not below its minor axis.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ Array = NDArray[np.float64]
 
 
 class Implied:
-    """Checks that follow from the meaning of the quantities, and only those that a prior could break.
+    """Checks that follow from the meaning of the quantities and from the user's orders and bounds.
+
+    Only checks that some value within the priors breaks are kept in `limits` and `orders`.
 
     Parameters
     ----------
@@ -35,7 +40,7 @@ class Implied:
         self.orders: list[Greater] = []
 
     def limit(self, slot: int, low: float, high: float, above_low: bool = False) -> None:
-        """Demand low <= slot <= high (low < slot with `above_low`)."""
+        """Demand that a slot lies between low and high; with `above_low`, that it is not low itself."""
         if not (self.low[slot] < low or (above_low and self.low[slot] == low) or self.high[slot] > high):
             return
         text = f"{self.name_of.get(slot, '0')} must be {self._demand(slot, low, high, above_low)}"
@@ -45,7 +50,7 @@ class Implied:
         self.limits.append(Limit(self.resolved, slot, low, high, text, above_low))
 
     def greater(self, large: int, small: int, text: str) -> None:
-        """Demand that one slot is not below another."""
+        """Demand that the slot `large` is not below the slot `small`."""
         if large == small or self.low[large] >= self.high[small]:
             return
         same = self.resolved.parameter_of[large]
@@ -72,13 +77,13 @@ class Implied:
         return f"{name} within {low:.6g} .. {high:.6g} {unit}".rstrip()
 
     def _in_unit(self, slot: int, *values: float) -> tuple[str, list[float]]:
-        """Values of a slot as people think of them, sizes and offsets in arcsec, and the unit."""
+        """The unit in which values of a slot are shown, arcsec for angles, and the values in that unit."""
         si = self.resolved.dimensions[slot].si
         unit = "arcsec" if si == "rad" else si
         return unit, [convert(value, si, unit) for value in values]
 
     def shapes(self, layout: SourceLayout) -> None:
-        """Sizes are not negative and the major axis is the larger one."""
+        """Demand that sizes are not negative and that no major axis is below its minor axis."""
         for (major, second, _), by_ratio in zip(layout.shape, layout.by_ratio, strict=True):
             self.limit(major, 0.0, math.inf)
             if by_ratio:
@@ -89,7 +94,7 @@ class Implied:
                 self.greater(major, second, f"source {owner!r}: emaj must not be below emin")
 
     def constraints(self, given: tuple[object, ...]) -> None:
-        """Orders and bounds that the user demands."""
+        """Demand the orders and bounds that the user wrote."""
         for constraint in given:
             if isinstance(constraint, Order):
                 self._order(constraint)

@@ -1,4 +1,4 @@
-"""The prior of a whole model: all parameters at once, orders of alike parameters built in."""
+"""The product of the priors of all parameters, with orders of parameters that have the same prior."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Array = NDArray[np.float64]
 
 
 class JointPrior:
-    """Product of the priors, with chains of alike parameters in descending order.
+    """The product of the priors, with chains of parameters in descending order.
 
-    For a chain of k parameters of one density p, all orders are equally likely, so the density inside
-    the order is k! times the product; in the unit cube the largest of k uniform numbers is u^(1/k),
-    the next is that times u'^(1/(k-1)), and so on.
+    The k parameters of a chain have the same prior density p. All orders of them are equally likely, so
+    the density where they descend is k! times the product. In the unit cube the largest of k uniform
+    numbers is u^(1/k), the next is that times u'^(1/(k-1)), and so on.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class JointPrior:
         self.end = self.start + self.period
 
     def wrap(self, theta: Array) -> Array:
-        """theta with periodic parameters brought into [low, low + period); itself where they are."""
+        """theta with its periodic parameters brought into [low, low + period); others stay as they are."""
         if not self.periodic.size:
             return theta
         given = theta.take(self.periodic, axis=-1)
@@ -61,7 +61,7 @@ class JointPrior:
         return wrapped
 
     def transform(self, unit_cube: Array) -> Array:
-        """theta of points of the unit cube, float64 (..., n_param)."""
+        """Map points of the unit cube, float64 (..., n_param), to theta of the same shape."""
         if self.chains:
             unit_cube = unit_cube.copy()
         for chain in self.chains:
@@ -73,7 +73,7 @@ class JointPrior:
         return theta
 
     def log_density(self, theta: Array) -> Array:
-        """Natural log of the density, float64 (...), of wrapped theta (..., n_param); -inf outside."""
+        """Natural log of the density at wrapped theta (..., n_param): float64 (...); -inf outside."""
         total = np.full(theta.shape[:-1], self.log_orders)
         for prior, columns in self.groups:
             total += prior.log_density(theta[..., columns]).sum(axis=-1)
@@ -83,7 +83,7 @@ class JointPrior:
         return np.where(np.isnan(total), -np.inf, total)
 
     def log_slope(self, theta: Array) -> Array:
-        """Derivatives of `log_density`, float64 (..., n_param), where it is finite; anything elsewhere."""
+        """Derivatives of `log_density`, float64 (..., n_param); they mean nothing where it is -inf."""
         slope = np.empty(theta.shape)
         for prior, columns in self.groups:
             slope[..., columns] = prior.log_slope(theta[..., columns])
@@ -91,7 +91,7 @@ class JointPrior:
 
 
 def _stack(priors: Sequence[Prior]) -> list[tuple[Prior, slice | NDArray[np.int64]]]:
-    """Priors of one family as one, with the columns of theta that they take."""
+    """The priors of each family as one prior of arrays, with the columns of theta that it is for."""
     columns: dict[object, list[int]] = {}
     for i, prior in enumerate(priors):
         columns.setdefault(prior if isinstance(prior, Frozen) else type(prior), []).append(i)

@@ -1,13 +1,16 @@
-"""theta as numbers of any size: what optimisers and gradient-based samplers move in.
+"""Parameters without bounds, y: optimisers and samplers that follow gradients move in them.
 
-    between two ends      x = low + (high - low) / (1 + exp(-z))      (ln x for a log-uniform prior)
-    above an end          x = low + s exp(z);   below one: x = high - s exp(-z)
-    anywhere              x = middle + s z
-    periodic              x = middle + period z / (2 pi), also beyond its range: densities take it modulo that
-    an order a > b > ...  z of the last is its y, z of those before it lie ln(1 + exp(y)) higher, one by one
+A value x of theta is computed from a number z, which may be any real number:
 
-and otherwise y = z. Scales s and middles are those of the priors, so that steps of size 1 are large in every
-direction.
+    x between low and high    x = low + (high - low) / (1 + exp(-z))      (ln x for a log-uniform prior)
+    x above low               x = low + s exp(z)
+    x below high              x = high - s exp(-z)
+    x without limits          x = middle + s z
+    x periodic                x = middle + period z / (2 pi); densities take x modulo the period
+
+z is y itself, except in an order a > b > ... of parameters: z of the last one is its y, and z of each one
+before lies ln(1 + exp(y)) above that of the next. The scale s and the middle are those of the prior, so that
+a step of size 1 in y is a large step of every parameter.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ from biro.models.quantities.parameter import Parameter
 from biro.models.quantities.prior import LogUniform
 
 Array = NDArray[np.float64]
-# Starts come no nearer to an end, or to their neighbour in an order, than this part of a scale.
+# `Unconstrained.of_theta` keeps this part of a scale from a limit, or from the next parameter of an order.
 _APART = 1e-12
 
 
 class Mapped(NamedTuple):
-    """x(z), ln dx/dz, and its derivative."""
+    """x(z), ln dx/dz, and the derivative of ln dx/dz."""
 
     x: Array
     log_slope: Array
@@ -70,7 +73,7 @@ def _part(x: Array, low: Array, width: Array) -> Array:
     return np.clip((x - low) / width, _APART, 1.0 - _APART)
 
 
-# z of x, from the same two numbers.
+# The inverse of each map: z of x, from the same two numbers.
 _INVERSE: dict[_Map, Callable[[Array, Array, Array], Array]] = {
     between: lambda x, low, width: special.logit(_part(x, low, width)),
     log_between: lambda x, low, width: special.logit(_part(np.log(x), np.log(low), width)),
@@ -81,7 +84,10 @@ _INVERSE: dict[_Map, Callable[[Array, Array, Array], Array]] = {
 
 
 def _moved_in(mapping: _Map, x: Array, spread: Array, first: Array, second: Array) -> Array:
-    """x no nearer to an end than `spread`, but not beyond the middle, or one scale from a single end."""
+    """x moved away from its limits, so that it lies `spread` from them at least.
+
+    It is moved no further than to the middle between two limits, or to one scale from a single limit.
+    """
     if mapping is line:
         return x
     if mapping is above:
@@ -101,9 +107,9 @@ class Unconstrained:
     ----------
     parameters : sequence of Parameter
     low, high : float64 (n_param,)
-        Ends of each parameter in theta, maybe infinite.
+        Limits of each parameter in theta; they may be infinite.
     chains : sequence of int arrays
-        Parameters in an order, largest first, of one prior.
+        Parameters of one prior that are in an order, largest first.
     periodic : int array
         Parameters that are taken modulo their period.
     """
@@ -117,7 +123,7 @@ class Unconstrained:
         periodic: NDArray[np.int64],
     ) -> None:
         low, high = low.copy(), high.copy()
-        for chain in chains:  # one map for all of a chain, so that their order is that of z
+        for chain in chains:  # all parameters of a chain have the same map, so that x is ordered as z is
             low[chain], high[chain] = low[chain].min(), high[chain].max()
         self._chains = list(chains)
         turning = set(periodic.tolist())
@@ -131,11 +137,11 @@ class Unconstrained:
         ]
 
     def theta(self, y: Array) -> Array:
-        """theta of y, float64 (..., n_param) both; periodic parameters may lie outside their range."""
+        """theta of y, both float64 (..., n_param); periodic parameters may lie outside their range."""
         return self._mapped(y).x
 
     def log_jacobian(self, y: Array) -> Array:
-        """ln |d theta / d y|, float64 (...): what a log density gains as one of y."""
+        """ln |d theta / d y|, float64 (...): added to a log density of theta it gives the one of y."""
         total = self._mapped(y).log_slope.sum(axis=-1)
         for chain in self._chains:
             total = total + special.log_expit(y[..., chain[:-1]]).sum(axis=-1)
@@ -149,14 +155,16 @@ class Unconstrained:
         return slope
 
     def pull_back(self, y: Array, slopes: Array) -> Array:
-        """Derivatives with respect to y, from those with respect to theta (..., n_param)."""
+        """Derivatives with respect to y from those with respect to theta, both float64 (..., n_param)."""
         return self._ordered_back(y, slopes * np.exp(self._mapped(y).log_slope))
 
     def of_theta(self, theta: Array, spread: Array | None = None) -> Array:
-        """y of theta (..., n_param); what is at an end, or out of order, is moved in by a trifle.
+        """y of theta, both float64 (..., n_param).
 
-        With a `spread` of each parameter by so much, where there is room: at an end itself dy/dtheta is
-        infinite, and says nothing of the y to which a parameter of that spread belongs.
+        A parameter at a limit, or out of its order, has no y: it is moved by a tiny part of its scale into
+        the allowed range. With `spread` (..., n_param), in the units of theta, it is moved by that much,
+        where there is room. At a limit dy/dtheta is infinite, so a parameter that is known to within
+        `spread` would otherwise get a y far from all its likely values.
         """
         z = np.empty(theta.shape)
         for mapping, columns, numbers in self._groups:
@@ -193,7 +201,10 @@ class Unconstrained:
         return z
 
     def _ordered_back(self, y: Array, slopes: Array) -> Array:
-        """Derivatives with respect to y, from those with respect to z: each step lifts all above it."""
+        """Derivatives with respect to y from those with respect to z.
+
+        In a chain the y of a parameter raises its own z and those of all larger parameters.
+        """
         found = slopes.copy()
         for chain in self._chains:
             above_it = np.cumsum(slopes[..., chain], axis=-1)
@@ -203,7 +214,7 @@ class Unconstrained:
 
 
 def _map_of(parameter: Parameter, low: float, high: float, turns: bool) -> tuple[_Map, float, float]:
-    """The map of one parameter, and its two numbers."""
+    """The map of one parameter, and the two numbers that the map takes."""
     if turns and parameter.period is not None:
         return line, float(np.mean(parameter.prior.support)), parameter.period / (2.0 * np.pi)
     if np.isfinite(low) and np.isfinite(high):

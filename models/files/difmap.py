@@ -1,0 +1,172 @@
+"""Models of difmap (.mod, .mfit): components in polar coordinates about a centre, one a line.
+
+    flux [Jy]  radius [mas]  theta [deg]  major [mas]  axial ratio  phi [deg]  type  frequency [Hz]  index
+
+Only the flux must be there. theta and phi go from north through east; radius and theta stand for direction
+cosines, as east and north of a model file do. Type 0 is a point, 1 a Gaussian whose full width at half
+maximum is `major`; without a type a component is a Gaussian where it has a size. A number ends in "v" where
+difmap was to fit it. Comments begin with "!", and one of them states the centre:
+"! Center RA: 10 33 51.43, Dec: +60 51 07.33 (2000.0)".
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from biro.models.components.direction import Centre, parse_direction, radec_to_lm
+from biro.models.components.source import GaussianSource, PointSource
+from biro.models.errors import ModelError
+from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal
+from biro.models.files.text import naming, read_text, write_text
+from biro.models.quantities.parameter import Fixed, read_entry
+from biro.models.sky import SkyModel
+
+_log = logging.getLogger("biro.models")
+MAS = math.pi / 648e6
+COLUMNS = ("flux", "radius", "theta", "major", "axial ratio", "phi", "type", "frequency", "spectral index")
+DEFAULTS = (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+"""Of columns that a line leaves out at its end."""
+POINT, GAUSSIAN = 0, 1
+TYPES = ("delta", "Gaussian", "uniform disk", "optically thin sphere", "ring", "rectangle", "SZ")
+_CENTRE = re.compile(
+    r"!\s*Center RA:\s*(\d+)\s+(\d+)\s+([\d.]+),?\s*Dec:\s*([+-]?\d+)\s+(\d+)\s+([\d.]+)\s*\(([\d.]+)\)"
+)
+
+
+def is_difmap(text: str) -> bool:
+    """Whether a text begins as difmap writes its models: with a comment that "!" begins."""
+    return text.lstrip().startswith("!")
+
+
+def read_difmap(path: str | Path) -> SkyModel:
+    """The components of a difmap model as a model without priors: numbers stay as they are.
+
+    The centre of the file, where it states one of J2000, becomes that of the model; without it, positions are
+    offsets from the phase centre of the data. Numbers that difmap was to fit are fixed like all others, and
+    counted in the log.
+
+    Raises
+    ------
+    ModelError
+        Names the file, the line, the column and what was found; or a shape other than points and Gaussians.
+    """
+    text = read_text(path)
+    with naming(path):
+        lines = text.splitlines()
+        sources: list[PointSource | GaussianSource] = []
+        n_variable = 0
+        for number, line in enumerate(lines, start=1):
+            fields = line.partition("!")[0].split()
+            if fields:
+                n_variable += sum(field.endswith("v") for field in fields)
+                name = f"c{len(sources) + 1}"
+                sources.append(read_entry(f"line {number}", _source, name, fields))
+        if not sources:
+            raise ModelError("no components in the file")
+        if n_variable:
+            _log.info("%s: %d numbers that difmap was to fit are fixed here", path, n_variable)
+        return SkyModel(sources, centre=_centre(lines))
+
+
+def _centre(lines: list[str]) -> Centre | None:
+    """Where the comments put the centre, rad; None where they state none of J2000."""
+    for line in lines:
+        match = _CENTRE.match(line.strip())
+        if match is None:
+            continue
+        if float(match[7]) != 2000.0:
+            _log.info("the centre has the equinox %s; positions are taken about that of the data", match[7])
+            return None
+        ra, dec = ":".join(match.group(1, 2, 3)), ":".join(match.group(4, 5, 6))
+        return parse_direction(f"{ra} {dec}")
+    return None
+
+
+def _source(name: str, fields: list[str]) -> PointSource | GaussianSource:
+    """The component of a line."""
+    if len(fields) > len(COLUMNS):
+        raise ModelError(
+            f"expected at most {len(COLUMNS)} columns ({', '.join(COLUMNS)}), found {len(fields)}"
+        )
+    numbers = [
+        float(read_entry(column, parse_float, field.removesuffix("v")))
+        for column, field in zip(COLUMNS, fields, strict=False)
+    ]
+    flux, radius, theta, major, ratio, phi, kind, freq, index = (*numbers, *DEFAULTS[len(numbers) :])
+    if len(numbers) <= COLUMNS.index("type"):
+        kind = GAUSSIAN if major > 0 else POINT
+    if kind not in (POINT, GAUSSIAN):
+        known = f" ({TYPES[int(kind)]})" if kind in range(len(TYPES)) else ""
+        raise ModelError(f"type: expected 0 (delta) or 1 (Gaussian), found {kind:g}{known}")
+    angle = math.radians(theta)
+    given: dict[str, object] = {
+        "east": Fixed(radius * math.sin(angle), "mas"),
+        "north": Fixed(radius * math.cos(angle), "mas"),
+        "I": Fixed(flux, "Jy"),
+    }
+    if index:
+        if not freq > 0:
+            raise ModelError(f"frequency: must be positive with a spectral index, found {freq:g}")
+        given |= {"spectral_index": Fixed(index), "ref_freq": Fixed(freq, "Hz")}
+    shape = as_ellipse(major, major * ratio, phi) if kind == GAUSSIAN else None
+    if shape is None:
+        return PointSource(name, **given)
+    return GaussianSource(name, **given, **_shape(major, ratio, phi))
+
+
+def _shape(major: float, ratio: float, phi: float) -> dict[str, Fixed]:
+    """Axes of an ellipse in mas and its position angle in deg; difmap's ratio may be more than 1."""
+    if ratio > 1:
+        major, ratio, phi = major * ratio, 1 / ratio, phi + 90.0
+    return {"emaj": Fixed(major, "mas"), "ratio": Fixed(ratio), "pa": Fixed(phi, "deg")}
+
+
+def write_difmap(model: SkyModel, path: str | Path) -> None:
+    """Write a model without priors as a difmap model, in full precision.
+
+    Positions are about the model's centre; a model of offsets alone needs none, and its file states none.
+
+    Raises
+    ------
+    ModelError
+        Something that such a file cannot say: a prior, Q, U or V, a brightness that varies in time, a
+        spectrum other than a power law, positions without a centre.
+    """
+    with naming(path):
+        centre = model.centre
+        if centre is None:
+            if any(source.ra is not None for source in model.sources):
+                raise ModelError("positions of a difmap model are offsets; give [sky] centre")
+            model = replace(model, centre=(0.0, 0.0))
+        lines = [_line(component, model.centre) for component in from_model(model)]
+    heading = [f"! {'  '.join(COLUMNS)}"]
+    if centre is not None:
+        ra, dec = sexagesimal(centre[0], 15, (" ", " "), False), sexagesimal(centre[1], 1, (" ", " "), True)
+        heading.insert(0, f"! Center RA: {ra},  Dec: {dec} (2000.0)")
+    write_text(path, "\n".join([*heading, *lines]) + "\n")
+
+
+def _line(component: Component, centre: Centre) -> str:
+    terms = component.terms[0]
+    if any(component.stokes[1:]):
+        raise ModelError(f"{component.name}: a difmap model holds Stokes I alone")
+    if len(terms) > 1 or (terms and not component.log_spectrum):
+        raise ModelError(f"{component.name}: a difmap model has power laws alone")
+    east, north = radec_to_lm(component.ra, component.dec, centre)
+    emaj, emin, pa = component.shape or (0.0, 0.0, 0.0)
+    numbers = [
+        component.stokes[0],
+        math.hypot(east, north) / MAS,
+        math.degrees(math.atan2(east, north)),
+        emaj / MAS,
+        emin / emaj if emaj else 1.0,
+        math.degrees(pa),
+        POINT if component.shape is None else GAUSSIAN,
+        component.ref_freq or 0.0,
+        terms[0] if terms else 0.0,
+    ]
+    return " ".join(repr(number) for number in numbers)
