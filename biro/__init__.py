@@ -1,7 +1,7 @@
 """Bayesian sky-model inference for radio interferometry.
 
 >>> import biro                                                          # doctest: +SKIP
->>> observation = biro.read_ms("obs.ms")                                 # doctest: +SKIP
+>>> observation = biro.read("obs.ms")                                    # doctest: +SKIP
 >>> likelihood = biro.Likelihood(observation, biro.read_model("sky.toml"))  # doctest: +SKIP
 >>> posterior = biro.sample(likelihood)                                  # doctest: +SKIP
 
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from biro.maximum.maximum import maximise
     from biro.measurement_set import read_ms
     from biro.models import ImageModel, SkyModel, read_model, read_sky
+    from biro.observation.join import join
     from biro.observation.observation import Observation
     from biro.observation.selection import Selection
     from biro.posterior.comparison import compare
     from biro.posterior.posterior import Posterior
+    from biro.reading import read
     from biro.samplers.sampling import sample
     from biro.simulation import simulate
     from biro.source_finding.find import find_sources
+    from biro.uvfits.read import read_uvfits
 
 __all__ = [
     "BiroError",
@@ -42,12 +45,15 @@ __all__ = [
     "compare",
     "find_sources",
     "image",
+    "join",
     "maximise",
     "plots",
+    "read",
     "read_image",
     "read_model",
     "read_ms",
     "read_sky",
+    "read_uvfits",
     "sample",
     "sbc",
     "simulate",
@@ -64,11 +70,14 @@ _HOME = {
     "compare": "biro.posterior.comparison",
     "find_sources": "biro.source_finding.find",
     "image": "biro.images.imager",
+    "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",
+    "read": "biro.reading",
     "read_image": "biro.images.fits",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
     "read_sky": "biro.models",
+    "read_uvfits": "biro.uvfits.read",
     "sample": "biro.samplers.sampling",
     "simulate": "biro.simulation",
 }

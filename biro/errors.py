@@ -6,20 +6,30 @@ from rime_kernels.errors import BackendError, BiroError, InputError
 __all__ = [
     "BackendError",
     "BiroError",
+    "DataError",
     "InputError",
     "LikelihoodError",
     "MeasurementSetError",
     "ModelError",
+    "OutputError",
     "RunError",
 ]
 
 
-class MeasurementSetError(BiroError):
-    """A Measurement Set is missing, broken, locked or read-only, or lacks a column or selection."""
+class DataError(BiroError):
+    """Observed data are missing, broken or not understood, or lack what is selected."""
+
+
+class MeasurementSetError(DataError):
+    """A Measurement Set is missing, broken, locked or read-only, or lacks a column."""
 
 
 class LikelihoodError(BiroError):
     """The likelihood cannot be evaluated for these parameters."""
+
+
+class OutputError(BiroError):
+    """A result was computed, but not all could be written where it belongs; the text says what is where."""
 
 
 class RunError(BiroError):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import html
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from biro.errors import InputError
 
+MOST_LISTED = 8
+"""Items of a list that a message names."""
 ARCSEC = np.pi / 180 / 3600
 
 
@@ -37,6 +42,14 @@ def check_names(names: Iterable[str], allowed: Sequence[str], caller: str) -> No
             raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
 
 
+def first_few(texts: Iterable[str], joint: str = ", ") -> str:
+    """The texts joined; where they are many, the first of them and the number of the others."""
+    every = list(texts)
+    if len(every) <= MOST_LISTED:
+        return joint.join(every)
+    return f"{joint.join(every[:MOST_LISTED])} and {len(every) - MOST_LISTED} more"
+
+
 def align(cells: Sequence[Sequence[str]]) -> str:
     """A table as text: a header, a rule and rows; two columns to the left, the others to the right."""
     width = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
@@ -49,6 +62,43 @@ def align(cells: Sequence[Sequence[str]]) -> str:
         lines.append("  ".join(padded).rstrip())
     lines.insert(1, "-" * max(map(len, lines)))
     return "\n".join(lines)
+
+
+def html_table(cells: Sequence[Sequence[str]]) -> str:
+    """A table as HTML: a header and rows of text, whatever is in it."""
+    head, *rows = cells
+    lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
+    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    return "<table>" + "\n".join(lines) + "</table>"
+
+
+def html_text(text: str) -> str:
+    """Text as HTML with its line breaks and spaces."""
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+class Tabular(ABC):
+    """A table with warnings above it and notes below it: text for terminals, HTML for notebooks."""
+
+    @abstractmethod
+    def cells(self) -> list[list[str]]:
+        """Header and rows as text."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Lines below the table."""
+
+    def warnings(self) -> list[str]:
+        """Lines above the table: why its figures may mislead, the gravest first; mostly there are none."""
+        return []
+
+    def __str__(self) -> str:
+        return "\n".join([*self.warnings(), align(self.cells()), *self.notes()])
+
+    def _repr_html_(self) -> str:
+        first = "".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in self.warnings())
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes())
+        return first + html_table(self.cells()) + notes
 
 
 def digits_after_point(spread: float) -> int:
@@ -70,22 +120,57 @@ def sexagesimal(ra: float, dec: float) -> tuple[str, str]:
     )
 
 
+@dataclass(frozen=True)
+class Unit:
+    """A unit, and its size in SI units (rad, Hz, m), in Jy or in wavelengths."""
+
+    name: str
+    size: float
+
+    def text(self, value: float, figures: int = 3) -> str:
+        """A number of the unit, without its name, with so many significant figures."""
+        return f"{value / self.size:.{figures}g}"
+
+
+ANGLES = (
+    Unit("deg", 3600 * ARCSEC),
+    Unit("arcmin", 60 * ARCSEC),
+    Unit("arcsec", ARCSEC),
+    Unit("mas", 1e-3 * ARCSEC),
+    Unit("uas", 1e-6 * ARCSEC),
+)
+FREQUENCIES = (Unit("GHz", 1e9), Unit("MHz", 1e6), Unit("kHz", 1e3), Unit("Hz", 1.0))
+FLUXES = (Unit("Jy", 1.0), Unit("mJy", 1e-3), Unit("uJy", 1e-6))
+LENGTHS = (Unit("km", 1e3), Unit("m", 1.0))
+WAVELENGTHS = (Unit("Glambda", 1e9), Unit("Mlambda", 1e6), Unit("klambda", 1e3), Unit("lambda", 1.0))
+
+
+def unit_for(values: Iterable[float], units: Sequence[Unit]) -> Unit:
+    """The one unit in which values of a table are shown: that of the largest, of which it is at least 1.
+
+    Parameters
+    ----------
+    values : iterable of float
+        Those that are not finite do not count.
+    units : sequence of Unit
+        The largest first; the last one is for what is smaller.
+    """
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return next((unit for unit in units if largest >= unit.size), units[-1])
+
+
+def range_text(low: float, high: float, units: Sequence[Unit], figures: int = 4) -> str:
+    """Two values in one unit: "46.27 to 3728 m"; one where they are equal."""
+    unit = unit_for([low, high], units)
+    ends = dict.fromkeys(unit.text(value, figures) for value in (low, high))
+    return f"{' to '.join(ends)} {unit.name}"
+
+
 def angle_text(angle: float) -> str:
     """An angle of zero or more, in rad, with a unit in which it is readable."""
-    for unit, size in (
-        ("deg", 3600 * ARCSEC),
-        ("arcmin", 60 * ARCSEC),
-        ("arcsec", ARCSEC),
-        ("mas", 1e-3 * ARCSEC),
-    ):
-        if angle >= size:
-            return f"{angle / size:.3g} {unit}"
-    return f"{angle / (1e-6 * ARCSEC):.3g} uas"
+    return range_text(angle, angle, ANGLES, 3)
 
 
 def frequency_text(frequency: float) -> str:
     """A frequency in Hz with a unit in which it is readable."""
-    for unit, size in (("GHz", 1e9), ("MHz", 1e6), ("kHz", 1e3)):
-        if abs(frequency) >= size:
-            return f"{frequency / size:.6g} {unit}"
-    return f"{frequency:.6g} Hz"
+    return range_text(frequency, frequency, FREQUENCIES, 6)

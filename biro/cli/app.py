@@ -5,6 +5,7 @@ What takes long to import is imported when a command runs, so that `biro --help`
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import Annotated
@@ -16,16 +17,18 @@ from biro.cli.compare import compare
 from biro.cli.demo import demo
 from biro.cli.find import find
 from biro.cli.fit import fit
-from biro.cli.guard import EXIT_CODES, guard
+from biro.cli.guard import EXIT_CODES, guard, say
 from biro.cli.image import image
 from biro.cli.info import info
 from biro.cli.plot import plot
 from biro.cli.predict import predict
 from biro.cli.sbc import sbc
 from biro.cli.simulate import simulate
+from biro.cli.sky import convert
 from biro.cli.tune import tune
+from biro.run.environment import Streams, problem_of_variables
 
-COMMANDS = (info, fit, sbc, predict, image, find, simulate, compare, plot, demo, tune)
+COMMANDS = (info, fit, sbc, predict, image, find, simulate, convert, compare, plot, demo, tune)
 """In the order in which the help lists them."""
 
 app = typer.Typer(
@@ -59,19 +62,34 @@ def common(
     """Bayesian sky-model inference for radio interferometry."""
     import logging
 
+    from biro.run.log_file import NOTICE
+
     guard.debug = debug
     logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr, force=True)
     # The level is that of the handler, not of the loggers, because log.txt of a run has all messages.
-    logging.getLogger().handlers[0].setLevel(logging.INFO if verbose else logging.WARNING)
+    logging.getLogger().handlers[0].setLevel(logging.INFO if verbose else NOTICE)
     for name in ("biro", "rime_kernels"):
         logging.getLogger(name).setLevel(logging.INFO)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command `biro`; --debug, --verbose and -v may stand anywhere before `--`."""
+    streams = Streams()
+    problem = problem_of_variables(os.environ)
+    if problem is not None:
+        say(f"biro: {problem}")
+        sys.exit(2)
+    os.environ["MPLBACKEND"] = "agg"  # commands draw into files alone, whatever a notebook is set to use
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
     everywhere = {"--debug", "--verbose", "-v"}
     moved = [word for word in words[:end] if word in everywhere]
-    app(moved + [word for word in words[:end] if word not in everywhere] + words[end:], prog_name="biro")
+    try:
+        app(moved + [word for word in words[:end] if word not in everywhere] + words[end:], prog_name="biro")
+    except SystemExit as end_of_command:
+        lost = streams.lost()
+        if lost is None or end_of_command.code:
+            raise
+        say(f"biro: all is done, but what was printed did not arrive ({lost.strerror})")
+        sys.exit(3)

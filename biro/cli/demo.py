@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biro.cli.guard import at_terminal, guard
+from biro.cli.guard import guard
+from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
@@ -70,7 +71,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Same seed, same demo.")] = 1,
 ) -> None:
     """Simulate, fit two models, compare, and write a report."""
-    run_demo(output, seed=seed, progress=at_terminal(), say=typer.echo)
+    run_demo(output, seed=seed, progress=True, say=typer.echo)
 
 
 def run_demo(
@@ -198,6 +199,7 @@ def _report(folder: Path, posterior: Posterior, likelihood: Likelihood, comparis
     from biro.plots import corner
     from biro.plots.report import standard_pictures, write_report
 
+    plain_pictures()
     pictures = standard_pictures(posterior, likelihood)
     corner_caption = next(caption for caption in pictures if caption.startswith("Posterior"))
     pictures[corner_caption] = corner(posterior, truth=TRUTH)

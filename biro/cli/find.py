@@ -14,7 +14,7 @@ from biro.cli.options import (
     BackendOption,
     CellOption,
     JsonFlag,
-    Observed,
+    ObservedSets,
     ReadingOptions,
     RobustOption,
     SizeOption,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @guard
 @takes_reading_options()
 def find(
-    obs: Observed,
+    obs: ObservedSets,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Model file (TOML) to write.")
     ],
@@ -51,11 +51,11 @@ def find(
 ) -> None:
     """Find sources, and propose a sky model with priors around them."""
     from biro.files.atomic import write_atomic
-    from biro.measurement_set import read_ms
+    from biro.reading import read
     from biro.source_finding.find import find_sources
 
     refuse_existing([output], overwrite)
-    observation = read_ms(obs, **reading)
+    observation = read(obs, **reading)
     result = find_sources(
         observation,
         threshold=threshold,
@@ -77,7 +77,7 @@ def find(
     else:
         typer.echo(str(result))
     words = reading_words(reading | _parallel_hands(observation))
-    say(f"written: {output}; next: biro fit {shlex.join([str(obs), str(output), '-o', 'RUN', *words])}")
+    say(f"written: {output}; next: biro fit {shlex.join([*map(str, obs), str(output), '-o', 'RUN', *words])}")
 
 
 def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
@@ -89,4 +89,5 @@ def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
 
     names = list(dict.fromkeys(name for part in observation.partitions for name in part.corr_type))
     parallel = [name for name in names if name in (*PARALLEL_HANDS, "I")]
-    return {"correlations": parallel} if len(parallel) < len(names) else {}
+    is_left_out = len(parallel) < len(names) and observation.formed is None
+    return {"correlations": parallel} if is_left_out else {}

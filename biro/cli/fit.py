@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from biro.cli.guard import at_terminal, guard, print_json, say
+from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
     AnyPrecision,
     Backend,
     BackendOption,
+    Frame,
+    FrameOption,
     JsonFlag,
     MemoryOption,
-    Observed,
+    ObservedSets,
     ReadingOptions,
     Sampler,
     SamplerOptions,
     keyword_options,
+    observed_facts,
     takes_reading_options,
 )
 from biro.cli.plot import draw_run
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
+    from rime_kernels.geometry import Form
+
+log = logging.getLogger(__name__)
 
 
 @guard
 @takes_reading_options()
 def fit(
-    obs: Observed,
+    obs: ObservedSets,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
     run: Annotated[
         Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
@@ -45,6 +52,7 @@ def fit(
     precision: Annotated[
         AnyPrecision, typer.Option(help="Of the sums over sources; auto measures whether single is enough.")
     ] = AnyPrecision.double,
+    gaussian_frame: FrameOption = Frame.tangent,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -60,41 +68,58 @@ def fit(
     Everything is written into RUN; the same command resumes a run that was interrupted.
     """
     from biro.likelihood.likelihood import Likelihood
-    from biro.measurement_set import read_ms
     from biro.models import read_model
+    from biro.reading import read
     from biro.samplers.sampling import sample
 
     options = keyword_options(set_option or [])
     sky = read_model(model)
-    observation = read_ms(obs, **reading)
+    observation = read(obs, **reading)
     asked = _asked_precision(precision, run)
     likelihood = Likelihood(
         observation,
         sky,
         backend=backend.value,
         precision=asked,
+        gaussian_frame=gaussian_frame.value,
         memory_limit=memory_limit,
     )
-    say(_problem_text(likelihood))
+    say(_problem_text(likelihood, backend.value))
     if asked == "auto":
         say(f"precision {likelihood.precision_reason}")
     plan = likelihood.plan(_batch_size(sampler.value, options, likelihood.n_param))
-    say(plan)
+    for line in plan.splitlines():
+        log.info("%s", line)
     posterior = sample(
         likelihood,
         sampler.value,
         run_dir=run,
         seed=seed,
-        progress=at_terminal(),
-        facts={"observation": str(obs.absolute()), "reading": reading, "plan": plan.splitlines()},
+        facts=observed_facts(obs, reading) | {"plan": plan.splitlines()},
         **options,
     )
     if as_json:
         print_json(posterior.summary().to_dict())
     else:
         typer.echo(str(posterior.summary()))
+    _check_saved(run)
     if pictures:
         draw_run(run, posterior, likelihood)
+
+
+def _check_saved(run: Path) -> None:
+    """Refuse to go on where the posterior is not in its run directory: a full disk, a directory that is gone.
+
+    Raises
+    ------
+    OutputError
+    """
+    from biro.errors import OutputError
+    from biro.run.record import read_record
+
+    record = read_record(run)
+    if record is None or record.get("finished") is None:
+        raise OutputError(f"the posterior is not in {run}, which could not be written; see above where it is")
 
 
 def _asked_precision(precision: AnyPrecision, run: Path) -> Literal["auto", "double", "single"]:
@@ -117,13 +142,24 @@ def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
     return parse_options(sampler, options, n_param).n_together
 
 
-def _problem_text(likelihood: Likelihood) -> str:
+def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"]) -> str:
     """Number of parameters and visibilities, and how the likelihood is computed."""
-    n_part, chosen = len(likelihood.n_vis), likelihood.description()
-    parts = "1 partition" if n_part == 1 else f"{n_part} partitions"
-    forms = " and ".join(dict.fromkeys(likelihood.forms))
+    from rime_kernels.device import resolve
+
     free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
     return (
-        f"{free}, {likelihood.n_vis.sum()} visibilities in {parts}; "
-        f"{chosen['backend']}, {chosen['precision']} precision, {forms} form (-v says why)"
+        f"{free}, {likelihood.n_vis.sum()} visibilities in {_forms_text(likelihood.forms)}; "
+        f"{likelihood.precision} precision, {resolve(backend)[1]} (-v says more)"
+    )
+
+
+def _forms_text(forms: list[Form]) -> str:
+    """How many partitions take which form of the phases, and why: "8 partitions: row form because ..."."""
+    reasons = {
+        "factored": "antenna coordinates reproduce the uvw of all rows",
+        "row": "antenna coordinates do not reproduce the uvw of all rows closely enough",
+    }
+    counted = {form: forms.count(form) for form in dict.fromkeys(forms)}
+    return ", ".join(
+        f"{n} partition{'s' * (n != 1)}: {form} form because {reasons[form]}" for form, n in counted.items()
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, ParamSpec
 
@@ -15,14 +16,41 @@ P = ParamSpec("P")
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a fault in biro itself (please report it); 2 bad input or usage, with a message "
-    "of one line; 130 interrupted (the same command resumes a fit)."
+    "of one line; 3 the result is there, but not all could be written; 130 interrupted (the same command "
+    "resumes a fit)."
 )
+
+
+_OF_SYSTEM = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room within your quota",
+    errno.EFBIG: "files may be no larger (ulimit -f)",
+    errno.EROFS: "choose a place that can be written to",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "the system has no more open files; end other programs",
+    errno.EAGAIN: "allow more processes and threads (ulimit -u)",
+    errno.ENOMEM: "allow more memory (ulimit -v), or end other programs",
+}
+"""Errors of the operating system that are no fault of biro, and what to do."""
+
+
+def _line_of_system(error: Exception) -> str | None:
+    """One line about an error that a limit of the system has caused; None for other errors."""
+    if isinstance(error, OSError) and error.errno in _OF_SYSTEM:
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror}: {_OF_SYSTEM[error.errno]}"
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory ({error}): {_OF_SYSTEM[errno.ENOMEM]}".replace(" ()", "")
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return f"no thread can be started: {_OF_SYSTEM[errno.EAGAIN]}, or more memory (ulimit -v)"
+    return None
 
 
 class Guard:
     """A decorator of commands: errors that biro raises on purpose become one line and exit code 2.
 
-    An interruption is one line and exit code 130. Other exceptions are faults of biro, and keep their trace.
+    So do those that a limit of the system has caused. A result of which not all could be written is exit code
+    3, an interruption 130. Other exceptions are faults of biro, and keep their trace.
 
     Attributes
     ----------
@@ -42,18 +70,22 @@ class Guard:
                     raise
                 self._leave("interrupted", 130)
             except Exception as error:
-                from biro.errors import BiroError
+                from biro.errors import BiroError, OutputError
                 from biro.run.interrupt import RunInterrupted
 
-                if self.debug or not isinstance(error, BiroError):
+                line = str(error) if isinstance(error, BiroError) else _line_of_system(error)
+                if self.debug or line is None:
                     raise
-                self._leave(str(error), 130 if isinstance(error, RunInterrupted) else 2)
+                codes = {RunInterrupted: 130, OutputError: 3}
+                self._leave(line, next((code for kind, code in codes.items() if isinstance(error, kind)), 2))
 
         return guarded
 
     @staticmethod
     def _leave(message: str, code: int) -> NoReturn:
-        typer.echo(f"biro: {' '.join(message.split())}", err=True)
+        from biro.files.foreign_text import visible_line
+
+        typer.echo(f"biro: {visible_line(message)}", err=True)
         raise typer.Exit(code)
 
 
@@ -63,6 +95,31 @@ guard = Guard()
 def say(text: str) -> None:
     """Print a line for people on stderr."""
     typer.echo(text, err=True)
+
+
+@contextmanager
+def after_result(result: str, remedy: str) -> Iterator[None]:
+    """Report that what comes after a result cannot be written, where the result itself is safe.
+
+    Parameters
+    ----------
+    result : str
+        Where the result is.
+    remedy : str
+        What to do.
+
+    Raises
+    ------
+    OutputError
+    """
+    from biro.errors import OutputError
+
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{result}, but {error.filename or 'a file'} cannot be written ({error.strerror}); {remedy}"
+        ) from error
 
 
 def print_json(value: object) -> None:
@@ -96,8 +153,3 @@ def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
     for path in paths:
         if path.exists() and not overwrite:
             raise InputError(f"{path}: exists already; choose another name or give --overwrite")
-
-
-def at_terminal() -> bool:
-    """Whether stderr is a terminal, where a person sees progress bars."""
-    return sys.stderr.isatty()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 ReadingOptions = dict[str, Any]
-"""Keyword arguments of `biro.read_ms`; their values have many types, and `read_ms` checks them."""
+"""Keyword arguments of `biro.read`; their values have many types, and `read` checks them."""
 SamplerOptions = dict[str, Any]
 """Keyword arguments of a sampler; which there are, and their types, depends on the sampler."""
 _READ = "Which data to read"
@@ -52,6 +52,13 @@ class Sampler(StrEnum):
     none = "none"
 
 
+class Frame(StrEnum):
+    """Where elliptical Gaussians lie."""
+
+    tangent = "tangent"
+    uv = "uv"
+
+
 class Convention(StrEnum):
     """Sign of the phase (docs/conventions.md)."""
 
@@ -74,13 +81,6 @@ class Interpolation(StrEnum):
     spectral_index = "spectral-index"
 
 
-class Stokes(StrEnum):
-    """Planes of an image."""
-
-    I = "I"
-    IQUV = "IQUV"
-
-
 class Weighting(StrEnum):
     """Weighting of visibilities in an image."""
 
@@ -99,11 +99,29 @@ class What(StrEnum):
 
 # The parser is Path alone, because that of typer looks at the file, and hangs where storage does not answer.
 Observed = Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")]
+ObservedSets = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="OBS",
+        parser=Path,
+        help="Measurement Set or UVFITS file, or several that are used together.",
+    ),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto uses a GPU where one works.")]
 MemoryOption = Annotated[
     str | None,
     typer.Option(metavar="BYTES", help="Memory to use on a GPU, as '8 GB'. Default: most of what is free."),
+]
+FrameOption = Annotated[
+    Frame, typer.Option(help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3.")
+]
+SkyFrameOption = Annotated[
+    Frame | None,
+    typer.Option(
+        help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3. Default: that of the "
+        "run, or tangent."
+    ),
 ]
 WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of visibilities in the image.")]
 RobustOption = Annotated[
@@ -141,6 +159,10 @@ READING: dict[str, tuple[object, object]] = {
     "uv_range": (_option("'low..high' as '100 m..5 km' or '1 klambda..'."), None),
     "channels": (_list("'start:stop:step' or numbers separated by commas, in each window."), None),
     "correlations": (_list("As in 'XX,YY'."), None),
+    "stokes": (
+        _option("Form Stokes parameters: I, IQUV, QU, ..., or pseudoI (I of an unpolarised sky)."),
+        None,
+    ),
     "autocorrelations": (_flag("--autocorrelations", "Keep autocorrelations."), False),
     "average_time": (_option("Average in time up to, for example, '30 s'."), None),
     "average_channels": (_option("Average this many channels.", int), 1),
@@ -151,11 +173,11 @@ READING: dict[str, tuple[object, object]] = {
     ),
     "time_limit": (_option("How long to wait for a locked Measurement Set, s.", float), 30.0),
 }
-"""Annotation and default of each reading option, by the name of the argument of `biro.read_ms`."""
+"""Annotation and default of each reading option, by the name of the argument of `biro.read`."""
 
 
 def takes_reading_options(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that gives a command the options of `biro.read_ms`.
+    """A decorator that gives a command the options of `biro.read`.
 
     The command takes them together as its argument `reading`; typer sees each as an option of its own.
 
@@ -188,7 +210,7 @@ def takes_reading_options(*left_out: str) -> Callable[[Callable[..., None]], Cal
 
 
 def read_options(stated: Mapping[str, object]) -> ReadingOptions:
-    """Arguments of `biro.read_ms` from the text of a command line; defaults are left out.
+    """Arguments of `biro.read` from the text of a command line; defaults are left out.
 
     Raises
     ------
@@ -213,6 +235,12 @@ def reading_words(reading: ReadingOptions) -> list[str]:
         elif value is not True:
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return words
+
+
+def observed_facts(obs: list[Path], reading: ReadingOptions) -> dict[str, object]:
+    """Which data were read, and how, for the record of a run: one path, or a list of several."""
+    places = [str(path.absolute()) for path in obs]
+    return {"observation": places[0] if len(places) == 1 else places, "reading": reading}
 
 
 def _parse_reading_option(name: str, value: object) -> object:

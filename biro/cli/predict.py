@@ -16,9 +16,10 @@ from biro.cli.options import (
     MemoryOption,
     Observed,
     ReadingOptions,
+    SkyFrameOption,
     takes_reading_options,
 )
-from biro.cli.sky import read_sky_or_run
+from biro.cli.sky import NamedSky, read_sky_or_run
 
 
 @guard
@@ -26,6 +27,7 @@ from biro.cli.sky import read_sky_or_run
     "column",
     "weight_column",
     "uv_range",
+    "stokes",
     "autocorrelations",
     "average_time",
     "average_channels",
@@ -59,6 +61,7 @@ def predict(
         typer.Option("--from", metavar="COLUMN", help="Add to, or subtract from, this column instead."),
     ] = None,
     precision: Annotated[AnyPrecision, typer.Option(help="Of the sums over sources.")] = AnyPrecision.auto,
+    gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
     *,
@@ -68,6 +71,7 @@ def predict(
     from biro.errors import InputError
     from biro.images.fits import read_image
     from biro.measurement_set import read_ms, write_column
+    from biro.progress import counted
     from biro.simulation.prediction import check_image, resolve_precision
     from biro.simulation.prediction import predict as predict_vis
 
@@ -77,7 +81,7 @@ def predict(
         raise InputError("--from needs --add or --subtract")
     if sky is None and image is None:
         raise InputError("give SKY, --image, or both")
-    model, values = read_sky_or_run(sky) if sky is not None else (None, {})
+    named = read_sky_or_run(sky, gaussian_frame) if sky is not None else NamedSky()
     model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
     # DATA is the only column that no earlier run can have left half-written.
     observation = read_ms(obs, column="DATA", autocorrelations=True, allow_unusable=True, **reading)
@@ -86,18 +90,20 @@ def predict(
     chosen = resolve_precision(precision.value, backend.value)
     models = predict_vis(
         observation,
-        model,
+        named.model,
         image=model_image,
         accuracy=accuracy,
-        values=values,
+        values=named.values,
         backend=backend.value,
         precision=chosen,
+        gaussian_frame=named.gaussian_frame,
         memory_limit=memory_limit,
     )
     mode: Literal["add", "subtract", "replace"] = "add" if add else "subtract" if subtract else "replace"
     limit = reading.get("time_limit", 30.0)
+    counting = counted(models, "predicting", "partitions", len(observation.partitions))
     report = write_column(
-        obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
+        obs, column, observation, counting, mode=mode, source_column=source_column, time_limit=limit
     )
     existence = "made" if report.created else "was there"
     rows = f"{report.rows_written} rows written, {report.rows_kept} as before"

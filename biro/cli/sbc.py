@@ -7,25 +7,29 @@ from typing import Annotated
 
 import typer
 
-from biro.cli.guard import at_terminal, guard, print_json, say
+from biro.cli.guard import after_result, guard, print_json, say
 from biro.cli.options import (
     Backend,
     BackendOption,
+    Frame,
+    FrameOption,
     JsonFlag,
     MemoryOption,
-    Observed,
+    ObservedSets,
     Precision,
     ReadingOptions,
     Sampler,
     keyword_options,
+    observed_facts,
     takes_reading_options,
 )
+from biro.run.environment import plain_pictures
 
 
 @guard
 @takes_reading_options()
 def sbc(
-    obs: Observed,
+    obs: ObservedSets,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Directory, made or resumed.")
@@ -42,6 +46,7 @@ def sbc(
     ] = None,
     backend: BackendOption = Backend.auto,
     precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
+    gaussian_frame: FrameOption = Frame.tangent,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -57,16 +62,21 @@ def sbc(
     the same command resumes a run that was interrupted.
     """
     from biro.likelihood.likelihood import Likelihood
-    from biro.measurement_set import read_ms
     from biro.models import read_model
     from biro.plots.sbc_report import write_report
+    from biro.reading import read
     from biro.sbc.procedure import run as run_sbc
 
     options = keyword_options(set_option or [])
     sky = read_model(model)
-    observation = read_ms(obs, **reading)
+    observation = read(obs, **reading)
     likelihood = Likelihood(
-        observation, sky, backend=backend.value, precision=precision.value, memory_limit=memory_limit
+        observation,
+        sky,
+        backend=backend.value,
+        precision=precision.value,
+        gaussian_frame=gaussian_frame.value,
+        memory_limit=memory_limit,
     )
     result = run_sbc(
         likelihood,
@@ -75,13 +85,14 @@ def sbc(
         run_dir=output,
         seed=seed,
         workers=workers,
-        progress=at_terminal(),
-        facts={"observation": str(obs.absolute()), "reading": reading},
+        facts=observed_facts(obs, reading),
         **options,
     )
     if as_json:
         print_json(result.to_dict())
     else:
         typer.echo(str(result))
-    page = write_report(output, result, title=output.name, model_toml=likelihood.model.to_toml())
+    plain_pictures()
+    with after_result(f"the replicates are in {output}", "make room; the same command draws them again"):
+        page = write_report(output, result, title=output.name, model_toml=likelihood.model.to_toml())
     say(f"report: {page}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from biro.cli.guard import guard, refuse_existing, say
-from biro.cli.options import Backend, BackendOption, Feeds, quantity
+from biro.cli.options import Backend, BackendOption, Feeds, SkyFrameOption, quantity
 from biro.cli.sky import read_sky_or_run
 
 
@@ -36,6 +36,7 @@ def simulate(
     sefd: Annotated[str | None, typer.Option(help="Noise from this SEFD instead, as '400 Jy'.")] = None,
     elevation_limit: Annotated[float, typer.Option(help="Leave out times lower than this, deg.")] = 10.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same noise.")] = None,
+    gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
@@ -52,11 +53,12 @@ def simulate(
     seed = secrets.randbelow(2**31) if seed is None else seed
     if sefd is not None:
         sigma = radiometer_noise(quantity(sefd, "Jy", "--sefd"), width, seconds)
-    model, values = read_sky_or_run(sky)
+    named = read_sky_or_run(sky, gaussian_frame)
+    assert named.model is not None
     track = Track(start, quantity(duration, "s", "--duration"), seconds)
     observation = simulate_sky(
         telescope,
-        model,
+        named.model,
         phase_centre=phase_centre,
         times=track,
         channels=Channels(quantity(freq, "Hz", "--freq"), width, n_chan),
@@ -64,7 +66,8 @@ def simulate(
         noise=sigma,
         seed=seed,
         elevation_limit=elevation_limit,
-        values=values,
+        values=named.values,
+        gaussian_frame=named.gaussian_frame,
         backend=backend.value,
     )
     create_ms(out, observation, overwrite=overwrite)

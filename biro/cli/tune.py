@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Annotated
 
 import typer
 
-from biro.cli.guard import at_terminal, guard, say
+from biro.cli.guard import guard, say
 from biro.cli.options import Precision
 
 
@@ -26,8 +25,7 @@ def tune(
     The shapes change results by rounding errors only. Without `biro tune`, kernels have shapes that are
     good guesses.
     """
-    from tqdm import tqdm
-
+    from biro.progress import counted
     from rime_kernels import device, tuning
 
     chosen, reason = device.resolve("auto")
@@ -35,8 +33,11 @@ def tune(
         typer.echo(f"nothing to tune: {reason}")
         return
     say(f"tuning for {device.device_name()}")
-    watch = functools.partial(tqdm, unit=" kernels", desc="tuning", disable=not at_terminal())
-    records = tuning.tune(precision.value if precision else None, quick=quick, watch=watch)
+    records = tuning.tune(
+        precision.value if precision else None,
+        quick=quick,
+        watch=lambda kinds: counted(kinds, "tuning", "kernels", len(kinds)),
+    )
     typer.echo(tuning.table(records))
     place = tuning.saved(records)
     say(f"written to {place}" if place else "not written: it holds for nobody (is BIRO_TUNING off?)")

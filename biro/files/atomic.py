@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-_TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc)\.\d+\.tmp")
+_TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc|png|html)\.\d+\.tmp")
 """Names of the temporary files of `write_atomic`, for the kinds of files that a run directory holds."""
 
 

@@ -62,7 +62,7 @@ def read_hdf5(path: Path, names: Sequence[str]) -> Contents:
             env=child_environment(),
         )
     except subprocess.TimeoutExpired:
-        raise ValueError(f"the HDF5 library found no end within {limit:.0f} s") from None
+        raise ValueError(f"the HDF5 library did not finish within {limit:.0f} s") from None
     if done.returncode < 0:
         raise ValueError(f"the HDF5 library died with {signal.Signals(-done.returncode).name}")
     if done.returncode:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +15,12 @@ from numpy.typing import NDArray
 
 from biro._version import __version__
 from biro.errors import InputError
-from biro.formatting import angle_text, sexagesimal
+from biro.formatting import ANGLES, FLUXES, angle_text, html_text, sexagesimal, unit_for
 from biro.images.fits import write_image
 from biro.images.psf import RestoringBeam
 from biro.models.components.direction import lm_to_radec
 from biro.observation.noise import MAD_TO_SIGMA
+from biro.observation.partition import STOKES_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +50,7 @@ class Peak:
     dec: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DirtyImage:
     """A dirty image with its point spread function, as `biro.image` makes it.
 
@@ -64,7 +67,8 @@ class DirtyImage:
     cell : float, rad
     centre : (float, float), rad
         ICRS right ascension and declination of pixel (N/2, N/2), the phase centre.
-    stokes : "I" or "IQUV"
+    stokes : str
+        A letter for each plane, as "I" or "IQUV".
     what : "data", "model" or "residual"
     weighting : str
     noise : float, Jy/beam
@@ -122,14 +126,26 @@ class DirtyImage:
 
     def __str__(self) -> str:
         n, ra_dec = self.n_pixel, " ".join(sexagesimal(self.peak.ra, self.peak.dec))
+        flux = unit_for([self.peak.value, self.rms, self.noise], FLUXES)
+        peak, rms, noise = (flux.text(value, 4) for value in (self.peak.value, self.rms, self.noise))
         lines = [
             f"{self.what}, Stokes {self.stokes}: {n} x {n} pixels of {angle_text(self.cell)}, "
             f"{angle_text(n * self.cell)} wide; {self.weighting} weights, {self.n_vis} visibilities",
             f"  beam          {self._beam_text()}",
-            f"  peak          {self.peak.value:.6g} Jy/beam at {ra_dec}",
-            f"  rms           {self.rms:.4g} Jy/beam (robust); noise as the weights say: {self.noise:.4g}",
+            f"  peak          {peak} {flux.name}/beam at {ra_dec}",
+            f"  rms           {rms} {flux.name}/beam (robust); noise as the weights say:"
+            f" {noise} {flux.name}/beam",
         ]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<DirtyImage {str(self).splitlines()[0]}; print shows more>"
+
+    def _repr_html_(self) -> str:
+        buffer = io.BytesIO()
+        self.plot().savefig(buffer, format="png", dpi=80)
+        picture = base64.b64encode(buffer.getvalue()).decode()
+        return f'{html_text(str(self))}<img alt="dirty image" src="data:image/png;base64,{picture}">'
 
     def to_dict(self) -> dict[str, object]:
         """Figures for JSON: angles in rad, fluxes in Jy/beam."""
@@ -183,12 +199,14 @@ class DirtyImage:
     def _title(self) -> str:
         """Two short lines, which leave room for the colour bars of neighbouring panels."""
         field = self.field if len(self.field) <= 24 else f"{self.field[:23]}…"
-        return f"{self.what}, Stokes I, {field}\npeak {self.peak.value:.4g}, rms {self.rms:.3g} Jy/beam"
+        what = f"{self.what}, Stokes {self.stokes[0]}, {field}"
+        return f"{what}\npeak {self.peak.value:.4g}, rms {self.rms:.3g} Jy/beam"
 
     def _beam_text(self) -> str:
         if self.beam is None:
             return "none: the main lobe of the PSF has no end in the image, or too few pixels"
-        sizes = f"{angle_text(self.beam.major)} x {angle_text(self.beam.minor)}"
+        unit = unit_for([self.beam.major], ANGLES)
+        sizes = f"{unit.text(self.beam.major)} x {unit.text(self.beam.minor)} {unit.name}"
         return f"{sizes}, PA {np.rad2deg(self.beam.pa):.4g} deg"
 
     def _header(self, unit: str) -> dict[str, str | float]:
@@ -206,7 +224,7 @@ class DirtyImage:
             ("RA---SIN", float(ra), -step, middle, "deg"),
             ("DEC--SIN", float(dec), step, middle, "deg"),
             ("FREQ", self.freq, self.bandwidth, 1.0, "Hz"),
-            ("STOKES", 1.0, 1.0, 1.0, ""),
+            ("STOKES", *self._stokes_axis(), 1.0, ""),
         ]
         for i, (kind, value, delta, reference, axis_unit) in enumerate(axes, start=1):
             cards |= {f"CTYPE{i}": kind, f"CRVAL{i}": value, f"CDELT{i}": delta, f"CRPIX{i}": reference}
@@ -218,6 +236,11 @@ class DirtyImage:
             cards |= {"BMAJ": float(np.rad2deg(self.beam.major)), "BMIN": float(np.rad2deg(self.beam.minor))}
             cards["BPA"] = float(np.rad2deg(self.beam.pa))
         return cards
+
+    def _stokes_axis(self) -> tuple[float, float]:
+        """Code of the first Stokes parameter (1 to 4), and the step from one to the next."""
+        codes = [1.0 + STOKES_NAMES.index(name) for name in self.stokes]
+        return codes[0], codes[1] - codes[0] if len(codes) > 1 else 1.0
 
     def _history(self) -> list[str]:
         return [

@@ -57,7 +57,10 @@ def fit_images(
     models = likelihood.predict(theta)
     fields: dict[tuple[float, float], list[int]] = {}
     for i, part in enumerate(observation.partitions):
-        fields.setdefault(part.phase_centre, []).append(i)
+        if (
+            part.hands != "cross"
+        ):  # where noise is that of hands, the parallel ones are a partition of their own
+            fields.setdefault(part.phase_centre, []).append(i)
     rows = []
     for members in fields.values():
         partitions = tuple(observation.partitions[i] for i in members)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
+from biro.files.fits_vetting import vet
+from biro.files.foreign_text import visible_line
+from biro.files.memory import free_memory
 from biro.images.fits_header import ImageHeader, Plane, parse_header
-from biro.images.fits_vetting import vet
-from biro.images.memory import free_memory
 from biro.models.components.image import ImageModel, Interpolation
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ def _naming(place: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{place}: {visible_line(error)}") from None
     except Exception as error:  # astropy raises many kinds about foreign files
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = visible_line(error)[:200] or type(error).__name__
         raise InputError(f"{place}: cannot be read as a FITS image ({reason})") from None
 
 
@@ -157,7 +158,9 @@ def _per_pixel(about: ImageHeader, header: Header, hdus: HDUList) -> float | NDA
         area = np.deg2rad(float(header.get("BMAJ", 0.0))) * np.deg2rad(float(header.get("BMIN", 0.0)))
     if not np.all(np.isfinite(area)) or not np.all(area > 0.0):
         raise InputError(
-            "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg); write them, or convert to Jy/pixel"
+            "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg). A model image, such as WSClean "
+            "writes with BMAJ = 0, is in Jy/pixel: say so with astropy.io.fits.setval(path, 'BUNIT', "
+            "value='Jy/pixel'); a restored image needs its BMAJ and BMIN"
         )
     factor: float | NDArray[np.float64] = about.scale * cell2 / (BEAM_AREA * area)
     return factor

@@ -25,9 +25,10 @@ from biro.images.pixels import (
 from biro.images.psf import fit_beam
 from biro.images.weights import Weighting, image_weights
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition
+from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition
 from biro.observation.selection import to_utc
-from biro.observation.stokes import Stokes, stokes_visibilities
+from biro.observation.stokes import PSEUDO_I, stokes_planes, stokes_visibilities
+from biro.progress import counted
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
 
@@ -47,8 +48,9 @@ class Imaging:
 
     Attributes
     ----------
-    stokes : "I" or "IQUV"
-        See `biro.observation.stokes.stokes_visibilities`.
+    stokes : str or None
+        Planes of the image, as `biro.observation.stokes.form_stokes` has them: "I", "IQUV", "QU", ...;
+        "pseudoI" is one plane, of I. None: "pseudoI", or the first Stokes parameter of data without I.
     weighting : "natural", "uniform" or "briggs"
         See `biro.images.weights.image_weights`.
     robust : float or None
@@ -67,7 +69,7 @@ class Imaging:
         Bytes, or text such as "8 GB", that gridding may take on the device.
     """
 
-    stokes: Stokes = "I"
+    stokes: str | None = None
     weighting: Weighting = "natural"
     robust: float | None = None
     cell: float | str | None = None
@@ -80,7 +82,7 @@ class Imaging:
 class ImagingOptions(TypedDict, total=False):
     """The fields of `Imaging` as keyword arguments."""
 
-    stokes: Stokes
+    stokes: str | None
     weighting: Weighting
     robust: float | None
     cell: float | str | None
@@ -160,7 +162,9 @@ class Imager:
         check_names(options, [item.name for item in fields(Imaging)], "image")
         imaging = Imaging(**options)
         robust = _checked_robust(imaging)
-        self.observation, self._stokes = observation, imaging.stokes
+        self.observation = observation
+        self._wanted = imaging.stokes or _default_stokes(observation.partitions)
+        self._stokes = stokes_planes(self._wanted)
         self._centre = single_phase_centre(observation)
         parts = observation.partitions
         noise_weight = self._weights_of_noise()
@@ -207,7 +211,7 @@ class Imager:
         weighted = []
         for i, part in enumerate(parts):
             vis = part.vis if model is None else model[i] if what == "model" else part.vis - model[i]
-            values, _ = stokes_visibilities(part, vis, self._stokes)
+            values, _ = stokes_visibilities(part, vis, self._wanted)
             weighted.append(values * self._weight[i][..., None].astype(values.real.dtype))
         freq, bandwidth = self._frequencies()
         first_time = min(float(part.times[0]) for part in parts)
@@ -233,7 +237,7 @@ class Imager:
 
     def _weights_of_noise(self) -> list[Array]:
         """Weights of the Stokes visibilities of each partition by their noise, float64 (n_row, n_chan)."""
-        parts, stokes = self.observation.partitions, self._stokes
+        parts, stokes = self.observation.partitions, self._wanted
         weights = [stokes_visibilities(part, part.vis, stokes)[1] for part in parts]
         if not any(weight.any() for weight in weights):
             raise InputError(f"no visibility has what Stokes {stokes} needs; is a correlation all flagged?")
@@ -252,7 +256,8 @@ class Imager:
             antenna2=part.antenna2[used],
             time_index=part.time_index[used],
             chan_freq=part.chan_freq,
-            stokes_to_corr=stokes_to_corr(tuple(self._stokes)),
+            # One plane for each, whichever they are: the gridder makes I, or all four.
+            stokes_to_corr=stokes_to_corr(STOKES_NAMES[: len(self._stokes)]),
             n_antenna=part.n_antenna,
             n_time=len(part.times),
         )
@@ -271,14 +276,15 @@ class Imager:
     def _dirty(self, weighted: Sequence[Array] | Sequence[Vis], n_stokes: int) -> Array:
         """Image of weighted Stokes visibilities of all partitions, divided by the sum of weights."""
         total = np.zeros((n_stokes, self.n_pixel, self.n_pixel))
-        for idg, values, used in zip(self._idg, weighted, self._used, strict=True):
+        parts = zip(self._idg, weighted, self._used, strict=True)
+        for idg, values, used in counted(parts, "imaging", "partitions", len(self._idg)):
             if idg is None:
                 continue
             vis = values[used].astype(np.result_type(values, np.complex64), copy=False)
             n_lacking = len(self._stokes) - vis.shape[2]
             if n_lacking:  # the PSF is made of I alone
                 vis = np.concatenate([vis, np.zeros((*vis.shape[:2], n_lacking), vis.dtype)], axis=2)
-            total += idg.grid(vis, n_stokes=n_stokes)
+            total += idg.grid(vis, n_stokes=1 if n_stokes == 1 else 4)[:n_stokes]
         return total / self._total
 
     def _frequencies(self) -> tuple[float, float]:
@@ -291,10 +297,15 @@ class Imager:
         return float((weight * freq).sum() / weight.sum()), high - low
 
 
+def _default_stokes(parts: Sequence[Partition]) -> str:
+    """Stokes I, or the first Stokes parameter that is stored where no I is to be had."""
+    names = [name for part in parts for name in part.corr_type]
+    stored = [name for name in STOKES_NAMES if name in names]
+    return PSEUDO_I if not stored or {"I", *PARALLEL_HANDS} & set(names) else stored[0]
+
+
 def _checked_robust(imaging: Imaging) -> float:
-    """Briggs's robustness, 0 where none is stated; refuses it for other weightings, and unknown Stokes."""
-    if imaging.stokes not in get_args(Stokes):
-        raise InputError(f"stokes must be I or IQUV, got {imaging.stokes!r}")
+    """Briggs's robustness, 0 where none is stated; refuses it for other weightings."""
     if imaging.robust is not None and imaging.weighting != "briggs":
         raise InputError(f"robust is for weighting briggs, not {imaging.weighting}; leave it out")
     return imaging.robust or 0.0

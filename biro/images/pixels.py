@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.files import memory
 from biro.formatting import angle_text
-from biro.images.memory import free_memory
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.units import in_unit
@@ -31,6 +31,8 @@ BEAM_OF_DISC = 0.705
 PIXELS_PER_BEAM = 5.0
 FRINGE = 0.45
 """Largest default cell, in fringes of the longest baseline; at half a fringe, baselines are aliased."""
+SMALLEST = 1e-15
+"""Smallest cell, rad: a thousandth of a fringe of X-rays across a kilometre."""
 SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 480, 512, 640, 768, 960, 1024, 1280, 1536, 2048)
 """Default numbers of pixels along a side: 256 or more, except where that would reach beyond the horizon."""
 LARGEST = 16384
@@ -65,13 +67,15 @@ def parse_cell(cell: float | str) -> float:
     Raises
     ------
     InputError
-        Text without a unit, or a size outside of 0 .. 1.
+        Text without a unit, or a size outside of SMALLEST .. 1.
     """
     if isinstance(cell, str) and re.fullmatch(r"[-+.\deE]+", cell.strip()):
         raise InputError(f"cell {cell!r} has no unit; write '{cell.strip()} arcsec'")
     size = in_unit(cell, "rad", "cell")
-    if not 0.0 < size < 1.0:
-        raise InputError(f"cell must be an angle above 0, as '0.2 arcsec' or in radians, got {cell!r}")
+    if not SMALLEST <= size < 1.0:
+        raise InputError(
+            f"cell must be an angle of {SMALLEST:g} rad to 1 rad, as '0.2 arcsec' or in radians, got {cell!r}"
+        )
     return size
 
 
@@ -163,12 +167,8 @@ def check_memory(n_pixel: int, n_stokes: int) -> None:
     InputError
     """
     needed = n_pixel**2 * (8 * (2 * n_stokes + 3) + 4 * 8 * n_stokes)
-    free = free_memory()
-    if needed > free:
-        raise InputError(
-            f"an image of {n_pixel} x {n_pixel} pixels, {n_stokes} planes, needs {needed / 1e9:.3g} GB "
-            f"of memory, {free / 1e9:.3g} GB are free; take fewer or coarser pixels"
-        )
+    what = f"an image of {n_pixel} x {n_pixel} pixels, {n_stokes} planes,"
+    memory.check_memory(needed, what, "take fewer or coarser pixels")
 
 
 def refuse_coarse(rows: Rows, grid: ImageGrid, remedy: str) -> None:

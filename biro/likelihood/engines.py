@@ -114,7 +114,7 @@ class PartitionEngines:
         return [rime.predict(sources) for rime, sources in pairs]
 
     def plans(self, batch: ThetaBatch) -> list[str]:
-        """How a call with such a batch is worked out in each partition; puts the data on the device."""
+        """How a call with a batch of this size is computed in each partition; puts the data on the device."""
         return [rime.plan(sources) for rime, sources in zip(self.rimes, self.sources(batch), strict=True)]
 
     def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:

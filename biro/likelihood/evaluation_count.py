@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
+from biro.formatting import first_few
 
 Array = NDArray[np.float64]
 NAN_FRACTION = 0.1
@@ -48,7 +49,7 @@ class EvaluationCount:
         self.n_nan += int((~usable).sum())
         if self.n_call >= NAN_GRACE and self.n_nan > NAN_FRACTION * self.n_call:
             first = theta[np.flatnonzero(~usable)[0]].tolist()
-            words = ", ".join(f"{name} = {x:.6g}" for name, x in zip(self._names, first, strict=True))
+            words = first_few(f"{name} = {x:.6g}" for name, x in zip(self._names, first, strict=True))
             raise LikelihoodError(
                 f"{self.n_nan} of {self.n_call} likelihood values are not a number, the last at {words}; "
                 "narrow the prior that allows such parameters"

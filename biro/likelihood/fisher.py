@@ -1,12 +1,12 @@
-"""The Fisher information of a likelihood: how sharply data are expected to tell parameters apart.
+"""The Fisher information of a likelihood: how precisely data are expected to determine the parameters.
 
-For the visibilities V(theta) of each partition, J their derivatives with respect to theta, N its usable
-samples and s its noise factor, Gaussian noise has
+J are the derivatives of the visibilities V of a partition with respect to theta, W the weights, N the number
+of usable samples and s the noise factor. For Gaussian noise
 
     F = sum over partitions of Re(J^H W J) / s^2 + (ds/dtheta) (ds/dtheta)^T 4 N / s^2
 
-which is minus the expected second derivative of ln L (physics: section 7); none between V and s. What
-Student's t makes of both says `normalisation.student_information`.
+This is minus the expected second derivative of ln L (physics: section 7), in which V and s do not mix. For
+Student's t the factors are those of `normalisation.student_information`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 
 class Fisher:
-    """The information about one vector theta, whole or by products.
+    """The Fisher information at one theta, as a matrix or as products with vectors.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ class Fisher:
     n_vis : int64 (n_partition,)
         Usable complex visibilities of each partition.
     batch : ThetaBatch
-        Of one vector.
+        The one theta at which F is evaluated.
 
     Raises
     ------
     InputError
-        A constraint of the model forbids theta.
+        theta breaks a constraint of the model.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Fisher:
         self._model, self._n_vis, self._batch = model, n_vis, batch
         self._rimes, self._shifts = engines.rimes, engines.shifts
         factor, dof = batch.noise_factor, batch.noise_dof
-        self._of_noise: tuple[Array, ...]  # of s, of s and nu, of nu
+        self._of_noise: tuple[Array, ...]  # information of a sample on s, on s with nu, on nu
         if dof is None:
             zero = np.zeros_like(factor)
             self._of_vis, self._of_noise = 1.0 / factor[0] ** 2, (4.0 / factor**2, zero, zero)
@@ -69,7 +69,10 @@ class Fisher:
         return information
 
     def product(self, change: Array) -> Array:
-        """F v, float64 (n_param,), for a change v of theta (1, n_param): J v, weighted, and pulled back."""
+        """F v, float64 (n_param,), for a change v of theta, float64 (1, n_param).
+
+        J v is computed first, then weighted and multiplied by the adjoint of J.
+        """
         pulled = []
         for i, sources, of_sources in self._changes(change):
             shifted = self._shifts.of(i, sources)
@@ -79,18 +82,21 @@ class Fisher:
         return np.asarray(of_vis + self._noise() @ change[0])
 
     def _changes(self, change: Array) -> Iterator[tuple[int, Sources, Gradient]]:
-        """Sources of each partition as the model has them, and changes as its phase centre sees them."""
+        """For each partition its index, the sources of the model, and their changes.
+
+        Shifts of images in these changes are about the phase centre of the partition.
+        """
         pairs = zip(self._batch.sources(), self._batch.push_forward(change), strict=True)
         for i, (sources, of_sources) in enumerate(pairs):
             yield i, sources, self._shifted(i, sources, of_sources)
 
     def _shifted(self, i: int, sources: Sources, change: Gradient) -> Gradient:
-        """The change with shifts of images turned to another phase centre, as `Shifts.of` does it."""
+        """The change, its shifts of images turned to the phase centre of partition i as by `Shifts.of`."""
         by_shift = change.template_shift
         if by_shift is None:
             return change
         moved = np.empty(by_shift.shape)
-        for k in range(2):  # with derivatives of the east or north part alone
+        for k in range(2):  # the derivatives of the east part, then those of the north part
             unit = np.zeros((1, *by_shift.shape[1:]))
             unit[..., k] = 1.0
             row = self._shifts.pull_back(i, sources, replace(change, template_shift=unit)).template_shift
@@ -99,7 +105,7 @@ class Fisher:
         return replace(change, template_shift=moved)
 
     def _noise(self) -> Array:
-        """The part of noise factors and degrees of freedom."""
+        """The information on noise factors and degrees of freedom, float64 (n_param, n_param)."""
         model, one = self._model, np.eye(len(self._n_vis))
         of_factor = model.pull_back_noise(one)
         of_dof = model.pull_back_noise(np.zeros_like(one), one)

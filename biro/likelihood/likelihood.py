@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from typing import Any, Literal, TypeAlias
@@ -15,10 +16,13 @@ from biro.errors import InputError
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.evaluation_count import EvaluationCount
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.hands import N_RESIDUALS, hand_residuals
 from biro.likelihood.noise_model import NoiseLaw
-from biro.likelihood.precision import choose_precision
-from biro.models import BoundModel, Parameter, SkyModel
+from biro.likelihood.noise_range import with_noise_range
+from biro.likelihood.precision import choose_precision, thinned
+from biro.models import Parameter, SkyModel
 from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
 from rime_kernels.device import Backend
 from rime_kernels.geometry import Form, Precision
@@ -47,7 +51,9 @@ class Likelihood:
     observation : Observation
     sky : SkyModel
         Bound to the observation here: noise factors and pointing errors become parameters of its
-        partitions and antennas.
+        partitions and antennas. Where noise factors are those of hands, `observation` has parallel and cross
+        hands in partitions of their own. A noise factor that the model leaves open gets a prior as wide as
+        the scatter of these data asks for (`biro.likelihood.noise_range`).
     backend : "auto", "cpu" or "cuda"
         "auto" takes the GPU where one works and logs what it chose and why.
     precision : "double", "single" or "auto"
@@ -89,7 +95,7 @@ class Likelihood:
         memory_limit: int | str | None = None,
         image_accuracy: float = 1e-5,
     ) -> None:
-        for value, reader in ((observation, "read_ms"), (sky, "read_model")):
+        for value, reader in ((observation, "read"), (sky, "read_model")):
             if isinstance(value, str | PathLike):
                 raise InputError(
                     f"a likelihood takes what biro.{reader} gives, found the path {str(value)!r}"
@@ -102,12 +108,14 @@ class Likelihood:
             memory_limit=memory_limit,
             image_accuracy=image_accuracy,
         )
-        self.observation = observation
-        self.model: BoundModel = sky.bind(observation.partition_views)
+        self.observation = observation.by_hands() if sky.noise.per == "hands" else observation
+        observation = self.observation
+        sky = with_noise_range(sky, observation.partitions)
+        self._sky, self.model = sky, sky.bind(observation.partition_views)
         self.precision_reason = "as asked"
         if precision == "auto":
             options = self._with_chosen_precision(sky, options)
-        self.precision: Precision = options.precision
+        self._options, self.precision = options, options.precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit = memory_limit
         self.image_accuracy = image_accuracy
@@ -142,22 +150,22 @@ class Likelihood:
 
     @property
     def n_call(self) -> int:
-        """Parameter vectors for which the log-likelihood was worked out so far."""
+        """Number of parameter vectors for which the log-likelihood was computed so far."""
         return self._count.n_call
 
     @property
     def nan_count(self) -> int:
-        """How many of them gave no number."""
+        """Number of these vectors for which the log-likelihood was not a number."""
         return self._count.n_nan
 
     @property
     def backend(self) -> str:
-        """Where it runs: "cpu" or "cuda"."""
+        """The backend that computes the likelihood: "cpu" or "cuda"."""
         return self._engines.rimes[0].backend
 
     @property
     def forms(self) -> list[Form]:
-        """How phases are worked out in each partition: "factored" or "row"."""
+        """How phases are computed in each partition: "factored" or "row"."""
         return [rime.form for rime in self._engines.rimes]
 
     @property
@@ -320,6 +328,26 @@ class Likelihood:
         """Degrees of freedom of Student's t in each partition, for one theta; None for Gaussian noise."""
         dof = self._one(theta).noise_dof
         return None if dof is None else dof[0]
+
+    def remarks(self, theta: ArrayLike) -> list[str]:
+        """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).
+
+        Residuals of the two parallel hands that are correlated or scatter unequally, where the sky has Stokes
+        I alone (`biro.likelihood.hands`). Of large data some times and channels are looked at.
+        """
+        if sum(part.vis.size for part in self.observation.partitions) > 2 * N_RESIDUALS:
+            few = thinned(self.observation, N_RESIDUALS)
+            return Likelihood(few, self._sky, **asdict(self._options)).remarks(theta)
+        hands = hand_residuals(self.observation.partitions, self.predict(theta), self.noise_factor(theta))
+        return [text for text in (each.remark() for each in hands) if text]
+
+    def residual_scatter(self, theta: ArrayLike, partitions: Sequence[int]) -> list[tuple[float, float]]:
+        """How the residuals of these partitions scatter, and how from one time to the next.
+
+        See `biro.observation.noise.residual_scatter`; for one vector theta.
+        """
+        models = self.predict(theta)
+        return [residual_scatter(self.observation.partitions[i], models[i]) for i in partitions]
 
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""

@@ -1,4 +1,4 @@
-"""Whether single precision will do: measured on the data, where the posterior is."""
+"""Choose single or double precision: measure on the data how much single precision changes ln L."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton
-from biro.maximum.protocol import DifferentiableLikelihood
 from biro.maximum.starts import starting_points
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.target.protocol import DifferentiableLikelihood
 from rime_kernels.geometry import Precision
 
 log = logging.getLogger(__name__)
 
 LikelihoodOf: TypeAlias = Callable[[Observation, Precision], DifferentiableLikelihood]
 LIMIT = 0.05
-"""Differences of ln L that no sampler notices."""
+"""Single precision is taken where it changes differences of ln L by less: no sampler notices that."""
 N_VISIBILITY = 20_000
-"""So many are used to find the maximum, at most ..."""
+"""At most so many visibilities are used to find the maximum."""
 N_TIME = 16
-"""... at no fewer times than these, if there are so many; rather fewer channels."""
+"""They are of so many times at least, where the data have as many; channels are left out before times."""
 N_START, N_POINT = 8, 32
 COVERED = 0.9973
-"""Probability within the region that is looked at: 3 sigma of one parameter."""
+"""Probability within the region in which points are compared: that of 3 sigma of one parameter."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and why.
+    """The precision that was chosen, and the reason.
 
     Attributes
     ----------
     precision : "double" or "single"
     difference : float
-        Largest difference of ln L between the two, less that at the maximum; NaN where it could not be
-        measured.
+        Largest difference of ln L between the two precisions, minus that at the maximum; NaN where it could
+        not be measured.
     reason : str
     """
 
@@ -55,25 +55,27 @@ class Choice:
 
 
 def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> Choice:
-    """Single where that leaves ln L alone, to `LIMIT`, over the region of 3 sigma about its maximum.
+    """Choose single precision if it changes ln L by less than `LIMIT` within 3 sigma of the maximum.
 
-    The highest posterior of at most `N_VISIBILITY` visibilities is climbed to from draws of the prior, and
-    steps from there, those of 3 sigma of the whole data, are compared on the whole data:
+    The maximum theta_0 of the posterior of at most `N_VISIBILITY` visibilities is found first, by climbs from
+    draws of the prior. Then ln L of the whole data is computed in both precisions at points about theta_0,
+    within 3 sigma of the whole data:
 
         difference = max |d(theta) - d(theta_0)|,   d = ln L (single) - ln L (double)
 
-    A part of the data would not do for this: one visibility that fits badly, with a high weight, can
-    outdo all others. The same data and model give the same choice: nothing is drawn anew or timed.
+    The comparison needs the whole data, since a single visibility with a high weight that fits badly may
+    cause most of the difference. The same data and model always give the same choice: the random numbers
+    have a fixed seed, and no times are measured.
 
     Parameters
     ----------
     observation : Observation
     likelihood_of : function of an observation and a precision
-        Makes the likelihood of the model in question.
+        Makes the likelihood of the model.
     """
 
     def at(theta: NDArray[np.float64], precision: Precision) -> NDArray[np.float64]:
-        """ln L on the whole data; of two likelihoods, only one is in memory at a time."""
+        """ln L of the whole data; only one of the two likelihoods is in memory at a time."""
         return np.asarray(likelihood_of(observation, precision).log_likelihood(theta))
 
     few = thinned(observation, N_VISIBILITY)
@@ -83,7 +85,7 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
         log.info("precision: single against double at %d points", len(theta))
         difference = largest_difference(at(theta, "single"), at(theta, "double"))
     except BiroError as error:
-        return Choice("double", np.nan, f"double: single could not be held against it ({error})")
+        return Choice("double", np.nan, f"double: single precision could not be compared with it ({error})")
     chosen: Precision = "single" if difference < LIMIT else "double"
     sign = "below" if difference < LIMIT else "not below"
     reason = f"single precision changes ln L by {difference:.2g} within 3 sigma, {sign} {LIMIT:g}"
@@ -91,12 +93,12 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
 
 
 def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> NDArray[np.float64]:
-    """The highest posterior that a few climbs find, and points about it: steps of 3 sigma, times `scale`.
+    """The highest maximum that a few climbs find, and points within 3 sigma times `scale` of it.
 
     Raises
     ------
     BiroError
-        There is nothing to climb.
+        The model has no free parameters.
     """
     if not likelihood.n_param:
         raise BiroError("the model has no free parameters")
@@ -111,14 +113,17 @@ def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> 
 
 
 def largest_difference(single: NDArray[np.float64], double: NDArray[np.float64]) -> float:
-    """max |d - d[0]| of the points at which both are finite; NaN counts as infinite."""
+    """max |d - d[0]|, d = single - double, over the points where double is finite; NaN counts as infinite."""
     usable = np.isfinite(double)
     difference = single[usable] - double[usable]
     return float(np.nan_to_num(np.abs(difference - difference[0]), nan=np.inf).max())
 
 
 def points_within(laplace: Laplace, n: int) -> NDArray[np.float64]:
-    """Points of the region that holds 99.7 %, (n, n_param): a quarter draws, the others on its edge."""
+    """Points of the region with 99.7 % of the probability, float64 (n, n_param).
+
+    A quarter are draws, brought onto its edge where they lie outside; the others are all on its edge.
+    """
     theta = laplace.draws(np.random.default_rng(0), n)
     free = int((laplace.side == 0).sum())
     edge = special.chdtri(max(free, 1), 1.0 - COVERED)
@@ -128,7 +133,7 @@ def points_within(laplace: Laplace, n: int) -> NDArray[np.float64]:
 
 
 def thinned(observation: Observation, n: int) -> Observation:
-    """At most about n of the visibilities: some times, evenly spread, and if need be some channels."""
+    """The observation with about n of its visibilities: of some times, evenly spread, and some channels."""
     parts = [_thinned(part, n // len(observation.partitions)) for part in observation.partitions]
     return replace(observation, partitions=tuple(parts))
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
-from biro.maximum.protocol import DifferentiableLikelihood, Watch
+from biro.formatting import first_few
+from biro.target.protocol import DifferentiableLikelihood, Watch
 
 Array = NDArray[np.float64]
 BATCH = 256
@@ -66,7 +67,7 @@ class Ascent:
         return value, gradient
 
     def gradient(self, theta: Array) -> Array:
-        """Of the log-posterior, (n, n_param); NaN where that is -inf."""
+        """Gradient of the log-posterior, (n, n_param); NaN where the log-posterior is -inf."""
         return self.value_and_gradient(theta)[1]
 
     def values(self, theta: Array) -> Array:
@@ -97,5 +98,11 @@ class Ascent:
             i = int(np.argmax(bad))
             names = self.likelihood.parameter_names
             culprit = names[int(np.argmin(np.isfinite(gradient[i])))]
-            words = ", ".join(f"{name} = {x:.6g}" for name, x in zip(names, theta[i], strict=True))
+            words = first_few(f"{name} = {x:.6g}" for name, x in zip(names, theta[i], strict=True))
             raise LikelihoodError(f"the derivative with respect to {culprit} is not a number at {words}")
+
+
+def wrapped_difference(difference: Array, period: Array) -> Array:
+    """A difference of theta, moved by whole periods to within half of one (NaN: no period)."""
+    turns = np.rint(difference / period)
+    return np.where(np.isfinite(period), difference - np.nan_to_num(turns * period), difference)

@@ -13,13 +13,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import Ascent
-from biro.maximum.batching import BatchingPool, ask
+from biro.maximum.ascent import Ascent, wrapped_difference
 from biro.maximum.laplace import sigmas, step_lengths
+from biro.target.batching import BatchingPool, ask
 
 Array = NDArray[np.float64]
 N_KEPT = 4
 """Starts that go on to the end."""
+CLOSE_IN_HEIGHT, FAR_APART = 20.0, 5.0
+"""More starts go on where they are lower by less than the one, and away by more than the other, in sigma."""
 N_EARLY, N_LATE = 40, 1000
 """Iterations of L-BFGS-B: of all starts, and of those that go on."""
 MEMORY = 30
@@ -51,7 +53,7 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     """
     y, value = _minimise(ascent, ascent.y(theta), N_EARLY)
     if len(y) > N_KEPT:
-        y, value = y[:N_KEPT], value[:N_KEPT]
+        y = y[_kept(ascent, y, value)]
     sigma = None
     if y.shape[1] > MEMORY:
         best, precision = ascent.theta(y[:1])[0], ascent.likelihood.precision
@@ -59,6 +61,28 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
         sigma = sigmas(step, precision)
     y, value = _minimise_to_the_end(ascent, y, sigma)
     return ascent.theta(y), value
+
+
+def _kept(ascent: Ascent, y: Array, value: Array) -> NDArray[np.intp]:
+    """Indices of the starts that go on: the highest, and more that may be on the way to other maxima.
+
+    With few parameters, as many more are taken as are hardly lower than the highest, and far from each that
+    goes on already.
+    """
+    kept = list(range(N_KEPT))
+    if y.shape[1] > MEMORY:
+        return np.array(kept)
+    near = [i for i in range(N_KEPT, len(y)) if value[i] > value[0] - CLOSE_IN_HEIGHT]
+    if not near:
+        return np.array(kept)
+    theta, precision = ascent.theta(y), ascent.likelihood.precision
+    step = step_lengths(ascent.gradient, theta[0], ascent.low, ascent.high, 1e-4 * ascent.width, precision)
+    far = FAR_APART * np.sqrt(y.shape[1]) * sigmas(step, precision)
+    for i in near:
+        away = wrapped_difference(theta[i] - theta[kept], ascent.period)
+        if len(kept) < 2 * N_KEPT and (np.abs(away) > far).any(axis=1).all():
+            kept.append(i)
+    return np.array(kept)
 
 
 def climb_on(ascent: Ascent, theta: Array, curvature: Array) -> Array:

@@ -1,13 +1,16 @@
-"""The posterior about its maximum as a normal distribution: curvature, errors, evidence, draws.
+"""The normal approximation of a posterior about its maximum: curvature, errors, evidence, draws.
 
-With P = -d2 ln p / d theta2 at the maximum theta_0 and C its inverse,
+With P = -d2 ln p / d theta2 at the maximum theta_0, and C the inverse of P,
 
     p(theta) ~ p(theta_0) exp(-(theta - theta_0)^T P (theta - theta_0) / 2)
     ln Z     ~ ln p(theta_0) + (d/2) ln(2 pi) + (1/2) ln det C
 
-for the d parameters that lie within their prior, plus ln of the part of their bell that lies there (Genz
-1992, as SciPy has it). A parameter at an end of it, from where the density falls with the slope g and the
-curvature h that the others leave it, has exp(-g x - h x^2 / 2) at the distance x, up to the other end.
+for the d parameters that lie inside the limits of their priors. The limits cut off a part of the normal
+distribution: ln of the fraction inside is added to ln Z (Genz 1992, as computed by SciPy).
+
+A parameter may have its maximum at a limit of its prior, with the density falling from there. At the
+distance x from that limit its density is proportional to exp(-g x - h x^2 / 2), up to the other limit: g is
+the slope of ln p, and h the curvature that remains when the other parameters follow it.
 """
 
 from __future__ import annotations
@@ -20,41 +23,49 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from biro.formatting import MOST_LISTED
 from biro.maximum.stationary_point import StationaryPoint
 from rime_kernels.geometry import Precision
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]
-"""theta (n_batch, n_param) to derivatives of the log-posterior, NaN where it is -inf."""
+"""Function of theta (n_batch, n_param) to the derivatives of the log-posterior; NaN where that is -inf."""
 ONE_SIGMA = 0.682689492137086
+WIDER = 2.0
+"""How much wider Student's t is than the normal distribution whose place it takes."""
 _ROUNDS = 5
 _NOISE = {"double": 1e-6, "single": 1e-3}
-"""Part of a curvature below which another is the error of differences."""
+"""Eigenvalues below this, of the curvature in units of its diagonal, are errors of the differences."""
 _STEP = {"double": 0.02, "single": 0.3}
-"""Of differences, in standard deviations of a parameter whose others are held."""
+"""Length of a step of differences, in standard deviations of the parameter while the others are fixed."""
 _SMALL = 0.05
-"""Part of the largest below which a parameter is not named in a combination."""
+"""A combination does not name parameters whose share is less than this fraction of the largest share."""
 _FLAT = 0.025
-"""Fall of ln p across the prior below which a parameter at an end is not known: 0.68 of it holds 68 %."""
+"""If ln p falls by less than this across the prior, the data say nothing about a parameter at a limit.
+
+Its density is then flat: 68 % of the probability takes 0.68 of the width of the prior.
+"""
 _CUT, _MOST_CUT = 1e-6, 50
-"""Part of a bell beyond its prior that is looked at together with those of others, of so many parameters."""
+"""Parameters that lose more than `_CUT` to their limits are integrated together, at most `_MOST_CUT`."""
 _STRAIGHT = 1e-8
-"""What a curvature changes of ln p below which it is none: roundings of the closed form are as large."""
+"""A curvature that changes ln p by less counts as none: rounding changes the formulas by as much."""
 
 
 def step_lengths(
     gradient: Gradient, theta: Array, low: Array, high: Array, first: Array, precision: Precision
 ) -> Array:
-    """Steps for differences, (n_param,): a part of one sigma of each parameter, the others held.
+    """Lengths of steps for differences, float64 (n_param,): a fraction of one sigma of each parameter.
+
+    This sigma is that of a parameter while all others are fixed.
 
     Parameters
     ----------
     gradient : function
     theta : float64 (n_param,)
     low, high : float64 (n_param,)
-        Steps stay within half of what lies between.
+        The limits of each parameter: no step is longer than a quarter of what lies between them.
     first : float64 (n_param,)
-        A guess, of any size above 0.
+        A first guess, above 0; no step is longer than a thousand times that.
     precision : "double" or "single"
     """
     longest = np.minimum(0.25 * (high - low), 1e3 * first)
@@ -76,18 +87,18 @@ def step_lengths(
 
 
 def sigmas(step: Array, precision: Precision) -> Array:
-    """What `step_lengths` took for one sigma of each parameter."""
+    """The sigma of each parameter, float64 (n_param,), from which `step_lengths` took a fraction."""
     return step / _STEP[precision]
 
 
 def curvature(gradient: Gradient, theta: Array, low: Array, high: Array, step: Array) -> Array:
-    """P, float64 (n_param, n_param), by central differences of the gradient; one-sided beside an end."""
+    """P, float64 (n_param, n_param), by central differences of the gradient; one-sided at a limit."""
     axes = np.diag(step)
     up, down = np.minimum(theta + axes, high), np.maximum(theta - axes, low)
     gradients = gradient(np.concatenate([up, down, theta[None]]))
     rise, fall, middle = gradients[: theta.size], gradients[theta.size : -1], gradients[-1]
     above, below = np.diag(up) - theta, theta - np.diag(down)
-    # Where a constraint forbids one side, the other has to do.
+    # Where a constraint forbids the step to one side, the difference is taken to the other side alone.
     above, rise = np.where(np.isnan(rise).any(axis=1), 0.0, above), np.where(np.isnan(rise), middle, rise)
     below, fall = np.where(np.isnan(fall).any(axis=1), 0.0, below), np.where(np.isnan(fall), middle, fall)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -105,17 +116,18 @@ class Laplace:
     precision_matrix : float64 (n_param, n_param)
         P.
     covariance : float64 (n_param, n_param)
-        Rows of parameters at an end are 0; NaN where the data say nothing.
+        Rows and columns of parameters at a limit of their prior are 0; those of parameters about which the
+        data say nothing are NaN.
     side : int (n_param,)
-        -1 and +1 for a parameter at the low or high end of its prior, else 0.
+        -1 for a parameter at the low limit of its prior, +1 for one at the high limit, else 0.
     slope : float64 (n_param,)
-        Of the log-posterior, inwards, above 0 (g), for parameters at an end; else 0.
+        By how much ln p falls per unit, into the prior, from a parameter at a limit (g above 0); else 0.
     null : float64 (n_null, n_param)
-        Changes of theta that the data say nothing about within the prior.
+        Directions in which theta can change within the prior while the data say nothing about it.
     width : float64 (n_param,)
-        Of the priors.
+        Widths of the priors.
     room : float64 (2, n_param)
-        From theta to the low and the high end of its prior.
+        Distances from theta to the low and to the high limit of its prior.
     """
 
     theta: Array
@@ -131,18 +143,18 @@ class Laplace:
     def about(cls, point: StationaryPoint, width: Array, room: Array, precision: Precision) -> Laplace:
         """The normal approximation from gradient and curvature at the maximum.
 
-        A parameter at an end of its prior, from where the density hardly falls to the other end, counts as
-        one within its prior that the data say nothing about.
+        Where a parameter is at a limit of its prior, and the density hardly falls towards the other limit,
+        it is treated as a parameter inside its limits about which the data say nothing.
 
         Parameters
         ----------
         point : StationaryPoint
         width : float64 (n_param,)
-            Of the priors.
+            Widths of the priors.
         room : float64 (2, n_param)
-            From theta to the low and the high end of its prior.
+            Distances from theta to the low and to the high limit of its prior.
         precision : "double" or "single"
-            Of the gradients that the curvature was worked out from.
+            Precision of the gradients from which the curvature was computed.
         """
         free = np.flatnonzero(point.side == 0)
         null, inner = _inverse(point.curvature[np.ix_(free, free)], width[free], _NOISE[precision])
@@ -161,24 +173,32 @@ class Laplace:
 
     @property
     def is_singular(self) -> bool:
-        """Whether there is a combination of parameters that the data say nothing about."""
+        """Whether the data say nothing about some combination of parameters."""
         return len(self.null) > 0
 
     @property
     def error(self) -> Array:
-        """One sigma; for a parameter at an end, the distance from it that holds 68.3 %."""
+        """Error of each parameter, float64 (n_param,), in the units of theta.
+
+        It is one sigma; for a parameter at a limit it is the distance from there within which 68.3 % of the
+        probability lies; NaN where the data say nothing.
+        """
         error = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
         for i in np.flatnonzero(self.side):
             error[i] = self._distance(np.array(ONE_SIGMA), i)
         return error
 
     def log_evidence(self, log_posterior: float) -> float | None:
-        """ln Z; None where P is singular."""
+        """ln Z by Laplace's formula; None where P is singular."""
         whole = self.log_mass(log_posterior)
         return None if whole is None else whole + self._log_inside
 
     def log_mass(self, log_posterior: float) -> float | None:
-        """ln of the integral of what `draws` draws from: of whole bells, also beyond the priors."""
+        """ln of the integral of the distribution from which `draws` draws; None where P is singular.
+
+        The normal distribution of the parameters inside their limits is integrated as a whole, with the part
+        beyond those limits.
+        """
         if self.is_singular:
             return None
         free = self.side == 0
@@ -190,7 +210,10 @@ class Laplace:
 
     @cached_property
     def _log_inside(self) -> float:
-        """ln of the part of the bell, of parameters within their priors, that lies there."""
+        """ln of the fraction of the normal distribution that lies inside the limits of the priors.
+
+        It is about parameters that are not at a limit.
+        """
         free = np.flatnonzero(self.side == 0)
         sigma = np.sqrt(np.diag(self.covariance)[free])
         low, high = self.room[:, free] / sigma
@@ -213,29 +236,40 @@ class Laplace:
         )
         return float(np.log(max(part, 1e-300)) + np.log1p(-np.delete(cut_off, several)).sum())
 
-    def draws(self, rng: np.random.Generator, n: int) -> Array:
+    def draws(self, rng: np.random.Generator, n: int, dof: float = np.inf) -> Array:
         """theta of the approximation, float64 (n, n_param).
 
-        Parameters at an end of their prior stay within it, the others are not held back.
+        Parameters at a limit of their prior stay inside its limits; the others may lie beyond theirs. With
+        finite degrees of freedom `dof`, Student's t takes the place of the normal distribution, and
+        everything is `WIDER` times as wide.
         """
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
         theta = np.repeat(self.theta[None], n, axis=0)
         for i in ends:
-            theta[:, i] -= self.side[i] * self._distance(rng.random(n), i)
+            theta[:, i] -= self.side[i] * self._distance(rng.random(n), i, _widening(dof))
         values, vectors = np.linalg.eigh(np.nan_to_num(self.covariance[np.ix_(free, free)]))
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         pulled = self._pull(theta[:, ends] - self.theta[ends])
-        theta[:, free] += rng.standard_normal((n, free.size)) @ root.T - pulled
+        standard = rng.standard_normal((n, free.size))
+        if np.isfinite(dof):
+            standard *= WIDER / np.sqrt(rng.chisquare(dof, n) / dof)[:, None]
+        theta[:, free] += standard @ root.T - pulled
         return theta
 
     def _pull(self, away: Array) -> Array:
-        """How far parameters within their priors follow those that leave an end, the other way."""
+        """How far the other parameters follow those that move away from a limit, with the opposite sign.
+
+        `away` is how far these have moved, float64 (..., n_end).
+        """
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
         coupling = self.precision_matrix[np.ix_(ends, free)]
         return np.asarray(away @ coupling @ np.nan_to_num(self.covariance[np.ix_(free, free)]))
 
     def following(self, moved: NDArray[np.bool_], shift: Array) -> Array:
-        """The shift (n_param,) in which the others go with those `moved`, to where the density is highest."""
+        """The shift (n_param,) that keeps `shift` of the parameters `moved`, and moves the others along.
+
+        The others move to where the density is highest, given the parameters that were moved.
+        """
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
         moves = shift.copy()
         moves[free] = -self._pull(shift[ends])
@@ -246,44 +280,100 @@ class Laplace:
         return moves
 
     def log_density(self, theta: Array) -> Array:
-        """ln of the approximation at theta (n, n_param) within the prior, less that at the maximum."""
-        free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
+        """ln p of the approximation at theta (n, n_param) minus ln p at the maximum, float64 (n,)."""
         away = theta - self.theta
-        inner = away[:, free] + self._pull(away[:, ends])
-        matrix = self.precision_matrix[np.ix_(free, free)]
-        value = -0.5 * np.einsum("ni,ij,nj->n", inner, matrix, inner)
-        for i in ends:
+        value = -0.5 * self._squared(away)
+        for i in np.flatnonzero(self.side):
             value += -self.slope[i] * np.abs(away[:, i]) - 0.5 * self._left_to(i) * away[:, i] ** 2
+        return value
+
+    def log_normalised(self, theta: Array, dof: float = np.inf) -> Array:
+        """ln of the density from which `draws` draws, at theta (n, n_param) within the prior, float64 (n,).
+
+        Raises
+        ------
+        ValueError
+            P is singular.
+        """
+        if self.is_singular:
+            raise ValueError("a singular approximation has no normalised density")
+        away, squared = theta - self.theta, self._squared(theta - self.theta)
+        free, wider = self.side == 0, _widening(dof)
+        n_free = int(free.sum())
+        log_det = np.linalg.slogdet(self.covariance[np.ix_(free, free)])[1]
+        if np.isfinite(dof):
+            value = -0.5 * (dof + n_free) * np.log1p(squared / wider**2 / dof)
+            value -= 0.5 * n_free * np.log(np.pi * dof * wider**2)
+            value += special.gammaln(0.5 * (dof + n_free)) - special.gammaln(0.5 * dof) - 0.5 * log_det
+        else:
+            value = -0.5 * (squared + n_free * np.log(2.0 * np.pi) + log_det)
+        for i in np.flatnonzero(~free):
+            slope, bend = self.slope[i] / wider, self._left_to(i) / wider**2
+            value += -slope * np.abs(away[:, i]) - 0.5 * bend * away[:, i] ** 2
+            value -= _log_integral(slope, bend, self._across(i))
         return np.asarray(value)
 
+    def fall(self, difference: Array) -> float:
+        """How much lower ln p of the approximation is at a `difference` (n_param,) from the maximum."""
+        return -float(self.log_density((self.theta + difference)[None])[0])
+
+    def permuted(self, order: NDArray[np.int64]) -> Laplace:
+        """The approximation whose parameter i is parameter `order[i]` of this one."""
+        square = np.ix_(order, order)
+        return Laplace(
+            theta=self.theta[order],
+            precision_matrix=self.precision_matrix[square],
+            covariance=self.covariance[square],
+            side=self.side[order],
+            slope=self.slope[order],
+            null=self.null[:, order],
+            width=self.width[order],
+            room=self.room[:, order],
+        )
+
+    def _squared(self, away: Array) -> Array:
+        """x^T P x of the parameters inside their limits, x measured from where those at a limit pull them."""
+        free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
+        inner = away[:, free] + self._pull(away[:, ends])
+        matrix = self.precision_matrix[np.ix_(free, free)]
+        return np.asarray(np.einsum("ni,ij,nj->n", inner, matrix, inner))
+
     def combinations(self, names: Sequence[str]) -> list[str]:
-        """Each direction of `null` in words: "1 a.I - 0.98 b.I"."""
+        """Each direction of `null` as a text: "a.I - 0.98 b.I"."""
         return [_in_words(direction, self.width, names) for direction in self.null]
 
     def _left_to(self, i: int | np.intp) -> float:
-        """Curvature along a parameter at an end when those within their priors follow."""
+        """Curvature along a parameter at a limit, while the parameters inside their limits follow it."""
         free = self.side == 0
         coupling, inner = self.precision_matrix[i, free], np.nan_to_num(self.covariance[np.ix_(free, free)])
         return float(max(self.precision_matrix[i, i] - coupling @ inner @ coupling, 0.0))
 
     def _fall(self, i: int | np.intp) -> float:
-        """Of ln p from the end that a parameter is at to the other."""
+        """By how much ln p falls from the limit at which a parameter is to the other limit."""
         return float(self._across(i) * (self.slope[i] + 0.5 * self._left_to(i) * self._across(i)))
 
     def _across(self, i: int | np.intp) -> float:
-        """From the end that a parameter is at to the other."""
+        """Distance from the limit at which a parameter is to the other limit."""
         return float(self.room[0 if self.side[i] > 0 else 1, i])
 
-    def _distance(self, part: Array, i: int | np.intp) -> Array:
-        """Quantiles of the distance of a parameter from the end that it is at."""
-        return _distance(part, self.slope[i], self._left_to(i), self._across(i))
+    def _distance(self, part: Array, i: int | np.intp, wider: float = 1.0) -> Array:
+        """Quantiles at the probabilities `part`: of the distance of a parameter from its limit."""
+        return _distance(part, self.slope[i] / wider, self._left_to(i) / wider**2, self._across(i))
+
+
+def _widening(dof: float) -> float:
+    return WIDER if np.isfinite(dof) else 1.0
 
 
 def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:
-    """Directions in which a matrix is 0 as far as can be told, or flat over the prior; and its inverse."""
+    """Directions about which a curvature matrix says nothing, and the inverse of the matrix in the others.
+
+    In such a direction the curvature is no larger than the error of the differences, or one sigma is longer
+    than the prior is wide.
+    """
     if not matrix.size:
         return np.zeros((0, 0)), matrix
-    # Alone, a parameter is known better than the prior knows it, or not at all.
+    # In units of each parameter's own sigma, but of no more than the width of its prior.
     scale = np.sqrt(np.maximum(np.nan_to_num(np.diag(matrix)), 1.0 / width**2))
     values, vectors = np.linalg.eigh(np.nan_to_num(matrix) / np.outer(scale, scale))
     directions = vectors.T / scale[:, None].T
@@ -298,7 +388,7 @@ def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:
 
 
 def _distance(part: Array, slope: float, bend: float, width: float) -> Array:
-    """Quantile of the density exp(-g x - h x^2 / 2) of 0 <= x <= width."""
+    """Quantiles of the density proportional to exp(-g x - h x^2 / 2) for 0 <= x <= width."""
     if _is_straight(slope, bend, width):
         return np.asarray(-np.log1p(part * np.expm1(-slope * width)) / slope)
     root = np.sqrt(bend)
@@ -320,7 +410,7 @@ def _log_integral(slope: float, bend: float, width: float) -> float:
 
 
 def _is_straight(slope: float, bend: float, width: float) -> bool:
-    """Whether the density is exp(-g x) as far as it reaches."""
+    """Whether the curvature changes the density so little that it is taken as exp(-g x)."""
     return slope > 0.0 and bend * min(width, 1.0 / slope) ** 2 < _STRAIGHT
 
 
@@ -329,6 +419,6 @@ def _in_words(direction: Array, width: Array, names: Sequence[str]) -> str:
     order = [i for i in np.argsort(-share, kind="stable") if share[i] > _SMALL * share.max()]
     parts = direction / direction[order[0]]
     text: str = names[order[0]]
-    for i in order[1:]:
+    for i in order[1:MOST_LISTED]:
         text += f" {'-' if parts[i] < 0 else '+'} {abs(parts[i]):.3g} {names[i]}"
-    return text
+    return text if len(order) <= MOST_LISTED else f"{text} and {len(order) - MOST_LISTED} more"

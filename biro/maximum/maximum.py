@@ -12,40 +12,47 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.errors import InputError, LikelihoodError
+from biro.errors import InputError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
-from biro.formatting import align, digits_after_point
+from biro.formatting import Tabular, digits_after_point, first_few
 from biro.maximum.ascent import Ascent
-from biro.maximum.climb import climb
+from biro.maximum.climbs import Climbs
 from biro.maximum.laplace import Laplace
-from biro.maximum.newton import ENOUGH, newton
-from biro.maximum.protocol import DifferentiableLikelihood, Watch
+from biro.maximum.modes import Mode, exchange_warning, modes_warning
+from biro.maximum.newton import ENOUGH
+from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings, fits_at
 from biro.maximum.search import search
 from biro.maximum.starts import starting_points
-from biro.maximum.target import Target
 from biro.models.quantities.parameter import Column
+from biro.progress import bar
+from biro.target.checked import Target
+from biro.target.protocol import DifferentiableLikelihood, Watch
 
 log = logging.getLogger(__name__)
 
 STARTS = 16
 SEARCHABLE = 64
 """Parameters up to which differential evolution finds anything."""
-AGREE = 0.5
-"""Starts whose log-posterior is lower than the best by less than this have found the same maximum."""
+N_SEARCH = 3
+"""Searches of the prior at most: until one of them ends at a maximum that was found before."""
+_LISTED, _SHOWN = 5, 4
+"""Modes that the table lists, and parameters that it shows of each."""
 _ENDS = {-1: "at its lower end", 0: "", 1: "at its upper end"}
 
 
-@dataclass(frozen=True, eq=False)
-class Maximum:
+@dataclass(frozen=True, eq=False, repr=False)
+class Maximum(Tabular):
     """The result of `biro.maximise`; `str` prints a table, `to_dict` is for JSON.
 
     Attributes
     ----------
     columns : tuple of Column
         Parameters, in the order of theta.
-    laplace : Laplace
-        The normal distribution about the maximum.
+    modes : tuple of Mode
+        The maximum, and other maxima of similar evidence, the largest first.
+    exchangeable : tuple of str
+        Sources that can change places without any change of the posterior, a text for each group ("a, b").
     log_posterior, log_likelihood, log_prior : float
         At the maximum (not normalised: log_likelihood + log_prior).
     chi2 : float64 (n_partition,)
@@ -58,16 +65,20 @@ class Maximum:
         What another step would add to the log-posterior.
     converged : bool
     n_start, n_end, n_agree : int
-        Starts; climbs that went on to the end; how many of these ended at this maximum.
-    searched : bool
-        Whether the climbs did not agree, so that another began where a search of the prior had ended.
+        Starts; climbs that went on to the end; how many of these ended at this place.
+    n_search : int
+        Searches of the prior, made where the climbs ended in different places; a climb began where each
+        ended.
     n_gradient : int
         Gradients that were evaluated.
     seed : int
+    fits : tuple of PartitionFit
+        How well each partition is fitted.
     """
 
     columns: tuple[Column, ...]
-    laplace: Laplace
+    modes: tuple[Mode, ...]
+    exchangeable: tuple[str, ...]
     log_posterior: float
     log_likelihood: float
     log_prior: float
@@ -80,14 +91,25 @@ class Maximum:
     n_start: int
     n_end: int
     n_agree: int
-    searched: bool
+    n_search: int
     n_gradient: int
     seed: int
+    fits: tuple[PartitionFit, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Parameter names."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def laplace(self) -> Laplace:
+        """The normal distribution about the maximum."""
+        return self.modes[0].laplace
+
+    @property
+    def searched(self) -> bool:
+        """Whether the prior was searched."""
+        return self.n_search > 0
 
     @property
     def best_fit(self) -> NDArray[np.float64]:
@@ -109,12 +131,14 @@ class Maximum:
 
     @property
     def log_evidence(self) -> float | None:
-        """ln Z by Laplace's method; None where the data do not tell parameters apart."""
-        return self.laplace.log_evidence(self.log_posterior)
+        """ln Z by Laplace's method, of all modes; None where the data do not tell parameters apart."""
+        if self.laplace.is_singular:
+            return None
+        return float(np.logaddexp.reduce([mode.log_evidence for mode in self.modes]))
 
     @property
     def reduced_chi2(self) -> NDArray[np.float64]:
-        """chi2 / 2N of each partition, for the weights as stated: 1 where they are right and the model is.
+        """chi2 / 2N of each partition with the stated weights: about 1 if weights and model are right.
 
         NaN for a partition without visibilities.
         """
@@ -122,13 +146,13 @@ class Maximum:
 
     @property
     def unidentified(self) -> list[str]:
-        """Combinations of parameters that can change within the prior without the data noticing."""
+        """Combinations of parameters that the data do not determine within the prior, as texts."""
         return self.laplace.combinations(self.names)
 
     @property
     def agreement(self) -> str:
-        """How many of those that looked for it found this maximum, in words."""
-        words = "starts, one of them from a search of the prior," if self.searched else "starts"
+        """How many of the climbs ended at this place, as a text."""
+        words = f"starts, {self.n_search} of them from searches of the prior," if self.searched else "starts"
         return f"{self.n_agree} of {self.n_end} {words} found it"
 
     def __getitem__(self, name: str) -> float:
@@ -142,6 +166,10 @@ class Maximum:
         if name not in self.names:
             raise InputError(f"no parameter {name!r}; there are {', '.join(self.names)}")
         return float(self.laplace.theta[self.names.index(name)])
+
+    def __repr__(self) -> str:
+        n, height = len(self.columns), self.log_posterior
+        return f"<Maximum of {n} parameters, log-posterior {height:.3f}; print shows it>"
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain numbers and text, None for what is not known; parameters by name."""
@@ -167,15 +195,26 @@ class Maximum:
                 }
                 for label, chi2, n_vis, reduced, factor in parts
             ],
+            "warnings": self.warnings(),
             "unidentified": self.unidentified,
             "converged": self.converged,
             "left": self.left,
             "n_start": self.n_start,
             "n_end": self.n_end,
             "n_agree": self.n_agree,
-            "searched": self.searched,
+            "n_search": self.n_search,
+            "modes": [self._mode_record(mode) for mode in self.modes],
+            "exchangeable": list(self.exchangeable),
             "n_gradient": self.n_gradient,
             "seed": self.seed,
+        }
+
+    def _mode_record(self, mode: Mode) -> dict[str, JsonValue]:
+        return {
+            "log_posterior": mode.log_posterior,
+            "log_evidence": _finite(mode.log_evidence),
+            "parameters": dict(zip(self.names, mode.laplace.theta.tolist(), strict=True)),
+            "errors": {n: _finite(e) for n, e in zip(self.names, mode.laplace.error, strict=True)},
         }
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -194,25 +233,49 @@ class Maximum:
         return rows
 
     def notes(self) -> list[str]:
-        """Lines below the table: evidence, chi-squared of each partition, what is to be watched."""
+        """Lines below the table: evidence, other modes, chi-squared of each partition."""
         lines = [
             f"log-posterior {self.log_posterior:.3f}, log-likelihood {self.log_likelihood:.3f}; "
             + self.agreement
         ]
         if self.log_evidence is not None:
-            lines.append(f"log-evidence {self.log_evidence:.3f} (Laplace)")
-        for label, chi2, n_vis, factor in zip(
-            self.labels, self.reduced_chi2, self.n_vis, self.noise_factor, strict=True
-        ):
-            fit = f"chi2/2N {chi2:.4g} of {n_vis} visibilities, noise factor {factor:.4g}"
-            lines.append(f"{label}: {fit if n_vis else 'no visibilities'}")
-        lines += [f"NOT KNOWN from these data: {words}" for words in self.unidentified]
+            of = f" of all {len(self.modes)} modes" if len(self.modes) > 1 else ""
+            lines.append(f"log-evidence {self.log_evidence:.3f} (Laplace){of}")
+        lines += [self._mode_text(i, mode) for i, mode in enumerate(self.modes[1:_LISTED], start=2)]
+        if len(self.modes) > _LISTED:
+            lines.append(f"... and {len(self.modes) - _LISTED} more modes (`to_dict` lists them)")
+        return lines + fit_lines(self.fits)
+
+    def warnings(self) -> list[str]:
+        """Lines above the table: why its figures may mislead, the gravest first; mostly there are none."""
+        lines = [
+            f"DO NOT TRUST THE ERRORS: {column.name} is CUT OFF {_ENDS[int(side)]}; "
+            "widen the prior of [noise] factor"
+            for column, side in zip(self.columns, self.laplace.side, strict=True)
+            if side and column.name.startswith("noise.factor")
+        ]
+        lines += fit_warnings(self.fits)
+        lines += [exchange_warning(names) for names in self.exchangeable]
+        if len(self.modes) > 1:
+            lines.append(modes_warning(len(self.modes)) + "; the errors below are those of the first alone")
+        if self.unidentified:
+            lines.append(f"NOT DETERMINED by the data: {first_few(self.unidentified, '; ')}")
         if not self.converged:
             lines.append(f"NOT CONVERGED: another step would still add {self.left:.2g} to the log-posterior")
         return lines
 
-    def __str__(self) -> str:
-        return "\n".join([align(self.cells()), *self.notes()])
+    def _mode_text(self, number: int, mode: Mode) -> str:
+        """One line: how high another mode is, and the parameters that differ from those of the first."""
+        away = np.abs(mode.laplace.theta - self.laplace.theta) / np.maximum(self.error, 1e-300)
+        cells = []
+        for i in np.argsort(-np.nan_to_num(away), kind="stable")[:_SHOWN]:
+            if away[i] > 1.0:
+                digits = digits_after_point(float(mode.laplace.error[i]))
+                cells.append(
+                    f"{self.columns[i].name} {mode.laplace.theta[i]:.{digits}f} {self.columns[i].unit}"
+                )
+        height = f"log-posterior {mode.log_posterior:.3f}, log-evidence {mode.log_evidence:.3f}"
+        return f"mode {number}: {height}, at {', '.join(cells)}"
 
 
 def maximise(
@@ -232,13 +295,13 @@ def maximise(
     Parameters
     ----------
     likelihood : Likelihood
-        Or anything else that is a `DifferentiableLikelihood` (`biro.maximum.protocol`).
+        Or anything else that is a `DifferentiableLikelihood` (`biro.target.protocol`).
     seed : int, optional
         Of the draws that starts are chosen from; drawn, and kept in the result, when not given.
     starts : int or float (n_start, n_param)
         How many, chosen among 64 times as many draws from the prior; or the points themselves.
     watch : function of the highest log-posterior so far, optional
-        Called after each batch; what it raises ends the search.
+        Called after each batch; what it raises ends the search. Without one a bar is shown on stderr.
 
     Raises
     ------
@@ -247,26 +310,43 @@ def maximise(
     LikelihoodError
         No start is possible, or a derivative is not a number.
     """
+    with bar("looking for the maximum", "batches", show=watch is None) as shown:
+
+        def count(best: float) -> None:
+            shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
+            shown.update()
+
+        return _maximise(likelihood, seed, starts, watch or count)
+
+
+def _maximise(
+    likelihood: DifferentiableLikelihood, seed: int | None, starts: int | ArrayLike, watch: Watch
+) -> Maximum:
+    """`maximise`, watched."""
     target = Target(likelihood)
     seed = secrets.randbelow(2**31) if seed is None else seed
     ascent = Ascent(likelihood, watch)
     first = starting_points(ascent, starts, np.random.default_rng(seed))
-    ends, values = climb(ascent, first)
-    few = len(ends) > 1 and 2 * _agreeing(values) <= len(ends)
-    searched = np.ndim(starts) == 0 and few and target.n_param <= SEARCHABLE
-    if searched:
-        log.info("%d of %d starts agree: the prior is searched", _agreeing(values), len(ends))
-        unit, _ = search(target, seed, watch)
-        more, value = climb(ascent, target.theta(unit[None]))
-        ends, values = np.concatenate([ends, more]), np.concatenate([values, value])
-    rest = newton(ascent, ends[np.argmax(values)])
-    if not np.isfinite(rest.log_posterior):
-        raise LikelihoodError(f"none of the {len(first)} starts has a finite posterior")
+    climbs = Climbs(ascent, target.columns, first)
+    n_search = 0
+    if np.ndim(starts) == 0 and target.n_param <= SEARCHABLE and climbs.disagree:
+        log.info(
+            "only %d of %d starts reached the highest maximum: differential evolution searches the prior",
+            climbs.found.n_agree,
+            len(climbs.ends),
+        )
+        while n_search < N_SEARCH:
+            unit, _ = search(target, seed + n_search, watch)
+            n_search += 1
+            if not climbs.add(target.theta(unit[None])):
+                break
+    rest = climbs.rest
     theta = rest.laplace.theta
     log_prior = float(likelihood.log_prior(theta[None])[0])
     maximum = Maximum(
         columns=target.columns,
-        laplace=rest.laplace,
+        modes=climbs.found.modes,
+        exchangeable=climbs.found.exchangeable,
         log_posterior=rest.log_posterior,
         log_likelihood=rest.log_posterior - log_prior,
         log_prior=log_prior,
@@ -277,21 +357,17 @@ def maximise(
         left=rest.left,
         converged=bool(rest.left < ENOUGH[likelihood.precision]),
         n_start=len(first),
-        n_end=len(ends),
-        n_agree=int(np.sum(values > max(values.max(), rest.log_posterior) - AGREE)),
-        searched=searched,
+        n_end=len(climbs.ends),
+        n_agree=climbs.found.n_agree,
+        n_search=n_search,
         n_gradient=ascent.n_row,
         seed=int(seed),
+        fits=fits_at(likelihood, theta),
     )
     log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)
-    for words in maximum.unidentified:
-        log.warning("not known from these data: %s", words)
+    if maximum.unidentified:
+        log.warning("not determined by the data: %s", first_few(maximum.unidentified, "; "))
     return maximum
-
-
-def _agreeing(values: NDArray[np.float64]) -> int:
-    """How many of the climbs have ended at the highest of their maxima."""
-    return int(np.sum(values > values.max() - AGREE))
 
 
 def _finite(value: float) -> float | None:

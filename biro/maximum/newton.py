@@ -62,7 +62,7 @@ class _Point(NamedTuple):
     side: NDArray[np.int64]
 
 
-def newton(ascent: Ascent, theta: Array) -> NewtonResult:
+def newton(ascent: Ascent, theta: Array, *, stay: bool = False) -> NewtonResult:
     """Newton's method from near a maximum, until another step would add less than `ENOUGH`.
 
     Where it has converged, points near by that may be higher are tried (`explore_around`), and it goes on by
@@ -72,6 +72,8 @@ def newton(ascent: Ascent, theta: Array) -> NewtonResult:
     ----------
     ascent : Ascent
     theta : float64 (n_param,)
+    stay : bool
+        Do not go on from higher points elsewhere: for a maximum that need not be the highest.
     """
     enough = ENOUGH[ascent.likelihood.precision]
     curvature_near, n_restart = _CurvatureNear(ascent), 0
@@ -88,8 +90,9 @@ def newton(ascent: Ascent, theta: Array) -> NewtonResult:
                 many = left > LARGE and theta.size > MEMORY  # a new curvature costs more than to climb
                 theta = climb_on(ascent, higher, matrix) if many else higher
                 continue
-        explore_around(ascent, StationaryPoint(*point, matrix))
-        if ascent.best > point.value + HIGHER and n_restart < N_RESTART:
+        if not stay:
+            explore_around(ascent, StationaryPoint(*point, matrix))
+        if not stay and ascent.best > point.value + HIGHER and n_restart < N_RESTART:
             theta = climb_on(ascent, ascent.best_theta, matrix)
             n_restart += 1
             continue
@@ -118,7 +121,7 @@ class _CurvatureNear:
 
 
 def _distance(theta: Array, other: Array, matrix: Array) -> float:
-    """Root mean square distance of two points, in standard deviations of parameters whose others are held."""
+    """Root mean square distance of two points, in sigmas of each parameter while the others are fixed."""
     weight = np.nan_to_num(np.abs(np.diag(matrix)))
     return float(np.sqrt(np.mean(weight * (theta - other) ** 2)))
 
@@ -136,7 +139,7 @@ def _last_step(ascent: Ascent, point: _Point, step: Array) -> _Point:
     (value,), (gradient,) = ascent.value_and_gradient(moved[None])
     if value >= point.value:
         point = point._replace(theta=moved, value=float(value), gradient=gradient)
-    # The step may have ended at an end of a prior.
+    # The step may have been cut at a limit of a prior.
     return point._replace(side=_sides(ascent, point.theta, point.gradient))
 
 
@@ -147,9 +150,9 @@ def _at_ends(ascent: Ascent, theta: Array) -> _Point:
     with np.errstate(invalid="ignore"):
         near = np.isfinite(end) & (np.abs(gradient * (end - theta)) < AT_END)
         near &= np.abs(end - theta) < 1e-3 * ascent.width
-    # Each is tried alone first: a slope near 0 foretells little of an end that is far, as those of noise
-    # factors are. And where the density falls towards the end, the maximum lies within, however little that
-    # is worth.
+    # Each parameter is tried alone first: where its slope is near 0, the slope does not tell whether the
+    # density is higher at a limit that is far away, such as that of a noise factor. And where the density
+    # falls towards the limit, the maximum lies inside, however small the difference is.
     several = np.flatnonzero(near)
     if several.size:
         alone, row = np.repeat(theta[None], several.size, axis=0), np.arange(several.size)
@@ -190,7 +193,7 @@ def _newton_step(matrix: Array, point: _Point, width: Array) -> Array:
 def _approximation(ascent: Ascent, point: StationaryPoint) -> Laplace:
     """The normal approximation about a maximum, with periodic parameters in the range of their prior."""
     theta = point.theta
-    # A prior with one end alone reaches as far as anybody looks.
+    # A prior with a single limit counts as very wide, but not as infinitely wide.
     room = np.minimum([theta - ascent.low, ascent.high - theta], 1e6 * ascent.width)
     room = np.where(np.isfinite(ascent.period), 0.5 * ascent.period, room)
     wrapped = StationaryPoint(

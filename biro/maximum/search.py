@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import differential_evolution
 
 from biro.errors import LikelihoodError
-from biro.maximum.protocol import Watch
-from biro.maximum.target import Target
+from biro.target.checked import Target
+from biro.target.protocol import Watch
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def search(target: Target, seed: int, watch: Watch | None = None) -> tuple[NDArr
         "rng": rng,
         "callback": after_generation,
     }
-    # Random parents search, the best parent converges: among fringes the second alone ends in a sidelobe.
+    # Random parents search the whole prior, then the best parent converges: alone it may end in a sidelobe.
     outcome = minimise(cost, init=first, maxiter=_N_SEARCH, strategy="rand1bin", **common)
     outcome = minimise(cost, init=outcome.population, maxiter=_N_CONVERGE, strategy="best1bin", **common)
     log.info("search: log-likelihood %.3f after %d converging generations", -outcome.fun, outcome.nit)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.ascent import BATCH, Ascent
-from biro.maximum.protocol import DifferentiableLikelihood
+from biro.target.protocol import DifferentiableLikelihood
 
 Array = NDArray[np.float64]
 N_SCREEN = 64

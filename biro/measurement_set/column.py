@@ -95,7 +95,8 @@ def write_column(
         part only, rows are of other antennas than the observation's, or the column does not read back as it
         was written.
     InputError
-        A model of wrong shape, kind, or with values that are not finite; an averaged observation.
+        A model of wrong shape, kind, or with values that are not finite; an observation that is averaged,
+        joined, or of Stokes parameters that the set does not store.
     """
     source_column = _check_request(column, observation, mode, source_column)
     folder = existing_set(path, time_limit)
@@ -153,8 +154,19 @@ def _check_request(column: str, observation: Observation, mode: str, source_colu
         raise InputError(
             f"cannot write column {column!r}: choose a name of letters, digits and _ other than DATA"
         )
+    if observation.set_names:
+        raise InputError(
+            f"cannot write a column from the joined data of {', '.join(observation.set_names)}: read each "
+            "set by itself"
+        )
     if observation.averaged is not None:
         raise InputError("cannot write a column from averaged data: read the set again without averaging")
+    lacks_stored = [part.corr_id is not None and not part.corr_id.size for part in observation.partitions]
+    if observation.formed is not None or any(lacks_stored):
+        raise InputError(
+            "cannot write a column from Stokes parameters that were formed while reading: read the set again "
+            "with allow_unusable=True and without stokes="
+        )
     return None if mode == "replace" else source_column or column
 
 

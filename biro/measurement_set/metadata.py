@@ -29,45 +29,6 @@ class Columns(TypedDict):
     incomplete: list[str]
 
 
-class Field(TypedDict):
-    """A row of FIELD; `problem` says why its phase centre cannot be used, `note` what is odd about it."""
-
-    name: str
-    direction: list[float]
-    frame: str
-    problem: str | None
-    note: str | None
-
-
-class SpectralWindow(TypedDict):
-    """A row of SPECTRAL_WINDOW."""
-
-    name: str
-    chan_freq: list[float]
-    chan_width: list[float]
-    frame: str
-
-
-class Metadata(TypedDict):
-    """What the subtables of a set say.
-
-    `corr_types` are codes of `STOKES` for each row of POLARIZATION; `data_descriptions` are pairs of a
-    spectral window and a polarization; `utc_offset` (s) is to be added to a time to make it UTC.
-    """
-
-    antenna_names: list[str]
-    antenna_positions: list[list[float]]
-    dish_diameter: list[float]
-    fields: list[Field]
-    spws: list[SpectralWindow]
-    corr_types: list[list[int]]
-    data_descriptions: list[list[int]]
-    telescope: str
-    time_scale: str
-    utc_offset: float
-    uvw_frame: str
-
-
 class NewField(TypedDict):
     """A row of FIELD of a new set."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import MeasurementSetError
+from biro.errors import InputError, MeasurementSetError
 from biro.files.child_messages import Header
 from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
@@ -55,7 +55,14 @@ def create_ms(
     ------
     MeasurementSetError
         Something is there already, no room, or it cannot be written.
+    InputError
+        The observation was joined of several sets.
     """
+    if observation.set_names:
+        raise InputError(
+            f"{path}: cannot make one set of the joined data of {', '.join(observation.set_names)}; make one "
+            "of each"
+        )
     target = Path(path).expanduser().absolute()
     _check_target(path, target, overwrite, time_limit)
     need = 3 * sum(part.vis.nbytes for part in observation.partitions) + SPARE_BYTES
@@ -64,6 +71,7 @@ def create_ms(
         raise MeasurementSetError(
             f"{path}: needs about {need / 1e6:.0f} MB, but {free / 1e6:.0f} MB are free"
         )
+    _check_range(path, observation)
     new, old = temporary_folders(target)
     try:
         with MeasurementSetProcess(new, time_limit) as child:
@@ -80,6 +88,18 @@ def create_ms(
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(new)
+
+
+def _check_range(path: str | os.PathLike[str], observation: Observation) -> None:
+    """Refuse visibilities that are no numbers in the precision of the column DATA."""
+    most = float(np.finfo(np.float32).max)
+    for part in observation.partitions:
+        largest = max(float(np.abs(half).max(initial=0.0)) for half in (part.vis.real, part.vis.imag))
+        if largest > most:
+            raise MeasurementSetError(
+                f"{path}: visibilities of up to {largest:.3g} Jy cannot be stored: DATA holds numbers up to"
+                f" {most:.3g}; take fainter sources"
+            )
 
 
 def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, time_limit: float) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from biro.errors import MeasurementSetError
 from biro.files.child_messages import Header, child_command, child_environment, pack, unpack
+from biro.files.foreign_text import visible_line, visible_texts
 from biro.files.json_value import JsonValue
 from biro.measurement_set.locks import lock_holders
 from biro.measurement_set.storage import in_time
@@ -25,7 +26,9 @@ from biro.measurement_set.storage import in_time
 PIPE_BYTES = 1 << 20
 """Size that the pipes to and from the child are given, for speed."""
 START_LIMIT = 120.0
-"""Seconds that the child may take to start, on a machine however busy; apart from the user's limit."""
+"""Seconds that a child which is at work may take to start, on a machine however busy."""
+START_CHECK = 0.1
+"""Seconds between two looks whether a child that starts is at work."""
 END_LIMIT = 5.0
 """Seconds that a killed child may take to end; one that waits for a dead storage may never."""
 HOLDERS_LIMIT = 2.0
@@ -62,7 +65,7 @@ class MeasurementSetProcess:
                 with contextlib.suppress(OSError):  # a user may be at the limit of pipe memory
                     fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         try:
-            self._deadline = time.monotonic() + START_LIMIT
+            self._await_start()
             self.receive()
         except BaseException:
             self.close()
@@ -79,6 +82,25 @@ class MeasurementSetProcess:
             bufsize=0,
             start_new_session=True,  # Ctrl-C does not reach the child; close() then ends it
         )
+
+    def _await_start(self) -> None:
+        """Wait for the first bytes of the child; as long as it is at work, the time limit is renewed.
+
+        It cannot report while it starts, which takes long on a busy machine: the processor time that it has
+        taken tells whether it is at work, or is stopped or waits for a storage.
+        """
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout.fileno(), select.POLLIN)
+        latest = time.monotonic() + START_LIMIT
+        taken = -1
+        while not poll.poll(START_CHECK * 1e3):
+            before, taken = taken, _processor_time(self._process.pid)
+            if taken != before:
+                self._deadline = min(latest, time.monotonic() + self.time_limit)
+            elif time.monotonic() > self._deadline:
+                raise self._silence()
+        self._deadline = time.monotonic() + self.time_limit
 
     def __enter__(self) -> MeasurementSetProcess:
         return self
@@ -104,9 +126,10 @@ class MeasurementSetProcess:
         self._stderr.close()
 
     def call(self, operation: str, array: NDArray[np.generic] | None = None, **options: JsonValue) -> Header:
-        """Ask for an operation, with its arguments, whose answer has no array."""
+        """Ask for an operation, with its arguments, whose answer has no array; its texts are made visible."""
         self.send({"operation": operation, **options}, array)
-        return self.receive()[0]
+        answer: Header = visible_texts(self.receive()[0])
+        return answer
 
     def send(self, header: Header, array: NDArray[np.generic] | None = None) -> None:
         """Send one message."""
@@ -128,11 +151,11 @@ class MeasurementSetProcess:
             header, array = unpack(self._fill)
             self._deadline = time.monotonic() + self.time_limit
             if "error" in header:
-                raise MeasurementSetError(f"{self.path}: {header['error']}")
+                raise MeasurementSetError(f"{self.path}: {visible_line(header['error'])}")
             if "activity" not in header:
                 self._activity = "idle"
                 return header, array
-            self._activity = header["activity"]
+            self._activity = visible_line(header["activity"])
 
     def _fill(self, buffer: memoryview) -> None:
         assert self._process.stdout is not None
@@ -150,16 +173,23 @@ class MeasurementSetProcess:
         poll.register(pipe, event)
         remaining = self._deadline - time.monotonic()
         if not poll.poll(max(0.0, remaining) * 1e3):
-            holders = self._holders()
-            why = (
-                f"it is locked by {', '.join(holders)}; wait for that to finish or end it"
-                if holders
-                else "it may be locked by a process on another machine, or its storage does not answer"
-            )
-            raise MeasurementSetError(
-                f"{self.path}: gave up after {self.time_limit:g} s while {self._activity}: {why}"
-                " (time_limit sets how long to wait)"
-            )
+            raise self._silence()
+
+    def _silence(self) -> MeasurementSetError:
+        """What is known about a child that was silent for too long."""
+        holders = [] if self._activity == "starting" else self._holders()
+        if _is_stopped(self._process.pid):
+            why = f"its process {self._process.pid} was stopped from outside (SIGSTOP); try again"
+        elif self._activity == "starting":
+            why = f"its process {self._process.pid} did not get on; does the storage that has Python answer?"
+        elif holders:
+            why = f"it is locked by {', '.join(holders)}; wait for that to finish or end it"
+        else:
+            why = "it may be locked by a process on another machine, or its storage does not answer"
+        return MeasurementSetError(
+            f"{self.path}: gave up after {self.time_limit:g} s while {self._activity}: {why}"
+            " (time_limit sets how long to wait)"
+        )
 
     def _holders(self) -> list[str]:
         """Other processes that hold a lock on the set."""
@@ -184,9 +214,31 @@ class MeasurementSetProcess:
             why = f"ended with code {code}"
         self._stderr.seek(0)
         last = self._stderr.read().decode(errors="replace").strip().splitlines()[-1:]
-        message = f" ({last[0].strip()})" if last else ""
+        message = f" ({visible_line(last[0])})" if last else ""
         doubt = "" if self.writing else "; the set is probably truncated or corrupt, or the disk is full"
         work = "writing" if self.writing else "reading"
         raise MeasurementSetError(
             f"{self.path}: the process {work} it {why} while {self._activity}{message}{doubt}"
         )
+
+
+def _status(process: int) -> list[str]:
+    """What Linux says of a process, from its state on (proc(5)); nothing on other systems."""
+    try:
+        return (
+            Path(f"/proc/{process}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
+    except OSError:
+        return []
+
+
+def _is_stopped(process: int) -> bool:
+    return _status(process)[:1] in (["T"], ["t"])
+
+
+def _processor_time(process: int) -> int:
+    """Ticks of processor time that a process has taken, in its code and in the system's; 0 where unknown."""
+    return sum(map(int, _status(process)[11:13]))

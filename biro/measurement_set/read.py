@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.assembly import Request, Treatment, Visibilities, assemble
+from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
+from biro.data_set.metadata import Metadata
 from biro.errors import InputError, MeasurementSetError
-from biro.formatting import check_names
-from biro.measurement_set.index import PartitionRows, SetIndex
 from biro.measurement_set.metadata import Columns
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.observation.averaging import Averaging, average
-from biro.observation.flags import apply_flags, describe_causes, empty_counts
+from biro.observation.averaging import Averaging
+from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
-from biro.observation.partition import Convention, Partition, typical_interval
-from biro.observation.selection import Selection
+from biro.observation.partition import Convention
+from biro.observation.selection import Channels, Items, Length, Moment, Selection
+from biro.progress import bar
 
 WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
 """In the order in which they are looked for."""
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """How to read, apart from what to select.
+class TableOptions:
+    """How to read the tables of a Measurement Set.
 
     Attributes
     ----------
@@ -37,23 +39,38 @@ class ReadOptions:
         Default: CORRECTED_DATA where there is one, else DATA.
     weight_column : str or None
         Default: the first that has values, in the order WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM, SIGMA.
-    convention : "casa" or "fourier"
-    allow_unusable : bool
-        Return the rows even when no visibility among them is usable (to predict into them).
     time_limit : float, s
     """
 
     column: str | None = None
     weight_column: str | None = None
-    convention: Convention = "casa"
-    allow_unusable: bool = False
     time_limit: float = 30.0
 
 
 def read_ms(
-    path: str | os.PathLike[str], *, selection: Selection | None = None, **options: object
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    column: str | None = None,
+    weight_column: str | None = None,
+    fields: Items | None = None,
+    spws: Items | None = None,
+    scans: int | Iterable[int] | None = None,
+    antennas: Items | None = None,
+    time_range: tuple[Moment | None, Moment | None] | None = None,
+    uv_range: str | tuple[Length | None, Length | None] | None = None,
+    channels: Channels | None = None,
+    correlations: str | Iterable[str] | None = None,
+    stokes: str | None = None,
+    autocorrelations: bool = False,
+    average_time: str | float | None = None,
+    average_channels: int = 1,
+    smearing_radius: str | float | None = None,
+    convention: Convention = "casa",
+    selection: Selection | None = None,
+    allow_unusable: bool = False,
+    time_limit: float = 30.0,
 ) -> Observation:
-    """Read calibrated visibilities of a Measurement Set.
+    """Read calibrated visibilities of a Measurement Set, or of several as one observation.
 
     Every field and data description is a partition of its own; rows keep the order of the set. Phase
     centres become ICRS (J2000 is taken as ICRS). A visibility that does not count gets weight 0 and is
@@ -65,14 +82,50 @@ def read_ms(
 
     Parameters
     ----------
-    path : path of the Measurement Set
+    path : path of the Measurement Set, or several
+        Several are read with the same arguments and joined, see `biro.join`.
+    column : str, optional
+        Default: CORRECTED_DATA where there is one, else DATA.
+    weight_column : str, optional
+        WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM or SIGMA; default: the first with values, in this order.
+    fields, spws : str, int, or several of them, optional
+        Names or ids of fields and of spectral windows; a name that several have selects them all.
+        Default: all, here and below.
+    scans : int or ints, optional
+    antennas : str, int, or several of them, optional
+        Rows with both antennas among these. Names that begin with "!" are left out instead.
+    time_range : (start, stop), optional
+        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it); None for
+        an open end.
+    uv_range : str "low..high" or (low, high), optional
+        Projected baseline length: "100 m", "5 km", a number (metres), or in wavelengths "2 klambda".
+        In wavelengths each channel is judged by itself. None or nothing beside ".." for open ends.
+    channels : int, slice, str "start:stop:step" or ints, optional
+        Of each spectral window, from 0, stop not included.
+    correlations : str or several, optional
+        "XX", "RR", ... or "XX,YY"; those that a data description lacks are passed over.
+    stokes : str, optional
+        "I", "IQUV", "QU", ... or "pseudoI": Stokes parameters to form of these correlations, before any
+        averaging (`biro.observation.stokes.form_stokes`).
+    autocorrelations : bool
+        Keep rows whose two antennas are the same.
+    average_time : str with a unit of time ("30 s", "1 min"), or float (s), optional
+        Longest time averaged together. Default: no averaging.
+    average_channels : int
+        Adjacent channels averaged together.
+    smearing_radius : str with a unit of angle ("10 arcmin"), or float (rad), optional
+        Distance from the phase centre for which the loss by averaging is stated; default: half the field
+        of view, or ten times the resolution where dish diameters are not known.
+    convention : "casa" or "fourier"
+        Sign of the phase (physics: section 2); "fourier" negates uvw.
     selection : Selection, optional
-        In place of its fields as keywords.
-    **options
-        Fields of `biro.observation.selection.Selection`: fields, spws, scans, antennas, time_range,
-        uv_range, channels, correlations, autocorrelations; of `ReadOptions`: column, weight_column,
-        convention, allow_unusable, time_limit; and of `biro.observation.averaging.Averaging`: average_time,
-        average_channels, smearing_radius.
+        In place of fields, spws, scans, antennas, time_range, uv_range, channels, correlations,
+        stokes and autocorrelations.
+    allow_unusable : bool
+        Return the rows even when no visibility among them is usable, and correlations as they are stored
+        (to predict into them).
+    time_limit : float, s
+        How long to wait for a lock, or for a storage that does not answer.
 
     Returns
     -------
@@ -81,38 +134,69 @@ def read_ms(
     Raises
     ------
     MeasurementSetError
-        No such path, not a Measurement Set, broken, locked beyond `time_limit`, a column that is not there,
-        a selection that matches nothing, unknown correlations, or no usable visibility.
+        No such path, not a Measurement Set, broken, locked beyond `time_limit`, or a column that is not
+        there.
+    DataError
+        A selection that matches nothing, unknown correlations, or no usable visibility. A
+        MeasurementSetError is one, too.
     InputError
-        An option that is not understood.
+        An argument that is not understood, or a set that is given twice.
 
     Examples
     --------
     >>> read_ms("obs.ms", column="DATA", fields="3C273", uv_range="1 klambda..", average_time="30 s")
+    >>> read_ms(["day1.ms", "day2.ms"], correlations="XX,YY")
     """
-    read_options, selected, averaging = _sort_options(options)
-    if selection is not None and selected:
-        raise InputError(f"give either selection= or {', '.join(selected)}, not both")
-    selection = selection or Selection(**selected)  # type: ignore[arg-type]  # it checks them itself
-    if read_options.convention not in ("casa", "fourier"):
-        raise InputError(f"convention must be 'casa' or 'fourier', got {read_options.convention!r}")
-    limit = read_options.time_limit
-    with MeasurementSetProcess(existing_set(path, limit), limit) as child:
+    own = Selection(
+        fields=fields,
+        spws=spws,
+        scans=scans,
+        antennas=antennas,
+        time_range=time_range,
+        uv_range=uv_range,
+        channels=channels,
+        correlations=correlations,
+        stokes=stokes,
+        autocorrelations=autocorrelations,
+    )
+    if selection is not None and own.stated:
+        raise InputError(f"give either selection= or {', '.join(own.stated)}, not both")
+    averaging = Averaging(average_time, average_channels, smearing_radius)
+    request = Request(selection or own, averaging, Treatment(convention, allow_unusable))
+    table = TableOptions(column, weight_column, time_limit)
+    return join([_read_set(each, request, table) for each in distinct_paths(path, "read_ms")])
+
+
+def _read_set(path: str | os.PathLike[str], request: Request, table: TableOptions) -> Observation:
+    """One Measurement Set."""
+    with MeasurementSetProcess(existing_set(path, table.time_limit), table.time_limit) as child:
         columns = cast(Columns, child.call("open", path=str(child.path)))
-        column = _visibility_column(child.path, columns, read_options.column)
-        reader = _Reader(child, columns["columns"], replace(read_options, column=column))
-        return reader.read(selection, averaging)
+        column = _visibility_column(child.path, columns, table.column)
+        index = RowIndex(cast(Metadata, child.call("metadata")), _index_columns(child), str(child.path))
+        return assemble(
+            _MeasurementSet(child, index, columns["columns"], column, table.weight_column), request
+        )
 
 
-def _sort_options(options: dict[str, object]) -> tuple[ReadOptions, dict[str, object], Averaging]:
-    """The options that are fields of `ReadOptions`, of `Selection` and of `Averaging`."""
-    names = {type_: [item.name for item in fields(type_)] for type_ in (Selection, ReadOptions, Averaging)}
-    check_names(options, [name for group in names.values() for name in group], "read_ms")
-    groups = {type_: {k: v for k, v in options.items() if k in group} for type_, group in names.items()}
-    return (
-        ReadOptions(**groups[ReadOptions]),  # type: ignore[arg-type]  # looked at where they are used
-        groups[Selection],
-        Averaging(**groups[Averaging]),  # type: ignore[arg-type]  # it checks them itself
+def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
+    """Ask the child for the columns that rows are selected by."""
+    child.send({"operation": "index"})
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for name in child.receive()[0]["columns"]:
+        array = child.receive()[1]
+        assert array is not None
+        arrays[name] = array
+    time = arrays["TIME"].astype(np.float64, copy=False)
+    return IndexColumns(
+        antenna1=arrays["ANTENNA1"].astype(np.int32, copy=False),
+        antenna2=arrays["ANTENNA2"].astype(np.int32, copy=False),
+        field_id=arrays["FIELD_ID"].astype(np.int32, copy=False),
+        data_desc_id=arrays["DATA_DESC_ID"].astype(np.int32, copy=False),
+        scan_number=arrays["SCAN_NUMBER"].astype(np.int32, copy=False),
+        flag_row=arrays["FLAG_ROW"].astype(np.bool_, copy=False),
+        time=time,
+        interval=arrays.get("INTERVAL", np.zeros(len(time))).astype(np.float64, copy=False),
+        uvw=arrays["UVW"].astype(np.float64, copy=False),
     )
 
 
@@ -132,130 +216,40 @@ def _visibility_column(path: Path, columns: Columns, wanted: str | None) -> str:
     return column
 
 
-class _Reader:
-    """Reads the partitions of one open set, and counts why visibilities are left out."""
+class _MeasurementSet:
+    """Reads the partitions of one open set."""
 
-    def __init__(self, child: MeasurementSetProcess, columns: list[str], options: ReadOptions) -> None:
+    def __init__(
+        self,
+        child: MeasurementSetProcess,
+        index: RowIndex,
+        columns: list[str],
+        column: str,
+        weight_column: str | None,
+    ) -> None:
         self.child = child
-        self.index = SetIndex(child)
+        self.index = index
         self.columns = columns
-        self.options = options
-        self.counts = empty_counts()
+        self.column = column
+        self.weight_column = weight_column
 
-    def read(self, selection: Selection, averaging: Averaging) -> Observation:
-        index, metadata, counts = self.index, self.index.metadata, self.counts
-        selected = index.select(selection)
-        notes = [*self._notes(selected), *index.uvw_notes(selected)]
-        partitions = [self._partition(part, selection) for part in selected]
-        counts["not selected"] += index.n_visibilities - counts["total"]
-        counts["total"] = index.n_visibilities
-        if not self.options.allow_unusable:
-            if not counts["usable"]:
-                raise MeasurementSetError(
-                    f"{index.source}: 0 of {counts['total']} visibilities usable: {describe_causes(counts)}"
-                )
-            partitions = [part for part in partitions if part.n_usable]
-        else:
-            partitions = [part for part in partitions if part.n_row]
-        diameter = np.array(metadata["dish_diameter"], np.float64)
-        partitions, averaged = average(partitions, averaging, diameter)
-        return Observation(
-            partitions=tuple(partitions),
-            antenna_names=tuple(metadata["antenna_names"]),
-            antenna_positions=np.array(metadata["antenna_positions"], np.float64).reshape(-1, 3),
-            telescope=metadata["telescope"],
-            source=index.source,
-            column=str(self.options.column),
-            weight_origin=_weight_origin(partitions),
-            counts=counts,
-            time_scale=metadata["time_scale"],
-            utc_offset=metadata["utc_offset"],
-            dish_diameter=diameter,
-            convention=self.options.convention,
-            averaged=averaged,
-            notes=tuple(notes),
-        )
-
-    def _notes(self, selected: list[PartitionRows]) -> Iterator[str]:
-        """What is odd about fields and flags; a field whose phase centre cannot be used is refused."""
-        for field_id in sorted({part.field_id for part in selected}):
-            field, name = self.index.metadata["fields"][field_id], self.index.field_names[field_id]
-            if field["problem"]:
-                raise MeasurementSetError(f"{self.index.source}: field {name}: {field['problem']}")
-            if field["note"]:
-                yield f"field {name}: {field['note']}"
+    def notes(self) -> Iterator[str]:
+        """What is odd about flags."""
         if "FLAG" not in self.columns:
             yield "there is no FLAG column: nothing but FLAG_ROW is taken as flagged"
 
-    def _partition(self, part: PartitionRows, selection: Selection) -> Partition:
-        """Read one partition; autocorrelations that are not selected are counted here and not read."""
-        index, columns = self.index, self.index.columns
-        if not selection.autocorrelations:
-            part = self._without_autocorrelations(part)
-        vis, weight, origin = self._visibilities(part)
-        rows = part.rows
-        uvw = np.nan_to_num(columns.uvw[rows], nan=0.0, posinf=0.0, neginf=0.0)
-        time = columns.time[rows]
-        times, time_index = np.unique(time, return_inverse=True)
-        spw = index.metadata["spws"][part.spw_id]
-        field = index.metadata["fields"][part.field_id]
-        corr_type = index.corr_type(part.data_desc_id)
-        return Partition(
-            field=index.field_names[part.field_id],
-            spw=index.spw_names[part.spw_id],
-            field_id=part.field_id,
-            spw_id=part.spw_id,
-            data_desc_id=part.data_desc_id,
-            phase_centre=(field["direction"][0], field["direction"][1]),
-            uvw=-uvw if self.options.convention == "fourier" else uvw,
-            antenna1=columns.antenna1[rows],
-            antenna2=columns.antenna2[rows],
-            time=time,
-            time_index=time_index.astype(np.int32),
-            chan_freq=np.array(spw["chan_freq"])[part.chan],
-            chan_width=np.abs(np.array(spw["chan_width"])[part.chan]),
-            freq_frame=spw["frame"],
-            corr_type=tuple(corr_type[i] for i in part.corr),
-            vis=vis,
-            weight=weight,
-            row_id=rows.astype(np.int64),
-            n_antenna=len(index.metadata["antenna_names"]),
-            interval=_interval(columns.interval[rows], times),
-            chan_id=part.chan,
-            corr_id=part.corr,
-            weight_origin=origin,
-            frame=field["frame"],
-        )
-
-    def _without_autocorrelations(self, part: PartitionRows) -> PartitionRows:
-        """The rows of two different antennas; the others are counted."""
-        columns = self.index.columns
-        same = columns.antenna1[part.rows] == columns.antenna2[part.rows]
-        n_left_out = int(np.count_nonzero(same)) * len(part.chan) * len(part.corr)
-        self.counts["autocorrelation"] += n_left_out
-        self.counts["total"] += n_left_out
-        return replace(part, rows=part.rows[~same], inside=part.inside[~same])
-
-    def _visibilities(
-        self, part: PartitionRows
-    ) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], str]:
-        """Visibilities and weights, 0 for what does not count, and the column of the weights."""
-        columns = self.index.columns
-        values, missing = self._column(str(self.options.column), part)
+    def visibilities(self, part: PartitionRows) -> Visibilities:
+        """Read the visibilities, weights and flags of a partition."""
+        values, missing = self._column(self.column, part)
         vis = cast(NDArray[np.complexfloating], values)
         weight, undefined, origin = self._weights(part, vis.dtype)
         missing |= undefined
-        excluded = []
+        flag = None
         if "FLAG" in self.columns:
-            flag, undefined = self._column("FLAG", part)
+            stored, undefined = self._column("FLAG", part)
             missing |= undefined
-            excluded.append(("FLAG", cast(NDArray[np.bool_], flag)))
-        missing |= ~np.isfinite(columns.uvw[part.rows]).all(axis=1)
-        excluded.append(("not selected", ~part.inside[:, :, None]))
-        excluded.append(("no data", missing[:, None, None]))
-        excluded.append(("FLAG_ROW", columns.flag_row[part.rows][:, None, None]))
-        apply_flags(vis, weight, excluded, self.counts)
-        return vis, weight, origin
+            flag = cast(NDArray[np.bool_], stored)
+        return Visibilities(vis, weight, flag, missing, origin)
 
     def _weights(
         self, part: PartitionRows, vis_type: np.dtype[np.complexfloating]
@@ -293,7 +287,7 @@ class _Reader:
 
     def _weight_columns(self) -> tuple[str, ...]:
         """Columns in which weights are looked for: the one that was asked for, or all."""
-        wanted = self.options.weight_column
+        wanted = self.weight_column
         if wanted is None:
             return WEIGHT_COLUMNS
         if wanted not in WEIGHT_COLUMNS or wanted not in self.columns:
@@ -320,33 +314,21 @@ class _Reader:
         values: NDArray[np.generic] | None = None
         undefined = np.zeros(len(part.rows), bool)
         n_read = 0
-        while True:
-            header, chunk = self.child.receive()
-            if chunk is None:
-                break
-            if values is None:
-                values = np.empty((len(part.rows), *chunk.shape[1:]), chunk.dtype)
-            start = header["start"]
-            values[start : start + len(chunk)] = chunk
-            undefined[np.array(header["undefined"], int) + start] = True
-            n_read += len(chunk)
+        with bar(f"reading {name}", "rows", total=len(part.rows)) as shown:
+            while True:
+                header, chunk = self.child.receive()
+                if chunk is None:
+                    break
+                if values is None:
+                    values = np.empty((len(part.rows), *chunk.shape[1:]), chunk.dtype)
+                start = header["start"]
+                values[start : start + len(chunk)] = chunk
+                undefined[np.array(header["undefined"], int) + start] = True
+                n_read += len(chunk)
+                shown.update(len(chunk))
         if n_read != len(part.rows):
             raise MeasurementSetError(f"{self.index.source}: {name} gave {n_read} rows of {len(part.rows)}")
         if values is None:
             dtype = np.complex64 if name.endswith("DATA") else np.float32
             values = np.empty((0, len(part.chan), len(part.corr)), dtype)
         return values, undefined
-
-
-def _interval(interval: NDArray[np.float64], times: NDArray[np.float64]) -> float:
-    """INTERVAL where it fits the spacing of the times (some sets hold rubbish), else that spacing, s."""
-    spacing = typical_interval(times)
-    stated = float(np.median(interval)) if interval.size else 0.0
-    return stated if stated > 0 and (spacing == 0 or stated <= 1.01 * spacing) else spacing
-
-
-def _weight_origin(partitions: list[Partition]) -> str:
-    origins = {part.weight_origin for part in partitions}
-    if len(origins) == 1:
-        return origins.pop()
-    return ", ".join(f"{part.weight_origin} ({part.field}/spw{part.spw_id})" for part in partitions)

@@ -102,8 +102,8 @@ def _existing_set(path: str | os.PathLike[str]) -> Path:
         raise MeasurementSetError(f"{path}: no such file or folder")
     if not folder.is_dir():
         raise MeasurementSetError(
-            f"{path}: a file, but a Measurement Set is a folder (unpack an archive; convert UVFITS with"
-            " CASA's importuvfits)"
+            f"{path}: a file, but a Measurement Set is a folder (unpack an archive; biro.read takes UVFITS,"
+            " CASA's importuvfits makes a Measurement Set of it)"
         )
     if not (folder / "table.dat").is_file():
         raise MeasurementSetError(f"{path}: a folder, but not a Measurement Set: it has no table.dat")
@@ -111,7 +111,7 @@ def _existing_set(path: str | os.PathLike[str]) -> Path:
         restore_backup(folder)
     except OSError as error:
         raise MeasurementSetError(
-            f"{path}: a run that wrote to it was interrupted, and left it broken; what mends it cannot be"
-            f" written ({error.strerror}): do anything with it once as a user who may write to it"
+            f"{path}: a run that wrote to it was interrupted, and left it broken; its backup cannot be"
+            f" restored ({error.strerror}): run biro info on it as a user who may write to it"
         ) from None
     return folder

@@ -96,7 +96,7 @@ def average(
     result, loss = [], 0.0
     for part in partitions:
         if averaging.average_channels > 1:
-            part = average_channels(part, int(averaging.average_channels))
+            part = average_channels(part, min(int(averaging.average_channels), part.n_chan))
         loss = max(loss, smearing_loss(part, part.chan_width, 0.0, radius))
         if averaging.seconds:
             part, duration = average_time(part, averaging.seconds)

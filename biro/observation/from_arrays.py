@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.files.foreign_text import visible_texts
 from biro.formatting import check_names
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.partition import (
@@ -56,6 +57,10 @@ class ArrayMetadata:
     interval: float | None = None
     autocorrelations: bool = False
     convention: Convention = "casa"
+
+    def __post_init__(self) -> None:
+        for name in ("telescope", "field", "spw", "freq_frame", "source", "antenna_names"):
+            object.__setattr__(self, name, visible_texts(getattr(self, name)))
 
     @classmethod
     def of(cls, options: Mapping[str, object]) -> ArrayMetadata:

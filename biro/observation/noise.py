@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interval
 
+MIN_DIFFERENCES = 32
+"""Fewer differences of neighbouring times say nothing about the scatter of residuals."""
 MAX_SAMPLES = 1 << 22
 """Visibilities that a measurement takes at most; more would be no better, only slower."""
 MAD_TO_SIGMA = 1.4826022185056018
@@ -60,8 +62,7 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
     samples = []
     size = sum(part.vis.size for part in partitions)
     for part in partitions:
-        step = max(1, min(part.n_chan, round(size / MAX_SAMPLES)))
-        rows = _every_nth_baseline(part, max(1, round(size / step / MAX_SAMPLES)))
+        rows, step = _some_rows(part, size)
         vis, weight = part.vis[:, ::step], part.weight[:, ::step]
         if stokes_i:
             vis, weight = _stokes_i(part, vis, weight)
@@ -77,6 +78,38 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
         _sigma(scaled),
         len(differences),
     )
+
+
+def residual_scatter(part: Partition, model: NDArray[np.complexfloating]) -> tuple[float, float]:
+    """Scatter of the residuals of a partition, and of their differences between neighbouring times.
+
+    Both are robust, in units of the noise that the weights state, and equal where the residuals are noise.
+
+    Parameters
+    ----------
+    part : Partition
+    model : complex (n_row, n_chan, n_corr), Jy
+
+    Returns
+    -------
+    scatter : float
+        1.4826 median |x| of x = (V - model) sqrt(w), real and imaginary parts; NaN where nothing is usable.
+    step : float
+        The same of the differences that `measure_noise` takes; NaN of fewer than 32.
+    """
+    rows, step = _some_rows(part, part.vis.size)
+    weight = part.weight[:, ::step]
+    residual = part.vis[:, ::step] - model[:, ::step]
+    used = weight[rows] > 0
+    own = residual[rows][used] * np.sqrt(weight[rows][used], dtype=np.float64)
+    _, scaled = _differences(part, rows, residual, weight)
+    return _sigma(own), _sigma(scaled) if len(scaled) >= MIN_DIFFERENCES else float("nan")
+
+
+def _some_rows(part: Partition, size: int) -> tuple[NDArray[np.int64], int]:
+    """Rows of a partition and the step through its channels, so that `size` becomes about `MAX_SAMPLES`."""
+    step = max(1, min(part.n_chan, round(size / MAX_SAMPLES)))
+    return _every_nth_baseline(part, max(1, round(size / step / MAX_SAMPLES))), step
 
 
 def _stokes_i(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.formatting import html_text
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
-from biro.observation.partition import Convention, Partition
+from biro.observation.labels import field_names, unique_labels, window_names
+from biro.observation.partition import Convention, Partition, merge_hands, split_hands
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
+from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, summarise
 
 
@@ -47,8 +50,15 @@ class Observation:
         "fourier": uvw were negated (physics: section 2).
     averaged : Averaged or None
         What averaging was done while reading.
+    formed : FormedStokes or None
+        What Stokes parameters were formed while reading.
     notes : tuple of str
         Remarks of the reader on what is odd about the data.
+
+    Raises
+    ------
+    InputError
+        Two partitions have the same label; `biro.join` makes labels unique.
     """
 
     partitions: tuple[Partition, ...]
@@ -64,10 +74,12 @@ class Observation:
     dish_diameter: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     convention: Convention = "casa"
     averaged: Averaged | None = None
+    formed: FormedStokes | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
+        _ = self.labels  # refuses partitions that cannot be told apart
         freeze_arrays(self)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -78,6 +90,9 @@ class Observation:
         parts = f"{n_usable} usable visibilities in {n_part} partition(s)"
         return f"<Observation {self.source}: {parts}; summary() tells more>"
 
+    def _repr_html_(self) -> str:
+        return html_text(str(self.summary()))
+
     @property
     def n_antenna(self) -> int:
         return len(self.antenna_names)
@@ -85,30 +100,50 @@ class Observation:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """A name for each partition, unique among them: "3C273/spw0"."""
-        return _unique_labels(self.partitions)
+        return unique_labels(self.partitions)
+
+    @property
+    def set_names(self) -> tuple[str, ...]:
+        """Names of the sets that were joined; none where it is of one set."""
+        return tuple(dict.fromkeys(part.set_name for part in self.partitions if part.set_name))
 
     @cached_property
     def partition_views(self) -> tuple[PartitionView, ...]:
         """What a sky model must know of each partition."""
+        parts = self.partitions
         return tuple(
             PartitionView(
                 label=label,
-                field=part.field,
-                spw=part.spw,
+                field=field_name,
+                spw=window,
                 phase_centre=part.phase_centre,
                 time=part.times,
                 chan_freq=part.chan_freq,
                 antenna_names=self.antenna_names,
             )
-            for label, part in zip(self.labels, self.partitions, strict=True)
+            for label, field_name, window, part in zip(
+                self.labels, field_names(parts), window_names(parts), parts, strict=True
+            )
         )
 
+    def by_hands(self) -> Observation:
+        """The same data, parallel and cross hands in partitions of their own, which may differ in noise."""
+        parts = [one for part in self.partitions for one in ([part] if part.hands else split_hands(part))]
+        return replace(self, partitions=tuple(parts))
+
     def digest(self) -> str:
-        """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path."""
-        sha = hashlib.sha256()
-        for part in self.partitions:
+        """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path.
+
+        Which stored correlations these are is no part of it, nor whether `by_hands` made partitions of them.
+        Labels are parts of it where sets were joined, for the names of these may be parts of them.
+        """
+        sha, parts = hashlib.sha256(), merge_hands(self.partitions)
+        for part in parts:
             for item in fields(part):
-                _add_to_hash(sha, item.name, getattr(part, item.name))
+                if item.name not in ("set_name", "corr_id", "hands"):
+                    _add_to_hash(sha, item.name, getattr(part, item.name))
+        if self.set_names:
+            _add_to_hash(sha, "labels", unique_labels(parts))
         _add_to_hash(sha, "antenna_names", self.antenna_names)
         return sha.hexdigest()
 
@@ -178,21 +213,6 @@ class Observation:
             dish_diameter=checked.dish_diameter,
             convention=known.convention,
         )
-
-
-def _unique_labels(partitions: Sequence[Partition]) -> tuple[str, ...]:
-    """field/spwN, with ids added only as far as two partitions would share a name."""
-    fields_of_name: dict[str, set[int]] = {}
-    for part in partitions:
-        fields_of_name.setdefault(part.field, set()).add(part.field_id)
-    labels = []
-    for part in partitions:
-        name = part.field if len(fields_of_name[part.field]) == 1 else f"{part.field}#{part.field_id}"
-        labels.append(f"{name}/spw{part.spw_id}")
-    return tuple(
-        label if labels.count(label) == 1 else f"{label}/dd{part.data_desc_id}"
-        for label, part in zip(labels, partitions, strict=True)
-    )
 
 
 def _add_to_hash(sha: hashlib._Hash, name: str, value: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -17,7 +17,8 @@ from rime_kernels.physics.brightness import stokes_to_corr
 
 Convention = Literal["casa", "fourier"]
 """Signs of uvw: as a Measurement Set stores them, or negated (physics: section 2)."""
-KNOWN_CORRELATIONS = ("I", "Q", "U", "V", "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY")
+STOKES_NAMES = ("I", "Q", "U", "V")
+KNOWN_CORRELATIONS = (*STOKES_NAMES, "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY")
 """Correlations that physics: section 3 defines."""
 PARALLEL_HANDS = ("RR", "LL", "XX", "YY")
 """Correlations of equal receptors, whose mean is Stokes I of an unpolarised sky."""
@@ -58,11 +59,15 @@ class Partition:
         Integration time of a row; 0 where it is not known.
     chan_id, corr_id : int64 (n_chan,), (n_corr,)
         Which stored channels and correlations these are; None means all, in order. After averaging
-        in frequency, the first channel of those averaged.
+        in frequency, the first channel of those averaged; empty where Stokes parameters were formed.
     weight_origin : str
         Column that the weights of this partition came from.
     frame : str
         Frame that the set gives the phase centre (and so UVW's axes) in, "J2000", "B1950_VLA", ...
+    hands : str
+        "parallel" or "cross" where this is a part of the correlations that were observed; else empty.
+    set_name : str
+        Name of the set, where several were joined; else empty.
     """
 
     field: str
@@ -89,6 +94,8 @@ class Partition:
     corr_id: NDArray[np.int64] | None = None
     weight_origin: str = ""
     frame: str = "ICRS"
+    hands: str = ""
+    set_name: str = ""
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:
@@ -136,6 +143,53 @@ class Partition:
             n_antenna=self.n_antenna,
             n_time=len(self.times),
         )
+
+
+def split_hands(part: Partition) -> list[Partition]:
+    """Parallel and cross hands as partitions of their own, which share rows; one where only one kind counts.
+
+    I of data that hold Stokes parameters is a parallel hand, the others are cross hands.
+    """
+    order = np.arange(part.n_corr) if part.corr_id is None or not part.corr_id.size else part.corr_id
+    parallel = np.array([name in (*PARALLEL_HANDS, "I") for name in part.corr_type])
+    kinds = {"parallel": np.flatnonzero(parallel), "cross": np.flatnonzero(~parallel)}
+    if not all(part.weight[..., corr].any() for corr in kinds.values()):
+        return [part]
+    return [
+        replace(
+            part,
+            corr_type=tuple(part.corr_type[i] for i in corr),
+            vis=part.vis[..., corr],
+            weight=part.weight[..., corr],
+            corr_id=order[corr],
+            hands=hands,
+        )
+        for hands, corr in kinds.items()
+    ]
+
+
+def merge_hands(parts: Sequence[Partition]) -> list[Partition]:
+    """Partitions as they were before `split_hands`."""
+    merged: list[Partition] = []
+    for part in parts:
+        if part.hands != "cross":
+            merged.append(part)
+            continue
+        both = (merged.pop(), part)
+        names = [name for one in both for name in one.corr_type]
+        stored = np.concatenate([one.corr_id for one in both if one.corr_id is not None])
+        order = np.argsort(stored)
+        merged.append(
+            replace(
+                part,
+                corr_type=tuple(names[i] for i in order),
+                vis=np.concatenate([one.vis for one in both], axis=2)[..., order],
+                weight=np.concatenate([one.weight for one in both], axis=2)[..., order],
+                corr_id=stored[order],
+                hands="",
+            )
+        )
+    return merged
 
 
 def typical_interval(times: NDArray[np.float64]) -> float:

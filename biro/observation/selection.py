@@ -1,17 +1,19 @@
-"""Select part of a Measurement Set: names, ids and ranges become masks over rows and channel indices."""
+"""Select part of a data set: names, ids and ranges become masks over rows and channel indices."""
 
 from __future__ import annotations
 
 import datetime
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import InputError, MeasurementSetError
+from biro.errors import DataError, InputError
+from biro.observation.partition import STOKES_NAMES
+from biro.observation.stokes import parse_stokes
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Items: TypeAlias = "str | int | Iterable[str | int]"
@@ -46,6 +48,9 @@ class Selection:
         Of each spectral window, from 0, stop not included.
     correlations : str or several
         "XX", "RR", ...; those that a data description lacks are passed over.
+    stokes : str
+        "I", "IQUV", "QU", "pseudoI", ...: Stokes parameters to form of these correlations
+        (`biro.observation.stokes.form_stokes`). None keeps correlations as they are stored.
     autocorrelations : bool
         Keep rows whose two antennas are the same.
     """
@@ -58,6 +63,7 @@ class Selection:
     uv_range: str | tuple[Length | None, Length | None] | None = None
     channels: Channels | None = None
     correlations: str | Iterable[str] | None = None
+    stokes: str | None = None
     autocorrelations: bool = False
 
     def __post_init__(self) -> None:
@@ -68,6 +74,13 @@ class Selection:
             select_times(self.time_range, np.zeros(0), 0.0)
         if isinstance(self.channels, str):
             _text_to_channels(self.channels)
+        if self.stokes is not None:
+            object.__setattr__(self, "stokes", parse_stokes(self.stokes))
+
+    @property
+    def stated(self) -> list[str]:
+        """Names of the attributes that are not at their default."""
+        return [item.name for item in fields(self) if getattr(self, item.name) is not item.default]
 
 
 def select_names(wanted: Items | None, names: Sequence[str], label: str) -> NDArray[np.bool_]:
@@ -84,7 +97,7 @@ def select_names(wanted: Items | None, names: Sequence[str], label: str) -> NDAr
 
     Raises
     ------
-    MeasurementSetError
+    DataError
         One of them is not there; lists those that are.
     """
     if wanted is None:
@@ -108,7 +121,7 @@ def _matches(item: str | int, names: Sequence[str], label: str) -> NDArray[np.bo
         if 0 <= number < len(names):
             return np.array([i == number for i in range(len(names))], bool)
     known = ", ".join(f"{i}={name!r}" for i, name in enumerate(names))
-    raise MeasurementSetError(f"no {label} {item!r}; there are {known}")
+    raise DataError(f"no {label} {item!r}; there are {known}")
 
 
 def _as_list(wanted: Items) -> list[str | int]:
@@ -127,7 +140,7 @@ def select_scans(wanted: int | Iterable[int] | None, scan: NDArray[np.int32]) ->
 
     Raises
     ------
-    MeasurementSetError
+    DataError
         A scan that is not there.
     """
     if wanted is None:
@@ -136,7 +149,7 @@ def select_scans(wanted: int | Iterable[int] | None, scan: NDArray[np.int32]) ->
     present = np.unique(scan)
     lacking = np.setdiff1d(numbers, present)
     if lacking.size:
-        raise MeasurementSetError(f"no scan {_numbers_text(lacking)}; there are {_numbers_text(present)}")
+        raise DataError(f"no scan {_numbers_text(lacking)}; there are {_numbers_text(present)}")
     return np.isin(scan, numbers)
 
 
@@ -265,7 +278,7 @@ def select_channels(wanted: Channels | None, n_chan: int, label: str) -> NDArray
 
     Raises
     ------
-    MeasurementSetError
+    DataError
         None is selected, or one that is not there.
     InputError
         Text that is not understood.
@@ -280,16 +293,18 @@ def select_channels(wanted: Channels | None, n_chan: int, label: str) -> NDArray
     else:
         indices = np.unique(np.array(_as_list(wanted)).astype(np.int64))
     if indices.size == 0 or indices[0] < 0 or indices[-1] >= n_chan:
-        raise MeasurementSetError(f"channels {wanted}: {label} has channels 0 to {n_chan - 1}")
+        raise DataError(f"channels {wanted}: {label} has channels 0 to {n_chan - 1}")
     return np.sort(indices)
 
 
 def _text_to_channels(text: str) -> slice | list[int]:
     try:
         if ":" in text:
-            return slice(*(int(part) if part.strip() else None for part in text.split(":")))
-        return [int(part) for part in text.split(",")]
-    except (ValueError, TypeError):
+            some = slice(*(int(part) if part.strip() else None for part in text.split(":")))
+            some.indices(1)  # refuses a step of 0
+            return some
+        return [int(number) for number in np.array([int(part) for part in text.split(",")], np.int64)]
+    except (ValueError, TypeError, OverflowError):
         raise InputError(
             f'channels {text!r} is not understood; write "10:50" (50 not included) or "3,4,7"'
         ) from None
@@ -299,7 +314,27 @@ def select_correlations(wanted: str | Iterable[str] | None, corr_type: Sequence[
     """Indices of the correlations wanted, in stored order; none where the description has none of them."""
     if wanted is None:
         return np.arange(len(corr_type))
-    names = {
+    names = _correlation_names(wanted)
+    return np.array([i for i, name in enumerate(corr_type) if name in names], np.int64)
+
+
+def check_stokes_stored(wanted: str | Iterable[str] | None, present: Iterable[str]) -> None:
+    """Refuse Stokes parameters among the correlations wanted which none of those present are.
+
+    Raises
+    ------
+    DataError
+    """
+    lacking = _correlation_names(wanted or ()) & set(STOKES_NAMES) - set(present)
+    if lacking:
+        names = "".join(name for name in STOKES_NAMES if name in lacking)
+        raise DataError(
+            f"no correlation {', '.join(names)} is stored; there are {', '.join(present)}: "
+            f"to form Stokes {names} of them, give stokes={names!r} (--stokes {names})"
+        )
+
+
+def _correlation_names(wanted: str | Iterable[str]) -> set[str]:
+    return {
         name.upper() for name in (wanted.replace(",", " ").split() if isinstance(wanted, str) else wanted)
     }
-    return np.array([i for i, name in enumerate(corr_type) if name in names], np.int64)

@@ -1,39 +1,220 @@
-"""Stokes parameters of visibilities, with their weights, for images."""
+"""Stokes parameters of visibilities, with their weights: formed while reading, and for images."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition
 from rime_kernels.physics.brightness import stokes_to_corr
 
-Stokes = Literal["I", "IQUV"]
+PSEUDO_I = "pseudoI"
+"""Stokes I as the weighted mean of the parallel hands that are there."""
+BLOCK_VISIBILITIES = 1 << 22
+"""Visibilities held in double precision at a time."""
+Vis = NDArray[np.complexfloating]
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
-def stokes_visibilities(
-    part: Partition, vis: NDArray[np.complexfloating], stokes: Stokes
-) -> tuple[NDArray[np.complexfloating], NDArray[np.float64]]:
-    """Stokes visibilities and the weight that they share.
+@dataclass(frozen=True)
+class FormedStokes:
+    """Which Stokes visibilities were formed of correlations while reading, and how many.
 
-    "I" is the weighted mean of the parallel hands that are there, with the sum of their weights: the least
-    noisy estimate for an unpolarised sky. "IQUV" needs all four correlations of a sample, inverts the matrix
-    of physics, section 3, and takes 8 / sum(1/w) as the weight: the inverse variance of each of the four
-    where the weights w of the correlations are alike.
+    Attributes
+    ----------
+    stokes : str
+        "I", "IQUV", "pseudoI", ...
+    n_formed : int
+        Stokes visibilities that count.
+    n_incomplete : int
+        Those left out because some, but not all, of the correlations that they need count.
+    n_one_hand : int
+        "pseudoI" that comes from one hand alone; these are among `n_formed`.
+    """
+
+    stokes: str
+    n_formed: int
+    n_incomplete: int = 0
+    n_one_hand: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.stokes}: {self.n_formed} visibilities formed"
+        if self.n_incomplete:
+            text += f"; {self.n_incomplete} left out, because a correlation that they need does not count"
+        if self.n_one_hand:
+            text += f"; {self.n_one_hand} of these are from one hand alone, I of an unpolarised sky"
+        return text
+
+
+def parse_stokes(text: str) -> str:
+    """Which Stokes parameters a text asks for: "pseudoI", or some of the letters I, Q, U, V, in this order.
+
+    Raises
+    ------
+    InputError
+        Any other text.
+    """
+    plain = "".join(c for c in text if c not in ", -") if isinstance(text, str) else ""
+    if plain.lower() == PSEUDO_I.lower():
+        return PSEUDO_I
+    letters = plain.upper()
+    if not letters or not set(letters) <= set(STOKES_NAMES) or len(set(letters)) < len(letters):
+        raise InputError(f"stokes must be letters of IQUV, as 'I' or 'IQUV', or {PSEUDO_I!r}, got {text!r}")
+    return "".join(name for name in STOKES_NAMES if name in letters)
+
+
+def form_stokes(partitions: Sequence[Partition], stokes: str) -> tuple[list[Partition], FormedStokes]:
+    """Partitions of Stokes parameters in place of correlations.
+
+    A Stokes parameter is the combination of correlations which it follows from whatever the sky is (physics:
+    section 3): I = (XX + YY)/2 or (RR + LL)/2, V = (RR - LL)/2 or (XY - YX)/2i, and so on. Its weight is one
+    over its variance, 4 / (1/w1 + 1/w2) for two correlations of weights w1 and w2. It counts where all of
+    its correlations do. Stokes parameters that are stored as such stay as they are.
+
+    "pseudoI" is Stokes I of a sky that is not polarised, of which each parallel hand is a measurement: their
+    weighted mean with the sum of their weights, or the one hand that counts.
+
+    Parameters
+    ----------
+    partitions : sequence of Partition
+    stokes : str
+        As `parse_stokes` reads it.
+
+    Raises
+    ------
+    InputError
+        The correlations of a partition do not determine these parameters.
+    """
+    wanted = parse_stokes(stokes)
+    names = ("I",) if wanted == PSEUDO_I else tuple(wanted)
+    formed, n_partial, none = [], 0, np.zeros(0, np.int64)
+    for part in partitions:
+        vis = np.empty((part.n_row, part.n_chan, len(names)), part.vis.dtype)
+        weight = np.empty(vis.shape, part.weight.dtype)
+        step = max(1, BLOCK_VISIBILITIES // max(1, part.n_chan * part.n_corr))
+        for start in range(0, part.n_row, step):
+            rows = slice(start, start + step)
+            vis[rows], weight[rows], partial = _combined(part, part.vis[rows], part.weight[rows], wanted)
+            n_partial += int(np.count_nonzero(partial))
+        formed.append(replace(part, corr_type=names, vis=vis, weight=weight, corr_id=none))
+    counts = (0, n_partial) if wanted == PSEUDO_I else (n_partial, 0)
+    return formed, FormedStokes(wanted, sum(part.n_usable for part in formed), *counts)
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Partitions whose correlations are those that a reader was asked for, and what was done to them.
+
+    Attributes
+    ----------
+    partitions : list of Partition
+    formed : FormedStokes or None
+    notes : list of str
+        Hands that are copies of one another.
+    """
+
+    partitions: list[Partition]
+    formed: FormedStokes | None
+    notes: list[str]
+
+
+def take_hands(partitions: Sequence[Partition], stokes: str | None) -> Hands:
+    """What a reader does with correlations once flags are applied, before it averages.
+
+    Hands that are copies of one another are counted once (`merge_copies`); then Stokes parameters are formed,
+    where they are asked for. An average over hands with different flags would be of different times.
+
+    Raises
+    ------
+    InputError
+        As `form_stokes`, or no Stokes visibility counts.
+    """
+    merged, notes = merge_copies(partitions)
+    if stokes is None:
+        return Hands(merged, None, notes)
+    parts, formed = form_stokes(merged, stokes)
+    if not formed.n_formed:
+        raise InputError(
+            f"no visibility has all that Stokes {formed.stokes} needs ({formed.n_incomplete} have a part)"
+        )
+    return Hands([part for part in parts if part.n_usable], formed, notes)
+
+
+def merge_copies(partitions: Sequence[Partition]) -> tuple[list[Partition], list[str]]:
+    """Stokes I in place of parallel hands that are copies of one another, and remarks about them.
+
+    Programs that store Stokes I as RR = LL give each hand half of the weight of I. Taken as two measurements
+    they make errors sqrt(2) too small wherever a noise factor is fitted: there are twice as many of them, of
+    half the scatter that their weights say. I has the sum of the weights, which is right for a fixed factor,
+    too. Hands are copies where they are equal in every visibility that both have. Where cross hands count,
+    which tell of polarisation, nothing is changed.
+    """
+    merged, n_copied = [], dict.fromkeys((True, False), 0)
+    for part in partitions:
+        pair = [i for i, name in enumerate(part.corr_type) if name in PARALLEL_HANDS]
+        n = _n_copied(part, pair) if len(pair) == 2 else 0
+        has_cross = bool(n) and bool(np.delete(part.weight, pair, axis=2).any())
+        n_copied[has_cross] += n
+        merged.append(form_stokes([part], PSEUDO_I)[0][0] if n and not has_cross else part)
+    words = {
+        False: "read as Stokes I, which counts them once, with the sum of their weights",
+        True: "counted twice, because cross hands are there, too; stokes='I' counts them once",
+    }
+    text = "the parallel hands of {} visibilities are copies of one another: {}"
+    return merged, [text.format(n, words[has_cross]) for has_cross, n in n_copied.items() if n]
+
+
+def _n_copied(part: Partition, pair: Sequence[int]) -> int:
+    """How many visibilities both hands have, if they are equal in all of them; else 0."""
+    first, second = pair
+    n_copied = 0
+    step = max(1, (1 << 16) // max(1, part.n_chan))
+    for start in range(0, part.n_row, step):
+        rows = slice(start, start + step)
+        both = (part.weight[rows, :, first] > 0) & (part.weight[rows, :, second] > 0)
+        if (part.vis[rows, :, first] != part.vis[rows, :, second])[both].any():
+            return 0
+        n_copied += int(np.count_nonzero(both))
+    return n_copied
+
+
+def stokes_planes(stokes: str) -> str:
+    """The letters of the planes of an image: "I" for "pseudoI".
+
+    Raises
+    ------
+    InputError
+        A text that is not understood, or letters whose codes in FITS (1 to 4) are not equally far apart.
+    """
+    wanted = parse_stokes(stokes)
+    names = "I" if wanted == PSEUDO_I else wanted
+    if len(set(np.diff([STOKES_NAMES.index(name) for name in names]))) > 1:
+        raise InputError(f"an image of Stokes {names} has no regular axis in FITS; take IQUV")
+    return names
+
+
+def stokes_visibilities(part: Partition, vis: Vis, stokes: str) -> tuple[Vis, Array]:
+    """Stokes visibilities for an image, and the weight that they share.
+
+    As `form_stokes` makes them; their weight is one over the mean of their variances, and 0 where one of
+    them does not count.
 
     Parameters
     ----------
     part : Partition
         Its weights are used, not its visibilities.
     vis : complex (n_row, n_chan, n_corr), Jy
-    stokes : "I" or "IQUV"
+    stokes : str
+        "I", "IQUV", "pseudoI", ...
 
     Returns
     -------
-    vis : complex (n_row, n_chan, 1 or 4), Jy
+    vis : complex (n_row, n_chan, n_stokes), Jy
         0 where the weight is.
     weight : float64 (n_row, n_chan), 1/Jy^2
 
@@ -42,36 +223,69 @@ def stokes_visibilities(
     InputError
         These Stokes parameters do not follow from the correlations of the partition.
     """
-    return _intensity(part, vis) if stokes == "I" else _all_four(part, vis)
+    values, weight, _ = _combined(part, vis, part.weight, parse_stokes(stokes))
+    complete = np.asarray((weight > 0).all(axis=2))
+    shared = _inverse(_inverse(weight).mean(axis=2)) * complete
+    return values * complete[..., None], shared
 
 
-def _intensity(
-    part: Partition, vis: NDArray[np.complexfloating]
-) -> tuple[NDArray[np.complexfloating], NDArray[np.float64]]:
-    hands = [i for i, name in enumerate(part.corr_type) if name in PARALLEL_HANDS or name == "I"]
-    if not hands:
-        names = ", ".join(part.corr_type)
-        raise InputError(f"Stokes I needs one of {', '.join(PARALLEL_HANDS)}; field {part.field} has {names}")
-    total = np.zeros(vis.shape[:2])
-    mean = np.zeros((*vis.shape[:2], 1), vis.dtype)
-    for i in hands:
-        total += part.weight[..., i]
-        mean[..., 0] += part.weight[..., i] * vis[..., i]
-    mean[..., 0] /= np.where(total > 0.0, total, 1.0).astype(mean.real.dtype)
-    return mean, total
+def _inverse(values: Array) -> Array:
+    """1 over each value, and 0 for 0."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values != 0)
 
 
-def _all_four(
-    part: Partition, vis: NDArray[np.complexfloating]
-) -> tuple[NDArray[np.complexfloating], NDArray[np.float64]]:
+def _combined(
+    part: Partition, vis: Vis, weight: NDArray[np.floating], wanted: str
+) -> tuple[Vis, Array, Mask]:
+    """Stokes visibilities and weights of some rows, and which of them lack some of their correlations.
+
+    All are (n_row, n_chan, n_stokes); visibilities are 0 where the weight is.
+    """
+    double: Array = np.asarray(weight, np.float64)
+    if wanted == PSEUDO_I:
+        return _mean_of_hands(part, vis, double)
+    columns = []
+    for coefficients in _coefficients(part, wanted):
+        used = coefficients != 0
+        counts = double[..., used] > 0
+        complete = np.asarray(counts.all(axis=2))
+        variance = _inverse(double[..., used]) @ np.abs(coefficients[used]) ** 2
+        value = (vis[..., used] @ coefficients[used].astype(vis.dtype)) * complete
+        columns.append((value, _inverse(variance) * complete, counts.any(axis=2) & ~complete))
+    values, weights, partial = (np.stack(arrays, axis=2) for arrays in zip(*columns, strict=True))
+    return values, weights, partial
+
+
+def _mean_of_hands(part: Partition, vis: Vis, weight: Array) -> tuple[Vis, Array, Mask]:
+    """Weighted mean of the parallel hands, the sum of their weights, and where one of two is missing."""
+    hands = [name in (*PARALLEL_HANDS, "I") for name in part.corr_type]
+    if not any(hands):
+        raise _undetermined(part, PSEUDO_I, [])
+    weight = weight[..., hands]
+    total = weight.sum(axis=2, keepdims=True)
+    mean = (vis[..., hands] * (weight * _inverse(total)).astype(vis.real.dtype)).sum(axis=2, keepdims=True)
+    n_hand = np.count_nonzero(weight, axis=2)[..., None]
+    return mean, total, (n_hand > 0) & (n_hand < sum(hands))
+
+
+def _coefficients(part: Partition, wanted: str) -> NDArray[np.complex128]:
+    """What to multiply the correlations with, a row for each Stokes parameter wanted."""
     matrix = stokes_to_corr(part.corr_type)
-    if len(part.corr_type) != 4 or abs(np.linalg.det(matrix)) < 0.5:
-        names = ", ".join(part.corr_type)
-        raise InputError(
-            f"Stokes IQUV needs four correlations; field {part.field} has {names}: take Stokes I"
-        )
-    complete = np.asarray((part.weight > 0).all(axis=2))
-    corr_weight = np.where(complete[..., None], part.weight, 1.0).astype(np.float64)
-    weight = np.where(complete, 8.0 / (1.0 / corr_weight).sum(axis=2), 0.0)
-    stokes = (vis @ np.linalg.inv(matrix).T.astype(vis.dtype)) * complete[..., None]
-    return stokes, weight
+    # All elements are 0, 1, 1/2 or i/2: what is rounded off are errors of the decomposition.
+    inverse = np.round(np.linalg.pinv(matrix), 9)
+    determined = np.asarray(np.isclose(inverse @ matrix, np.eye(4)).all(axis=1))
+    rows = [STOKES_NAMES.index(name) for name in wanted]
+    if not determined[rows].all():
+        raise _undetermined(part, wanted, [STOKES_NAMES[i] for i in np.flatnonzero(determined)])
+    return np.asarray(inverse[rows])
+
+
+def _undetermined(part: Partition, wanted: str, determined: Sequence[str]) -> InputError:
+    """The error of a partition whose correlations do not determine what is wanted."""
+    names, has_hand = ", ".join(part.corr_type), not set(PARALLEL_HANDS).isdisjoint(part.corr_type)
+    if not determined and has_hand:
+        determined = [f"{PSEUDO_I} (I where the sky is not polarised)"]
+    could = f"; {', '.join(determined)} could be formed" if determined else ""
+    return InputError(
+        f"Stokes {wanted} does not follow from {names} (field {part.field}, spw {part.spw}){could}"
+    )

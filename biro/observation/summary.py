@@ -10,13 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.files.json_value import JsonValue
-from biro.formatting import angle_text, frequency_text, sexagesimal
+from biro.formatting import (
+    FLUXES,
+    FREQUENCIES,
+    LENGTHS,
+    WAVELENGTHS,
+    angle_text,
+    frequency_text,
+    range_text,
+    sexagesimal,
+    unit_for,
+)
 from biro.observation.averaging import Averaged
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
 from biro.observation.partition import PARALLEL_HANDS, Partition
 from biro.observation.selection import to_utc
+from biro.observation.stokes import FormedStokes
 from biro.observation.uv_extent import field_of_view, uv_extent
+
+RATIO = 2.0
+"""Measured noise over stated noise, or its inverse, above which the summary says that weights are off."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,8 @@ class Summary:
         Visibilities by cause of exclusion, "usable" and "total".
     noise : mapping str -> Noise
         For each correlation, and "I" for Stokes I.
+    formed : FormedStokes or None
+        What Stokes parameters were formed, before averaging.
     averaged : Averaged or None
     n_averaged : int
         Usable visibilities after averaging.
@@ -83,6 +99,7 @@ class Summary:
     field_of_view: float
     counts: Mapping[str, int]
     noise: Mapping[str, Noise]
+    formed: FormedStokes | None
     averaged: Averaged | None
     n_averaged: int
     notes: tuple[str, ...]
@@ -120,6 +137,8 @@ class Described(Protocol):
     @property
     def counts(self) -> Mapping[str, int]: ...
     @property
+    def formed(self) -> FormedStokes | None: ...
+    @property
     def averaged(self) -> Averaged | None: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
@@ -150,6 +169,7 @@ def summarise(observation: Described) -> Summary:
         field_of_view=max(field_of_view(part, observation.dish_diameter) for part in parts),
         counts=dict(observation.counts),
         noise=_noise(parts),
+        formed=observation.formed,
         averaged=observation.averaged,
         n_averaged=sum(part.n_usable for part in parts),
         notes=observation.notes,
@@ -198,13 +218,6 @@ def _nan_to_none(value: JsonValue) -> JsonValue:
     return value
 
 
-def _wavelength_text(number: float) -> str:
-    for unit, size in (("Glambda", 1e9), ("Mlambda", 1e6), ("klambda", 1e3)):
-        if number >= size:
-            return f"{number / size:.4g} {unit}"
-    return f"{number:.4g} lambda"
-
-
 def _lines(summary: Summary) -> list[str]:
     s = summary
     lines = [
@@ -212,13 +225,13 @@ def _lines(summary: Summary) -> list[str]:
         f"  telescope     {s.telescope}, {len(s.antennas)} antennas, {s.n_baseline} baselines:"
         f" {' '.join(s.antennas)}",
         f"  time          {s.time_range[0]} to {s.time_range[1]} UTC, {s.n_time} times of {s.interval:.4g} s",
-        f"  uv            {s.uv_metres[0]:.4g} to {s.uv_metres[1]:.4g} m,"
-        f" {_wavelength_text(s.uv_wavelengths[0])} to {_wavelength_text(s.uv_wavelengths[1])}",
+        f"  uv            {range_text(*s.uv_metres, LENGTHS)}, {range_text(*s.uv_wavelengths, WAVELENGTHS)}",
         f"  resolution    {angle_text(s.resolution)}, field of view"
         f" {angle_text(s.field_of_view) if s.field_of_view else 'not known (no dish diameters)'}",
         f"  column        {s.column}, weights from {s.weight_origin}",
         *_partition_lines(s.partitions),
         *_count_lines(s.counts),
+        *([f"  Stokes        {s.formed}"] if s.formed is not None else []),
         *_noise_lines(s.noise),
     ]
     if s.averaged is not None:
@@ -235,7 +248,7 @@ def _partition_lines(partitions: Sequence[PartitionSummary]) -> list[str]:
     for part in partitions:
         ra, dec = sexagesimal(*part.phase_centre)
         low, high = part.chan_freq
-        span = frequency_text(low) if low == high else f"{frequency_text(low)} to {frequency_text(high)}"
+        span = range_text(low, high, FREQUENCIES, 6)
         stored = "" if part.frame in ("ICRS", "J2000") else f" (stored as {part.frame})"
         lines.append(
             f"  {part.label}: {ra} {dec} ICRS{stored}; {span} {part.freq_frame}, {part.n_chan} x"
@@ -258,11 +271,22 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     known = {name: item for name, item in noise.items() if np.isfinite(item.measured)}
     if not known:
         return ["  noise         not measured: no neighbouring times"]
+    unit = unit_for((value for item in known.values() for value in (item.measured, item.stated)), FLUXES)
     lines = [
         "  noise         of the real and of the imaginary part; ratio: median, sample by sample",
         f"    {'':<18}{'neighbouring times':>20}{'weights':>16}{'ratio':>10}",
     ]
     for name, item in known.items():
-        measured, stated = (f"{value:.3g} Jy" for value in (item.measured, item.stated))
+        measured, stated = (f"{unit.text(value)} {unit.name}" for value in (item.measured, item.stated))
         lines.append(f"    {name:<18}{measured:>20}{stated:>16}{item.ratio:>10.3g}")
+    worst = max(
+        (item.ratio for item in known.values()),
+        key=lambda ratio: abs(np.log(max(ratio, 1e-300))),
+        default=1.0,
+    )
+    if not 1.0 / RATIO <= worst <= RATIO:
+        lines.append(
+            f"    WEIGHTS: the data scatter {worst:.3g} times as much as their weights say. Fit a noise "
+            "factor, as a model without [noise] does; do not trust chi-squared or errors of `factor = 1`"
+        )
     return lines

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from biro.files.atomic import write_atomic
+from biro.formatting import html_table, html_text
 from biro.images.fit_images import before_and_after, fit_images, image_rows
 from biro.plots.data import residuals, uv
 from biro.plots.posterior import MAX_CORNER, corner, sky, traces
@@ -73,15 +74,16 @@ def write_report(
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="sub">{html.escape(provenance.sampler)}, seed {provenance.seed}</p>',
         "<h2>Parameters</h2>",
-        table(summary.cells()),
+        "".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in summary.warnings()),
+        html_table(summary.cells()),
         "".join(f"<p>{html.escape(line)}</p>" for line in summary.notes()),
     ]
     if comparison is not None:
-        parts += ["<h2>Models compared</h2>", table(comparison.cells())]
+        parts += ["<h2>Models compared</h2>", html_table(comparison.cells())]
     parts += ["<h2>Pictures</h2>", *(picture(caption, figure) for caption, figure in drawn.items())]
-    parts += ["<h2>Data</h2>", preformatted(str(likelihood.observation.summary()))]
-    parts += ["<h2>Model</h2>", preformatted(provenance.model_toml)]
-    parts += ["<h2>How it was made</h2>", preformatted(_origin(posterior, likelihood))]
+    parts += ["<h2>Data</h2>", html_text(str(likelihood.observation.summary()))]
+    parts += ["<h2>Model</h2>", html_text(provenance.model_toml)]
+    parts += ["<h2>How it was made</h2>", html_text(_origin(posterior, likelihood))]
     write_atomic(target, page(title, "\n".join(parts)).encode())
     return target
 
@@ -111,14 +113,6 @@ def page(title: str, body: str) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def table(cells: list[list[str]]) -> str:
-    """An HTML table of a header and rows of text."""
-    head, *rows = cells
-    lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "<table>" + "\n".join(lines) + "</table>"
-
-
 def png(figure: Figure) -> bytes:
     """A figure as a PNG file. Drawing takes most of the time of a report: seconds for a large figure."""
     buffer = io.BytesIO()
@@ -132,11 +126,6 @@ def picture(caption: str, drawn: Figure | bytes) -> str:
     text = html.escape(caption)
     image = f'<img alt="{text}" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
-
-
-def preformatted(text: str) -> str:
-    """HTML of text with its line breaks and spaces."""
-    return f"<pre>{html.escape(text)}</pre>"
 
 
 def _origin(posterior: Posterior, likelihood: Likelihood) -> str:

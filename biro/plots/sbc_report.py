@@ -8,8 +8,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from biro.files.atomic import write_atomic
+from biro.formatting import html_table, html_text
 from biro.plots import sbc
-from biro.plots.report import page, picture, png, preformatted, table
+from biro.plots.report import page, picture, png
 from biro.sbc.result import SBCResult
 from biro.sbc.statistics import BANDS
 
@@ -40,7 +41,7 @@ def write_report(folder: Path, result: SBCResult, *, title: str, model_toml: str
     """Write `report.html` and the pictures into a folder; returns the page's path."""
     drawn = {caption: png(figure) for caption, figure in pictures(result).items()}
     for name, data in zip(NAMES, drawn.values(), strict=False):
-        (folder / f"{name}.png").write_bytes(data)
+        write_atomic(folder / f"{name}.png", data)
     about = result.about
     origin = [f"{key}: {value}" for key, value in about.items() if key not in ("versions", "sampler_options")]
     origin += [f"option {key}: {value}" for key, value in about["sampler_options"].items()]
@@ -49,14 +50,14 @@ def write_report(folder: Path, result: SBCResult, *, title: str, model_toml: str
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="sub">Simulation-based calibration, {html.escape(about["sampler"])}, seed '
         f"{about['seed']}</p>",
-        table(result.cells()),
+        html_table(result.cells()),
         "".join(f"<p>{html.escape(line)}</p>" for line in result.notes()),
         "<h2>Pictures</h2>",
         *(picture(caption, data) for caption, data in drawn.items()),
         "<h2>Model</h2>",
-        preformatted(model_toml),
+        html_text(model_toml),
         "<h2>How it was made</h2>",
-        preformatted("\n".join(origin)),
+        html_text("\n".join(origin)),
     ]
     target = folder / "report.html"
     write_atomic(target, page(title, "\n".join(parts)).encode())

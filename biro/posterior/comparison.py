@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from biro.errors import InputError
-from biro.formatting import align
+from biro.formatting import Tabular
 from biro.posterior.posterior import Posterior
 
 WORDS = (
@@ -33,8 +33,8 @@ class Standing:
     verdict: str
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Tabular):
     """Models in order of evidence, the best first; `str` prints the table, `to_dict` is for JSON."""
 
     standings: tuple[Standing, ...]
@@ -50,6 +50,9 @@ class Comparison:
                 return standing
         raise InputError(f"no model {name!r}; there are {', '.join(s.name for s in self.standings)}")
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {len(self.standings)} models, best {self.best!r}; print shows it>"
+
     def to_dict(self) -> dict[str, object]:
         """Plain numbers and text; models by name."""
         rows = [asdict(standing) for standing in self.standings]
@@ -64,8 +67,9 @@ class Comparison:
             rows.append([s.name, s.verdict, *texts, str(s.n_param), f"{s.best_log_likelihood:.2f}"])
         return rows
 
-    def __str__(self) -> str:
-        return align(self.cells())
+    def notes(self) -> list[str]:
+        """No lines below the table."""
+        return []
 
 
 def compare(posteriors: Mapping[str, Posterior] | Sequence[Posterior]) -> Comparison:
@@ -124,6 +128,6 @@ def _standing(name: str, posterior: Posterior, best: Posterior) -> Standing:
         log_bayes_factor=factor,
         log_bayes_factor_err=0.0 if is_best else math.hypot(error, best_error),
         n_param=posterior.n_param,
-        best_log_likelihood=float(posterior.log_likelihood.max()),
+        best_log_likelihood=posterior.best_log_likelihood,
         verdict="best" if is_best else next(word for limit, word in WORDS if -factor <= limit),
     )

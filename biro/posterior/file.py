@@ -21,8 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
+from biro.files.foreign_text import visible_texts
 from biro.files.hdf5 import read_hdf5
 from biro.files.json_value import JsonValue
+from biro.maximum.partition_fit import PartitionFit
 from biro.models.quantities.parameter import Column
 from biro.models.quantities.strict import short_repr
 from biro.posterior.samples import Provenance, Samples
@@ -30,18 +32,28 @@ from biro.posterior.samples import Provenance, Samples
 S = TypeVar("S", bound=Samples)
 _Types: TypeAlias = Mapping[str, type | tuple[type, ...]]
 FORMAT = "biro-posterior-1"
-_SCALARS = ("n_walker", "log_evidence", "log_evidence_err")
-_ARRAYS = ("samples", "log_likelihood", "log_prior", "log_weight", "effective", "tau")
+_SCALARS = ("n_walker", "log_evidence", "log_evidence_err", "peak_log_likelihood")
+_ARRAYS = ("samples", "log_likelihood", "log_prior", "log_weight", "effective", "tau", "peak")
+_BY_PARAMETER = ("effective", "tau", "peak")
 
 
 _NUMBER_OR_NONE = (int, float, type(None))
+_NUMBER = (int, float)
+_FIT_TYPES: _Types = {
+    "label": str,
+    "n_vis": int,
+    "has_tails": bool,
+    **dict.fromkeys(("reduced_chi2", "noise_factor", "scatter", "step"), _NUMBER),
+}
 _RECORD_TYPES: _Types = {
     "columns": list,
+    "remarks": list,
     "provenance": dict,
     "diagnostics": dict,
     "n_walker": int,
     "log_evidence": _NUMBER_OR_NONE,
     "log_evidence_err": _NUMBER_OR_NONE,
+    "peak_log_likelihood": _NUMBER_OR_NONE,
 }
 _COLUMN_TYPES: _Types = {
     **dict.fromkeys(("name", "unit", "latex", "prior"), str),
@@ -86,9 +98,11 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
         # As keyword arguments, of which mypy knows no names.
         arrays: dict[str, Any] = {name: datasets[f"biro/{name}"].astype(np.float64) for name in names}
         return cls(
-            columns=tuple(Column(**column) for column in record["columns"]),
-            provenance=Provenance(**record["provenance"]),
-            diagnostics=record["diagnostics"],
+            columns=tuple(Column(**column) for column in visible_texts(record["columns"])),
+            provenance=Provenance(**_visible_provenance(record["provenance"])),
+            diagnostics=visible_texts(record["diagnostics"]),
+            fits=tuple(PartitionFit(**fit) for fit in visible_texts(record.get("fits", []))),
+            remarks=tuple(visible_texts(record["remarks"])),
             **{name: record[name] for name in _SCALARS},
             **arrays,
         )
@@ -102,6 +116,11 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
         raise InputError(f"{source} is not a posterior of this package, or is damaged ({error})") from error
 
 
+def _visible_provenance(record: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """What a table or report shows, made visible; not the model file, whose lines end in newlines."""
+    return {**visible_texts(record), "model_toml": record["model_toml"]}
+
+
 def _checked(record: JsonValue) -> dict[str, JsonValue]:
     """The record, if everything in it has the type that it should have.
 
@@ -110,11 +129,17 @@ def _checked(record: JsonValue) -> dict[str, JsonValue]:
     TypeError
         It has not.
     """
+    if isinstance(record, dict):  # Files of earlier versions have neither peak nor remarks.
+        record = {"peak_log_likelihood": None, "remarks": [], **record}
     _check_types("record", record, _RECORD_TYPES)
     for column in record["columns"]:
         # Files of earlier versions have no ends.
         _check_types("column", {"low": None, "high": None, **column}, _COLUMN_TYPES)
     _check_types("provenance", record["provenance"], _PROVENANCE_TYPES)
+    for fit in record.get("fits", []):  # files of earlier versions have none
+        _check_types("fit", fit, _FIT_TYPES)
+    if not all(isinstance(remark, str) for remark in record["remarks"]):
+        raise TypeError("a remark is no text")
     for value in record["diagnostics"].values():
         if not isinstance(value, int | float):
             raise TypeError(f"a diagnostic is {short_repr(value)}")
@@ -125,7 +150,7 @@ def _check_types(what: str, value: JsonValue, types: _Types) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{what}: {short_repr(value)}")
     for name, type_ in types.items():
-        if not isinstance(value[name], type_) or isinstance(value[name], bool):
+        if not isinstance(value[name], type_) or isinstance(value[name], bool) != (type_ is bool):
             raise TypeError(f"{name} of {what}: {short_repr(value[name])}")
 
 
@@ -134,13 +159,15 @@ def _write_own(group: h5py.Group, posterior: Samples) -> None:
     record["columns"] = [asdict(column) for column in posterior.columns]
     record["provenance"] = asdict(posterior.provenance)
     record["diagnostics"] = dict(posterior.diagnostics)
+    record["fits"] = [asdict(fit) for fit in posterior.fits]
+    record["remarks"] = list(posterior.remarks)
     dims = _Dimensions(group)
     dims.write("record", ("byte",), np.frombuffer(json.dumps(record).encode(), dtype=np.uint8))
     for name in _ARRAYS:
         value = getattr(posterior, name)
         if value is not None:
             axes = ("sample", "parameter") if name == "samples" else ("sample",)
-            dims.write(name, ("parameter",) if name in ("effective", "tau") else axes, value)
+            dims.write(name, ("parameter",) if name in _BY_PARAMETER else axes, value)
 
 
 def _write_arviz(file: h5py.File, posterior: Samples) -> None:

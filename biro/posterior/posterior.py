@@ -39,6 +39,9 @@ class Posterior(Samples):
         n, who = len(self.samples), self.provenance.sampler
         return f"<Posterior: {n} samples of {self.n_param} parameters, sampler {who}; summary() is its table>"
 
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
     def summary(self) -> PosteriorTable:
         """Median, 68 % and 95 %, best fit, effective sample size of each parameter, and the evidence."""
         return summarise(self)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.maximum.partition_fit import PartitionFit
 from biro.models.quantities.parameter import Column
 
 _PACKAGE_OF = {"dynesty-dynamic": "dynesty", "nuts": "nutpie"}
@@ -77,6 +78,14 @@ class Samples:
         Effective sample size of each parameter.
     diagnostics : mapping str -> float
         What the sampler says about itself (acceptance, calls, burn-in ...).
+    fits : tuple of PartitionFit
+        How well the best fit describes each partition; none where a likelihood does not know chi-squared.
+    peak : float64 (n_param,) or None
+        Where the climb from the best sample ended: the maximum of the posterior there.
+    peak_log_likelihood : float or None
+        There.
+    remarks : tuple of str
+        What the residuals of the best fit say against the errors, in full sentences.
 
     Raises
     ------
@@ -96,6 +105,10 @@ class Samples:
     log_evidence_err: float | None = None
     tau: NDArray[np.float64] | None = None
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+    fits: tuple[PartitionFit, ...] = ()
+    peak: NDArray[np.float64] | None = None
+    peak_log_likelihood: float | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n_param = len(self.columns)
@@ -112,7 +125,9 @@ class Samples:
             raise InputError(f"parameter names must differ, got {', '.join(self.names)}")
         if not np.isfinite(self.samples).all():
             raise InputError("samples must be finite numbers")
-        for name in ("effective", "tau"):
+        if (self.peak is None) != (self.peak_log_likelihood is None):
+            raise InputError("peak and peak_log_likelihood must be given both, or neither")
+        for name in ("effective", "tau", "peak"):
             value = getattr(self, name)
             if value is not None and value.shape != (n_param,):
                 raise InputError(f"{name} must have shape ({n_param},), got {value.shape}")
@@ -137,9 +152,29 @@ class Samples:
 
     @property
     def best_fit(self) -> NDArray[np.float64]:
-        """The sample of highest likelihood, (n_param,)."""
-        best: NDArray[np.float64] = self.samples[np.argmax(self.log_likelihood)]
+        """The maximum of the posterior that is next to the best sample, (n_param,); else `best_sample`.
+
+        A likelihood without gradients has no such maximum.
+        """
+        return self.best_sample if self.peak is None else self.peak.copy()
+
+    @property
+    def best_sample(self) -> NDArray[np.float64]:
+        """The sample of highest posterior density, (n_param,)."""
+        best: NDArray[np.float64] = self.samples[self._i_best]
         return best.copy()
+
+    @property
+    def best_log_likelihood(self) -> float:
+        """The log-likelihood at `best_fit`."""
+        if self.peak_log_likelihood is not None:
+            return self.peak_log_likelihood
+        return float(self.log_likelihood[self._i_best])
+
+    @property
+    def _i_best(self) -> int:
+        density = self.log_likelihood + self.log_prior
+        return int(np.argmax(np.where(np.isfinite(density), density, -np.inf)))
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         """Samples of one parameter, (n_sample,).

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.formatting import align, digits_after_point
+from biro.formatting import Tabular, digits_after_point
+from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings
 from biro.models.quantities.parameter import Column
+from biro.posterior.pareto import TRUSTED
 from biro.posterior.samples import Samples
 from biro.posterior.statistics import quantiles
 
@@ -18,10 +21,13 @@ LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 """95 %, 68.27 % (one sigma of a Gaussian) and the median."""
 _REMEDY = {
     "emcee": "the chain is shorter than asked for; raise max_steps and resume",
+    "none": "more could be gained than counts; give other starts, or sample",
     "nuts": "raise n_draw and resume; where there are divergences, raise target_accept instead",
 }
 POOR = 0.3
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
+NOISE = "noise.factor"
+"""What the names of noise factors begin with."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,8 @@ class Row:
     at_end: str = ""
 
 
-@dataclass(frozen=True)
-class PosteriorTable:
+@dataclass(frozen=True, repr=False)
+class PosteriorTable(Tabular):
     """What `Posterior.summary` gives; `str` prints it, `to_dict` is for JSON."""
 
     rows: tuple[Row, ...]
@@ -58,6 +64,8 @@ class PosteriorTable:
     log_evidence: float | None
     log_evidence_err: float | None
     diagnostics: dict[str, float]
+    fits: tuple[PartitionFit, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Row:
         for row in self.rows:
@@ -65,26 +73,48 @@ class PosteriorTable:
                 return row
         raise InputError(f"no parameter {name!r}; there are {', '.join(row.name for row in self.rows)}")
 
+    def __repr__(self) -> str:
+        return f"<PosteriorTable of {len(self.rows)} parameters, sampler {self.sampler}; print shows it>"
+
     def to_dict(self) -> dict[str, object]:
         """Plain numbers and text; parameters by name."""
-        record = asdict(self)
+        record = asdict(self) | {"warnings": self.warnings()}
         record["parameters"] = {row.pop("name"): row for row in record.pop("rows")}
         return record
 
+    @property
+    def noise_is_cut_off(self) -> bool:
+        """Whether the prior of a noise factor cuts it off, so that no error can be trusted."""
+        return any(row.at_end and row.name.startswith(NOISE) for row in self.rows)
+
     def cells(self) -> list[list[str]]:
-        """Header and rows as text, numbers rounded to what their uncertainty supports."""
+        """Header and rows as text, numbers rounded to what their uncertainty supports.
+
+        A question mark stands behind each error that cannot be trusted.
+        """
         head = ["parameter", "unit", "median", "-68 %", "+68 %", "95 %", "best fit", "ESS"]
         with_tau = any(row.tau is not None for row in self.rows)
-        return [head + ["tau"] * with_tau] + [_cells(row, with_tau) for row in self.rows]
+        return [head + ["tau"] * with_tau] + [
+            _cells(row, with_tau, doubtful=self.noise_is_cut_off) for row in self.rows
+        ]
 
-    def __str__(self) -> str:
-        return "\n".join([align(self.cells()), *self.notes()])
+    def warnings(self) -> list[str]:
+        """Lines above the table: why its figures may mislead, the gravest first; mostly there are none."""
+        lines = [_noise_cut_off(row) for row in self.rows if row.at_end and row.name.startswith(NOISE)]
+        if self.diagnostics.get("converged", 1.0) == 0.0:
+            lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
+        lines += self._about_weights()
+        n_mode = round(self.diagnostics.get("n_mode", 1.0))
+        if n_mode > 1:
+            lines.append(_several_modes(n_mode, self.sampler, self.diagnostics))
+        words = "CUT OFF: {} is most probable at the {} limit of its prior; check that limit and its unit"
+        others = [row for row in self.rows if row.at_end and not row.name.startswith(NOISE)]
+        lines += [*fit_warnings(self.fits), *self.remarks]
+        return lines + [words.format(row.name, row.at_end) for row in others]
 
     def notes(self) -> list[str]:
-        """Lines below the table: where it came from, best likelihood, evidence, what its prior cuts off."""
-        ends = ((row.name, row.at_end) for row in self.rows if row.at_end)
-        words = "CUT OFF: {} piles up at the {} end of its prior; is that where it ends, and in this unit?"
-        return [*self._origin(), *(words.format(name, end) for name, end in ends)]
+        """Lines below the table: sampler, best likelihood, evidence, diagnostics, fit of each partition."""
+        return [*self._origin(), *fit_lines(self.fits)]
 
     def _origin(self) -> list[str]:
         if self.sampler == "none":
@@ -103,9 +133,19 @@ class PosteriorTable:
             }
             known = ((text, self.diagnostics.get(name)) for name, text in words.items())
             lines.append(", ".join(text.format(value) for text, value in known if value is not None))
-        if self.diagnostics.get("converged", 1.0) == 0.0:
-            lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
         return lines
+
+    def _about_weights(self) -> list[str]:
+        """Whether the weights of the draws of "none" are worth anything."""
+        k, overlap = self.diagnostics.get("pareto_k", -math.inf), self.diagnostics.get("overlap", 1.0)
+        if k > TRUSTED:
+            return [
+                "DO NOT TRUST INTERVALS AND EVIDENCE: the posterior is so far from normal that "
+                f"a few draws have most of the weight (k = {k:.2f}, trusted below {TRUSTED}); use a sampler"
+            ]
+        if overlap < POOR:
+            return [f"POOR OVERLAP: the draws are worth {100 * overlap:.0f} % of their number; use a sampler"]
+        return []
 
     def _evidence(self) -> list[str]:
         if self.log_evidence is None:
@@ -131,10 +171,12 @@ def summarise(posterior: Samples) -> PosteriorTable:
         sampler=posterior.provenance.sampler,
         n_sample=len(posterior.samples),
         n_walker=posterior.n_walker,
-        best_log_likelihood=float(posterior.log_likelihood.max()),
+        best_log_likelihood=posterior.best_log_likelihood,
         log_evidence=posterior.log_evidence,
         log_evidence_err=posterior.log_evidence_err,
         diagnostics=dict(posterior.diagnostics),
+        fits=posterior.fits,
+        remarks=posterior.remarks,
     )
 
 
@@ -157,19 +199,45 @@ def _cut_off(values: NDArray[np.float64], weight: NDArray[np.float64], column: C
 def _about_maximum(table: PosteriorTable) -> list[str]:
     """How draws about a maximum came to be, and how far to trust them."""
     overlap = table.diagnostics.get("overlap", math.nan)
-    lines = [
-        f"no sampler: the maximum (best fit) and {table.n_sample - 1} draws of the normal distribution about "
-        f"it, whose overlap with the posterior is {100 * overlap:.0f} %",
+    k = table.diagnostics.get("pareto_k", math.nan)
+    about = "it" if table.diagnostics.get("n_mode", 1.0) < 2.0 else "all modes"
+    return [
+        f"no sampler: the maximum (best fit) and {table.n_sample} weighted draws about {about}; they are "
+        f"worth {100 * overlap:.0f} % of draws of the posterior (tail k = {k:.2f})",
         f"highest log-likelihood {table.best_log_likelihood:.3f}",
     ]
-    if overlap < POOR:
-        lines.append("POOR OVERLAP: the posterior is no normal distribution; sample it")
-    if table.diagnostics.get("converged", 1.0) == 0.0:
-        lines.append("NOT CONVERGED: more could be gained than counts; give other starts, or sample")
-    return lines
 
 
-def _cells(row: Row, with_tau: bool) -> list[str]:
+def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float]) -> str:
+    """What it means for a table that there are several maxima."""
+    line = f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence; "
+    if sampler == "nuts":
+        line += (
+            "the chains began at the highest, from where they seldom cross to others, so that medians, "
+            "intervals and R-hat may be those of one maximum: use dynesty, or `--sampler none`"
+        )
+    else:
+        line += "medians and intervals are of all of them together"
+    if diagnostics.get("n_exchangeable", 0.0) > 1:
+        line += (
+            ". Sources with the same priors can change places: a constraint such as an order tells them apart"
+        )
+    return line
+
+
+def _noise_cut_off(row: Row) -> str:
+    """What it means that the prior of a noise factor cuts it off."""
+    more = {
+        "upper": "the data scatter by more than the prior allows, so that all errors below are too small",
+        "lower": "the data scatter by less than the prior allows, so that all errors below are too large",
+    }
+    return (
+        f"DO NOT TRUST THE ERRORS: {row.name} is CUT OFF at the {row.at_end} limit of its prior; "
+        f"{more[row.at_end]}. Widen the prior of [noise] factor"
+    )
+
+
+def _cells(row: Row, with_tau: bool, *, doubtful: bool) -> list[str]:
     digits = digits_after_point(0.5 * (row.high_68 - row.low_68))
 
     def text(value: float) -> str:
@@ -177,9 +245,11 @@ def _cells(row: Row, with_tau: bool) -> list[str]:
             return f"{value:.10g}"
         return f"{value:.{digits}f}"
 
-    cells = [row.name, row.unit, text(row.median), text(row.low_68 - row.median)]
-    cells += [f"+{text(row.high_68 - row.median)}", f"{text(row.low_95)} .. {text(row.high_95)}"]
-    cells += [text(row.best_fit), f"{row.ess:.0f}"]
+    mark = "?" * doubtful
+    cells = [row.name, row.unit, text(row.median), text(row.low_68 - row.median) + mark]
+    cells += [f"+{text(row.high_68 - row.median)}{mark}"]
+    cells += [f"{text(row.low_95)} .. {text(row.high_95)}{mark}"]
+    cells += [text(row.best_fit), f"{row.ess:.0f}" if row.ess > 0.0 else "-"]
     if with_tau:
         cells.append("" if row.tau is None else f"{row.tau:.1f}")
     return cells

@@ -1,1 +1,1 @@
-"""Run directories: the record of what was run on what data, their lock and log, and the stop on a signal."""
+"""Run directories (record, lock, log, the stop on a signal), and the streams and variables of a command."""

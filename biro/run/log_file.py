@@ -9,6 +9,9 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+NOTICE = 25
+"""Level of what a command says without -v, though nothing is wrong: between INFO and WARNING."""
+logging.addLevelName(NOTICE, "NOTICE")
 LOGGERS = ("biro", "rime_kernels")
 """Roots of the loggers of this project."""
 

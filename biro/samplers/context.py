@@ -20,7 +20,7 @@ class RunContext:
     stop : StopFlag
         Set by the first signal: the sampler saves its state and ends.
     progress : bool
-        Show a progress line on stderr.
+        Show bars on stderr (`biro.progress`).
     folder : Path or None
         Of the run directory; None where nothing is saved.
     run_id : str

@@ -13,7 +13,7 @@ from dynesty import DynamicNestedSampler
 
 from biro.errors import RunError
 from biro.files.signed import read_signed, write_signed
-from biro.maximum.batching import BatchingPool
+from biro.target.batching import BatchingPool
 
 log = logging.getLogger(__name__)
 

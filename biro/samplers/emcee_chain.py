@@ -152,14 +152,18 @@ class ChainFile:
         shape = int(about["n_walker"]), int(about["n_param"])
         centre = np.array(about["centre"], dtype=np.float64)
         if centre.shape != shape[1:]:
-            raise ValueError("its second line is broken")
+            raise ValueError("its second line has a centre of the wrong shape")
         size, blocks = os.fstat(file.fileno()).st_size, []
         self._end = file.tell()
         while (block := _read_block(file, size, *shape)) is not None:
             blocks.append(block)
             self._end = file.tell()
         if size > self._end:
-            log.warning("%s: %d bytes at its end are of no use, cut short", self.path.name, size - self._end)
+            log.warning(
+                "%s: the last %d bytes are an incomplete block, and are not used",
+                self.path.name,
+                size - self._end,
+            )
         if not blocks:
             self._end = 0
             return None

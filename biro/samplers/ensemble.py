@@ -9,20 +9,21 @@ import emcee
 import numpy as np
 from emcee.backends import Backend
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from biro.errors import RunError
 from biro.maximum.maximum import maximise
-from biro.maximum.protocol import has_gradient
-from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
+from biro.progress import bar
 from biro.run.interrupt import StopFlag
+from biro.run.log_file import NOTICE
 from biro.samplers.context import RunContext
 from biro.samplers.emcee_chain import FILE, ChainFile, last_state
 from biro.samplers.ensemble_start import find_mode, scatter
-from biro.samplers.normal_approximation import draws_within
+from biro.samplers.normal_approximation import MaximumFile, draws_within
 from biro.samplers.options import EnsembleOptions
+from biro.target.checked import Target
+from biro.target.protocol import has_gradient
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ WINDOW = 5.0
 def run_emcee(target: Target, options: EnsembleOptions, context: RunContext) -> Posterior:
     """Sample with emcee; the chain is kept in the run directory, where there is one."""
     chain = ChainFile(context.folder / FILE, context.run_id) if context.folder else None
-    run = EnsembleRun(target, options, context.provenance.seed, chain)
+    run = EnsembleRun(target, options, context.provenance.seed, chain, MaximumFile(context.folder))
     backend = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
     return run.posterior(backend, context.provenance)
@@ -43,7 +44,9 @@ class EnsembleRun:
     """One run of emcee on a target.
 
     Moves are differential evolution (ter Braak 2006) and, one in five, emcee's stretch move; both leave
-    the posterior as it is under any linear change of parameters. emcee's snooker move is not used: its
+    the posterior as it is under any linear change of parameters. One move in twenty is by the whole
+    difference
+    of two walkers, which takes a walker from one maximum to another. emcee's snooker move is not used: its
     jumps scale with the distance, its acceptance does not, and -2 ln L of a Gaussian in 5 dimensions
     came out at 4.5 instead of 5.
 
@@ -55,13 +58,22 @@ class EnsembleRun:
     seed : int
     chain : ChainFile or None
         Where the chain is kept; None keeps it in memory only.
+    maximum_file : MaximumFile
+        Where the maximum about which the walkers begin is kept.
     """
 
-    def __init__(self, target: Target, options: EnsembleOptions, seed: int, chain: ChainFile | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        options: EnsembleOptions,
+        seed: int,
+        chain: ChainFile | None,
+        maximum_file: MaximumFile,
+    ) -> None:
         self._target = target
         self._options = options
         self._seed = seed
-        self._chain = chain
+        self._chain, self._maximum_file = chain, maximum_file
         self._centre = np.zeros(target.n_param)
 
     def run(self, stop: StopFlag, *, progress: bool) -> Backend:
@@ -81,28 +93,30 @@ class EnsembleRun:
             self._log_posterior,
             backend=backend,
             vectorize=True,
-            moves=[(emcee.moves.DEMove(), 0.8), (emcee.moves.StretchMove(), 0.2)],
+            moves=[
+                (emcee.moves.DEMove(), 0.75),
+                (emcee.moves.DEMove(gamma0=1.0), 0.05),
+                (emcee.moves.StretchMove(), 0.2),
+            ],
         )
         # emcee wraps a function so as to print every exception, with all that it was called with.
         sampler.log_prob_fn = self._log_posterior
         old_tau = np.full(self._target.n_param, np.inf)
-        with tqdm(
-            total=None, initial=backend.iteration, unit=" steps", disable=not progress, desc="emcee"
-        ) as bar:
+        with bar("emcee", "steps", initial=backend.iteration, show=progress) as shown:
             for look in looks(self._options.max_steps):
                 if look > backend.iteration:
                     n_step = look - backend.iteration
                     try:
                         for moved in sampler.sample(state, iterations=n_step, skip_initial_state_check=True):
                             state = moved
-                            bar.update()
+                            shown.update()
                             self._after_step(backend, stop)
                     finally:
                         self._save(backend, now=True)
                 elif 2 * look < backend.iteration:
                     continue  # a resumed chain: its early looks decide nothing
                 tau = chain_tau(backend.chain[:look])
-                bar.set_postfix_str(_words(backend, tau, look))
+                shown.set_postfix_str(_words(backend, tau, look), refresh=False)
                 stable = np.all(np.abs(tau - old_tau) < self._options.tau_change * tau)
                 if stable and look > self._options.n_tau * tau.max():
                     break
@@ -134,6 +148,7 @@ class EnsembleRun:
                 "acceptance": float(backend.accepted.mean() / n_step),
                 "steps_per_tau": float(n_step / tau.max()),
                 "converged": float(n_step > self._options.n_tau * tau.max()),
+                **self._maximum_file.facts,
             },
         )
 
@@ -143,7 +158,7 @@ class EnsembleRun:
             self._centre = self._chain.centre
             if backend.shape != (self._options.n_walker, self._target.n_param):
                 raise RunError(f"{self._chain.path} holds another run's chain; take another directory")
-            log.info("going on from step %d", backend.iteration)
+            log.log(NOTICE, "going on from step %d", backend.iteration)
             return backend, last_state(backend)
         walkers, self._centre = self._start(stop, progress=progress)
         if self._chain is not None:
@@ -155,11 +170,11 @@ class EnsembleRun:
 
     def _start(self, stop: StopFlag, *, progress: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Walkers about the maximum, and that; nothing is kept of a search that is stopped."""
-        with tqdm(unit=" calls", disable=not progress, desc="looking for the maximum") as bar:
+        with bar("looking for the maximum", "calls", show=progress) as shown:
 
             def watch(best: float) -> None:
-                bar.set_postfix_str(f"best so far {best:.2f}", refresh=False)
-                bar.update()
+                shown.set_postfix_str(f"best so far {best:.2f}", refresh=False)
+                shown.update()
                 if stop:
                     stop.raise_interrupted("no step was taken yet, the same command begins again")
 
@@ -167,10 +182,12 @@ class EnsembleRun:
             likelihood = self._target.likelihood
             if has_gradient(likelihood):
                 maximum = maximise(likelihood, seed=self._seed, watch=watch)
-                walkers = draws_within(self._target, maximum, n_walker, self._seed)[0]
-                if len(walkers) == n_walker and not maximum.unidentified:
-                    return self._target.wrapped(walkers), maximum.best_fit
-            # Without gradients, or where the data leave directions open: those are as wide as steps in them.
+                self._maximum_file.keep(maximum)
+                if not maximum.unidentified:
+                    walkers = draws_within(self._target, maximum, n_walker, self._seed, tails=0.0).theta
+                    if len(walkers) == n_walker:
+                        return self._target.wrapped(walkers), maximum.best_fit
+            # Without gradients, or where the data leave a direction open, whose width is that of a step.
             start = find_mode(self._target, self._seed, watch)
             walkers = scatter(self._target, start, n_walker, self._seed)
             return walkers, self._target.theta(start.mode[None])[0]

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
-from biro.maximum.protocol import Watch
 from biro.maximum.search import EDGE, inside_cube, search
-from biro.maximum.target import Target
+from biro.target.checked import Target
+from biro.target.protocol import Watch
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def scatter(target: Target, start: Start, n_walker: int, seed: int) -> NDArray[n
         width *= 0.8
     raise LikelihoodError(
         f"only {len(walkers)} of {n_walker} walkers could be placed about the best point; "
-        "is the allowed region of the prior thinner than its numbers can tell apart?"
+        "check the prior and the constraints: the region that they allow may be too thin"
     )
 
 
@@ -82,7 +82,7 @@ def _polish(target: Target, mode: NDArray[np.float64], best: float) -> Start:
         step = _one_sigma_steps(target, mode, best)
         gradient, hessian = _derivatives(target, mode, step)
         values, vectors = np.linalg.eigh(-hessian)
-        # Directions that curve the wrong way, or hardly at all, are as wide as the step was.
+        # Along directions with no curvature, or with one of the wrong sign, the width is that of the step.
         values = np.maximum(np.abs(values), 0.1)
         covariance = (vectors / values) @ vectors.T
         move = step * (covariance @ gradient)

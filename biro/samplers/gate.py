@@ -53,7 +53,7 @@ class Gate:
         return self._busy
 
     def close(self) -> None:
-        """Answer no more: who asks from now on gets an error."""
+        """Answer no more: a thread that asks from now on gets an error."""
         with self._changed:
             self.error = self.error or ClosedError()
             self._changed.notify_all()
@@ -97,7 +97,7 @@ class Gate:
                 self.n_row += len(together)
                 for question, answer in zip(together, answers, strict=True):
                     question.answer = answer
-            # Those who asked meanwhile are to be waited for, too.
+            # Threads that asked in the meantime have to be waited for, too.
             self._expected += len(self._waiting)
             self._busy = False
             self._changed.notify_all()

@@ -8,23 +8,24 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from dynesty import DynamicNestedSampler
 from dynesty.dynamicsampler import DynamicSamplerStatesEnum as Stage
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from biro.errors import LikelihoodError
-from biro.maximum.batching import BatchingPool, ask
-from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
+from biro.progress import Bar, bar
 from biro.run.interrupt import StopFlag
+from biro.run.log_file import NOTICE
 from biro.samplers.context import RunContext
 from biro.samplers.dynesty_checkpoint import FILE, Checkpoint
 from biro.samplers.options import NestedOptions
+from biro.target.batching import BatchingPool, ask
+from biro.target.checked import Target
 
 log = logging.getLogger(__name__)
 
@@ -89,13 +90,15 @@ class NestedRun:
         """
         with (
             BatchingPool(self._target.log_likelihood_of_unit, self._options.batch) as pool,
-            tqdm(unit=" iterations", disable=not progress, desc="dynesty") as bar,
+            bar("dynesty", "iterations", show=progress) as shown,
             warnings.catch_warnings(),
             _errors_of_dynesty(),
         ):
             warnings.filterwarnings("ignore", category=UserWarning, module="dynesty")
             warnings.filterwarnings("ignore", message="All the initial likelihood values are the same")
             restored = self._checkpoint.restore(pool) if self._checkpoint else None
+            if restored is not None:
+                log.log(NOTICE, "going on from iteration %d", restored.it)
             sampler = restored or self._new(pool)
             # dynesty wraps a likelihood so as to print every exception; ours pass through 64 threads.
             sampler.loglikelihood.loglikelihood = ask
@@ -105,7 +108,7 @@ class NestedRun:
                     dlogz_init=self._options.dlogz,
                     n_effective=self._options.n_effective,
                     maxbatch=None if self._dynamic else 0,
-                    print_func=_Watch(self, sampler, stop, bar),
+                    print_func=_Watch(self, sampler, stop, shown),
                     save_bounds=False,
                 )
             log.info("%d likelihood calls of %.1f rows", pool.n_call, pool.n_row / max(pool.n_call, 1))
@@ -199,17 +202,15 @@ def _errors_of_dynesty() -> Iterator[None]:
 class _Watch:
     """Called by dynesty at each iteration: progress, checkpoints, and the end when a signal came."""
 
-    def __init__(
-        self, run: NestedRun, sampler: DynamicNestedSampler, stop: StopFlag, bar: tqdm[NoReturn]
-    ) -> None:
-        self._run, self._sampler, self._stop, self._bar = run, sampler, stop, bar
+    def __init__(self, run: NestedRun, sampler: DynamicNestedSampler, stop: StopFlag, shown: Bar) -> None:
+        self._run, self._sampler, self._stop, self._shown = run, sampler, stop, shown
+        self._worded = 0.0
 
     def __call__(self, result: Dynesty, n_iteration: int, n_call: int, **more: float | None) -> None:
-        self._bar.n = n_iteration
-        if not self._bar.disable and time.time() - self._bar.last_print_t > 0.5:
-            self._bar.set_postfix_str(_words(result, n_call, more), refresh=False)
-            self._bar.refresh()
-            self._bar.last_print_t = time.time()
+        if not self._shown.disable and time.monotonic() - self._worded > 0.5:
+            self._worded = time.monotonic()
+            self._shown.set_postfix_str(_words(result, n_call, more), refresh=False)
+        self._shown.update(n_iteration - self._shown.n)
         if self._run.save(self._sampler, now=bool(self._stop)) and self._stop:
             self._stop.raise_interrupted(
                 f"{n_iteration} iteration(s) saved, the same command goes on from there"

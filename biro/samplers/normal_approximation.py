@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from biro.errors import LikelihoodError
+from biro.formatting import first_few
 from biro.maximum.maximum import Maximum, maximise
-from biro.maximum.protocol import differentiable
-from biro.maximum.target import Target
+from biro.maximum.proposal import TAILS, Proposal
+from biro.posterior.pareto import TRUSTED, smoothed
 from biro.posterior.posterior import Posterior
+from biro.progress import bar
 from biro.samplers.context import RunContext
 from biro.samplers.options import MaximumOptions
+from biro.target.checked import Target
+from biro.target.protocol import differentiable
 
 log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
 
 FILE = "maximum.json"
 _BATCH = 256
@@ -25,10 +33,12 @@ _MAX_DRAWS = 200
 
 
 def run_normal_approximation(target: Target, options: MaximumOptions, context: RunContext) -> Posterior:
-    """The maximum as the first sample, and the draws about it that prior and constraints allow.
+    """Weighted draws about the maximum, and about other modes of similar evidence.
 
-    Of the draws, with weights posterior over normal distribution, come the evidence, by importance
-    sampling, and "overlap", the effective part of them: 1 where the posterior is that normal distribution.
+    They come from the normal distributions about all modes, with wider tails (`Proposal`), and are weighted
+    by posterior over proposal; the tail of the weights is smoothed (`biro.posterior.pareto`). The mean of the
+    weights is the evidence. Its error and the effective sample size mean something only while the shape of
+    the tail, "pareto_k", is below 0.7.
 
     Parameters
     ----------
@@ -46,62 +56,60 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
     """
     provenance = context.provenance
     maximum = _maximum(target, options, context)
-    if context.folder is not None:
-        path = context.folder / FILE
-        try:
-            maximum.save(path)
-        except OSError as error:  # the posterior says the same, and the maximum can be found again
-            log.warning("%s cannot be written (%s); the run goes on", path, error.strerror)
+    MaximumFile(context.folder).keep(maximum)
     if maximum.unidentified:
         raise LikelihoodError(
-            f"these data do not know {'; nor '.join(maximum.unidentified)}: "
+            f"the data do not determine {first_few(maximum.unidentified, ' or ')}: "
             "fix or tie a parameter, give it a narrower prior, or sample"
         )
-    theta, log_posterior, log_prior, n_drawn = draws_within(
-        target, maximum, options.n_sample, provenance.seed
-    )
-    if len(theta) < options.n_sample:
+    draws = draws_within(target, maximum, options.n_sample, provenance.seed)
+    if len(draws.theta) < options.n_sample:
         raise LikelihoodError(
-            f"only {len(theta)} of {n_drawn} draws about the maximum lie within the prior: sample it instead"
+            f"only {len(draws.theta)} of {draws.n_drawn} draws about the maximum lie within the prior: "
+            "sample it instead"
         )
-    log_weight = log_posterior - maximum.log_posterior - maximum.laplace.log_density(theta)
-    theta = target.wrapped(theta)
-    weight = np.exp(log_weight - log_weight.max())
-    mean = weight.sum() / n_drawn
-    spread = np.sqrt(max(float((weight**2).sum() / n_drawn - mean**2), 0.0) / n_drawn) / mean
-    mass, evidence = maximum.laplace.log_mass(maximum.log_posterior), maximum.log_evidence
-    assert mass is not None
-    assert evidence is not None
-    n_sample = 1 + len(theta)
+    weights = smoothed(draws.log_posterior - draws.log_density)
+    top = weights.log_weight.max()
+    weight = np.exp(weights.log_weight - top)
+    mean, total = weight.sum() / draws.n_drawn, weight.sum()
+    spread = np.sqrt(max(float((weight**2).sum() / draws.n_drawn - mean**2), 0.0) / draws.n_drawn) / mean
+    effective = total**2 / (weight**2).sum() if weights.k < TRUSTED else 0.0
+    assert maximum.log_evidence is not None
     return Posterior(
         columns=target.columns,
-        samples=np.concatenate([maximum.best_fit[None], theta]),
-        log_likelihood=np.concatenate([[maximum.log_likelihood], log_posterior - log_prior]),
-        log_prior=np.concatenate([[maximum.log_prior], log_prior]),
+        samples=target.wrapped(draws.theta),
+        log_likelihood=draws.log_posterior - draws.log_prior,
+        log_prior=draws.log_prior,
+        log_weight=weights.log_weight - top - np.log(total),
         provenance=provenance,
-        effective=np.full(target.n_param, float(n_sample)),
-        log_evidence=float(mass + log_weight.max() + np.log(mean)),
+        effective=np.full(target.n_param, effective),
+        log_evidence=float(top + np.log(mean)),
         log_evidence_err=float(spread),
+        peak=maximum.best_fit,
+        peak_log_likelihood=maximum.log_likelihood,
         diagnostics={
-            "overlap": float(weight.sum() ** 2 / (weight**2).sum() / n_drawn),
-            "log_evidence_laplace": evidence,
+            "overlap": float(total**2 / (weight**2).sum() / draws.n_drawn),
+            "pareto_k": float(np.clip(weights.k, -10.0, 10.0)),
+            "n_mode": float(len(maximum.modes)),
+            "n_exchangeable": float(sum(names.count(",") + 1 for names in maximum.exchangeable)),
+            "log_evidence_laplace": maximum.log_evidence,
             "converged": float(maximum.converged),
             "left": maximum.left,
             "n_start": float(maximum.n_start),
             "n_end": float(maximum.n_end),
             "n_agree": float(maximum.n_agree),
-            "searched": float(maximum.searched),
+            "n_search": float(maximum.n_search),
             "n_gradient": float(maximum.n_gradient),
         },
     )
 
 
 def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Maximum:
-    with tqdm(unit=" batches", disable=not context.progress, desc="looking for the maximum") as bar:
+    with bar("looking for the maximum", "batches", show=context.progress) as shown:
 
         def watch(best: float) -> None:
-            bar.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
-            bar.update()
+            shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
+            shown.update()
             if context.stop:
                 context.stop.raise_interrupted("the same command begins again")
 
@@ -109,33 +117,70 @@ def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Ma
         return maximise(likelihood, seed=context.provenance.seed, starts=options.starts, watch=watch)
 
 
-def draws_within(
-    target: Target, maximum: Maximum, n: int, seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
-    """Draws of the normal distribution about a maximum that prior and constraints allow.
+class MaximumFile:
+    """The maximum from which a sampler begins, kept in its run directory, where there is one."""
 
-    Returns
-    -------
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / FILE
+        self._n_mode: int | None = None
+
+    def keep(self, maximum: Maximum) -> None:
+        """Write the maximum; a run goes on where that is impossible."""
+        self._n_mode = len(maximum.modes)
+        if self._path is not None:
+            try:
+                maximum.save(self._path)
+            except OSError as error:  # the posterior says the same, and the maximum can be found again
+                log.warning("%s cannot be written (%s); the run goes on", self._path, error.strerror)
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """`n_mode`, the number of modes, for the diagnostics; nothing where no maximum was looked for."""
+        if self._n_mode is None and self._path is not None:  # a run that was resumed
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                self._n_mode = len(json.loads(self._path.read_text())["modes"])
+        return {} if self._n_mode is None else {"n_mode": float(self._n_mode)}
+
+
+class Draws(NamedTuple):
+    """Draws about the modes of a posterior that prior and constraints allow.
+
+    Attributes
+    ----------
     theta : float64 (n, n_param)
-        Parameters that wrap may lie outside their range. Fewer where hardly any draw is allowed.
-    log_posterior, log_prior : float64 (n,)
+        Parameters that wrap may lie outside their range.
+    log_posterior, log_prior, log_density : float64 (n,)
+        The last is that of the distribution which they were drawn from.
     n_drawn : int
-        How many were drawn.
+        How many were drawn, allowed or not.
     """
+
+    theta: Array
+    log_posterior: Array
+    log_prior: Array
+    log_density: Array
+    n_drawn: int
+
+
+def draws_within(target: Target, maximum: Maximum, n: int, seed: int, tails: float = TAILS) -> Draws:
+    """Draws of `Proposal` about the modes of a maximum; fewer than n where hardly any is allowed."""
     rng = np.random.default_rng([seed, 1])
-    allowed: list[tuple[NDArray[np.float64], ...]] = []
+    proposal = Proposal(maximum.modes, np.where(target.wraps, target.period, np.nan), tails)
+    allowed: list[tuple[Array, ...]] = []
     n_allowed = n_drawn = 0
     while n_allowed < n and n_drawn < _MAX_DRAWS * n:
-        theta = maximum.laplace.draws(rng, min(_BATCH, n - n_allowed))
-        n_drawn += len(theta)
+        n_batch = min(_BATCH, n - n_allowed)
+        theta = proposal.draws(rng, n_batch)
+        n_drawn += n_batch
         log_prior = target.log_prior(theta)
-        # An angle that is hardly known counts within half a turn of the maximum.
-        beyond = (np.abs(theta - maximum.best_fit) > 0.5 * target.period) & target.wraps
-        inside = np.isfinite(log_prior) & ~beyond.any(axis=1)
+        inside = np.isfinite(log_prior)
         theta, log_prior = theta[inside], log_prior[inside]
         log_posterior = log_prior + target.log_likelihood(theta) if len(theta) else log_prior
         finite = np.isfinite(log_posterior)
-        allowed.append((theta[finite], log_posterior[finite], log_prior[finite]))
-        n_allowed += int(finite.sum())
-    theta, log_posterior, log_prior = (np.concatenate(items) for items in zip(*allowed, strict=True))
-    return theta, log_posterior, log_prior, n_drawn
+        theta = theta[finite]
+        allowed.append((theta, log_posterior[finite], log_prior[finite], proposal.log_density(theta)))
+        n_allowed += len(theta)
+    theta, log_posterior, log_prior, log_density = (
+        np.concatenate(items) for items in zip(*allowed, strict=True)
+    )
+    return Draws(theta, log_posterior, log_prior, log_density, n_drawn)

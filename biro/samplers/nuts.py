@@ -8,25 +8,27 @@ import logging
 import os
 import sys
 import time
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.laplace import Laplace
 from biro.maximum.maximum import maximise
-from biro.maximum.protocol import differentiable
-from biro.maximum.target import Target
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
+from biro.progress import Bar, bar
 from biro.run.interrupt import StopFlag
+from biro.run.log_file import NOTICE
 from biro.samplers.context import RunContext
 from biro.samplers.gate import Gate
+from biro.samplers.normal_approximation import MaximumFile
 from biro.samplers.nuts_draws import FILE, RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.options import NutsOptions
 from biro.samplers.whitened import Whitened
+from biro.target.checked import Target
+from biro.target.protocol import differentiable
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ class OutsideError(Exception):
 def run_nuts(target: Target, options: NutsOptions, context: RunContext) -> Posterior:
     """Sample with NUTS; the draws are kept in the run directory, where there is one."""
     file = DrawsFile(context.folder / FILE, context.run_id) if context.folder else None
-    run = NutsRun(target, options, context.provenance.seed, file)
+    run = NutsRun(target, options, context.provenance.seed, file, MaximumFile(context.folder))
     density, z = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
     return run.posterior(density, z, context.provenance)
@@ -71,13 +73,22 @@ class NutsRun:
     seed : int
     file : DrawsFile or None
         Where draws are kept; None keeps them in memory only.
+    maximum_file : MaximumFile
+        Where the maximum about which the chains begin is kept.
     """
 
-    def __init__(self, target: Target, options: NutsOptions, seed: int, file: DrawsFile | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        options: NutsOptions,
+        seed: int,
+        file: DrawsFile | None,
+        maximum_file: MaximumFile,
+    ) -> None:
         self._likelihood = differentiable(target.likelihood, "NUTS")
         self._nutpie = _nutpie()
         self._target, self._options, self._seed = target, options, seed
-        self._file = file
+        self._file, self._maximum_file = file, maximum_file
         self._facts: dict[str, float] = {}
 
     def run(self, stop: StopFlag, *, progress: bool) -> tuple[Whitened, Array]:
@@ -99,7 +110,7 @@ class NutsRun:
             middle, factor, before = saved
             density = Whitened(self._likelihood, middle, factor)
             tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
-            log.info("going on from draw %d%s of each chain", before.z.shape[1], tuned)
+            log.log(NOTICE, "going on from draw %d%s of each chain", before.z.shape[1], tuned)
         done = before
         if before.z.shape[1] < n_draw:
             done = self._sample(density, before, stop, progress=progress)
@@ -107,15 +118,17 @@ class NutsRun:
         return density, done.z[:, :n_draw]
 
     def _maximum(self, stop: StopFlag, *, progress: bool) -> Laplace:
-        with tqdm(unit=" batches", disable=not progress, desc="looking for the maximum") as bar:
+        with bar("looking for the maximum", "batches", show=progress) as shown:
 
             def watch(best: float) -> None:
-                bar.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
-                bar.update()
+                shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
+                shown.update()
                 if stop:
                     stop.raise_interrupted("no draw was made yet, the same command begins again")
 
-            return maximise(self._likelihood, seed=self._seed, watch=watch).laplace
+            maximum = maximise(self._likelihood, seed=self._seed, watch=watch)
+            self._maximum_file.keep(maximum)
+            return maximum.laplace
 
     def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Progress:
         options, n_before = self._options, before.z.shape[1]
@@ -137,8 +150,8 @@ class NutsRun:
             return_raw_trace=True,
         )
         total = options.n_chain * (n_tune + options.n_draw - n_before)
-        with tqdm(total=total, unit=" draws", disable=not progress, desc="NUTS") as bar:
-            trace = self._wait(sampler, gate, density, draws, stop, bar)
+        with bar("NUTS", "draws", total=total, show=progress) as shown:
+            trace = self._wait(sampler, gate, density, draws, stop, shown)
         draws.look(trace, gate.n_row)
         self._save(density, draws)
         self._facts = {"rows_per_call": gate.n_row / max(1, gate.n_call)}
@@ -151,7 +164,7 @@ class NutsRun:
         density: Whitened,
         draws: Draws,
         stop: StopFlag,
-        bar: tqdm[NoReturn],
+        shown: Bar,
     ) -> Nutpie:
         """Wait for the end of the draws and return nutpie's trace; save them now and then.
 
@@ -168,7 +181,7 @@ class NutsRun:
             while trace is None and gate.error is None and not stop:
                 with contextlib.suppress(TimeoutError):
                     trace = sampler.wait(timeout=_CHECK_EVERY)
-                bar.update(draws.n_step - bar.n)
+                shown.update(draws.n_step - shown.n)
                 if trace is None and self._file is not None and self._file.is_due:
                     draws.look(sampler.inspect(), gate.n_row)
                     self._save(density, draws)
@@ -257,14 +270,15 @@ class NutsRun:
             log_likelihood=log_likelihood,
             log_prior=log_prior,
             provenance=provenance,
-            effective=effective,
+            effective=np.minimum(effective, tail),
             n_walker=len(z),
-            tau=len(theta) / effective,
+            tau=len(theta) / np.minimum(effective, tail),
             diagnostics={
                 "r_hat": r_hat,
                 "n_effective_tail": float(tail.min()),
                 "converged": float(r_hat < R_HAT and ess > N_EFFECTIVE),
                 **self._facts,
+                **self._maximum_file.facts,
             },
         )
 

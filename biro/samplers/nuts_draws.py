@@ -100,7 +100,7 @@ class Draws:
         self._n_gradient, self._frozen = 0, False
 
     def freeze(self) -> None:
-        """Take no more draws: those of chains that are not answered any more are none."""
+        """Take no more draws, because chains go on after the gate has stopped answering."""
         self._frozen = True
 
     def begin(self) -> Array | None:
@@ -154,7 +154,7 @@ class Draws:
         first = min(self._n_tune, n)
         new = np.array([chain.z[first:n] for chain in chains]).reshape(n_chain, n - first, n_dim)
         z = np.concatenate([before.z, new], axis=1)
-        # Where too few count yet, those for tuning, from the middle of them on.
+        # While there are too few draws after tuning, the second half of all draws of this process is used.
         recent = z if z[..., 0].size >= _ENOUGH_FOR_SCALE else np.array([c.z[n // 2 : n] for c in chains])
         recent = recent.reshape(-1, n_dim)
         return Progress(

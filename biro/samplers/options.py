@@ -9,6 +9,27 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import ClassVar, Self
 
 from biro.errors import InputError
+from biro.files.memory import check_memory
+from biro.maximum.starts import N_SCREEN
+
+MOST_THREADS = 1024
+"""Threads that a sampler may have; systems allow some thousands of one user."""
+MOST_EVALUATIONS = 3e12
+"""Likelihoods that a run may need at least: a year and more, at the fastest."""
+FASTEST = 1e-5
+"""Seconds that a likelihood of the smallest data takes, in a batch."""
+MOST_FOR_ENSEMBLE = 200
+"""Parameters up to which emcee is begun: beyond some dozens, its moves are hardly ever accepted."""
+LEAST_DLOGZ = 1e-9
+"""Smaller remainders of a log-evidence are lost in its rounding."""
+MOST_ACCEPTED = 0.999
+"""Largest fraction of steps that NUTS can be asked to accept."""
+DEEPEST = 20
+"""Largest depth of a trajectory: a million steps."""
+_NUMBER = 8
+"""Bytes of a float64."""
+_LARGEST = 2**62
+"""Whole numbers are below this."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +53,14 @@ class Options(ABC):
         InputError
             A value that is impossible.
         """
+
+    @abstractmethod
+    def numbers(self, n_param: int) -> float:
+        """Float64 numbers that the sampler holds in memory at least."""
+
+    @abstractmethod
+    def evaluations(self, n_param: int) -> float:
+        """Likelihoods that the sampler asks for at least."""
 
     def as_dict(self) -> dict[str, int | float | str]:
         """The options by name, for records."""
@@ -66,6 +95,12 @@ class EnsembleOptions(Options):
         return self.n_walker // 2
 
     def resolved(self, n_param: int) -> Self:
+        if n_param > MOST_FOR_ENSEMBLE and not self.n_walker:
+            raise InputError(
+                f"emcee will not converge: it is good for some dozens of parameters, not for {n_param}; give "
+                "--sampler nuts, which follows the gradient, or none for the maximum with errors "
+                "(n_walker= begins it all the same)"
+            )
         n_walker = self.n_walker or max(4 * n_param, 32)
         if n_walker < 2 * n_param or n_walker % 2:
             raise InputError(
@@ -74,6 +109,13 @@ class EnsembleOptions(Options):
             )
         _check_positive(self, ("max_steps", "n_tau", "tau_change"))
         return replace(self, n_walker=n_walker)
+
+    def numbers(self, n_param: int) -> float:
+        return self.evaluations(n_param) * (n_param + 2.0)
+
+    def evaluations(self, n_param: int) -> float:
+        # A chain of n_tau steps, if one step is as good as an independent draw, which none is.
+        return self.n_walker * float(min(self.max_steps, self.n_tau))
 
 
 @dataclass(frozen=True)
@@ -127,9 +169,24 @@ class NestedOptions(Options):
         if self.batch < 2:
             raise InputError(f"batch must be at least 2, got {self.batch}")
         _check_positive(self, ("dlogz", "n_effective"))
+        _check_threads("batch", self.batch)
+        if self.dlogz < LEAST_DLOGZ:
+            raise InputError(
+                f"dlogz must be at least {LEAST_DLOGZ:g}, which rounding hides, got {self.dlogz}"
+            )
+        if self.walks < 0:
+            raise InputError(f"walks must be 0 or more, got {self.walks}")
         method = self.method if self.method != "auto" else ("rslice" if n_param > 20 else "rwalk")
         walks = self.walks or n_param + 20
         return replace(self, n_live=n_live, method=method, walks=walks)
+
+    def numbers(self, n_param: int) -> float:
+        return max(self.n_live, self.n_effective) * (2.0 * n_param + 8.0)
+
+    def evaluations(self, n_param: int) -> float:
+        # The live points are replaced once, at least, each by a walk.
+        n_step = self.walks if self.method == "rwalk" else 1
+        return self.n_live + max(self.n_live, self.n_effective) * float(n_step)
 
 
 @dataclass(frozen=True)
@@ -154,6 +211,12 @@ class MaximumOptions(Options):
     def resolved(self, n_param: int) -> Self:
         _check_positive(self, ("starts", "n_sample"))
         return self
+
+    def numbers(self, n_param: int) -> float:
+        return 3.0 * max(N_SCREEN * self.starts, self.n_sample) * n_param
+
+    def evaluations(self, n_param: int) -> float:
+        return float(N_SCREEN * self.starts + self.n_sample)
 
 
 @dataclass(frozen=True)
@@ -195,7 +258,24 @@ class NutsOptions(Options):
             raise InputError(f"n_draw must be at least 4, got {self.n_draw}")
         if self.target_accept >= 1.0:
             raise InputError(f"target_accept must be below 1, got {self.target_accept}")
+        if self.target_accept > MOST_ACCEPTED:
+            raise InputError(
+                f"target_accept must be at most {MOST_ACCEPTED}, got {self.target_accept}: nearer to 1, "
+                "steps become shorter without end"
+            )
+        if self.max_depth > DEEPEST:
+            raise InputError(
+                f"max_depth must be at most {DEEPEST}, got {self.max_depth}: a trajectory has up "
+                "to 2^max_depth steps"
+            )
+        _check_threads("n_chain", self.n_chain)
         return self
+
+    def numbers(self, n_param: int) -> float:
+        return 2.0 * self.evaluations(n_param) * (n_param + 10.0)
+
+    def evaluations(self, n_param: int) -> float:
+        return self.n_chain * float(self.n_draw + self.n_tune)
 
 
 _OPTIONS: dict[str, type[Options]] = {
@@ -250,7 +330,36 @@ def parse_options(sampler: str, keywords: Mapping[str, object], n_param: int) ->
             value = float(value)
         if not isinstance(value, types[name]) or isinstance(value, bool):
             raise InputError(f"option {name} must be {_TYPES[types[name]]}, got {value!r}")
-    return cls(**keywords).resolved(n_param)
+        if isinstance(value, int | float) and not abs(value) < _LARGEST:
+            raise InputError(f"option {name} must be a finite number below {_LARGEST:.1e}, got {value!s:.20}")
+    options = cls(**keywords).resolved(n_param)
+    _check_cost(sampler, options, keywords, n_param)
+    return options
+
+
+def _check_cost(sampler: str, options: Options, stated: Mapping[str, object], n_param: int) -> None:
+    """Refuse a run that cannot fit in memory, or cannot end within a year, before anything is written.
+
+    Raises
+    ------
+    InputError
+    """
+    words = (
+        f"{sampler} with {', '.join(f'{name}={value}' for name, value in stated.items()) or 'its defaults'}"
+    )
+    check_memory(_NUMBER * options.numbers(n_param), words, "take smaller numbers")
+    n_call = options.evaluations(n_param)
+    if n_call > MOST_EVALUATIONS:
+        years = n_call * FASTEST / 3.16e7
+        raise InputError(
+            f"{words} asks for {n_call:.2g} likelihoods or more, {years:.2g} years even at "
+            f"{FASTEST * 1e6:g} us each; take smaller numbers"
+        )
+
+
+def _check_threads(name: str, number: int) -> None:
+    if number > MOST_THREADS:
+        raise InputError(f"{name} must be at most {MOST_THREADS}, a thread for each, got {number}")
 
 
 def _check_positive(options: Options, names: tuple[str, ...]) -> None:

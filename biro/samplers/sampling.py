@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from biro.errors import BackendError, InputError
-from biro.maximum.protocol import RecordedLikelihood
-from biro.maximum.target import Target
+from biro.maximum.partition_fit import fits_at
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
+from biro.run.log_file import NOTICE
 from biro.run.record import read_record, versions
 from biro.samplers.context import RunContext
 from biro.samplers.options import (
@@ -29,6 +29,9 @@ from biro.samplers.options import (
     check_sampler,
     parse_options,
 )
+from biro.samplers.polish import with_peak
+from biro.target.checked import Target
+from biro.target.protocol import RecordedLikelihood, has_remarks
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +61,7 @@ def sample(
     Parameters
     ----------
     likelihood : Likelihood
-        Or anything else that is a `RecordedLikelihood` (`biro.maximum.protocol`).
+        Or anything else that is a `RecordedLikelihood` (`biro.target.protocol`).
     sampler : "emcee", "dynesty", "dynesty-dynamic", "nuts" or "none"
     run_dir : path, optional
         Keeps everything about the run. A run that was interrupted there goes on, a finished one is
@@ -68,7 +71,7 @@ def sample(
     seed : int, optional
         Drawn, and recorded, when not given.
     progress : bool
-        Show a progress line on stderr.
+        Show bars on stderr (`biro.progress`).
     facts : mapping, optional
         More to be written into `run.json`.
     **options
@@ -155,7 +158,7 @@ def _run_in(run: RunDirectory, target: Target, options: Options, context: RunCon
         # Asking for more draws of NUTS means just that; the length of emcee's chain is only its limit.
         enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
         if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
-            log.info("%s is finished; read from there", run.path)
+            log.log(NOTICE, "%s is finished: its result is read", run.path)
             return posterior
     run.reopen(context.provenance.options)
     posterior = _run(target, options, replace(context, folder=run.path, run_id=run.run_id))
@@ -164,10 +167,11 @@ def _run_in(run: RunDirectory, target: Target, options: Options, context: RunCon
         run.finish()
     except OSError as error:  # a full disk must not cost what was sampled
         log.error(
-            "%s cannot be written (%s); %s. The same command goes on from what the run has saved",
+            "%s cannot be written (%s); %s. The same command %s",
             run.posterior_path,
             error,
             _save_elsewhere(posterior, run.run_id),
+            "goes on from what the run has saved" if run.path.is_dir() else "begins anew: the folder is gone",
         )
     return posterior
 
@@ -183,6 +187,13 @@ def _save_elsewhere(posterior: Posterior, run_id: str) -> str:
 
 
 def _run(target: Target, options: Options, context: RunContext) -> Posterior:
+    """Run a sampler, climb to the maximum beside its best sample, and look at the residuals there."""
+    posterior, likelihood = with_peak(target, _run_sampler(target, options, context)), target.likelihood
+    remarks = tuple(likelihood.remarks(posterior.best_fit)) if has_remarks(likelihood) else ()
+    return replace(posterior, fits=fits_at(likelihood, posterior.best_fit), remarks=remarks)
+
+
+def _run_sampler(target: Target, options: Options, context: RunContext) -> Posterior:
     """Run the sampler that the options belong to. Its package is imported only now: some take a second."""
     match options:
         case EnsembleOptions():

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.maximum.laplace import Laplace
-from biro.maximum.protocol import DifferentiableLikelihood
 from biro.models.bound.prior.unconstrained import Unconstrained
+from biro.target.protocol import DifferentiableLikelihood
 
 Array = NDArray[np.float64]
 _AT_END = 0.25

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from tqdm import tqdm
-
 from biro.errors import InputError, RunError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
+from biro.files.memory import check_memory
 from biro.likelihood.likelihood import Likelihood
 from biro.posterior.samples import package_of
+from biro.progress import bar
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
 from biro.run.record import read_facts, versions
@@ -29,6 +29,10 @@ LINES = "replicates.jsonl"
 RESULT = "sbc.json"
 LEAST = 10
 """Fewer replicates say nothing."""
+MOST = 1_000_000
+"""More replicates, each a fit of some seconds, take months on any machine."""
+WORKER_BYTES = 2e8
+"""Memory that a process takes at least."""
 
 
 def run(
@@ -71,7 +75,7 @@ def run(
     workers : int, optional
         Processes. Default: one for each core; 1, which is this one, on a GPU.
     progress : bool
-        Show a progress line on stderr.
+        Show bars on stderr (`biro.progress`).
     facts : mapping, optional
         More to be written into `run.json`.
     **options
@@ -130,14 +134,15 @@ def load(run_dir: str | os.PathLike[str]) -> SBCResult:
 
 
 def _n_worker(likelihood: Likelihood, replicates: int, draws: int, workers: int | None) -> int:
-    if replicates < LEAST:
-        raise InputError(f"SBC needs at least {LEAST} replicates, got {replicates}")
+    if not LEAST <= replicates <= MOST:
+        raise InputError(f"SBC needs {LEAST} to {MOST} replicates, got {replicates}")
     if draws < 1:
         raise InputError(f"draws must be at least 1, got {draws}")
     if workers is None:
         return 1 if likelihood.backend == "cuda" else n_core()
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
+    check_memory(workers * WORKER_BYTES, f"workers={workers}, a process for each,", "take fewer workers")
     return workers
 
 
@@ -189,11 +194,11 @@ def _fill(
     """Work out the replicates that are missing."""
     todo = rows.missing(replicates)
     done = replicates - len(todo)
-    with tqdm(total=replicates, initial=done, unit=" replicates", desc="SBC", disable=not progress) as bar:
+    with bar("SBC", "replicates", total=replicates, initial=done, show=progress) as shown:
         try:
             for row in run_tasks(task, todo, n_worker, stop):
                 rows.add(row)
-                bar.update()
+                shown.update()
         except RunInterrupted:  # a sampler in this process met the signal first
             pass
     left = len(rows.missing(replicates))

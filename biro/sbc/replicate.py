@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.likelihood.likelihood import Likelihood
-from biro.maximum.target import Target
 from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.posterior.posterior import Posterior
 from biro.samplers.sampling import sample
 from biro.sbc.rows import Row
+from biro.target.checked import Target
 
 Array = NDArray[np.float64]
 FitWith = Callable[[Observation], Likelihood]
@@ -130,15 +130,7 @@ def cut_open(values: Array, period: float) -> Array:
 
 def independent(posterior: Posterior, n: int) -> Posterior:
     """So many draws of equal weight, as far apart in a chain as can be."""
-    if posterior.provenance.sampler != "none":
-        return posterior.equal_weight(n)
-    draws = slice(1, n + 1)  # the first is the maximum
-    return replace(
-        posterior,
-        samples=posterior.samples[draws],
-        log_likelihood=posterior.log_likelihood[draws],
-        log_prior=posterior.log_prior[draws],
-    )
+    return posterior.equal_weight(n)
 
 
 class Replicates:

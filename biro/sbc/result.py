@@ -134,7 +134,7 @@ class SBCResult:
         lines.append(
             f"smallest of {len(tests)} p-values: {smallest.p_value:.2g} ({smallest.quantity}, "
             f"{smallest.kind}); chance alone gives one so small in at most "
-            f"{max(100 * self.chance, 1e-6):.2g} % of SBC runs"
+            f"{_percent(100 * self.chance)} % of SBC runs"
         )
         lines.append(
             f"no sign that these posteriors mislead, as far as {n} replicates can tell"
@@ -206,3 +206,8 @@ class SBCResult:
         if short:
             lines.append(f"{short} replicates did not converge")
         return lines
+
+
+def _percent(value: float) -> str:
+    """Two figures, without an exponent for 100 %."""
+    return f"{value:.0f}" if value >= 10.0 else f"{max(value, 1e-6):.2g}"

@@ -20,6 +20,7 @@ from biro.observation.observation import Observation
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
+from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,14 @@ class _Device:
     memory_limit: int | str | None
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """How the sums over sources are worked out."""
+
+    precision: Literal["double", "single"]
+    gaussian_frame: GaussianFrame
+
+
 def predict(
     observation: Observation,
     sky: SkyModel | None,
@@ -43,6 +52,7 @@ def predict(
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
     precision: Literal["auto", "double", "single"] = "double",
+    gaussian_frame: GaussianFrame = "tangent",
     memory_limit: int | str | None = None,
 ) -> Iterator[Vis]:
     """Model visibilities of each partition, one after the other.
@@ -63,6 +73,8 @@ def predict(
     backend : "auto", "cpu" or "cuda"
     precision : "double", "single" or "auto"
         "auto" is double, except on a GPU whose float64 is slow.
+    gaussian_frame : "tangent" or "uv"
+        Where an elliptical Gaussian lives (physics: section 5).
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
 
@@ -90,9 +102,8 @@ def predict(
     bound, theta = _bind(observation, sky, values or {})
     templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
     templates.check()
-    components = _predict_sky(
-        observation, bound, theta, templates, resolve_precision(precision, backend), place
-    )
+    sums = _Sums(resolve_precision(precision, backend), gaussian_frame)
+    components = _predict_sky(observation, bound, theta, templates, sums, place)
     if image is None:
         return components
     beams = [bound.sources(theta, i).beam for i in range(len(observation.partitions))]
@@ -159,7 +170,7 @@ def _predict_sky(
     bound: BoundModel,
     theta: NDArray[np.float64],
     templates: Templates,
-    precision: Literal["double", "single"],
+    sums: _Sums,
     place: _Device,
 ) -> Iterator[Vis]:
     """Visibilities of the components and images of a sky model, partition by partition."""
@@ -169,7 +180,8 @@ def _predict_sky(
             template=templates.of(i),
             template_lm=templates.lm(i),
             extent=max(bound.extent(i), templates.extent(i)),
-            precision=precision,
+            precision=sums.precision,
+            gaussian_frame=sums.gaussian_frame,
             backend=place.backend,
             memory_limit=place.memory_limit,
         )

@@ -9,7 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.plausible import HIGHEST, is_frequency
 from biro.errors import InputError
+from biro.files.memory import check_memory
 from biro.models import SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
@@ -19,7 +21,14 @@ from biro.simulation.telescopes import Telescope
 from biro.simulation.telescopes import telescope as telescope_by_name
 from biro.simulation.uvw import DAY, earth_orientation, transit
 from rime_kernels.device import Backend
+from rime_kernels.physics.envelope import GaussianFrame
 
+LONGEST_TRACK = 3.2e9
+"""Seconds that a track may take."""
+LEAST_NOISE, MOST_NOISE = 1e-15, 1e15
+"""Jy: 1/noise^2 is a number in single precision, in which a Measurement Set has its weights."""
+BYTES_PER_VISIBILITY = 100
+"""Memory that simulating takes at least: values in double precision, noise, weights, and their copies."""
 Feeds = Literal["linear", "circular"]
 CORRELATIONS: Mapping[str, tuple[str, ...]] = {
     "linear": ("XX", "XY", "YX", "YY"),
@@ -50,14 +59,23 @@ class Track:
                 "a track needs 0 < integration <= duration, in seconds, got integration "
                 f"{self.integration} and duration {self.duration}"
             )
+        if self.duration > LONGEST_TRACK:
+            raise InputError(
+                f"a track may be {LONGEST_TRACK:g} s long (100 years), got {self.duration:g} s: the turn "
+                "of the earth is not known so far ahead"
+            )
 
     def times(self, phase_centre: tuple[float, float], position: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mid-points of the integrations, float64 (n_time,), MJD s, for a telescope at an ITRF position."""
         start = to_mjd_seconds(self.start)
         if isinstance(self.start, str) and len(self.start.strip()) == len("2026-03-01"):
             start = transit(start / DAY, phase_centre, position) - 0.5 * self.duration
-        n_time = int(np.floor(self.duration / self.integration * (1.0 + 1e-12)))
-        return np.asarray(start + self.integration * (np.arange(n_time) + 0.5), dtype=np.float64)
+        return np.asarray(start + self.integration * (np.arange(self.n_time) + 0.5), dtype=np.float64)
+
+    @property
+    def n_time(self) -> int:
+        """Number of integrations, those at which the field is not up included."""
+        return int(np.floor(self.duration / self.integration * (1.0 + 1e-12)))
 
 
 @dataclass(frozen=True)
@@ -82,6 +100,11 @@ class Channels:
                 "channels need a first frequency > 0 Hz, a width > 0 Hz and a number >= 1, got "
                 f"{self.first}, {self.width}, {self.number}"
             )
+        if not is_frequency(self.first + self.width * self.number):
+            raise InputError(
+                f"{self.number} channels of {self.width:g} Hz from {self.first:g} Hz on end above "
+                f"{HIGHEST:g} Hz, which is no radio frequency"
+            )
 
     @property
     def freq(self) -> NDArray[np.float64]:
@@ -101,6 +124,7 @@ def simulate(
     seed: int | None = None,
     elevation_limit: float = 0.0,
     values: Mapping[str, float] | None = None,
+    gaussian_frame: GaussianFrame = "tangent",
     backend: Backend = "auto",
 ) -> Observation:
     """Simulate the observation of a sky by a telescope, with Gaussian noise.
@@ -128,6 +152,8 @@ def simulate(
         Times at which the phase centre is lower, seen from the middle of the array, are left out.
     values : mapping name -> float, optional
         Values of the free parameters, where the model has any, in their own units.
+    gaussian_frame : "tangent" or "uv"
+        Where an elliptical Gaussian lives (physics: section 5).
     backend : "auto", "cpu" or "cuda"
 
     Returns
@@ -144,14 +170,20 @@ def simulate(
     """
     if feeds not in CORRELATIONS:
         raise InputError(f"feeds must be 'linear' or 'circular', got {feeds!r}")
-    if not 0.0 <= noise < np.inf:
-        raise InputError(f"noise must be 0 or more, in Jy, got {noise}")
+    if noise != 0.0 and not LEAST_NOISE <= noise <= MOST_NOISE:
+        raise InputError(
+            f"noise must be 0, or {LEAST_NOISE:g} to {MOST_NOISE:g} Jy, whose weights a Measurement Set can "
+            f"hold; got {noise}"
+        )
+    if seed is not None and not 0 <= seed < 2**63:
+        raise InputError(f"seed must be from 0 to 2^63 - 1, got {seed}")
     if isinstance(telescope, str):
         telescope = telescope_by_name(telescope)
     centre = parse_direction(phase_centre)
+    _check_size(telescope, times, channels)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
-    (predicted,) = predict(blank, sky, values=values, backend=backend)
+    (predicted,) = predict(blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
     vis = predicted.astype(np.complex128)
     weight = np.ones(vis.shape)
     if noise > 0.0:
@@ -160,6 +192,19 @@ def simulate(
         weight /= noise**2
     part = replace(blank.partitions[0], vis=vis, weight=weight, interval=times.integration)
     return replace(blank, partitions=(part,), source="simulated", column="DATA")
+
+
+def _check_size(telescope: Telescope, times: Track, channels: Channels) -> None:
+    """Refuse an observation that memory does not hold, before any time is worked out."""
+    n_antenna = len(telescope.antenna_names)
+    n_baseline = n_antenna * (n_antenna - 1) // 2
+    n_vis = float(times.n_time) * n_baseline * channels.number * 4
+    check_memory(
+        n_vis * BYTES_PER_VISIBILITY + float(times.n_time) * n_antenna * 100,
+        f"an observation of {times.n_time:.3g} times, {n_baseline} baselines and "
+        f"{channels.number:.3g} channels",
+        "take a shorter track, longer integrations or fewer channels",
+    )
 
 
 def radiometer_noise(sefd: float, channel_width: float, integration: float) -> float:
@@ -196,7 +241,8 @@ def _tracked(
     if not is_up.any():
         raise InputError(
             f"from {telescope.name} the phase centre is never above {elevation_limit:g} deg during this "
-            f"track: at most {elevation.max():.1f} deg; a day alone as start centres it on culmination"
+            f"track: at most {elevation.max():.1f} deg; a date alone as start centres the track on the"
+            " highest elevation"
         )
     return time[is_up], earth.antenna_uvw(telescope.positions)[is_up]
 

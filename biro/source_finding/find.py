@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.imager import Imager, ImagingOptions
+from biro.likelihood.noise_range import with_noise_range
 from biro.observation.observation import Observation
+from biro.progress import bar
 from biro.simulation.prediction import predict
 from biro.source_finding.found_sources import FoundSource, FoundSources
 from biro.source_finding.proposed_model import propose
@@ -71,8 +73,10 @@ def find_sources(
         raise InputError(f"max_sources must be 1 to 100, got {max_sources}")
     search = _Search(observation, options)
     reason = ""
-    while not reason:
-        reason = search.step(threshold, max_sources)
+    with bar("finding", "sources") as shown:
+        while not reason:
+            reason = search.step(threshold, max_sources)
+            shown.update(not reason)
     if not search.components:
         raise InputError(f"no source found: {reason}")
     return search.result(reason)
@@ -119,6 +123,7 @@ class _Search:
         """The sources, and the model that they propose."""
         sources = self._sources()
         sky = propose(sources, self._centre, self._data.ref_freq, beam_size=self._beam_size)
+        sky = with_noise_range(sky, self._observation.partitions)
         return FoundSources(sources, sky, self._residual, float(np.sqrt(self._variance(self._fit))), reason)
 
     def _extremes(self) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from biro.formatting import angle_text
+from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, unit_for
 
 if TYPE_CHECKING:
     from biro.images.dirty_image import DirtyImage
@@ -46,21 +46,9 @@ class FoundSource:
     spectral_index: float = 0.0
     spectral_index_err: float = 0.0
 
-    def __str__(self) -> str:
-        place = f"east {_signed(self.east)}, north {_signed(self.north)}"
-        text = f"{self.name:<4} {self.kind:<8} {self.flux:.5g} +- {self.flux_err:.2g} Jy at {place}"
-        if self.kind == "gaussian":
-            size = (
-                f"{angle_text(self.emaj)} x {angle_text(self.emin)}" if self.emin else angle_text(self.emaj)
-            )
-            text += f", {size}, PA {np.rad2deg(self.pa):.4g} deg"
-        if self.spectral_index_err:
-            text += f", spectral index {self.spectral_index:.3g} +- {self.spectral_index_err:.2g}"
-        return text
 
-
-@dataclass(frozen=True, eq=False)
-class FoundSources:
+@dataclass(frozen=True, eq=False, repr=False)
+class FoundSources(Tabular):
     """The result of `biro.find_sources`.
 
     Attributes
@@ -83,9 +71,22 @@ class FoundSources:
     noise_factor: float
     reason: str
 
-    def __str__(self) -> str:
-        lines = [str(source) for source in self.sources]
-        return "\n".join([*lines, f"noise factor {self.noise_factor:.4g}; {self.reason}"])
+    def __repr__(self) -> str:
+        return f"<FoundSources: {len(self.sources)} sources; print shows them>"
+
+    def cells(self) -> list[list[str]]:
+        """Header and rows as text: fluxes in one unit, and places and sizes in one."""
+        flux = unit_for((source.flux for source in self.sources), FLUXES)
+        angle = unit_for((x for s in self.sources for x in (s.east, s.north, s.emaj)), ANGLES)
+        place = [f"east, {angle.name}", "north", "+-", "major", "minor", "PA, deg"]
+        head = ["source", "type", flux.name, "+-", *place]
+        with_index = any(source.spectral_index_err for source in self.sources)
+        rows = [_cells(source, flux, angle, with_index=with_index) for source in self.sources]
+        return [head + ["spectral index", "+-"] * with_index, *rows]
+
+    def notes(self) -> list[str]:
+        """Lines below the table."""
+        return [f"noise factor {self.noise_factor:.4g}; {self.reason}"]
 
     def to_toml(self) -> str:
         """The model file, with the fitted sources as comments."""
@@ -103,6 +104,21 @@ class FoundSources:
         }
 
 
-def _signed(angle: float) -> str:
-    """An angle of either sign, in rad, with a unit in which it is readable."""
-    return ("-" if angle < 0 else "") + (angle_text(abs(angle)) if angle else "0")
+def _cells(source: FoundSource, flux: Unit, angle: Unit, *, with_index: bool) -> list[str]:
+    """A row of the table; places and sizes as exact as the place is known."""
+    cells = [source.name, source.kind, *_with_error(source.flux / flux.size, source.flux_err / flux.size)]
+    error = source.position_err / angle.size
+    north, known = _with_error(source.north / angle.size, error)
+    cells += [_with_error(source.east / angle.size, error)[0], north, known]
+    if source.kind == "gaussian":
+        cells += [_with_error(axis / angle.size, error)[0] for axis in (source.emaj, source.emin)]
+        cells.append(f"{np.rad2deg(source.pa):.1f}")
+    else:
+        cells += ["", "", ""]
+    return cells + _with_error(source.spectral_index, source.spectral_index_err) * with_index
+
+
+def _with_error(value: float, error: float) -> list[str]:
+    """A value and its error with two figures of the error."""
+    digits = min(digits_after_point(error), 9)
+    return [f"{value:.{digits}f}", f"{error:.{digits}f}"]

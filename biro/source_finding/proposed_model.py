@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from biro.formatting import ANGLES, FLUXES, Unit, unit_for
 from biro.models import Fixed, GaussianSource, Normal, PointSource, SkyModel, Uniform
 from biro.source_finding.found_sources import FoundSource
 
 Quantities = dict[str, Any]
 """Keyword arguments of a source: numbers, fixed values and priors; the source checks them."""
-_ANGLES = tuple(
-    (np.pi / 180 / size, unit)
-    for size, unit in ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "uas"))
-)
-_FLUXES = ((1.0, "Jy"), (1e-3, "mJy"), (1e-6, "uJy"))
 
 
 def propose(
@@ -45,7 +41,10 @@ def propose(
     free : bool
         False: every parameter is fixed at its fitted value.
     """
-    components = [_free(source, beam_size) if free else _fixed(source) for source in sources]
+    # One unit for all places and sizes, and one for all fluxes, so that the sources of a table compare.
+    angle = unit_for((_reach(source, beam_size) for source in sources), ANGLES)
+    flux = unit_for((source.flux for source in sources), FLUXES)
+    components = [_free(source, beam_size, angle, flux) if free else _fixed(source) for source in sources]
     spectral = any(source.spectral_index_err for source in sources)
     return SkyModel(components, centre=centre, ref_freq=Fixed(ref_freq, "Hz") if spectral else None)
 
@@ -68,12 +67,17 @@ def _fixed(source: FoundSource) -> PointSource | GaussianSource:
     return GaussianSource(source.name, **quantities)
 
 
-def _free(source: FoundSource, beam_size: float) -> PointSource | GaussianSource:
-    reach = max(0.5 * beam_size, 0.5 * source.emaj, 10.0 * source.position_err)
+def _reach(source: FoundSource, beam_size: float) -> float:
+    """How far from the fitted position the prior of a position reaches, rad."""
+    return max(0.5 * beam_size, 0.5 * source.emaj, 10.0 * source.position_err)
+
+
+def _free(source: FoundSource, beam_size: float, angle: Unit, flux: Unit) -> PointSource | GaussianSource:
+    reach = _reach(source, beam_size)
     quantities: Quantities = {
-        "east": _around(source.east, reach, _ANGLES),
-        "north": _around(source.north, reach, _ANGLES),
-        "I": _around(source.flux, max(0.5 * source.flux, 10.0 * source.flux_err), _FLUXES, positive=True),
+        "east": _around(source.east, reach, angle),
+        "north": _around(source.north, reach, angle),
+        "I": _around(source.flux, max(0.5 * source.flux, 10.0 * source.flux_err), flux, positive=True),
     }
     if source.spectral_index_err:
         sd = max(0.5, 5.0 * source.spectral_index_err)
@@ -83,25 +87,24 @@ def _free(source: FoundSource, beam_size: float) -> PointSource | GaussianSource
     largest = max(3.0 * source.emaj, beam_size)
     pa = float(np.round(np.rad2deg(source.pa)))
     quantities |= {
-        "emaj": _around(0.5 * largest, 0.5 * largest, _ANGLES, positive=True),
+        "emaj": _around(0.5 * largest, 0.5 * largest, angle, positive=True),
         "ratio": Uniform(0.0, 1.0),
         "pa": Uniform(pa - 90.0, pa + 90.0, "deg"),
     }
     return GaussianSource(source.name, **quantities)
 
 
-def _around(
-    value: float, reach: float, units: Sequence[tuple[float, str]], *, positive: bool = False
-) -> Uniform:
-    """A uniform prior within `reach` of a value, in a unit in which the reach is not far below 1."""
-    scale, unit = next((item for item in units if reach >= 0.5 * item[0]), units[-1])
-    step = 10.0 ** (np.floor(np.log10(reach / scale)) - 2.0)
+def _around(value: float, reach: float, unit: Unit, *, positive: bool = False) -> Uniform:
+    """A uniform prior within `reach` of a value, with three figures of the reach."""
+    step = 10.0 ** (np.floor(np.log10(reach / unit.size)) - 2.0)
     low, high = (
-        np.floor((value - reach) / scale / step) * step,
-        np.ceil((value + reach) / scale / step) * step,
+        np.floor((value - reach) / unit.size / step) * step,
+        np.ceil((value + reach) / unit.size / step) * step,
     )
     return Uniform(
-        max(0.0, _rounded(low, step)) if positive else _rounded(low, step), _rounded(high, step), unit
+        max(0.0, _rounded(low, step)) if positive else _rounded(low, step),
+        _rounded(high, step),
+        unit.name,
     )
 
 

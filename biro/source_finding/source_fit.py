@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.observation.observation import Observation
-from biro.observation.stokes import stokes_visibilities
+from biro.observation.stokes import PSEUDO_I, stokes_visibilities
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.rime import Rime
@@ -164,7 +164,7 @@ class SourceFit:
     def _chunks(self) -> list[_Chunk]:
         chunks = []
         for part in self._observation.partitions:
-            vis, weight = stokes_visibilities(part, part.vis, "I")
+            vis, weight = stokes_visibilities(part, part.vis, PSEUDO_I)
             rows = np.flatnonzero(weight.any(axis=1))
             for index in np.array_split(rows, max(1, -(-len(rows) * part.n_chan // CHUNK))):
                 if len(index):

@@ -20,6 +20,7 @@ from biro.samplers.emcee_chain import ChainFile
 from biro.samplers.nuts_draws import DrawsFile
 from biro.files.signed import read_signed
 from biro.simulation.telescopes import read_antennas
+from biro.uvfits.read import read_uvfits
 from pathlib import Path
 
 read = {
@@ -30,6 +31,7 @@ read = {
     "draws": lambda path: DrawsFile(Path(path), "run").read(2, 2),
     "checkpoint": lambda path: read_signed(Path(path), "run"),
     "antennas": read_antennas,
+    "uvfits": read_uvfits,
 }[sys.argv[1]]
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()

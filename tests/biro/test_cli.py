@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +126,62 @@ def test_the_maximum_alone(folder, tmp_path) -> None:
     assert code == 0, said
 
 
+@pytest.fixture(scope="module")
+def second(folder) -> Path:
+    """Another set of the same field, a month later and with half the noise; its name is obs.ms, too."""
+    (folder / "later").mkdir()
+    words = [*SIMULATE, "--duration", "5min", "--start", "2026-04-01", "--noise", "50mJy", "--seed", "2"]
+    code, _, said = biro("simulate", folder / "later" / "obs.ms", folder / "sky.toml", *words)
+    assert code == 0, said
+    return folder / "later" / "obs.ms"
+
+
+def test_a_fit_of_two_sets(folder, second, tmp_path) -> None:
+    """All sets stand before the model; the error is that of the weighted mean of both."""
+    run, sets = tmp_path / "both", (folder / "obs.ms", second)
+    model = tmp_path / "noisy.toml"
+    model.write_text(MODEL.replace("factor = 1", ""))
+    code, _, said = biro(
+        *("fit", *sets, model, "-o", run, "--sampler", "none", "--seed", "1", "--json"),
+        *("--correlations", "XX,YY", "--no-pictures", "--backend", "cpu"),
+    )
+    assert code == 0, said
+    names = [f"{folder.name}/obs.ms", "later/obs.ms"]
+    found = json.loads((run / "maximum.json").read_text())["parameters"]
+    factors = [found[f"noise.factor[{name}/simulated/spw0]"]["value"] for name in names]
+    parts = [read_ms(path, correlations="XX,YY").partitions[0] for path in sets]
+    weight = sum(part.weight.sum() / factor**2 for part, factor in zip(parts, factors, strict=True))
+    assert found["core.I"]["error"] == pytest.approx(1e3 / np.sqrt(weight), rel=1e-3)
+    # 420 and 210 complex numbers: the factors are known to 1/sqrt(4 N), 2.4 and 3.5 %.
+    assert factors == pytest.approx([1.0, 1.0], abs=4 * 0.035)
+    facts = json.loads((run / "run.json").read_text())["facts"]
+    assert facts["observation"] == [str(path) for path in sets]
+    code, _, said = biro("plot", run)
+    assert code == 0, said
+    code, _, said = biro("plot", run, "--obs", second, "--obs", folder / "obs.ms")
+    assert code == 2
+    assert "not the data that" in said
+    # The best fit of both is written into each by itself.
+    code, _, said = biro("predict", shutil.copytree(second, tmp_path / "copy.ms"), run, "--backend", "cpu")
+    assert code == 0, said
+
+
+def test_two_sets_are_described_imaged_and_searched(folder, second, tmp_path) -> None:
+    sets = (folder / "obs.ms", second)
+    code, out, said = biro("info", *sets, "--json")
+    assert code == 0, said
+    assert json.loads(out)["counts"]["usable"] == (210 + 105) * 4
+    words = ("--cell", "1arcmin", "--size", "64", "--backend", "cpu")
+    code, out, said = biro("image", *sets, "-o", tmp_path / "both", *words, "--json")
+    assert code == 0, said
+    # Natural weights: the noise of Stokes I of both, sigma / sqrt(2 N) for N rows, in quadrature.
+    expected = 1 / np.sqrt(2 * (210 / 0.1**2 + 105 / 0.05**2))
+    assert json.loads(out)["noise"] == pytest.approx(expected, rel=1e-3)
+    code, _, said = biro("find", *sets, "-o", tmp_path / "found.toml", *words)
+    assert code == 0, said
+    assert f"biro fit {sets[0]} {sets[1]} {tmp_path / 'found.toml'} -o RUN" in said
+
+
 def test_help_is_quick_and_lists_exit_codes():
     started = time.perf_counter()
     done = subprocess.run(
@@ -219,6 +276,9 @@ def test_fit_again_reads_the_finished_run_or_refuses(folder, run):
     assert code == 0, said
     assert "core.I" in out
     assert time.perf_counter() - started < 20.0
+    problem, *_, finished = said.splitlines()
+    assert problem.startswith("1 free parameter, 840 visibilities in 1 partition: factored form because ")
+    assert "is finished: its result is read" in finished
     code, _, said = biro(*words, "--seed", "2", *options)
     assert code == 2
     assert said.splitlines()[-1].startswith("biro: ")
@@ -228,10 +288,10 @@ def test_fit_again_reads_the_finished_run_or_refuses(folder, run):
 def test_the_plan_is_said_and_recorded_and_the_memory_limit_decides_nothing(folder, run):
     words = ("fit", folder / "obs.ms", folder / "model.toml", "-o", run, "--no-pictures", "--backend", "cpu")
     options = ("--seed", "1", "--set", "n_walker=8", "--set", "max_steps=300")
-    code, _, said = biro(*words, *options, "--memory-limit", "50 MB")
+    code, _, said = biro("-v", *words, *options, "--memory-limit", "50 MB")
     assert code == 0, said
-    plan = said.splitlines()[1]
-    assert plan.split(": ")[0] == read_ms(folder / "obs.ms").labels[0]
+    label = read_ms(folder / "obs.ms").labels[0]
+    (plan,) = [line.removeprefix("biro.cli.fit: ") for line in said.splitlines() if f"fit: {label}: " in line]
     assert "cpu: as asked" in plan
     record = json.loads((run / "run.json").read_text())
     assert record["facts"]["plan"] == [plan]
@@ -257,7 +317,7 @@ def test_plot_takes_the_settings_of_the_run(folder, tmp_path):
     )
     assert code == 0, said
     assert "1 free parameter, " in said
-    assert "cpu, single precision" in said or "cuda, single precision" in said
+    assert "single precision, cpu" in said or "single precision, cuda" in said
     assert "emcee, seed 1: begins" in (run / "log.txt").read_text()
     assert biro("plot", run)[0] == 0
     assert "precision: single" in (run / "report.html").read_text()
@@ -287,8 +347,6 @@ def test_compare_prefers_the_truth(folder, run):
 
 @pytest.fixture
 def copy(folder, tmp_path) -> Path:
-    import shutil
-
     return Path(shutil.copytree(folder / "obs.ms", tmp_path / "copy.ms"))
 
 
@@ -302,6 +360,47 @@ def test_predict_writes_the_model(folder, copy):
     turns = (part.uvw[:, 0] * l - part.uvw[:, 2] * l * l / 2)[:, None] * part.chan_freq / 299792458.0
     np.testing.assert_allclose(part.vis[..., 0], 0.5 * np.exp(2j * np.pi * turns), rtol=2e-7, atol=1e-7)
     np.testing.assert_allclose(part.vis[..., 1], 0.0, atol=1e-12)
+
+
+def gaussian_in_the_uv_frame(part) -> np.ndarray:
+    """1 Jy, 9' x 4' at 35 deg, a degree from the phase centre: physics, sections 2 and 5, as DP3 has it."""
+    ra, dec, centre = np.deg2rad([3.5, -44.2, -45.0])  # right ascension from that of the phase centre, 75 deg
+    l = np.cos(dec) * np.sin(ra)
+    m = np.sin(dec) * np.cos(centre) - np.cos(dec) * np.sin(centre) * np.cos(ra)
+    u, v, w = (part.uvw[:, i, None] * part.chan_freq / 299792458.0 for i in range(3))
+    emaj, emin, pa = np.deg2rad([9 / 60, 4 / 60, 35.0])
+    a, b = u * np.sin(pa) + v * np.cos(pa), u * np.cos(pa) - v * np.sin(pa)
+    envelope = np.exp(-(np.pi**2) / (4 * np.log(2)) * ((emaj * a) ** 2 + (emin * b) ** 2))
+    return envelope * np.exp(2j * np.pi * (u * l + v * m + w * (np.sqrt(1 - l * l - m * m) - 1)))
+
+
+def test_gaussians_of_a_component_list_in_the_frame_of_dp3(folder, copy, tmp_path):
+    """The frame is that of the command line; of a run it is the one that the run was fitted in."""
+    listed, model = tmp_path / "sky.txt", tmp_path / "free.toml"
+    line = "a, GAUSSIAN, 05:14:00.0, -44.12.00.0, {}, 540, 240, 35\n"
+    listed.write_text("format = Name, Type, Ra, Dec, I, MajorAxis, MinorAxis, Orientation\n" + line.format(1))
+    expected = gaussian_in_the_uv_frame(read_ms(copy).partitions[0])
+    words = ("--precision", "double", "--backend", "cpu", "--column")
+    code, _, said = biro("predict", copy, listed, "--gaussian-frame", "uv", *words, "UV")
+    assert code == 0, said
+    assert biro("predict", copy, listed, *words, "TANGENT")[0] == 0
+    found, other = (read_ms(copy, column=name).partitions[0].vis[..., 0] for name in ("UV", "TANGENT"))
+    np.testing.assert_allclose(found, expected, atol=2e-7)  # stored as complex64
+    assert np.abs(other - expected).max() > 1e-3
+
+    model.write_text(
+        '[[source]]\nname = "a"\ntype = "gaussian"\nra = "05h14m00s"\ndec = "-44d12m00s"\n'
+        'emaj = "540 arcsec"\nemin = "240 arcsec"\npa = "35 deg"\n'
+        'I = { prior = "uniform", low = 0, high = 9, unit = "Jy" }\n'
+    )
+    fit = ("fit", copy, model, "-o", tmp_path / "run", "--column", "UV", "--gaussian-frame", "uv")
+    code, _, said = biro(*fit, "--sampler", "none", "--no-pictures", "--backend", "cpu")
+    assert code == 0, said
+    flux = json.loads((tmp_path / "run" / "maximum.json").read_text())["parameters"]["a.I"]["value"]
+    assert flux == pytest.approx(1.0, abs=1e-6)  # there is no noise in this column
+    assert biro("predict", copy, tmp_path / "run", *words, "BEST")[0] == 0
+    best = read_ms(copy, column="BEST").partitions[0].vis[..., 0]
+    np.testing.assert_allclose(best, expected, atol=2e-6)
 
 
 def test_predict_subtracts_a_component_list(folder, copy):
@@ -344,6 +443,14 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
         (["info", "{folder}/obs.ms", "--scans", "one"], "--scans 'one' is not understood"),
         (["info", "{folder}/obs.ms", "--time-range", "2020"], "--time-range '2020' is not understood"),
         (["fit", "{folder}/obs.ms", "none.toml", "-o", "{tmp}/run"], "none.toml"),
+        (
+            ["fit", "{folder}/model.toml", "{folder}/obs.ms", "-o", "{tmp}/run"],
+            "obs.ms: is a folder, expected a sky model file",
+        ),
+        (
+            ["fit", "{folder}/obs.ms", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run"],
+            "given twice",
+        ),
         (
             ["fit", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run", "--set", "walkers"],
             "name=value",

@@ -4,7 +4,20 @@ import numpy as np
 import pytest
 
 from biro.errors import InputError
-from biro.formatting import align, angle_text, check_names, digits_after_point, frequency_text, sexagesimal
+from biro.formatting import (
+    ANGLES,
+    FLUXES,
+    FREQUENCIES,
+    LENGTHS,
+    align,
+    angle_text,
+    check_names,
+    digits_after_point,
+    frequency_text,
+    range_text,
+    sexagesimal,
+    unit_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +62,13 @@ def test_an_unknown_argument_is_refused_with_its_nearest_neighbour() -> None:
     check_names(["cell"], ["cell", "pixels"], "image")
     with pytest.raises(InputError, match=r"image has no argument 'pixel'; did you mean 'pixels'\? \(it has"):
         check_names({"pixel": 3}, ["cell", "pixels"], "image")
+
+
+def test_values_of_a_table_share_a_unit() -> None:
+    """That of the largest, of which it is at least 1; a negative value counts as its size."""
+    assert unit_for([0.29, 0.0096], FLUXES).name == "mJy"
+    assert unit_for([-2.9, 0.0096], FLUXES).name == "Jy"
+    assert unit_for([0.0, float("nan")], FLUXES).name == "uJy"
+    assert unit_for([np.deg2rad(2.0), np.deg2rad(1e-6)], ANGLES).text(np.deg2rad(1.5)) == "1.5"
+    assert range_text(46.27, 3728.0, LENGTHS) == "0.04627 to 3.728 km"
+    assert range_text(8.085e9, 8.085e9, FREQUENCIES, 6) == "8.085 GHz"

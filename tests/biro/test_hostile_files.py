@@ -280,7 +280,7 @@ def test_a_file_that_the_hdf5_library_never_ends_with(
     data[at : at + 8] = struct.pack("<Q", 2**64 - 16)
     (tmp_path / "a.nc").write_bytes(data)
     monkeypatch.setattr(hdf5, "TIME_LIMIT", 5.0)
-    with pytest.raises(BiroError, match=r"damaged \((the HDF5 library found no end within 5 s|.*)\)"):
+    with pytest.raises(BiroError, match=r"damaged \((the HDF5 library did not finish within 5 s|.*)\)"):
         Posterior.load(tmp_path / "a.nc")
 
 

@@ -205,6 +205,15 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path, data, cards, message)
     assert "\n" not in str(caught.value)
 
 
+def test_a_model_image_without_a_beam_is_read_after_what_the_message_says(tmp_path):
+    path = written(tmp_path, IMAGE, BUNIT="JY/BEAM", BMAJ=0.0, BMIN=0.0)
+    with pytest.raises(BiroError, match="in Jy/pixel") as caught:
+        biro.read_image(path)
+    assert "astropy.io.fits.setval(path, 'BUNIT', value='Jy/pixel')" in str(caught.value)
+    fits.setval(path, "BUNIT", value="Jy/pixel")
+    assert biro.read_image(path).pixels.sum() == pytest.approx(IMAGE.sum())
+
+
 def hostile(folder: Path, size: int, *axes: int) -> Path:
     """A file with a header that claims these axes, and `size` bytes (sparse)."""
     cards = header()

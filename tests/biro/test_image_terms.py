@@ -1,6 +1,5 @@
 """Images as terms of a sky model: predicted once, scaled by a parameter."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -314,7 +313,7 @@ def test_a_shift_is_the_same_on_the_sky_for_fields_whose_norths_differ() -> None
         Observation.from_arrays(empty, weight=1.0, **(layout() | {"phase_centre": centre}))
         for centre in (here, there)
     ]
-    both = dataclasses.replace(fields[0], partitions=tuple(field.partitions[0] for field in fields))
+    both = biro.join(fields)
     one = np.zeros((1, 1, N, N))
     one[0, 0, N // 2, N // 2] = 2.0
     prior = Uniform(-200, 200, "arcsec")

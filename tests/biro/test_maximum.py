@@ -21,6 +21,8 @@ from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton
 from biro.maximum.starts import with_best_noise
 from biro.maximum.stationary_point import StationaryPoint
+from biro.samplers.normal_approximation import draws_within
+from biro.target.checked import Target
 
 Array = NDArray[np.float64]
 ARCSEC = np.pi / 648000
@@ -44,6 +46,13 @@ def uniform(low: float, high: float, unit: str) -> str:
 
 def normal(mean: float, sd: float, unit: str) -> str:
     return f'{{ prior = "normal", mean = {mean}, sd = {sd}, unit = "{unit}" }}'
+
+
+def assert_weights_are_equal(likelihood, log_evidence: float, tolerance: float) -> None:
+    """Without tails, draws are from the posterior itself: each weight is the evidence, to the roundings of it."""
+    draws = draws_within(Target(likelihood), biro.maximise(likelihood, seed=1), 200, 1, tails=0.0)
+    weight = draws.log_posterior - draws.log_density
+    np.testing.assert_allclose(weight, log_evidence, rtol=0, atol=tolerance)
 
 
 def simulated(
@@ -321,10 +330,12 @@ def test_an_end_of_a_prior_that_data_hardly_narrow(best: float, low: float, high
     cumulative = integrate.cumulative_simpson(values, x=grid, initial=0.0)
     cdf = lambda x: np.interp(x, grid, cumulative / cumulative[-1])  # noqa: E731
     assert stats.kstest(draws[:, 0], cdf).pvalue > 1e-3
-    # The approximation is exact here, so that all draws have one weight.
+    # The approximation is exact here, so that the weights are bounded by those of the tails.
     posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=200)
-    assert posterior.diagnostics["overlap"] == pytest.approx(1.0, abs=1e-9)
-    assert posterior.log_evidence == pytest.approx(expected, abs=1e-7)
+    assert posterior.diagnostics["overlap"] > 0.9  # three draws of ten are from a density twice as wide
+    assert abs(posterior.log_evidence - expected) < 4.0 * posterior.log_evidence_err
+    assert posterior.diagnostics["log_evidence_laplace"] == pytest.approx(expected, abs=1e-7)
+    assert_weights_are_equal(likelihood, expected, 1e-7)
 
 
 def test_a_narrow_prior_of_one_of_two_that_depend_on_each_other() -> None:
@@ -397,7 +408,7 @@ def test_a_flux_that_data_do_not_know_at_all(best: float) -> None:
     assert found.log_evidence is None
 
 
-# --- What the data do not know
+# --- What the data do not determine
 
 
 def test_two_sources_at_one_place_are_named(tmp_path: Path) -> None:
@@ -410,10 +421,10 @@ def test_two_sources_at_one_place_are_named(tmp_path: Path) -> None:
     assert np.isnan(found.error).tolist() == [True, True, False]
     assert found.log_evidence is None
     assert found["a.I"] + found["b.I"] == pytest.approx(1.0, abs=0.02)  # 0.1 / sqrt(600) = 0.004
-    assert "NOT KNOWN from these data: " in str(found)
+    assert "NOT DETERMINED by the data: " in str(found)
     json.dumps(found.to_dict(), allow_nan=False)
     with pytest.raises(
-        LikelihoodError, match=r"these data do not know (a\.I - 1 b\.I|b\.I - 1 a\.I): fix or tie"
+        LikelihoodError, match=r"the data do not determine (a\.I - 1 b\.I|b\.I - 1 a\.I): fix or tie"
     ):
         biro.sample(likelihood, "none", seed=1, progress=False)
 
@@ -644,18 +655,22 @@ def test_draws_about_the_maximum_are_a_posterior(tmp_path: Path) -> None:
         np.linalg.inv(columns.T @ columns),
     )
     np.testing.assert_allclose(posterior.best_fit, best, rtol=1e-6)
-    # The posterior is normal, so that all draws have one weight; moments to four standard errors of 4000.
-    assert posterior.diagnostics["overlap"] == pytest.approx(1.0, abs=1e-6)
-    sd = np.sqrt(np.diag(covariance))
-    assert np.abs((posterior.samples.mean(axis=0) - best) / sd).max() < 0.064
-    np.testing.assert_allclose(np.cov(posterior.samples.T), covariance, atol=0.09 * np.outer(sd, sd).max())
+    # The posterior is normal, and three draws of ten come from wider tails: 4000 are worth 3000.
+    assert posterior.diagnostics["overlap"] > 0.75
+    sd, weight = np.sqrt(np.diag(covariance)), posterior.weight
+    assert np.abs((weight @ posterior.samples - best) / sd).max() < 4.0 / np.sqrt(3000)
+    np.testing.assert_allclose(
+        np.cov(posterior.samples.T, aweights=weight), covariance, atol=0.1 * np.outer(sd, sd).max()
+    )
     residual = data - columns @ best
     evidence = -0.5 * residual @ residual - 0.5 * data.size * np.log(2 * np.pi)
     evidence += (
         np.log(obs.partitions[0].weight.astype(float)).sum() + 1.5 * np.log(2 * np.pi) - 3 * np.log(6.0)
     )
     evidence += 0.5 * np.linalg.slogdet(covariance)[1]
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-5)
+    assert abs(posterior.log_evidence - evidence) < 4.0 * posterior.log_evidence_err
+    assert posterior.diagnostics["log_evidence_laplace"] == pytest.approx(evidence, abs=1e-5)
+    assert_weights_are_equal(likelihood, evidence, 1e-5)
     np.testing.assert_allclose(
         posterior.log_likelihood[:5], likelihood.log_likelihood(posterior.samples[:5]), rtol=1e-12
     )
@@ -699,7 +714,7 @@ def test_evidences_of_laplace_and_nested_sampling_agree(tmp_path: Path) -> None:
     posterior = biro.sample(likelihood, "none", seed=1, progress=False)
     nested = biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=300)
     # Importance sampling says how far from normal it is; nested sampling knows ln Z to some 0.15.
-    assert posterior.diagnostics["overlap"] > 0.95
+    assert posterior.diagnostics["overlap"] > 0.7
     assert found.log_evidence == pytest.approx(posterior.log_evidence, abs=0.1)
     assert nested.log_evidence == pytest.approx(posterior.log_evidence, abs=4 * nested.log_evidence_err)
 
@@ -712,7 +727,7 @@ def test_a_run_directory_has_the_maximum(tmp_path: Path) -> None:
     assert record["parameters"]["s.I"]["value"] == posterior.best_fit[2]
     again = biro.sample(likelihood, "none", run_dir=run, progress=False, n_sample=50)
     assert again.samples.tolist() == posterior.samples.tolist()
-    assert "overlap with the posterior" in str(posterior.summary())
+    assert "weighted draws about it" in str(posterior.summary())
 
 
 # --- Places where a gradient is zero and nothing is highest

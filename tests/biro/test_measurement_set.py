@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,12 @@ import pytest
 from astropy.coordinates import FK4, SkyCoord
 from casacore.tables import makecoldesc, table
 
-from biro.errors import InputError, MeasurementSetError
+from biro.data_set.assembly import Treatment
+from biro.data_set.options import SetOptions
+from biro.errors import DataError, InputError
 from biro.measurement_set import create_ms, read_ms
+from biro.measurement_set.read import TableOptions
+from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
 from biro.observation.selection import Selection
 
@@ -74,7 +80,7 @@ def two_by_two() -> Observation:
 def test_real_sets(
     measurement_set: Unpack, name: str, shape: list, usable: int, telescope: str, weights: str
 ) -> None:
-    observation = read_ms(measurement_set(name))
+    observation = read_ms(measurement_set(name), allow_unusable=True)  # correlations as they are stored
     assert [part.vis.shape for part in observation.partitions] == shape
     assert observation.counts["usable"] == usable == sum(part.n_usable for part in observation.partitions)
     causes = sum(n for cause, n in observation.counts.items() if cause not in ("usable", "total"))
@@ -226,15 +232,29 @@ def test_uv_range(
         ({"uv_range": "5 parsec.."}, "length '5 parsec' is not understood"),
         ({"uv_range": "5 m..3 klambda"}, "both ends in lengths or both in wavelengths"),
         ({"channels": "a:b"}, "channels 'a:b' is not understood"),
-        ({"field": 0}, "no argument 'field'; did you mean 'fields'"),
         ({"average_time": "3 Jy"}, "average_time '3 Jy' is not a quantity"),
         ({"average_channels": 0}, "average_channels must be a whole number >= 1, got 0"),
         ({"time_limit": 0}, "time_limit must be positive"),
     ],
 )
 def test_what_is_asked_for_must_be_there(measurement_set: Unpack, options: dict, message: str) -> None:
-    with pytest.raises((MeasurementSetError, InputError), match=message):
+    with pytest.raises((DataError, InputError), match=message):
         read_ms(measurement_set("wsrt_3c343.1"), **options)
+
+
+def test_help_names_every_argument(measurement_set: Unpack) -> None:
+    """What `Selection` and `Averaging` have is an argument, with the same default, and is explained."""
+    arguments = inspect.signature(read_ms).parameters
+    for item in (*fields(Selection), *fields(Averaging), *fields(TableOptions), *fields(Treatment)):
+        assert arguments[item.name].default == item.default
+        assert re.search(rf"^    (\w+, )*{item.name}(, \w+)* : ", read_ms.__doc__ or "", re.M)
+    assert SetOptions.__annotations__.keys() == arguments.keys() - {"path"}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'field'"):
+        read_ms(measurement_set("wsrt_3c343.1"), field=0)  # type: ignore[call-arg]
+    chosen = Selection(scans=np.array([2]))
+    with pytest.raises(InputError, match="give either selection= or fields, channels, not both"):
+        read_ms(measurement_set("wsrt_3c343.1"), selection=chosen, fields=[0], channels="1:")
+    assert len(read_ms(measurement_set("wsrt_3c343.1"), selection=chosen).partitions) == 1
 
 
 def test_fields_and_windows_are_never_mixed(tmp_path: Path) -> None:
@@ -365,5 +385,5 @@ def test_a_field_that_moves_is_refused(copy: Callable[[str], Path]) -> None:
     path = copy("sim_7_circ")
     with table(str(path / "FIELD"), readonly=False, ack=False) as field:
         field.putcolkeyword("PHASE_DIR", "MEASINFO", {"type": "direction", "Ref": "AZEL"})
-    with pytest.raises(MeasurementSetError, match="field F: its phase centre is in the frame AZEL"):
+    with pytest.raises(DataError, match="field F: its phase centre is in the frame AZEL"):
         read_ms(path)

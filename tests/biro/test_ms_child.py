@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +15,9 @@ import pytest
 from casacore.tables import makearrcoldesc, maketabdesc, table
 
 from biro.errors import MeasurementSetError
+from biro.files import hdf5
 from biro.files.child_messages import RefusalError
+from biro.measurement_set import process
 from biro.measurement_set.child import read
 from biro.measurement_set.child.casacore_table import undefined_rows
 from biro.measurement_set.child.read import Reader
@@ -84,3 +88,40 @@ def test_a_child_imports_nothing_that_is_slow_to_import(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     slow = {"astropy", "matplotlib", "numba", "pydantic", "scipy"}
     assert not slow & set(done.stdout.split())
+
+
+def test_a_child_that_is_stopped_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit holds from the first moment on; without it the start was waited for 120 s."""
+    start = MeasurementSetProcess._start
+
+    def stopped(self: MeasurementSetProcess) -> subprocess.Popen[bytes]:
+        child = start(self)
+        os.kill(child.pid, signal.SIGSTOP)
+        return child
+
+    monkeypatch.setattr(MeasurementSetProcess, "_start", stopped)
+    begin = time.monotonic()
+    with pytest.raises(MeasurementSetError, match=r"gave up after 0.5 s while starting: .* was stopped from"):
+        MeasurementSetProcess(Path("none.ms"), time_limit=0.5)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_child_that_is_slow_to_start_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the time limit, as long as it is at work."""
+    code = (
+        "import time\nwhile time.process_time() < 0.8: pass\n"
+        "from biro.measurement_set.child.__main__ import main\nmain()"
+    )
+    monkeypatch.setattr(process, "child_command", lambda module: [sys.executable, "-P", "-c", code])
+    begin = time.monotonic()
+    MeasurementSetProcess(Path("none.ms"), time_limit=0.4).close()
+    assert time.monotonic() - begin > 0.8
+
+
+def test_a_child_that_reads_hdf5_and_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stopping = [sys.executable, "-c", "import os; os.kill(os.getpid(), 19)"]
+    monkeypatch.setattr(hdf5, "child_command", lambda *words: stopping)
+    monkeypatch.setattr(hdf5, "TIME_LIMIT", 0.5)
+    (tmp_path / "file.nc").touch()
+    with pytest.raises(ValueError, match="did not finish within"):
+        hdf5.read_hdf5(tmp_path / "file.nc", [])

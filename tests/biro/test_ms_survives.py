@@ -270,7 +270,7 @@ def test_a_storage_that_never_answers(tmp_path: Path) -> None:
     for code, out, said, seconds in run_with_mounts(HUNG, tmp_path / "hung.ms", sky):
         assert (code, out) == (2, "")
         (line,) = said.splitlines()
-        assert "gave up after 1 s while looking for table.dat: its storage does not answer" in line
+        assert re.search("gave up after 1 s while looking (for table.dat|at it): its storage does not", line)
         assert seconds < 60  # most of it is the start of Python on a busy machine
 
 

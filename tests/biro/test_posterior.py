@@ -82,7 +82,7 @@ def test_a_posterior_that_its_prior_cuts_off_is_named(density, at_end, weighted)
     columns = (replace(one.columns[0], low=0.0, high=10.0), one.columns[1])
     table = replace(one, samples=samples, columns=columns).summary()
     assert (table["a/flux"].at_end, table["pa"].at_end) == (at_end, "")
-    assert ("CUT OFF: a/flux piles up at the " + at_end in str(table)) == bool(at_end)
+    assert ("CUT OFF: a/flux is most probable at the " + at_end in str(table)) == bool(at_end)
     # Without an end there is nothing to be cut off by.
     assert replace(one, samples=samples).summary()["a/flux"].at_end == ""
 
@@ -100,7 +100,7 @@ def test_samplers_name_what_a_prior_cuts_off(sampler):
     assert [(c.low, c.high) for c in found.columns] == [(0.0, 10.0), (-2.0, 2.0), (None, None)]
     # a.pa is at the end of its range, which is no end: it goes on round the circle.
     assert [row.at_end for row in found.summary().rows] == ["upper", "", ""]
-    assert "CUT OFF: a.I piles up at the upper end of its prior" in str(found.summary())
+    assert "CUT OFF: a.I is most probable at the upper limit of its prior" in str(found.summary())
 
 
 def test_a_file_of_before_ends_were_kept_is_read(tmp_path):

@@ -120,7 +120,7 @@ def test_a_prior_that_excludes_everything(sampler: str, tmp_path: Path) -> None:
 def test_a_constant_likelihood_gives_the_prior(sampler: str, caplog: pytest.LogCaptureFixture) -> None:
     posterior = run(known_by(np.zeros((2, 2))), sampler)
     check_moments(posterior, 0.0, 10.0 / np.sqrt(12.0))
-    words = "the same everywhere" if sampler == "dynesty" else "not known from these data: a"
+    words = "the same everywhere" if sampler == "dynesty" else "not determined by the data: a"
     assert words in caplog.text
     if sampler == "dynesty":
         assert posterior.log_evidence == pytest.approx(0.0, abs=4 * posterior.log_evidence_err + 0.05)
@@ -150,12 +150,12 @@ def test_of_two_sources_in_one_place_the_sum_is_known(sampler: str) -> None:
 @pytest.mark.parametrize(
     ("inverse", "words"),
     [
-        (np.zeros((2, 2)), "these data do not know a; nor b: fix or tie a parameter"),
-        ([[4.0, 0.0], [0.0, 0.0]], "these data do not know b: fix or tie a parameter"),
-        (np.full((2, 2), 4.0), "these data do not know b - 1 a: fix or tie a parameter"),
+        (np.zeros((2, 2)), "the data do not determine a or b: fix or tie a parameter"),
+        ([[4.0, 0.0], [0.0, 0.0]], "the data do not determine b: fix or tie a parameter"),
+        (np.full((2, 2), 4.0), "the data do not determine b - 1 a: fix or tie a parameter"),
     ],
 )
-def test_without_a_sampler_what_is_not_known_is_said(inverse: Any, words: str) -> None:
+def test_without_a_sampler_the_error_names_what_is_not_determined(inverse: Any, words: str) -> None:
     with pytest.raises(LikelihoodError, match=words):
         run(known_by(inverse), "none")
 

@@ -210,7 +210,7 @@ def test_fewer_parameters_may_be_fitted(point) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"replicates": 9}, "at least 10 replicates, got 9"),
+        ({"replicates": 9}, "10 to 1000000 replicates, got 9"),
         ({"draws": 0}, "draws must be at least 1"),
         ({"workers": 0}, "workers must be at least 1"),
         ({"sampler": "magic"}, "unknown sampler 'magic'"),

@@ -189,7 +189,7 @@ def test_values_for_free_parameters():
     ("change", "message"),
     [
         ({"feeds": "square"}, "feeds must be 'linear' or 'circular'"),
-        ({"noise": -1.0}, "noise must be 0 or more"),
+        ({"noise": -1.0}, "noise must be 0, or 1e-15 to"),
         ({"phase_centre": (1.3, 1.5)}, "never above 0 deg"),
     ],
 )

@@ -6,8 +6,9 @@ import numpy as np
 from casacore.measures import measures
 from numpy.typing import NDArray
 
+from biro.data_set.metadata import Field, turned_axes
+from biro.data_set.plausible import is_direction
 from biro.measurement_set.child.casacore_table import CasaTable
-from biro.measurement_set.metadata import Field
 
 DIRECTION_FRAMES = (
     *("J2000", "JMEAN", "JTRUE", "APP", "B1950", "B1950_VLA", "BMEAN", "BTRUE", "GALACTIC", "HADEC", "AZEL"),
@@ -41,7 +42,7 @@ class PhaseCentres:
     field : table
         FIELD.
     time : float, s
-        MJD of the first row, on the time scale `scale`.
+        MJD of the first row that has one, on the time scale `scale`.
     scale : str
     positions : float64 (n_antenna, 3), m, ITRF
     """
@@ -51,8 +52,9 @@ class PhaseCentres:
         self.keywords = field.getcolkeywords("PHASE_DIR").get("MEASINFO", {})
         self.dm = measures()
         self.dm.do_frame(self.dm.epoch(scale, f"{time / 86400:.12f}d"))
-        if len(positions):
-            self.dm.do_frame(self.dm.position("ITRF", *(f"{x:.6f}m" for x in positions[0])))
+        known = positions[np.isfinite(positions).all(axis=1)]
+        if len(known):
+            self.dm.do_frame(self.dm.position("ITRF", *(f"{x:.6f}m" for x in known[0])))
 
     def fields(self) -> list[Field]:
         """Name, direction and frame of each field; "problem" where its frame cannot be used."""
@@ -80,13 +82,13 @@ class PhaseCentres:
         notes = []
         if len(terms) > 1 and np.any(terms[1:]):
             notes.append("PHASE_DIR has terms in time; its constant term was taken")
-        if frame in FIXED_FRAMES | DATED_FRAMES:
+        if not is_direction(ra, dec):
+            problem = f"its PHASE_DIR, ({ra:g}, {dec:g}) rad, is no direction; put it right"
+            ra = dec = 0.0
+        elif frame in FIXED_FRAMES | DATED_FRAMES:
             rotation = self._rotation(frame, (ra, dec))
             ra, dec = self._to_j2000(frame, ra, dec)
-            notes.append(
-                f"UVW has the axes of {frame}, whose north is turned by {np.degrees(rotation):+.3f} deg from"
-                " that of ICRS at the phase centre: offsets of sources are turned alike"
-            )
+            notes.append(turned_axes(frame, rotation))
         elif frame not in ("J2000", "ICRS"):
             problem = f"its phase centre is in the frame {frame}, which does not stay at one place of the sky"
         return {

@@ -7,6 +7,8 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.metadata import Metadata, SpectralWindow
+from biro.data_set.plausible import is_time
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.casacore_table import (
     CasaTable,
@@ -19,7 +21,7 @@ from biro.measurement_set.child.casacore_table import (
     visibility_columns,
 )
 from biro.measurement_set.child.phase_centres import PhaseCentres, utc_offset
-from biro.measurement_set.metadata import FREQUENCY_FRAMES, Columns, Metadata, SpectralWindow
+from biro.measurement_set.metadata import FREQUENCY_FRAMES, STOKES, Columns
 
 CHUNK_BYTES = 32 << 20
 """Bytes of a column that are read and sent at a time."""
@@ -78,7 +80,7 @@ class Reader:
             self.parent.report(f"reading subtable {os.path.join(self.path, name)}")
             tables[name] = open_subtable(self.main, name)
         times = self._column("TIME").astype(np.float64) if self.main.nrows() else np.zeros(1)
-        time = times[0]
+        time = next(iter(times[is_time(times)]), 0.0)  # whoever selects rows of other times is told so
         scale = self.main.getcolkeywords("TIME").get("MEASINFO", {}).get("Ref", "UTC")
         antenna, description = tables["ANTENNA"], tables["DATA_DESCRIPTION"]
         positions = np.asarray(antenna.getcol("POSITION") if antenna.nrows() else np.zeros((0, 3)))
@@ -89,7 +91,7 @@ class Reader:
             "dish_diameter": list(map(float, antenna.getcol("DISH_DIAMETER"))),
             "fields": PhaseCentres(tables["FIELD"], time, scale, positions).fields(),
             "spws": _spectral_windows(tables["SPECTRAL_WINDOW"]),
-            "corr_types": _correlation_codes(tables["POLARIZATION"]),
+            "corr_types": _correlation_names(tables["POLARIZATION"]),
             "data_descriptions": [
                 [int(description.getcell(c, i)) for c in ("SPECTRAL_WINDOW_ID", "POLARIZATION_ID")]
                 for i in range(description.nrows())
@@ -180,8 +182,9 @@ def _pick(values: NDArray[np.generic], chan: list[int] | None, corr: list[int] |
     return values if corr is None else values[..., corr]
 
 
-def _correlation_codes(polarization: CasaTable) -> list[list[int]]:
-    return [np.ravel(polarization.getcell("CORR_TYPE", i)).tolist() for i in range(polarization.nrows())]
+def _correlation_names(polarization: CasaTable) -> list[list[str]]:
+    codes = (np.ravel(polarization.getcell("CORR_TYPE", i)).tolist() for i in range(polarization.nrows()))
+    return [[STOKES[code] if 0 <= code < len(STOKES) else f"code {code}" for code in row] for row in codes]
 
 
 def _spectral_windows(window: CasaTable) -> list[SpectralWindow]:

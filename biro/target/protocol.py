@@ -169,6 +169,18 @@ class RecordedLikelihood(SampledLikelihood, Protocol):
         """What was chosen (precision, backend, ...), as plain values for JSON."""
 
 
+class RemarkingLikelihood(SampledLikelihood, Protocol):
+    """A likelihood that looks at the residuals of a fit."""
+
+    def remarks(self, theta: Array) -> Sequence[str]:
+        """What makes errors doubtful, for one theta (n_param,)."""
+
+
+def has_remarks(likelihood: SampledLikelihood) -> TypeGuard[RemarkingLikelihood]:
+    """Whether a likelihood looks at the residuals of a fit."""
+    return hasattr(likelihood, "remarks")
+
+
 def has_gradient(likelihood: SampledLikelihood) -> TypeGuard[DifferentiableLikelihood]:
     """Whether a likelihood has the derivatives that the climb to a maximum, and NUTS, need."""
     return hasattr(likelihood, "log_posterior_and_gradient")

@@ -1,22 +1,24 @@
-"""Index columns and subtables of a Measurement Set, checked, and the rows that a selection takes."""
+"""Index columns and metadata of a data set, checked, and the rows that a selection takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import MeasurementSetError
-from biro.measurement_set.metadata import STOKES, Metadata
-from biro.measurement_set.process import MeasurementSetProcess
+from biro.data_set.metadata import Metadata
+from biro.data_set.plausible import is_baseline, is_frequency, is_time, is_width
+from biro.errors import DataError
+from biro.files.foreign_text import visible
 from biro.observation.partition import KNOWN_CORRELATIONS
 from biro.observation.selection import (
     Selection,
     UVRange,
+    check_stokes_stored,
     select_channels,
     select_correlations,
     select_names,
@@ -62,7 +64,7 @@ class PartitionRows:
 
 
 class IndexColumns(NamedTuple):
-    """Columns of the main table that rows are selected by.
+    """What rows are selected by, one value a row.
 
     Attributes
     ----------
@@ -70,8 +72,9 @@ class IndexColumns(NamedTuple):
     flag_row : bool (n_row,)
     time : float64 (n_row,), MJD in s
     interval : float64 (n_row,), s
-        0 in a set without this column.
+        0 where it is not known.
     uvw : float64 (n_row, 3), m
+        NaN where it cannot be a baseline, in the columns of a `RowIndex`.
     """
 
     antenna1: NDArray[np.int32]
@@ -84,53 +87,33 @@ class IndexColumns(NamedTuple):
     interval: NDArray[np.float64]
     uvw: NDArray[np.float64]
 
-    @classmethod
-    def receive(cls, child: MeasurementSetProcess) -> IndexColumns:
-        """Ask the child for the columns."""
-        child.send({"operation": "index"})
-        arrays: dict[str, NDArray[np.generic]] = {}
-        for name in child.receive()[0]["columns"]:
-            array = child.receive()[1]
-            assert array is not None
-            arrays[name] = array
-        time = arrays["TIME"].astype(np.float64, copy=False)
-        return cls(
-            antenna1=arrays["ANTENNA1"].astype(np.int32, copy=False),
-            antenna2=arrays["ANTENNA2"].astype(np.int32, copy=False),
-            field_id=arrays["FIELD_ID"].astype(np.int32, copy=False),
-            data_desc_id=arrays["DATA_DESC_ID"].astype(np.int32, copy=False),
-            scan_number=arrays["SCAN_NUMBER"].astype(np.int32, copy=False),
-            flag_row=arrays["FLAG_ROW"].astype(np.bool_, copy=False),
-            time=time,
-            interval=arrays.get("INTERVAL", np.zeros(len(time))).astype(np.float64, copy=False),
-            uvw=arrays["UVW"].astype(np.float64, copy=False),
-        )
 
-
-class SetIndex:
-    """What a Measurement Set holds, before any visibility is read.
+class RowIndex:
+    """What a data set holds, before any visibility is read.
 
     Attributes
     ----------
     metadata : Metadata
     columns : IndexColumns
     source : str
-        Path of the set.
+        Path of the set, for people.
 
     Raises
     ------
-    MeasurementSetError
+    DataError
         No rows, or numbers of antennas, fields or data descriptions that the subtables do not have.
     """
 
-    def __init__(self, child: MeasurementSetProcess) -> None:
-        self.metadata = cast(Metadata, child.call("metadata"))
-        self.columns = IndexColumns.receive(child)
-        self.source = str(child.path)
+    def __init__(self, metadata: Metadata, columns: IndexColumns, source: str) -> None:
+        self.metadata = metadata
+        self.columns = columns
+        self.source = visible(source)
         self._check_ids()
+        usable = is_baseline(columns.uvw)
+        self.columns = columns._replace(uvw=np.where(usable[:, None], columns.uvw, np.nan))
 
-    def _fail(self, problem: str) -> MeasurementSetError:
-        return MeasurementSetError(f"{self.source}: {problem}")
+    def _fail(self, problem: str) -> DataError:
+        return DataError(f"{self.source}: {problem}")
 
     def _check_ids(self) -> None:
         """Refuse numbers that point beyond the rows of their subtables."""
@@ -175,8 +158,7 @@ class SetIndex:
 
     def corr_type(self, data_desc_id: int) -> tuple[str, ...]:
         """Names of the correlations of a data description, as stored."""
-        codes = self.metadata["corr_types"][self.descriptions[data_desc_id][1]]
-        return tuple(STOKES[code] if 0 <= code < len(STOKES) else f"code {code}" for code in codes)
+        return tuple(self.metadata["corr_types"][self.descriptions[data_desc_id][1]])
 
     def cell_shape(self, data_desc_id: int) -> tuple[int, int]:
         """(n_chan, n_corr) that the subtables give a data description."""
@@ -194,10 +176,15 @@ class SetIndex:
 
         Raises
         ------
-        MeasurementSetError
-            Nothing is selected, or names and ids that are not there.
+        DataError
+            Nothing is selected; names and ids that are not there; times or frequencies that cannot be meant.
         """
-        rows = self._selected_rows(selection)
+        try:
+            check_stokes_stored(selection.correlations, self._correlations())
+            rows = self._selected_rows(selection)
+        except DataError as error:
+            raise self._fail(str(error)) from None
+        self._check_times(rows)
         pairs = np.stack([self.columns.field_id, self.columns.data_desc_id], axis=1)[rows]
         parts = []
         for field_id, data_desc_id in np.unique(pairs, axis=0) if len(rows) else ():
@@ -234,6 +221,7 @@ class SetIndex:
         shape = self.cell_shape(data_desc_id)
         label = f"{self.source}: spectral window {self.spw_names[spw_id]}"
         chan = select_channels(selection.channels, shape[0], label)
+        self._check_channels(spw_id, chan)
         inside = np.ones((len(rows), 1), bool)
         if selection.uv_range is not None:
             chan_freq = np.array(self.metadata["spws"][spw_id]["chan_freq"])[chan]
@@ -253,10 +241,37 @@ class SetIndex:
                 f" known are {', '.join(KNOWN_CORRELATIONS)} (correlations= selects among {', '.join(names)})"
             )
 
+    def _correlations(self) -> list[str]:
+        """Names of all correlations of the rows of the set."""
+        return sorted({name for i in set(self.columns.data_desc_id) for name in self.corr_type(int(i))})
+
+    def _check_times(self, rows: NDArray[np.int64]) -> None:
+        bad = rows[~is_time(self.columns.time[rows])]
+        if bad.size:
+            raise self._fail(
+                f"TIME cannot be a time in {bad.size} of {len(rows)} rows (row {bad[0]} has"
+                f" {self.columns.time[bad[0]]:g} s): put it right, or leave these rows out"
+                " (time_range=, --time-range 1900-01-01..2100-01-01)"
+            )
+
+    def _check_channels(self, spw_id: int, chan: NDArray[np.int64]) -> None:
+        window = self.metadata["spws"][spw_id]
+        for name, values, check in (
+            ("CHAN_FREQ cannot be a frequency", np.array(window["chan_freq"])[chan], is_frequency),
+            ("CHAN_WIDTH cannot be a width", np.array(window["chan_width"])[chan], is_width),
+        ):
+            bad = np.flatnonzero(~check(values))
+            if bad.size:
+                raise self._fail(
+                    f"spectral window {self.spw_names[spw_id]}: {name} in {bad.size} of {len(chan)} channels"
+                    f" (channel {chan[bad[0]]} has {values[bad[0]]:g} Hz): put it right, or leave these out"
+                    " (channels=, spws=, --channels, --spws)"
+                )
+
     def _contents(self) -> str:
         """What a selection can name, for an error."""
         columns = self.columns
-        names = sorted({name for i in set(columns.data_desc_id) for name in self.corr_type(int(i))})
+        names = self._correlations()
         scans = np.unique(columns.scan_number)
         return (
             f"fields {', '.join(self.field_names)}; spectral windows {', '.join(self.spw_names)};"
@@ -268,7 +283,7 @@ class SetIndex:
 
         Raises
         ------
-        MeasurementSetError
+        DataError
             UVW is zero in every row of two different antennas.
         """
         rows = np.concatenate([part.rows for part in parts])

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
-from biro.maximum.protocol import SampledLikelihood
+from biro.formatting import first_few
 from biro.models.quantities.parameter import Column
+from biro.target.protocol import SampledLikelihood
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class Target:
     Parameters
     ----------
     likelihood : Likelihood
-        Or anything else that is a `SampledLikelihood` (`biro.maximum.protocol`).
+        Or anything else that is a `SampledLikelihood` (`biro.target.protocol`).
 
     Attributes
     ----------
@@ -76,8 +77,16 @@ class Target:
         return self._checked("log_likelihood", self.likelihood.log_likelihood(theta), theta)
 
     def log_prior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Log prior density (n_batch,), -inf outside; checked alike."""
+        """Log prior density (n_batch,), -inf outside the prior; checked as the log-likelihood is."""
         return self._checked("log_prior", self.likelihood.log_prior(theta), theta)
+
+    def log_posterior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log prior density plus log-likelihood (n_batch,), -inf outside the prior; checked alike."""
+        value = self.log_prior(theta)
+        inside = np.flatnonzero(np.isfinite(value))
+        if inside.size:
+            value[inside] += self.log_likelihood(theta[inside])
+        return value
 
     def log_likelihood_of_unit(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log-likelihood at points of the unit cube (n_batch, n_param); -inf where a constraint fails."""
@@ -106,7 +115,7 @@ class Target:
         if n_nan:
             log.warning(
                 "%d likelihood values were not a number, and counted as impossible; "
-                "is part of the prior absurd?",
+                "check whether the prior allows values that make no sense",
                 n_nan,
             )
 
@@ -122,6 +131,6 @@ class Target:
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
             names = (p.name for p in self.likelihood.parameters)
-            words = ", ".join(f"{n} = {v:.6g}" for n, v in zip(names, theta[i], strict=True))
+            words = first_few(f"{n} = {v:.6g}" for n, v in zip(names, theta[i], strict=True))
             raise LikelihoodError(f"{name} is {value[i]} at {words}; it must be finite or -inf")
         return value.astype(np.float64, copy=False)

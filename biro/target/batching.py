@@ -153,7 +153,7 @@ class BatchingPool:
             if errors:
                 raise errors[min(errors)]
         except BaseException:
-            # A signal's exception comes between any two lines: who waits for an answer is not known.
+            # The exception of a signal may come between any two lines, so it is unknown which threads wait.
             self.close()
             raise
         self._is_whole = True

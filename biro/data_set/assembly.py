@@ -1,0 +1,279 @@
+"""Make an observation of the parts of a data set that are selected, whatever format the set has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.data_set.index import PartitionRows, RowIndex
+from biro.data_set.options import DataOptions
+from biro.errors import DataError, InputError
+from biro.formatting import check_names
+from biro.observation.averaging import Averaging, average
+from biro.observation.flags import apply_flags, describe_causes, empty_counts
+from biro.observation.observation import Observation
+from biro.observation.partition import Convention, Partition, typical_interval
+from biro.observation.selection import Selection
+from biro.observation.stokes import take_hands
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done with data of any format, apart from selecting and averaging.
+
+    Attributes
+    ----------
+    convention : "casa" or "fourier"
+        "fourier" negates uvw (physics: section 2).
+    allow_unusable : bool
+        Return the rows even when no visibility among them is usable, and correlations as they are stored
+        (to predict into them).
+    """
+
+    convention: Convention = "casa"
+    allow_unusable: bool = False
+
+    def __post_init__(self) -> None:
+        if self.convention not in ("casa", "fourier"):
+            raise InputError(f"convention must be 'casa' or 'fourier', got {self.convention!r}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of a data set."""
+
+    selection: Selection
+    averaging: Averaging
+    treatment: Treatment
+
+    @classmethod
+    def of(cls, caller: str, options: DataOptions) -> Request:
+        """Sort the keyword arguments of a function that reads.
+
+        Parameters
+        ----------
+        caller : str
+            Name of the function, for messages.
+        options : DataOptions
+
+        Raises
+        ------
+        InputError
+            An option that is not there or not understood.
+        """
+        check_names(options, list(DataOptions.__annotations__), caller)
+        given: dict[str, object] = dict(options)
+        # Each class checks its values itself.
+        own: dict[type, dict[str, Any]] = {
+            type_: {item.name: given[item.name] for item in fields(type_) if item.name in given}
+            for type_ in (Selection, Averaging, Treatment)
+        }
+        stated = Selection(**own[Selection])
+        selection = options.get("selection")
+        if selection is not None and stated.stated:
+            raise InputError(f"give either selection= or {', '.join(stated.stated)}, not both")
+        return cls(selection or stated, Averaging(**own[Averaging]), Treatment(**own[Treatment]))
+
+
+class Visibilities(NamedTuple):
+    """Visibilities of one partition as a file holds them.
+
+    Attributes
+    ----------
+    vis : complex64 or complex128 (n_row, n_chan, n_corr), Jy
+    weight : float32 or float64 (n_row, n_chan, n_corr), 1/Jy^2
+    flag : bool (n_row, n_chan, n_corr) or None
+        None where the file has no flags.
+    missing : bool (n_row,)
+        Rows without a value.
+    weight_origin : str
+    """
+
+    vis: NDArray[np.complexfloating]
+    weight: NDArray[np.floating]
+    flag: NDArray[np.bool_] | None
+    missing: NDArray[np.bool_]
+    weight_origin: str
+
+
+class DataSet(Protocol):
+    """A data set whose rows are known; its visibilities are read partition by partition.
+
+    Attributes
+    ----------
+    index : RowIndex
+    column : str
+        What the visibilities are called.
+    """
+
+    index: RowIndex
+    column: str
+
+    def notes(self) -> Iterator[str]:
+        """What is odd about the set, apart from its fields and uvw."""
+        ...
+
+    def visibilities(self, part: PartitionRows) -> Visibilities:
+        """Read one partition."""
+        ...
+
+
+def assemble(data: DataSet, request: Request) -> Observation:
+    """Read what is selected, with flags applied and every visibility that is left out counted.
+
+    Parameters
+    ----------
+    data : DataSet
+    request : Request
+
+    Returns
+    -------
+    Observation
+
+    Raises
+    ------
+    DataError
+        A selection that matches nothing, a phase centre that cannot be used, or no usable visibility.
+    """
+    return _Assembly(data, request).observation()
+
+
+class _Assembly:
+    """The partitions of one data set, and the counts of what is left out of them."""
+
+    def __init__(self, data: DataSet, request: Request) -> None:
+        self.data = data
+        self.index = data.index
+        self.request = request
+        self.counts = empty_counts()
+
+    def observation(self) -> Observation:
+        index, metadata, counts = self.index, self.index.metadata, self.counts
+        treatment = self.request.treatment
+        selected = index.select(self.request.selection)
+        notes = [*self._field_notes(selected), *self.data.notes(), *index.uvw_notes(selected)]
+        partitions = [self._partition(part) for part in selected]
+        counts["not selected"] += index.n_visibilities - counts["total"]
+        counts["total"] = index.n_visibilities
+        if not treatment.allow_unusable:
+            if not counts["usable"]:
+                raise DataError(
+                    f"{index.source}: 0 of {counts['total']} visibilities usable: {describe_causes(counts)}"
+                )
+            partitions = [part for part in partitions if part.n_usable]
+        else:
+            partitions = [part for part in partitions if part.n_row]
+        diameter = np.array(metadata["dish_diameter"], np.float64)
+        hands = None if treatment.allow_unusable else take_hands(partitions, self.request.selection.stokes)
+        partitions = partitions if hands is None else hands.partitions
+        partitions, averaged = average(partitions, self.request.averaging, diameter)
+        return Observation(
+            partitions=tuple(partitions),
+            antenna_names=tuple(metadata["antenna_names"]),
+            antenna_positions=np.array(metadata["antenna_positions"], np.float64).reshape(-1, 3),
+            telescope=metadata["telescope"],
+            source=index.source,
+            column=self.data.column,
+            weight_origin=_weight_origin(partitions),
+            counts=counts,
+            time_scale=metadata["time_scale"],
+            utc_offset=metadata["utc_offset"],
+            dish_diameter=diameter,
+            convention=treatment.convention,
+            averaged=averaged,
+            formed=hands.formed if hands else None,
+            notes=(*notes, *(hands.notes if hands else ())),
+        )
+
+    def _field_notes(self, selected: list[PartitionRows]) -> Iterator[str]:
+        """What is odd about fields; one whose phase centre cannot be used is refused."""
+        for field_id in sorted({part.field_id for part in selected}):
+            field, name = self.index.metadata["fields"][field_id], self.index.field_names[field_id]
+            if field["problem"]:
+                raise DataError(f"{self.index.source}: field {name}: {field['problem']}")
+            if field["note"]:
+                yield f"field {name}: {field['note']}"
+
+    def _partition(self, part: PartitionRows) -> Partition:
+        """Read one partition; autocorrelations that are not selected are counted here and not read."""
+        index, columns = self.index, self.index.columns
+        if not self.request.selection.autocorrelations:
+            part = self._without_autocorrelations(part)
+        vis, weight, origin = self._visibilities(part)
+        rows = part.rows
+        uvw = np.nan_to_num(columns.uvw[rows], nan=0.0, posinf=0.0, neginf=0.0)
+        time = columns.time[rows]
+        times, time_index = np.unique(time, return_inverse=True)
+        spw = index.metadata["spws"][part.spw_id]
+        field = index.metadata["fields"][part.field_id]
+        corr_type = index.corr_type(part.data_desc_id)
+        return Partition(
+            field=index.field_names[part.field_id],
+            spw=index.spw_names[part.spw_id],
+            field_id=part.field_id,
+            spw_id=part.spw_id,
+            data_desc_id=part.data_desc_id,
+            phase_centre=(field["direction"][0], field["direction"][1]),
+            uvw=-uvw if self.request.treatment.convention == "fourier" else uvw,
+            antenna1=columns.antenna1[rows],
+            antenna2=columns.antenna2[rows],
+            time=time,
+            time_index=time_index.astype(np.int32),
+            chan_freq=np.array(spw["chan_freq"])[part.chan],
+            chan_width=np.abs(np.array(spw["chan_width"])[part.chan]),
+            freq_frame=spw["frame"],
+            corr_type=tuple(corr_type[i] for i in part.corr),
+            vis=vis,
+            weight=weight,
+            row_id=rows.astype(np.int64),
+            n_antenna=len(index.metadata["antenna_names"]),
+            interval=_interval(columns.interval[rows], times),
+            chan_id=part.chan,
+            corr_id=part.corr,
+            weight_origin=origin,
+            frame=field["frame"],
+        )
+
+    def _without_autocorrelations(self, part: PartitionRows) -> PartitionRows:
+        """The rows of two different antennas; the others are counted."""
+        columns = self.index.columns
+        same = columns.antenna1[part.rows] == columns.antenna2[part.rows]
+        n_left_out = int(np.count_nonzero(same)) * len(part.chan) * len(part.corr)
+        self.counts["autocorrelation"] += n_left_out
+        self.counts["total"] += n_left_out
+        return replace(part, rows=part.rows[~same], inside=part.inside[~same])
+
+    def _visibilities(
+        self, part: PartitionRows
+    ) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], str]:
+        """Visibilities and weights, 0 for what does not count, and the origin of the weights."""
+        columns = self.index.columns
+        vis, weight, flag, missing, origin = self.data.visibilities(part)
+        missing = missing | ~np.isfinite(columns.uvw[part.rows]).all(axis=1)
+        excluded = [
+            ("not selected", ~part.inside[:, :, None]),
+            ("no data", missing[:, None, None]),
+            ("FLAG_ROW", columns.flag_row[part.rows][:, None, None]),
+        ]
+        if flag is not None:
+            excluded.append(("FLAG", flag))
+        apply_flags(vis, weight, excluded, self.counts)
+        return vis, weight, origin
+
+
+def _interval(interval: NDArray[np.float64], times: NDArray[np.float64]) -> float:
+    """INTERVAL where it fits the spacing of the times (some sets hold rubbish), else that spacing, s."""
+    spacing = typical_interval(times)
+    stated = float(np.median(interval)) if interval.size else 0.0
+    return stated if stated > 0 and (spacing == 0 or stated <= 1.01 * spacing) else spacing
+
+
+def _weight_origin(partitions: list[Partition]) -> str:
+    origins = {part.weight_origin for part in partitions}
+    if len(origins) == 1:
+        return origins.pop()
+    return ", ".join(f"{part.weight_origin} ({part.field}/spw{part.spw_id})" for part in partitions)

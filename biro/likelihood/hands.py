@@ -1,0 +1,133 @@
+"""Whether residuals of the two parallel hands are as independent as a fit to both takes them to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.observation.partition import PARALLEL_HANDS, Partition
+
+CORRELATION, SCATTER = 0.2, 1.2
+"""Correlation of the residuals of two hands, and ratio of their scatter, below which nothing is said."""
+N_RESIDUALS = 1 << 22
+"""Visibilities that are looked at: with so many a correlation is known to better than 0.001."""
+SIGNIFICANCE = 5.0
+"""Standard deviations of either, for noise as the weights state it, below which nothing is said."""
+
+
+@dataclass(frozen=True)
+class HandResiduals:
+    """Residuals of the parallel hands of a fit of Stokes I alone, in units of the fitted noise.
+
+    Attributes
+    ----------
+    names : (str, str)
+        "XX" and "YY", or "RR" and "LL".
+    n_both : int
+        Visibilities that both hands have.
+    correlation : float
+        Re sum r1 r2* / sqrt(sum |r1|^2 sum |r2|^2) over these.
+    n : (int, int)
+        Visibilities of each hand.
+    scatter : (float, float)
+        Rms of the real and of the imaginary part of each hand.
+    """
+
+    names: tuple[str, str]
+    n_both: int
+    correlation: float
+    n: tuple[int, int]
+    scatter: tuple[float, float]
+
+    @property
+    def is_correlated(self) -> bool:
+        """Beyond what so many independent residuals have by chance, whose correlation is 1 / sqrt(2 n)."""
+        limit = max(CORRELATION, SIGNIFICANCE / math.sqrt(2.0 * max(1, self.n_both)))
+        return abs(self.correlation) > limit
+
+    @property
+    def is_unequal(self) -> bool:
+        """Beyond chance: ln of the ratio of two scatters has the variance 1 / (4 n1) + 1 / (4 n2)."""
+        if not all(self.n) or not all(self.scatter):
+            return False
+        error = math.sqrt(sum(1.0 / (4.0 * n) for n in self.n))
+        return abs(math.log(self.scatter[0] / self.scatter[1])) > max(math.log(SCATTER), SIGNIFICANCE * error)
+
+    def remark(self) -> str:
+        """What is wrong with the errors of a fit to both hands, and what to do; "" where nothing is."""
+        both, found = " and ".join(self.names), []
+        if self.is_correlated:
+            found.append(f"are correlated ({self.correlation:.2f})")
+        if self.is_unequal:
+            found.append(
+                f"scatter unequally ({self.scatter[0]:.3g} and {self.scatter[1]:.3g} of the fitted noise)"
+            )
+        if not found:
+            return ""
+        text = (
+            f"residuals of {both} {' and '.join(found)}, which a fit to both takes as independent and alike: "
+        )
+        if self.correlation > 0.0 and self.is_correlated:
+            text += f"errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small; "
+        return f"{text}fit Stokes I instead (--stokes I, or read_ms(stokes='I'))"
+
+
+def hand_residuals(
+    partitions: Sequence[Partition],
+    models: Sequence[NDArray[np.complexfloating]],
+    factor: NDArray[np.float64],
+) -> list[HandResiduals]:
+    """Residuals of each pair of hands, all partitions together; none where the model tells the hands apart.
+
+    Parameters
+    ----------
+    partitions : sequence of Partition
+    models : sequence of complex (n_row, n_chan, n_corr), Jy
+        Model visibilities of each partition.
+    factor : float64 (n_partition,)
+        Noise factor of each partition.
+    """
+    sums: dict[tuple[str, str], NDArray[np.float64]] = {}
+    for part, model, s in zip(partitions, models, factor, strict=True):
+        pair = [i for i, name in enumerate(part.corr_type) if name in PARALLEL_HANDS]
+        if len(pair) != 2:
+            continue
+        first, second = pair
+        if not np.array_equal(model[..., first], model[..., second]):
+            return []
+        names = (part.corr_type[first], part.corr_type[second])
+        sums[names] = sums.get(names, np.zeros(8)) + _sums(part, model, pair, float(s))
+    return [_hands(names, total) for names, total in sums.items()]
+
+
+def _sums(
+    part: Partition, model: NDArray[np.complexfloating], pair: Sequence[int], factor: float
+) -> NDArray[np.float64]:
+    """Where both hands count: number, r1 r2*, |r1|^2, |r2|^2; of each hand: |r1|^2, |r2|^2 and numbers."""
+    weight = part.weight[..., pair].astype(np.float64)
+    scaled = (part.vis[..., pair] - model[..., pair]) * (np.sqrt(weight) / factor)
+    counts, square = weight > 0, np.abs(scaled) ** 2
+    both = counts.all(axis=-1)
+    product = (scaled[..., 0] * scaled[..., 1].conj()).real
+    each = [square[..., k][counts[..., k]].sum() for k in (0, 1)]
+    numbers = [np.count_nonzero(counts[..., k]) for k in (0, 1)]
+    shared = [square[..., k][both].sum() for k in (0, 1)]
+    return np.array([np.count_nonzero(both), product[both].sum(), *shared, *each, *numbers], np.float64)
+
+
+def _hands(names: tuple[str, str], total: NDArray[np.float64]) -> HandResiduals:
+    n_both, product, *squares = total.tolist()
+    shared, each, numbers = squares[:2], squares[2:4], squares[4:]
+    scale = math.sqrt(shared[0] * shared[1])
+    scatter = [math.sqrt(square / (2.0 * n)) if n else 0.0 for square, n in zip(each, numbers, strict=True)]
+    return HandResiduals(
+        names,
+        int(n_both),
+        product / scale if scale else 0.0,
+        (int(numbers[0]), int(numbers[1])),
+        (scatter[0], scatter[1]),
+    )

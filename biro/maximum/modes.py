@@ -1,0 +1,206 @@
+"""Several maxima of one posterior: which ends of climbs are the same place, and which are modes of their own.
+
+Two places are the same where the normal approximation about one falls by less than `SAME` of the
+log-posterior up to the other: heights alone do not tell, because distant maxima may be equally high.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.maximum.ascent import Ascent, wrapped_difference
+from biro.maximum.laplace import Laplace
+from biro.maximum.newton import ENOUGH, NewtonResult, newton
+from biro.models.quantities.parameter import Column
+
+Array = NDArray[np.float64]
+SAME = 0.5
+"""Fall of the log-posterior, of one place about another, up to which they are the same place."""
+LEAST = 1e-4
+"""A maximum with less than this part of the evidence of the first is not listed."""
+MOST = 24
+"""Modes that are listed at most."""
+_DEEP = 20.0
+"""Ends lower than the highest by more than this are not looked at: their evidence is no part of any."""
+_MOST_PARAMETERS = 64
+"""With more parameters than this the curvature about each end would cost more than the climbs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """One maximum of a posterior.
+
+    Attributes
+    ----------
+    laplace : Laplace
+        The normal approximation about it.
+    log_posterior : float
+        There, not normalised.
+    """
+
+    laplace: Laplace
+    log_posterior: float
+
+    @property
+    def log_evidence(self) -> float:
+        """The part of ln Z that belongs to this mode, by Laplace's method."""
+        value = self.laplace.log_evidence(self.log_posterior)
+        return -math.inf if value is None else value
+
+    def is_at(self, theta: Array, log_posterior: float, period: Array) -> bool:
+        """Whether a place of this log-posterior is this mode: as high, and within its normal distribution."""
+        if abs(log_posterior - self.log_posterior) > SAME:
+            return False
+        return self.laplace.fall(wrapped_difference(theta - self.laplace.theta, period)) < SAME
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """What climbs have found.
+
+    Attributes
+    ----------
+    modes : tuple of Mode
+        The highest maximum, then others of similar evidence, those with the most first.
+    exchangeable : tuple of str
+        Sources that can change places without any change of the posterior, a text for each group ("a, b").
+    n_agree : int
+        Climbs that ended at the highest maximum, or where an exchange of sources puts it.
+    """
+
+    modes: tuple[Mode, ...]
+    exchangeable: tuple[str, ...]
+    n_agree: int
+
+
+def distinct_modes(
+    ascent: Ascent, columns: Sequence[Column], first: NewtonResult, ends: Array, values: Array
+) -> Modes:
+    """The modes at which climbs have ended, and those that exchanges of sources make of them.
+
+    Parameters
+    ----------
+    ascent : Ascent
+    columns : sequence of Column
+        The parameters.
+    first : NewtonResult
+        About the highest end.
+    ends : float64 (n_end, n_param)
+    values : float64 (n_end,)
+        Their log-posteriors.
+    """
+    top, exchanged = with_exchanges(ascent, [Mode(first.laplace, first.log_posterior)], columns)
+    modes, n_agree = list(top), 0
+    for end, value in zip(ends, values, strict=True):
+        near = _mode_at(modes, end, value, ascent.period)
+        if near is None and value > first.log_posterior - _DEEP and end.size <= _MOST_PARAMETERS:
+            near = _mode_from(ascent, end, modes)
+        n_agree += near in top
+    others, _ = with_exchanges(ascent, modes[len(top) :], columns)
+    listed = [*top, *_of_similar_evidence(top[0], others)][:MOST]
+    return Modes(tuple(listed), tuple(exchanged), n_agree)
+
+
+def _mode_at(modes: Sequence[Mode], theta: Array, value: float, period: Array) -> Mode | None:
+    return next((mode for mode in modes if mode.is_at(theta, value, period)), None)
+
+
+def _mode_from(ascent: Ascent, theta: Array, modes: list[Mode]) -> Mode | None:
+    """The mode that Newton's method reaches from a place; a new one is added to `modes`."""
+    rest = newton(ascent, theta, stay=True)
+    known = _mode_at(modes, rest.laplace.theta, rest.log_posterior, ascent.period)
+    if known is not None:
+        return known
+    if rest.laplace.is_singular or rest.left > ENOUGH[ascent.likelihood.precision]:
+        return None
+    modes.append(Mode(rest.laplace, rest.log_posterior))
+    return modes[-1]
+
+
+def _of_similar_evidence(first: Mode, others: Sequence[Mode]) -> list[Mode]:
+    least = first.log_evidence + math.log(LEAST)
+    order = sorted(others, key=lambda mode: -mode.log_evidence)
+    return [mode for mode in order if mode.log_evidence > least]
+
+
+def exchangeable(columns: Sequence[Column]) -> list[list[str]]:
+    """Names of sources whose parameters have the same names, units and priors, in groups of two or more."""
+    of_source: dict[str, list[tuple[str, str, str]]] = {}
+    for column in columns:
+        name, _, quantity = column.name.partition(".")
+        of_source.setdefault(name, []).append((quantity, column.unit, column.prior))
+    groups: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
+    for name, quantities in of_source.items():
+        groups.setdefault(tuple(sorted(quantities)), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def with_exchanges(
+    ascent: Ascent, modes: Sequence[Mode], columns: Sequence[Column]
+) -> tuple[list[Mode], list[str]]:
+    """The modes, and those that come of them by exchanging sources that the model does not tell apart.
+
+    Returns
+    -------
+    modes : list of Mode
+        At most `MOST`.
+    exchanged : list of str
+        Names of the sources that can change places, each group as one text ("a, b").
+    """
+    names, found, told = [column.name for column in columns], list(modes), []
+    for group in exchangeable(columns) if modes else []:
+        orders = _orders(names, group)
+        swapped = modes[0].laplace.theta[orders[0]]
+        (value,), _ = ascent.value_and_gradient(swapped[None])
+        height = modes[0].log_posterior
+        if not abs(value - height) <= ENOUGH[ascent.likelihood.precision] + 1e-9 * abs(height):
+            continue  # something that is fixed or tied tells them apart, or a constraint does
+        told.append(", ".join(group))
+        for mode, order in itertools.product(tuple(found), orders):
+            moved = Mode(mode.laplace.permuted(order), mode.log_posterior)
+            if len(found) < MOST and _mode_at(found, moved.laplace.theta, value, ascent.period) is None:
+                found.append(moved)
+    return found, told
+
+
+def _orders(names: Sequence[str], group: Sequence[str]) -> list[NDArray[np.int64]]:
+    """Indices into theta of all exchanges of the sources of a group, (n_param,) each."""
+    index = {name: i for i, name in enumerate(names)}
+    orders = []
+    # An exchange of many sources has more orders than can be listed: pairs of neighbours come first.
+    for permuted in itertools.islice(itertools.permutations(group), 1, MOST):
+        to = dict(zip(group, permuted, strict=True))
+        renamed = ((name.partition(".")[0], name) for name in names)
+        orders.append(
+            np.array([index[to.get(source, source) + name[len(source) :]] for source, name in renamed])
+        )
+    return orders
+
+
+def shares(modes: Sequence[Mode]) -> Array:
+    """Part of the evidence that each mode has, (n_mode,), by Laplace's method."""
+    values = np.array([mode.log_evidence for mode in modes])
+    if not np.isfinite(values[0]):
+        values = np.where(np.arange(len(modes)) == 0, 0.0, -np.inf)
+    weights: Array = np.exp(values - values.max())
+    weights /= weights.sum()
+    return weights
+
+
+def exchange_warning(names: str) -> str:
+    """What it means for errors that sources can change places."""
+    return (
+        f"EXCHANGEABLE SOURCES: {names} have the same priors and can change places without any change of the "
+        "fit, so that each has several maxima; a constraint such as an order of their fluxes tells them apart"
+    )
+
+
+def modes_warning(n_mode: int) -> str:
+    """What it means that there are several maxima."""
+    return f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence"

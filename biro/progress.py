@@ -1,0 +1,69 @@
+"""The bar of whatever may take longer than two seconds; a line a minute where no terminal shows one."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import NoReturn, TypeAlias, TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+Bar: TypeAlias = "tqdm[NoReturn]"
+AFTER = 2.0
+"""Seconds after which a bar appears."""
+BETWEEN_LINES = 60.0
+"""Seconds before the first line, and between lines, where there is no terminal."""
+
+
+class _Lines(tqdm):  # type: ignore[type-arg]  # a class of its own could not be called with what it iterates
+    """A bar that is printed as a line now and then; all else that tqdm writes is dropped."""
+
+    _line_at = 0.0
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Print the bar as a line, if it is time."""
+        now = time.monotonic()
+        self._line_at = self._line_at or now - AFTER + BETWEEN_LINES
+        if msg is None and now >= self._line_at:
+            self._line_at = now + BETWEEN_LINES
+            print(self, file=sys.stderr, flush=True)
+
+
+def bar(what: str, unit: str, *, total: int | None = None, initial: int = 0, show: bool = True) -> Bar:
+    """A bar on stderr, to be used with `with` and told of each step by `update`.
+
+    It appears after two seconds. On a terminal or in a notebook it moves; in a file or a pipe it is a line
+    a minute.
+
+    Parameters
+    ----------
+    what : str
+        What is done, at the beginning of the bar.
+    unit : str
+        What is counted.
+    total, initial : int, optional
+        How many there will be, and are already.
+    show : bool
+        False: the same object, which shows nothing.
+    """
+    kind, file = (tqdm, sys.stderr) if _moves() else (_Lines, io.StringIO())
+    made: Bar = kind(
+        desc=what, unit=f" {unit}", total=total, initial=initial, disable=not show, delay=AFTER, file=file
+    )
+    return made
+
+
+def counted(items: Iterable[T], what: str, unit: str, total: int) -> Iterator[T]:
+    """The items, while a `bar` counts those that were taken."""
+    with bar(what, unit, total=total) as shown:
+        for item in items:
+            yield item
+            shown.update()
+
+
+def _moves() -> bool:
+    """Whether a bar may go back to the beginning of its line: in terminals and notebooks."""
+    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")

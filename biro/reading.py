@@ -1,0 +1,100 @@
+"""Read observed data of any format; what a file holds decides, not its name."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Unpack, cast
+
+from biro.data_set.options import DataOptions, SetOptions
+from biro.errors import DataError, InputError
+from biro.formatting import check_names
+from biro.measurement_set import read_ms
+from biro.measurement_set.storage import ask_storage
+from biro.observation.join import distinct_paths, join
+from biro.observation.observation import Observation
+from biro.uvfits.read import read_uvfits
+
+TIME_LIMIT = 30.0
+"""How long to wait for a storage, where the caller does not say, s."""
+
+
+def read(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Unpack[SetOptions]
+) -> Observation:
+    """Read calibrated visibilities of a Measurement Set or a UVFITS file, or of several as one observation.
+
+    Parameters
+    ----------
+    path : path, or several
+        What it holds decides how it is read: a folder is a Measurement Set, a file that begins as FITS does
+        (compressed by gzip or not) is UVFITS. Several are read with the same options and joined, see
+        `biro.join`.
+    **options
+        As those of `biro.read_ms`; column, weight_column and scans are for Measurement Sets alone.
+
+    Returns
+    -------
+    Observation
+
+    Raises
+    ------
+    DataError
+        As `biro.read_ms` and `biro.read_uvfits` raise it; or a file of another kind.
+    InputError
+        An option that is not understood, or that a format does not have; a path that is given twice.
+
+    Examples
+    --------
+    >>> read("obs.uvfits", fields="3C273", uv_range="1 klambda..", average_time="30 s")
+    >>> read(["day1.ms", "day2.uvfits"], correlations="RR,LL")
+    """
+    check_names(options, list(inspect.signature(read_ms).parameters)[1:], "read")
+    return join([_read_one(each, options) for each in distinct_paths(path, "read")])
+
+
+def _read_one(path: str | os.PathLike[str], options: SetOptions) -> Observation:
+    """One data set."""
+    if not _is_fits(Path(path), options.get("time_limit", TIME_LIMIT)):
+        return read_ms(path, **options)
+    own = {**options}
+    for name in ("column", "weight_column", "scans"):
+        if own.pop(name, None) is not None:
+            raise InputError(f"{path}: UVFITS knows no {name}, which Measurement Sets have")
+    own.pop("time_limit", None)
+    return read_uvfits(path, **cast(DataOptions, own))
+
+
+def _is_fits(place: Path, time_limit: object) -> bool:
+    """Whether there is a FITS file; a file of another kind is refused, all else is left to `read_ms`."""
+    limit = time_limit if isinstance(time_limit, int | float) and time_limit > 0 else TIME_LIMIT
+    try:
+        start = ask_storage(place, limit, "looking at it", lambda: _start(place))
+    except OSError as error:
+        raise DataError(f"{place}: cannot be looked at: {error.strerror or error}") from None
+    if start is None:
+        return False
+    if start.startswith(b"SIMPLE  ="):
+        return True
+    raise DataError(
+        f"{place}: a file, but neither UVFITS nor a Measurement Set, which is a folder (unpack an archive)"
+    )
+
+
+def _start(place: Path) -> bytes | None:
+    """The first bytes of a file, unpacked; None where there is no file."""
+    if not place.is_file():
+        return None
+    with open(place, "rb") as file:
+        start = file.read(16)
+    if start.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(place) as packed:
+                return packed.read(16)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            return start
+    return start

@@ -1,0 +1,1 @@
+"""Read UVFITS: random groups of visibilities with tables of antennas, frequencies and sources."""

@@ -1,0 +1,233 @@
+"""Read a UVFITS file as an observation."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack, cast
+
+import numpy as np
+
+from biro.data_set.assembly import Request, Visibilities, assemble
+from biro.data_set.index import PartitionRows, RowIndex
+from biro.data_set.metadata import Field, Metadata
+from biro.data_set.options import DataOptions
+from biro.errors import BiroError, DataError
+from biro.files.fits_vetting import vet
+from biro.files.foreign_text import visible, visible_line, visible_texts
+from biro.files.memory import free_memory
+from biro.observation.observation import Observation
+from biro.uvfits.directions import make_field
+from biro.uvfits.groups import Groups
+from biro.uvfits.header import parse_header
+from biro.uvfits.rows import Parameters, index_columns
+from biro.uvfits.tables import (
+    Source,
+    Window,
+    find_tables,
+    read_antennas,
+    read_sources,
+    read_windows,
+)
+
+if TYPE_CHECKING:
+    from astropy.io.fits import BinTableHDU, HDUList, Header
+
+FREQUENCY_FRAMES = {"LSRK": "LSRK", "LSRD": "LSRD", "BARYCENT": "BARY", "GEOCENTR": "GEO"}
+"""Frames of frequencies by SPECSYS; others, and none, are taken as those of the telescope, as CASA does."""
+
+
+def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) -> Observation:
+    """Read calibrated visibilities of a UVFITS file: random groups, as AIPS, difmap and ehtim write them.
+
+    Every source and every IF (under each frequency id) is a partition of its own, as in the Measurement Set
+    that CASA's importuvfits makes of the file; so are the order of correlations (RR, RL, LR, LL) and row
+    numbers, a row for each group and IF. Visibilities and uvw keep the signs of the file. Antennas go by
+    their names in the table AIPS AN. A negative weight is a flag ("FLAG"); the others are weights.
+
+    Parameters
+    ----------
+    path : path of the file, which may be compressed by gzip
+    **options
+        As those of `biro.read_ms`, without scans, which the format does not number, and without column,
+        weight_column and time_limit, which belong to Measurement Sets.
+
+    Returns
+    -------
+    Observation
+
+    Raises
+    ------
+    DataError
+        No such file, not UVFITS, cut off, without a parameter or a table that is needed, a selection that
+        matches nothing, or no usable visibility.
+    InputError
+        An option that is not understood.
+
+    Examples
+    --------
+    >>> read_uvfits("J1033+6051.uvf", spws=[0, 1], uv_range="10 Mlambda..")
+    """
+    request = Request.of("read_uvfits", options)
+    with _naming(visible(str(path))):
+        with _opened(Path(path)) as (file, hdus):
+            data = _UVFITS(file, hdus, str(path))
+        return assemble(data, request)
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Put the name of the file before the message of an error, and turn errors of astropy into DataError."""
+    try:
+        yield
+    except BiroError as error:
+        text = visible(str(error))
+        raise DataError(text if text.startswith(f"{place}: ") else f"{place}: {text}") from None
+    except OSError as error:
+        raise DataError(f"{place}: cannot be read ({error.strerror or error}); damaged or cut off?") from None
+    except Exception as error:  # astropy raises many kinds about foreign files
+        reason = visible_line(error)[:200] or type(error).__name__
+        raise DataError(f"{place}: cannot be read as UVFITS ({reason})") from None
+
+
+@contextmanager
+def _opened(place: Path) -> Iterator[tuple[Path | io.BytesIO, HDUList]]:
+    """A file whose headers have been looked at, and its units."""
+    from astropy.io import fits
+
+    if not place.exists():
+        raise DataError("no such file")
+    if not place.is_file():
+        raise DataError(f"a {'folder' if place.is_dir() else 'pipe or a device'}, not a UVFITS file")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = vet(place, free_memory())
+        with fits.open(file, mode="readonly", memmap=False, lazy_load_hdus=True) as hdus:
+            yield file, hdus
+
+
+class _UVFITS:
+    """What a file holds, apart from its visibilities, which are read partition by partition."""
+
+    column = "DATA"
+
+    def __init__(self, file: Path | io.BytesIO, hdus: HDUList, source: str) -> None:
+        first = hdus[0].header
+        group = parse_header(first)
+        self.groups = Groups(file, hdus[0].fileinfo()["datLoc"], group)
+        self.n_if = group.axis("IF").length
+        tables = {name: find_tables(hdus, name) for name in ("AIPS AN", "AIPS FQ", "AIPS SU")}
+        _check_whole(file, tables)
+        self.antennas = read_antennas(tables["AIPS AN"])
+        windows = read_windows(tables["AIPS FQ"], group.axis("FREQ"), self.n_if)
+        self.sources = read_sources(tables["AIPS SU"])
+        parameters = Parameters(self.groups)
+        columns = index_columns(
+            parameters, self.antennas, list(self.sources) or [1], list(windows), self.n_if
+        )
+        mjd = float(columns.time[0]) / 86400.0
+        self.corr_type = group.ordered_correlations
+        metadata = self._metadata(first, windows, mjd)
+        self.index = RowIndex(cast(Metadata, visible_texts(metadata)), columns, source)
+
+    def _metadata(self, header: Header, windows: dict[int, list[Window]], mjd: float) -> Metadata:
+        antennas = self.antennas
+        scale = antennas.time_system or "UTC"
+        telescope = str(header.get("TELESCOP", "")).strip() or antennas.array or "UNKNOWN"
+        frame = FREQUENCY_FRAMES.get(str(header.get("SPECSYS", "")).strip().upper(), "TOPO")
+        every = [window for several in windows.values() for window in several]
+        return {
+            "antenna_names": antennas.names,
+            "antenna_positions": antennas.positions.tolist(),
+            "dish_diameter": antennas.diameters.tolist(),
+            "fields": _fields(header, self.sources, telescope, mjd),
+            "spws": [
+                {
+                    "name": "",
+                    "chan_freq": window.chan_freq.tolist(),
+                    "chan_width": window.chan_width.tolist(),
+                    "frame": frame,
+                }
+                for window in every
+            ],
+            "corr_types": [self.corr_type],
+            "data_descriptions": [[i, 0] for i in range(len(every))],
+            "telescope": telescope,
+            "time_scale": scale,
+            "utc_offset": _utc_offset(mjd, scale),
+            "uvw_frame": "",
+        }
+
+    def notes(self) -> Iterator[str]:
+        """What is odd about times and frequencies."""
+        if self.antennas.time_system is None:
+            yield "the file does not say its time system (TIMESYS in AIPS AN); its times are taken as UTC"
+        shifted = [source.name for source in self.sources.values() if source.has_offset]
+        if shifted:
+            yield f"FREQOFF in AIPS SU, the shift of frequencies of {', '.join(shifted)}, is not applied"
+
+    def visibilities(self, part: PartitionRows) -> Visibilities:
+        """Read the visibilities of one partition; negative weights become flags."""
+        names = [self.corr_type[i] for i in part.corr]
+        i_if = part.spw_id % self.n_if
+        vis, weight = self.groups.visibilities(part.rows // self.n_if, i_if, part.chan, names)
+        flag = weight < 0
+        missing = np.zeros(len(part.rows), bool)
+        return Visibilities(vis, np.abs(weight), flag, missing, "UVFITS")
+
+
+def _check_whole(file: Path | io.BytesIO, tables: Mapping[str, list[BinTableHDU]]) -> None:
+    """Refuse tables that are longer than the file, before astropy makes room for them."""
+    size = file.stat().st_size if isinstance(file, Path) else len(file.getbuffer())
+    for name, several in tables.items():
+        for table in several:
+            header = table.header
+            end = table.fileinfo()["datLoc"] + int(header["NAXIS1"]) * int(header["NAXIS2"])
+            if size < end:
+                raise DataError(f"table {name} ends at byte {end}, but the file has {size}; it is cut off")
+
+
+def _fields(header: Header, sources: Mapping[int, Source], telescope: str, mjd: float) -> list[Field]:
+    """Fields from AIPS SU, or the one field that the header describes."""
+    equinox = _equinox(header)
+    if sources:
+        return [
+            make_field(
+                source.name,
+                (source.ra, source.dec),
+                source.equinox if source.equinox > 0 else equinox,
+                telescope,
+                mjd,
+            )
+            for source in sources.values()
+        ]
+    direction = {
+        str(header.get(f"CTYPE{i}", "")).strip(): float(header.get(f"CRVAL{i}", 0.0))
+        for i in range(2, int(header["NAXIS"]) + 1)
+    }
+    if not {"RA", "DEC"} <= direction.keys():
+        raise DataError("no phase centre: the header has no axes RA and DEC, and there is no table AIPS SU")
+    name = str(header.get("OBJECT", "")).strip()
+    return [make_field(name, (direction["RA"], direction["DEC"]), equinox, telescope, mjd)]
+
+
+def _equinox(header: Header) -> float:
+    """The equinox of a header: EQUINOX or EPOCH, as a number or as "J2000"; 2000 where there is none."""
+    value = header.get("EQUINOX", header.get("EPOCH", 2000.0))
+    try:
+        return float(str(value).strip().lstrip("JjBb"))
+    except ValueError:
+        raise DataError(f"EQUINOX = {value!r} in the header; expected 2000 or 1950") from None
+
+
+def _utc_offset(mjd: float, scale: str) -> float:
+    """Seconds to add to a time on a scale to make it UTC."""
+    if scale == "UTC":
+        return 0.0
+    from astropy.time import Time
+
+    return float(round((Time(mjd, format="mjd", scale="tai").utc.mjd - mjd) * 86400.0, 3))

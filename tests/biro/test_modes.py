@@ -1,0 +1,179 @@
+"""Posteriors with several maxima, and skewed ones, against closed forms of evidence, places and weights."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gaussian_likelihood import Flat, SmoothGaussian
+from scipy import integrate, stats
+from test_maximum import FIXED_NOISE, point, simulated, sky, uniform
+
+import biro
+from biro.posterior.pareto import smoothed
+from biro.samplers.sampling import sample
+
+
+class Analytic(SmoothGaussian):
+    """A likelihood whose logarithm and slope are given as functions of theta (n, n_param)."""
+
+    def __init__(self, priors, value_and_slope):
+        super().__init__(priors, np.zeros(len(priors)), np.eye(len(priors)))
+        self._value_and_slope = value_and_slope
+
+    def log_likelihood(self, theta):
+        return self._value_and_slope(theta)[0]
+
+    def chi2(self, theta):
+        return np.full((*theta.shape[:-1], 1), 2.0 * self.n_vis[0])  # weights and model are right
+
+    def log_posterior_and_gradient(self, theta):
+        value, slope = self.log_prior(theta), np.full(theta.shape, np.nan)
+        inside = np.isfinite(value)
+        log_likelihood, slope[inside] = self._value_and_slope(theta[inside])
+        value[inside] += log_likelihood
+        return value, slope
+
+
+def two_peaks(centres, log_heights, sigma: float = 0.01) -> Analytic:
+    """Round normal peaks in two dimensions, within a prior of -2 .. 2."""
+    centres, log_heights = np.asarray(centres, float), np.asarray(log_heights, float)
+
+    def value_and_slope(theta):
+        away = theta[:, None] - centres
+        each = log_heights - 0.5 * (away**2).sum(axis=2) / sigma**2
+        value = np.logaddexp.reduce(each, axis=1)
+        part = np.exp(each - value[:, None])
+        return value, -np.einsum("nk,nki->ni", part, away) / sigma**2
+
+    return Analytic([Flat(-2, 2, "x"), Flat(-2, 2, "y")], value_and_slope)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_evidence_is_that_of_both_peaks(gap: float, seed: int) -> None:
+    """Z = 2 pi sigma^2 (1 + e^-gap) / 16; the peaks are 240 sigma apart, and no height tells them apart."""
+    found = sample(two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -gap]), "none", seed=seed, progress=False)
+    exact = np.log(2.0 * np.pi * 0.01**2 * (1.0 + np.exp(-gap)) / 16.0)
+    # Four of its errors, and those are below 0.03: the proposal is the posterior but for its tails.
+    assert found.log_evidence_err < 0.03
+    assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err + 1e-3
+    share = found.weight[found["x"] > 0.0].sum()
+    # As many draws as are effective, of two kinds: four of their sigma.
+    assert abs(share - 1.0 / (1.0 + np.exp(gap))) < 4.0 * 0.5 / np.sqrt(found.effective[0])
+    assert "SEVERAL MODES: the posterior has 2" in str(found.summary()).splitlines()[0]
+
+
+def test_ends_at_two_places_do_not_agree() -> None:
+    """Three starts beside one peak and one beside the other, which is as high."""
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -0.2])
+    starts = [[-1.21, 0.3], [-1.19, 0.31], [-1.2, 0.29], [1.21, 0.3]]
+    found = biro.maximise(likelihood, starts=starts, seed=1)
+    assert (found.n_agree, found.n_end, len(found.modes)) == (3, 4, 2)
+    other = found.modes[1]
+    np.testing.assert_allclose(other.laplace.theta, [1.2, 0.3], atol=1e-6)  # of a sigma of 0.01
+    np.testing.assert_allclose(other.laplace.error, 0.01, rtol=1e-3)  # from differences of the slope
+    assert found.modes[0].log_evidence - other.log_evidence == pytest.approx(0.2, abs=1e-3)
+    text = str(found)
+    assert "SEVERAL MODES" in text.splitlines()[0]
+    assert "mode 2: " in text
+    assert len(found.to_dict()["modes"]) == 2
+
+
+def test_one_peak_is_one_mode() -> None:
+    found = biro.maximise(two_peaks([[-1.2, 0.3]], [0.0]), seed=1)
+    assert (len(found.modes), found.warnings(), found.n_search) == (1, [], 0)
+
+
+def test_emcee_visits_both_peaks() -> None:
+    """Walkers begin at both and cross, so that their part of the draws is that of the evidence."""
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
+    found = sample(likelihood, "emcee", seed=2, n_walker=32, progress=False)
+    share = float(np.mean(found["x"] > 0.0))
+    # Some hundred independent crossings: 4 sigma of a fraction of 0.27.
+    assert abs(share - 1.0 / (1.0 + np.e)) < 0.15
+    assert found.diagnostics["n_mode"] == 2.0
+
+
+def test_equal_sources_are_named_and_both_orders_count(tmp_path: Path) -> None:
+    """With the order of fluxes as a constraint the prior is halved and so is the posterior: Z is the same."""
+    text = "".join(
+        point(name, uniform(-2, 2, "arcsec"), uniform(-2, 2, "arcsec"), uniform(0, 2, "Jy")) for name in "ab"
+    )
+    data = simulated((1.0, 0.8, 0.3), (0.7, -0.9, 0.1), seed=4)
+    order = '\n[[constraint]]\norder = ["a.I", "b.I"]\n'
+    free, ordered = (
+        sample(
+            biro.Likelihood(data, sky(text + FIXED_NOISE + more, tmp_path)), "none", seed=1, progress=False
+        )
+        for more in ("", order)
+    )
+    error = np.hypot(free.log_evidence_err, ordered.log_evidence_err)
+    assert abs(free.log_evidence - ordered.log_evidence) < 4.0 * error + 1e-3
+    assert np.mean(free["a.I"] > free["b.I"]) == pytest.approx(0.5, abs=0.1)
+    assert "a constraint such as an order" in str(free.summary())
+    assert "MODES" not in str(ordered.summary())
+    maximum = biro.maximise(biro.Likelihood(data, sky(text + FIXED_NOISE, tmp_path)), seed=1)
+    assert maximum.exchangeable == ("a, b",)
+    assert len(maximum.modes) == 2
+
+
+def skewed(shape: float) -> Analytic:
+    """A gamma distribution in each of two dimensions, within a prior of 0 .. 60."""
+
+    def value_and_slope(theta):
+        with np.errstate(divide="ignore"):
+            value = ((shape - 1.0) * np.log(theta) - theta).sum(axis=1)
+        return value, (shape - 1.0) / theta - 1.0
+
+    return Analytic([Flat(0, 60, "x"), Flat(0, 60, "y")], value_and_slope)
+
+
+@pytest.mark.parametrize("shape", [4.0, 10.0])
+def test_errors_of_the_evidence_are_honest_for_skewed_posteriors(shape: float) -> None:
+    one, _ = integrate.quad(lambda x: x ** (shape - 1.0) * np.exp(-x), 0.0, 60.0)
+    exact, pulls, means = 2.0 * np.log(one / 60.0), [], []
+    for seed in range(20):
+        found = sample(skewed(shape), "none", seed=seed, progress=False)
+        assert found.diagnostics["pareto_k"] < 0.7
+        pulls.append((found.log_evidence - exact) / found.log_evidence_err)
+        means.append((found.weight @ found["x"] - shape) / np.sqrt(shape / found.effective[0]))
+    # Sums of 20 squares: one case of a thousand is outside on either side.
+    low, high = stats.chi2.ppf([0.0005, 0.9995], 20)
+    assert np.sum(np.square(pulls)) < high, pulls
+    # The draws have the mean of the gamma distribution, with errors as their effective number says.
+    assert low < np.sum(np.square(means)) < high, means
+
+
+def test_weights_without_bound_are_said_to_be_worth_nothing() -> None:
+    """A narrow peak on a pedestal that has most of the mass: the normal distribution does not know it."""
+
+    def value_and_slope(theta):
+        peak = 4.0 - 0.5 * (theta**2).sum(axis=1) / 1e-4
+        floor = -0.5 * (theta**2).sum(axis=1) / 4.0
+        value = np.logaddexp(peak, floor)
+        part = np.exp(peak - value)[:, None]
+        return value, -theta * (part / 1e-4 + (1.0 - part) / 4.0)
+
+    likelihood = Analytic([Flat(-20, 20, name) for name in "xyz"], value_and_slope)
+    found = sample(likelihood, "none", seed=1, progress=False)
+    assert found.diagnostics["pareto_k"] > 0.7
+    table = found.summary()
+    assert str(table).startswith("DO NOT TRUST INTERVALS AND EVIDENCE")
+    assert table.cells()[1][-1] == "-"  # no effective sample size
+
+
+@pytest.mark.parametrize("dof", [1.5, 3.0, 20.0])
+def test_smoothed_weights_are_those_of_arviz(dof: float) -> None:
+    arviz = pytest.importorskip("arviz")
+    log_weight = np.random.default_rng(3).standard_t(dof, 2000)
+    ours = smoothed(log_weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs, k = arviz.psislw(log_weight.copy())
+    # Two programs of one formula in double precision.
+    assert ours.k == pytest.approx(float(k), abs=1e-10)
+    normalised = ours.log_weight - np.logaddexp.reduce(ours.log_weight)
+    np.testing.assert_allclose(normalised, np.asarray(theirs), atol=1e-10)
