@@ -16,7 +16,7 @@ def functions(path: Path) -> set[str]:
 
 def test_each_test_that_the_page_of_faults_names_exists() -> None:
     """A name is `file.py` or `file.py::function`; `::function` is of the file that was named before it."""
-    page = (ROOT / "docs" / "faults.md").read_text()
+    page = (ROOT / "docs" / "developers" / "faults.md").read_text()
     path, n_function, missing = None, 0, []
     for file, function in re.findall(r"`((?:[\w./]+\.py)?)(?:::([\w.]+))?`", page):
         if file:

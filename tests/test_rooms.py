@@ -68,8 +68,8 @@ def test_a_lower_room_imports_only_what_lies_below(room: str) -> None:
 
 
 def order(room: str) -> list[str]:
-    """Folders and modules of a room as docs/architecture.md lists them, from the ground up."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    """Folders and modules of a room as docs/developers/architecture.md lists them, from the ground up."""
+    page = (ROOT / "docs" / "developers" / "architecture.md").read_text()
     table = page.split(f"### Folders of {room}\n")[1].split("\n#")[0]
     return re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)
 
