@@ -1,0 +1,126 @@
+"""Docstrings as they are written here: equations are indented, and text in single backticks is code.
+
+Text in single backticks becomes a link where the API reference documents an object of this name.
+
+`biro.join` and `Observation` become links; `theta` and `biro fit` stay code. A dotted name that begins with
+a package must be documented, or exist, so that no docstring names what is gone.
+"""
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+
+from docutils import nodes
+from docutils.parsers.rst.states import Inliner
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+log = logging.getLogger(__name__)
+NAME = re.compile(r"[A-Za-z_][\w.]*\w")
+PACKAGES = ("biro.", "rime_kernels.")
+
+
+def role(
+    name: str,
+    rawtext: str,
+    text: str,
+    lineno: int,
+    inliner: Inliner,
+    options: Mapping[str, object] | None = None,
+    content: Sequence[str] = (),
+) -> tuple[list[nodes.Node], list[nodes.Node]]:
+    """Code that may become a link when all objects are known."""
+    text = text.replace("\x00", "\\")
+    literal = nodes.literal(rawtext, text, classes=["code-link"])
+    target = text.split("(")[0].strip("~.")
+    if not NAME.fullmatch(target):
+        return [literal], []
+    env = inliner.document.settings.env
+    link = addnodes.pending_xref(
+        rawtext, literal, refdomain="", reftype="code-link", reftarget=target, refdoc=env.docname
+    )
+    link["scope"] = (env.ref_context.get("py:module"), env.ref_context.get("py:class"))
+    link.source, link.line = inliner.reporter.get_source_and_line(lineno)
+    return [link], []
+
+
+def documented(env: BuildEnvironment, target: str, scope: tuple[str | None, str | None]) -> str | None:
+    """Full name of the one object that a name can mean: in the class, in the module, or anywhere."""
+    objects = env.domains.python_domain.objects
+    module, owner = scope
+    around = [".".join(part for part in (module, owner, target) if part), f"{module}.{target}", target]
+    for name in around if owner else around[1:]:
+        if name in objects:
+            return name
+    ends = [name for name, entry in objects.items() if name.endswith(f".{target}") and not entry.aliased]
+    if "." in target or target[0].isupper():
+        return min(ends, key=len) if ends else None
+    return None
+
+
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, contnode: nodes.Element
+) -> nodes.Element | None:
+    """A link, or the code by itself."""
+    if node["reftype"] != "code-link":
+        return None
+    target = node["reftarget"]
+    name = documented(env, target, node["scope"])
+    if name is None:
+        if target.startswith(PACKAGES) and not is_module(target):
+            log.warning("%r is neither documented nor a module", target, location=node, type="ref")
+        return contnode
+    entry = env.domains.python_domain.objects[name]
+    link = nodes.reference("", "", internal=True, reftitle=name)
+    uri = app.builder.get_relative_uri(node["refdoc"], entry.docname)
+    link["refuri"] = f"{uri}#{entry.node_id}"
+    link += contnode
+    return link
+
+
+def is_module(name: str) -> bool:
+    """Whether there is a module of this name, or one that has this attribute."""
+    try:
+        if importlib.util.find_spec(name) is not None:
+            return True
+    except (ImportError, ValueError):
+        pass
+    module, _, attribute = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(module), attribute)
+    except ImportError:
+        return False
+
+
+def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Make reStructuredText of a docstring: indented paragraphs are equations, bars absolute values."""
+    prepared: list[str] = []
+    margin, in_equation = 0, False
+    for i, line in enumerate(lines):
+        indentation = len(line) - len(line.lstrip())
+        if line.strip():
+            begins = not in_equation and i > 0 and not lines[i - 1].strip() and indentation >= margin + 4
+            if begins:
+                prepared += [" " * margin + "::", ""]
+            in_equation = begins or (in_equation and indentation > margin)
+            if not in_equation:
+                margin, line = indentation, bars_kept(line)
+        prepared.append(line)
+    lines[:] = prepared
+
+
+def bars_kept(line: str) -> str:
+    """The line with bars that begin no substitution, except in code."""
+    pieces = line.split("`")
+    pieces[::2] = [piece.replace("|", r"\|") for piece in pieces[::2]]
+    return "`".join(pieces)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_role("code-link", role)
+    app.connect("missing-reference", resolve)
+    app.connect("autodoc-process-docstring", prepare, priority=100)  # before numpydoc
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
