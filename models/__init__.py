@@ -11,7 +11,7 @@ from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.files import read_model, read_sky, write_model, write_sky
 from biro.models.quantities.frozen_prior import Frozen
-from biro.models.quantities.parameter import Fixed, Parameter, Tie
+from biro.models.quantities.parameter import Fixed, Parameter
 from biro.models.quantities.prior import (
     Cosine,
     HalfNormal,
@@ -23,6 +23,7 @@ from biro.models.quantities.prior import (
     TruncatedNormal,
     Uniform,
 )
+from biro.models.quantities.tie import Tie
 from biro.models.sky import SkyModel
 
 __all__ = [

@@ -348,8 +348,7 @@ class BoundModel:
         checks: list[Check] = [*implied.limits, *orders]
         positions = self._layout.position
         if max(self._extent) > _NEAR_HORIZON:
-            members = self._resolved.parameter_of[positions]
-            checks.append(OnSky(self._on_sky, frozenset(int(p) for p in members.ravel() if p >= 0)))
+            checks.append(OnSky(self._on_sky, self._resolved.parameters_of(positions)))
         names = self.parameter_names
         checks += [UserCondition(c, names) for c in self.model.constraints if isinstance(c, Condition)]
         if any(isinstance(c, Condition) for c in self.model.constraints) and not names:

@@ -27,27 +27,39 @@ class PerPartition:
 
     def __init__(self, resolved: ResolvedSlots, slots: NDArray[np.int64]) -> None:
         self.n_partition = len(slots)
-        self._is_free = bool(resolved.is_free(slots).all())
-        self._parameter, self._scale = resolved.parameter_of[slots], resolved.scale[slots]
+        self._forms = [resolved.form(slot) for slot in slots.tolist()]
         self._base, self._n_param = resolved.base[slots], len(resolved.parameters)
+        terms = [(i, *term) for i, form in enumerate(self._forms) for term in form.terms]
+        self._row = np.array([row for row, _, _ in terms], dtype=np.int64)
+        self._parameter = np.array([parameter for _, parameter, _ in terms], dtype=np.int64)
+        self._into_rows = Scatter(self._row, self.n_partition)
+        self._into_theta = Scatter(self._parameter, self._n_param)
+        self._scale = np.array([scale for _, _, scale in terms], dtype=np.float64)
 
     def __call__(self, theta: Array) -> Array:
         """The number of each partition, (n_batch, n_partition)."""
-        if self._is_free:
-            return np.asarray(theta.take(self._parameter, axis=1) * self._scale)
-        return np.repeat(self._base[None], len(theta), axis=0)
+        found = np.repeat(self._base[None], len(theta), axis=0)
+        of_terms = theta.take(self._parameter, axis=1) * self._scale
+        self._into_rows.add(found, of_terms)
+        return found
 
     def pull_back(self, slopes: Array) -> Array:
         """Derivatives with respect to theta, (n_batch, n_param), from those to the numbers."""
         found = np.zeros((len(slopes), self._n_param))
-        if self._is_free:
-            Scatter(self._parameter, self._n_param).add(found, slopes * self._scale)
+        of_terms = slopes.take(self._row, axis=1) * self._scale
+        self._into_theta.add(found, of_terms)
         return found
 
     @property
     def parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
-        """Of each such parameter: its partitions, bool (n_partition,), and factor per unit."""
-        if not self._is_free:
-            return {}
-        which, scale = self._parameter, self._scale
-        return {int(i): (which == i, float(scale[which == i][0])) for i in np.unique(which)}
+        """Of each parameter that is such a number: its partitions, bool (n_partition,), and factor per unit.
+
+        Not of those that numbers follow in another way, as a sum or as multiples that differ.
+        """
+        found: dict[int, tuple[NDArray[np.bool_], float]] = {}
+        for i in sorted({parameter for form in self._forms for parameter in form.parameters}):
+            own = np.array([i in form.parameters for form in self._forms])
+            forms = {form for form in self._forms if i in form.parameters}
+            if len(forms) == 1 and (form := forms.pop()).is_multiple:
+                found[i] = own, form.terms[0][1]
+        return found

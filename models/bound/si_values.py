@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.memory import Reused
 from biro.models.bound.scatter import Scatter
-from biro.models.bound.slots import ResolvedSlots
+from biro.models.bound.slots import Form, ResolvedSlots
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -43,10 +43,12 @@ class ArrayOfValues(Protocol):
 
 
 class SIValues:
-    """The numbers that arrays are gathered from: first the free parameters in SI units, then constants.
+    """The numbers, in SI units, that arrays are gathered from: first those that follow parameters, constants.
 
-    A parameter has one place, however many quantities are tied to it. Of the constants, only those have
-    a place that a `Gathered` has asked for.
+        value = offset + sum of factor * parameter
+
+    Quantities that follow the parameters alike, as those that are tied to one, have one place. Of the
+    constants, only those have a place that a `Gathered` has asked for.
 
     Parameters
     ----------
@@ -56,20 +58,29 @@ class SIValues:
     ----------
     follow_theta : bool
         Whether any slot that was asked for follows a parameter.
+    n_free : int
+        How many values follow parameters; they come first.
     """
 
     def __init__(self, resolved: ResolvedSlots) -> None:
         self.follow_theta = False
         self._resolved = resolved
-        free = np.flatnonzero(resolved.parameter_of >= 0)
-        pairs = zip(resolved.parameter_of[free].tolist(), resolved.scale[free].tolist(), strict=True)
-        places: dict[tuple[int, float], int] = {}
+        places: dict[Form, int] = {}
         self._place_of = np.full(resolved.base.size, -1, dtype=np.int64)
-        self._place_of[free] = [places.setdefault(pair, len(places)) for pair in pairs]
-        self._parameter = np.array([parameter for parameter, _ in places], dtype=np.int64)
-        self._scale = np.array([scale for _, scale in places], dtype=np.float64)
-        self._back = Scatter(self._parameter, len(resolved.parameters))
-        self._in_order = np.array_equal(self._parameter, np.arange(len(resolved.parameters)))
+        for slot, form in resolved.forms.items():
+            self._place_of[slot] = places.setdefault(form, len(places))
+        self.n_free = len(places)
+        # The multiples of one value stand side by side, and are summed as one run.
+        terms = [(place, *term) for form, place in places.items() for term in form.terms]
+        self._value = np.array([place for place, _, _ in terms], dtype=np.int64)
+        self._parameter = np.array([parameter for _, parameter, _ in terms], dtype=np.int64)
+        self._scale = np.array([scale for _, _, scale in terms], dtype=np.float64)
+        self._starts = np.searchsorted(self._value, np.arange(self.n_free))
+        self._offset = np.array([form.offset for form in places], dtype=np.float64)
+        self._is_sum = len(terms) > self.n_free or bool(self._offset.any())
+        n_param = len(resolved.parameters)
+        self._back = Scatter(self._parameter, n_param)
+        self._in_order = np.array_equal(self._parameter, np.arange(n_param))
         self._constants = np.zeros(0)
         self._memory = Reused()
 
@@ -77,37 +88,40 @@ class SIValues:
         """Places of these slots among the values; a constant without a place gets one."""
         asked = np.zeros(self._place_of.size, dtype=bool)
         asked[slots] = True
-        self.follow_theta = self.follow_theta or bool((self._resolved.parameter_of[asked] >= 0).any())
+        self.follow_theta = self.follow_theta or bool(self._resolved.is_free(np.flatnonzero(asked)).any())
         new = np.flatnonzero(asked & (self._place_of < 0))
-        self._place_of[new] = self._scale.size + self._constants.size + np.arange(new.size)
+        self._place_of[new] = self.n_free + self._constants.size + np.arange(new.size)
         self._constants = np.concatenate([self._constants, self._resolved.base[new]])
         return self._place_of[slots]
 
     def of(self, theta: Array) -> Array:
         """The values, float64 (n_batch, n_value), SI units, for theta (n_batch, n_param)."""
-        n_free = self._scale.size
-        values = self._memory.empty(theta.shape[0], n_free + self._constants.size)
-        used = theta if self._in_order else theta.take(self._parameter, axis=1)
-        np.multiply(used, self._scale, out=values[:, :n_free])
-        values[:, n_free:] = self._constants
+        values = self._memory.empty(theta.shape[0], self.n_free + self._constants.size)
+        if self._is_sum:
+            values[:, : self.n_free] = self._sums(theta) + self._offset
+        else:
+            used = theta if self._in_order else theta.take(self._parameter, axis=1)
+            np.multiply(used, self._scale, out=values[:, : self.n_free])
+        values[:, self.n_free :] = self._constants
         return values
 
     def push_forward(self, changes: Array) -> Array:
         """Changes of the values, (n_change, n_value), from changes of theta (n_change, n_param)."""
-        of_values = np.zeros((len(changes), self._scale.size + self._constants.size))
-        of_values[:, : self._scale.size] = changes.take(self._parameter, axis=1) * self._scale
+        of_values = np.zeros((len(changes), self.n_free + self._constants.size))
+        if self.n_free:
+            of_values[:, : self.n_free] = self._sums(changes)
         return of_values
 
-    @property
-    def n_free(self) -> int:
-        """How many values are free parameters; they come first."""
-        return int(self._scale.size)
-
     def pull_back(self, slopes: Array) -> Array:
-        """Derivatives with respect to theta, (n_batch, n_param), from those to the free values."""
+        """Derivatives with respect to theta, (n_batch, n_param), from those to the values that follow it."""
         by_theta = np.zeros((len(slopes), len(self._resolved.parameters)))
-        self._back.add(by_theta, slopes * self._scale)
+        of_terms = slopes.take(self._value, axis=1) if self._is_sum else slopes
+        self._back.add(by_theta, of_terms * self._scale)
         return by_theta
+
+    def _sums(self, theta: Array) -> Array:
+        """Sums of multiples of theta (n, n_param) for each value, (n, n_free), without the offsets."""
+        return np.add.reduceat(theta.take(self._parameter, axis=1) * self._scale, self._starts, axis=1)
 
 
 class Gathered:

@@ -1,21 +1,26 @@
-"""All named quantities of a model as one row of numbers, some constant and some given by theta."""
+"""All named quantities of a model as one row of numbers: constants, and sums of multiples of parameters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.errors import ModelError
 from biro.models.quantities import units
-from biro.models.quantities.parameter import Fixed, Parameter, Quantity, Series, Tie, latex
+from biro.models.quantities.parameter import Fixed, Parameter, Quantity, Series, latex
 from biro.models.quantities.prior import Prior, Uniform
 from biro.models.quantities.strict import did_you_mean, short_repr
+from biro.models.quantities.tie import Sum, Tie, read_sum
 from biro.models.quantities.units import Dimension
 
 Array = NDArray[np.float64]
 ZERO = 0  # the slot that always holds 0
+_ROUNDING = 1e-14
+_MAX_TERMS = 10_000_000
 _PERIOD_DEG = {"pa": 180.0, "pol_angle": 180.0, "ra": 360.0}
 
 
@@ -32,9 +37,70 @@ class _Entry:
         return f"{self.owner}.{self.key}{self.index}"
 
 
+@dataclass(frozen=True)
+class Form:
+    """offset + sum of factor * parameter, SI units.
+
+    Attributes
+    ----------
+    terms : tuple of (int, float)
+        Index of each parameter, ascending, and SI units per unit of theta; no factor is 0.
+    offset : float
+    """
+
+    terms: tuple[tuple[int, float], ...] = ()
+    offset: float = 0.0
+
+    @property
+    def parameters(self) -> frozenset[int]:
+        """The parameters on which the value depends."""
+        return frozenset(parameter for parameter, _ in self.terms)
+
+    @property
+    def is_multiple(self) -> bool:
+        """Whether the value is a positive multiple of one parameter."""
+        return len(self.terms) == 1 and self.offset == 0.0 and self.terms[0][1] > 0.0
+
+    def __sub__(self, other: Form) -> Form:
+        return combined([(1.0, self), (-1.0, other)])
+
+    def of(self, theta: Array) -> Array:
+        """The value for each row of theta (n, n_param): float64 (n,), or (1,) where it is constant."""
+        if not self.terms:
+            return np.array([self.offset])
+        (first, scale), *others = self.terms
+        value = theta[:, first] * scale
+        for parameter, factor in others:
+            value = value + theta[:, parameter] * factor
+        return np.asarray(value + self.offset if self.offset else value)
+
+    def limits(self, ranges: Array) -> tuple[float, float]:
+        """Smallest and largest value, where parameter i is free within ranges[i] (2,)."""
+        low = high = self.offset
+        for parameter, factor in self.terms:
+            ends = sorted(factor * float(end) for end in ranges[parameter])
+            low, high = low + ends[0], high + ends[1]
+        return low, high
+
+
+def combined(parts: Iterable[tuple[float, Form]], offset: float = 0.0) -> Form:
+    """offset + sum of factor * form; a factor that cancels to within its rounding is none."""
+    factors: dict[int, float] = {}
+    sizes: dict[int, float] = {}
+    size = abs(offset)
+    for by, form in parts:
+        offset += by * form.offset
+        size += abs(by * form.offset)
+        for parameter, factor in form.terms:
+            factors[parameter] = factors.get(parameter, 0.0) + by * factor
+            sizes[parameter] = sizes.get(parameter, 0.0) + abs(by * factor)
+    kept = sorted((p, f) for p, f in factors.items() if not abs(f) <= _ROUNDING * sizes[p])
+    return Form(tuple(kept), offset if not abs(offset) <= _ROUNDING * size else 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class ResolvedSlots:
-    """Every quantity of a model as a slot that is constant or follows a parameter.
+    """Every quantity of a model as a slot: a constant, or a constant and multiples of parameters.
 
     Attributes
     ----------
@@ -44,47 +110,54 @@ class ResolvedSlots:
     dimensions : tuple of Dimension
         Of each slot.
     base : float64 (n_slot,), SI
-        Values of the constant slots; 0 in slots that follow a parameter.
-    parameter_of : int64 (n_slot,)
-        Index of the parameter, -1 for constants.
-    scale : float64 (n_slot,)
-        SI units per unit of theta.
+        Values of the constant slots; in others, what is added to the multiples of parameters.
+    forms : dict of int to Form
+        Of each slot that follows a parameter, in ascending order.
     """
 
     parameters: tuple[Parameter, ...]
     slot_of: dict[str, int]
     dimensions: tuple[Dimension, ...]
     base: Array
-    parameter_of: NDArray[np.int64]
-    scale: Array
-    _free: NDArray[np.int64] = field(init=False)
-    _column: NDArray[np.int64] = field(init=False)
-    _scale: Array = field(init=False)
+    forms: dict[int, Form]
+    _free: NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
-        free = np.flatnonzero(self.parameter_of >= 0)
+        free = np.zeros(self.base.size, dtype=bool)
+        free[list(self.forms)] = True
         object.__setattr__(self, "_free", free)
-        object.__setattr__(self, "_column", self.parameter_of[free])
-        object.__setattr__(self, "_scale", self.scale[free])
+
+    def form(self, slot: int) -> Form:
+        """How a slot follows the parameters."""
+        found = self.forms.get(int(slot))
+        return Form(offset=float(self.base[slot])) if found is None else found
 
     def column(self, theta: Array, slot: int) -> Array:
         """One slot in SI for each row of theta (n, n_param): float64 (n,), or (1,) where it is constant."""
-        parameter = self.parameter_of[slot]
-        if parameter < 0:
-            return self.base[slot : slot + 1]
-        return np.asarray(theta[:, parameter] * self.scale[slot])
+        return self.form(slot).of(theta)
+
+    def ranges(self, tail: float) -> Array:
+        """Smallest and largest value of each parameter, (n_param, 2), with `tail` of the prior left out."""
+        return np.array([p.prior.quantile_range(tail) for p in self.parameters]).reshape(-1, 2)
 
     def limits(self, tail: float) -> tuple[Array, Array]:
-        """Smallest and largest value of each slot in SI, with `tail` of the prior left out on either side."""
-        ranges = np.array([p.prior.quantile_range(tail) for p in self.parameters]).reshape(-1, 2)
-        low, high = self.base.copy(), self.base.copy()
-        low[self._free] = ranges[self._column, 0] * self._scale
-        high[self._free] = ranges[self._column, 1] * self._scale
+        """Smallest and largest value of each slot in SI, with `tail` of the prior left out on either side.
+
+        Of a slot that follows several parameters, where each of them is at its own end.
+        """
+        ranges, low, high = self.ranges(tail), self.base.copy(), self.base.copy()
+        for slot, form in self.forms.items():
+            low[slot], high[slot] = form.limits(ranges)
         return low, high
 
     def is_free(self, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these slots follow a parameter."""
-        return np.asarray(self.parameter_of[slots] >= 0)
+        return np.asarray(self._free[slots])
+
+    def parameters_of(self, slots: NDArray[np.int64]) -> frozenset[int]:
+        """The parameters that any of these slots follows."""
+        free = np.unique(slots[self._free[slots]]).tolist()
+        return frozenset(parameter for slot in free for parameter, _ in self.forms[slot].terms)
 
     def find(self, name: str, what: str) -> int:
         """Slot of a name.
@@ -107,6 +180,7 @@ class Slots:
     def __init__(self) -> None:
         self._entries: list[_Entry | None] = [None]
         self._slot_of: dict[str, int] = {}
+        self._n_term = 0
 
     def add(
         self, owner: str, key: str, quantity: Quantity | None, dimension: Dimension, index: str = ""
@@ -133,7 +207,7 @@ class Slots:
     def is_tied_to(self, owners: tuple[str, ...]) -> bool:
         """Whether a tie names a quantity of one of these owners."""
         ties = (entry.quantity.to for entry in self._entries if entry and isinstance(entry.quantity, Tie))
-        return any(name.split(".")[0] in owners for name in ties)
+        return any(name.split(".")[0] in owners for tie in ties for name in read_sum(tie).terms)
 
     def resolve(self) -> ResolvedSlots:
         """Number the parameters in order of appearance and follow the ties.
@@ -143,9 +217,8 @@ class Slots:
         ModelError
             A tie to nothing, to itself, or to a quantity of another dimension.
         """
-        n_slot = len(self._entries)
-        base, scale = np.zeros(n_slot), np.zeros(n_slot)
-        parameter_of = np.full(n_slot, -1, dtype=np.int64)
+        base = np.zeros(len(self._entries))
+        forms: dict[int, Form] = {}
         parameters: list[Parameter] = []
         ties: list[int] = []
         for slot, entry in enumerate(self._entries):
@@ -156,40 +229,84 @@ class Slots:
             elif isinstance(entry.quantity, Fixed):
                 base[slot] = entry.quantity.value * units.factor(entry.quantity.unit, entry.dimension)
             else:
-                parameter_of[slot] = len(parameters)
-                scale[slot] = units.factor(entry.quantity.unit, entry.dimension)
+                forms[slot] = Form(((len(parameters), units.factor(entry.quantity.unit, entry.dimension)),))
                 parameters.append(_parameter(entry, entry.quantity))
+        tied: dict[int, Form] = {}
         for slot in ties:
-            target = self._follow(slot)
-            base[slot], scale[slot], parameter_of[slot] = base[target], scale[target], parameter_of[target]
+            self._follow(slot, base, forms, tied)
+        for slot, form in tied.items():
+            base[slot] = form.offset
+            if form.terms:
+                forms[slot] = form
+        self._stop_turning(parameters, tied)
         dimensions = tuple(entry.dimension if entry else units.NUMBER for entry in self._entries)
-        return ResolvedSlots(tuple(parameters), self._slot_of, dimensions, base, parameter_of, scale)
+        return ResolvedSlots(tuple(parameters), self._slot_of, dimensions, base, dict(sorted(forms.items())))
 
-    def _follow(self, slot: int) -> int:
-        start = self._entries[slot]
-        assert start is not None
-        seen = {slot}
-        entry = start
-        while isinstance(entry.quantity, Tie):
-            name = entry.quantity.to
+    def _follow(self, start: int, base: Array, forms: dict[int, Form], tied: dict[int, Form]) -> None:
+        """Find the forms of a tie and of the ties that it follows, which are put into `tied`."""
+        waiting, within = [start], {start}
+        while waiting:
+            slot = waiting[-1]
+            entry, sum_, slots = self._tie(slot)
+            missing = [i for i in slots if i not in tied and isinstance(self._entry(i).quantity, Tie)]
+            if missing:
+                if missing[0] in within:
+                    name = self._entry(missing[0]).name
+                    raise ModelError(f"{self._entry(start).name}: tied to itself, by way of {name!r}")
+                waiting.append(missing[0])
+                within.add(missing[0])
+                continue
+            offset = 0.0
+            if sum_.unit is not None:
+                offset = sum_.constant * units.factor(sum_.unit, entry.dimension)
+            parts = zip(sum_.terms.values(), slots, strict=True)
+            known = [(by, tied.get(i) or forms.get(i) or Form(offset=float(base[i]))) for by, i in parts]
+            form = combined(known, offset)
+            if not all(np.isfinite([form.offset, *(factor for _, factor in form.terms)])):
+                raise ModelError(f"{entry.name}: the numbers of its ties are too large")
+            self._n_term += len(form.terms)
+            if self._n_term > _MAX_TERMS:
+                raise ModelError(f"{entry.name}: ties add up more than {_MAX_TERMS} multiples of parameters")
+            tied[slot] = form
+            within.discard(waiting.pop())
+
+    def _tie(self, slot: int) -> tuple[_Entry, Sum, list[int]]:
+        """A tie: its entry, what it says, and the slots of the names in that."""
+        entry = self._entry(slot)
+        assert isinstance(entry.quantity, Tie)
+        sum_ = read_sum(entry.quantity.to)
+        for name in sum_.terms:
             if name not in self._slot_of:
+                spaces = "; + and - need a space on either side" if re.search("[+-]", name) else ""
                 raise ModelError(
-                    f"{start.name}: tied to {short_repr(name)}, but no quantity is called so"
-                    f"{did_you_mean(name, self._slot_of)}"
+                    f"{entry.name}: tied to {short_repr(name)}, but no quantity is called so"
+                    f"{did_you_mean(name, self._slot_of)}{spaces}"
                 )
-            slot = self._slot_of[name]
-            if slot in seen:
-                raise ModelError(f"{start.name}: tied to itself, by way of {name!r}")
-            seen.add(slot)
-            target = self._entries[slot]
-            assert target is not None
-            entry = target
-        if entry.dimension.si != start.dimension.si:
-            raise ModelError(
-                f"{start.name}: is {start.dimension.name} and cannot be tied to {entry.name!r}, "
-                f"{entry.dimension.name}"
-            )
-        return slot
+        slots = [self._slot_of[name] for name in sum_.terms]
+        for target in (self._entry(i) for i in slots):
+            if target.dimension.si != entry.dimension.si:
+                raise ModelError(
+                    f"{entry.name}: is {entry.dimension.name} and cannot be tied to {target.name!r}, "
+                    f"{target.dimension.name}"
+                )
+        return entry, sum_, slots
+
+    def _entry(self, slot: int) -> _Entry:
+        entry = self._entries[slot]
+        assert entry is not None
+        return entry
+
+    def _stop_turning(self, parameters: list[Parameter], tied: dict[int, Form]) -> None:
+        """Take the period from parameters after which some quantity that follows them does not repeat."""
+        for slot, form in tied.items():
+            for i, factor in form.terms:
+                parameter = parameters[i]
+                if parameter.period is None:
+                    continue
+                own = np.radians(_PERIOD_DEG.get(self._entry(slot).key, np.inf))
+                turns = parameter.period * factor / own
+                if turns == 0.0 or abs(turns - round(turns)) > 1e-9:
+                    parameters[i] = replace(parameter, period=None)
 
 
 def _parameter(entry: _Entry, prior: Prior) -> Parameter:

@@ -14,10 +14,11 @@ from biro.models.components.noise import Noise
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from biro.models.quantities.frozen_prior import Frozen
-from biro.models.quantities.parameter import Fixed, Tie
+from biro.models.quantities.parameter import Fixed
 from biro.models.quantities.prior import Prior
 from biro.models.quantities.prior_table import to_table
 from biro.models.quantities.strict import Entry, short_repr
+from biro.models.quantities.tie import Tie
 
 
 def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_comments: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""A quantity of a model: a number with unit, a prior, or the name of another quantity."""
+"""A quantity of a model: a number with unit, a prior, or a tie to other quantities."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from biro.models.quantities import units
 from biro.models.quantities.prior import Prior
 from biro.models.quantities.prior_table import from_table
 from biro.models.quantities.strict import Entry, short_repr
+from biro.models.quantities.tie import Tie, is_name, is_sum, read_sum
 from biro.models.quantities.units import DECLINATION, RIGHT_ASCENSION, Dimension
 
-_PATH = re.compile(r"[^\s.\[\]][^\s\[\]]{0,99}(\[[^\[\]]{1,99}\]){0,3}\Z")
 MAX_SERIES = 100_000
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,13 +34,6 @@ class Fixed:
 
     value: float
     unit: str = ""
-
-
-@dataclass(frozen=True)
-class Tie:
-    """Always equal to another quantity, named "source.key" ("core.I", "core.spectral_index[1]")."""
-
-    to: str
 
 
 Quantity: TypeAlias = Fixed | Prior | Tie
@@ -129,7 +122,8 @@ def quantity(value: QuantityLike, dimension: Dimension) -> Quantity:
     Parameters
     ----------
     value : number, text, dict, Prior, Fixed, Tie or astropy quantity
-        "1.5 Jy" is fixed; { prior = ... } and a Prior are fitted; "core.I" and { tie = "core.I" } are tied.
+        "1.5 Jy" is fixed; { prior = ... } and a Prior are fitted; "core.I", "core.I * 0.5" and
+        { tie = "core.I" } are tied.
     dimension : Dimension
         What it must be.
 
@@ -142,31 +136,34 @@ def quantity(value: QuantityLike, dimension: Dimension) -> Quantity:
         units.factor(value.unit, dimension)
         return value
     if isinstance(value, Tie):
-        return value
+        return _tie(value.to, dimension)
     if isinstance(value, Fixed):
         return _check_fixed(value, dimension)
     if isinstance(value, Mapping):
         return _from_table(value, dimension)
-    if isinstance(value, str) and _is_name(value):
-        return Tie(value)
+    if isinstance(value, str) and (is_name(value) or is_sum(value)):
+        return _tie(value, dimension)
     return _check_fixed(_fixed(value, dimension), dimension)
 
 
-def _is_name(text: str) -> bool:
-    """Whether a text names another quantity: "core.I" does, "1.5Jy" and "12:29:06.7" do not."""
-    if not _PATH.match(text) or "." not in text or ":" in text.split("[")[0]:
-        return False
-    parts = units.split(text)
-    return parts is None or not units.is_unit(parts[1])
+def _tie(text: str, dimension: Dimension) -> Tie:
+    unit = read_sum(text).unit
+    if unit is not None:
+        units.factor(unit, dimension)
+    return Tie(text)
 
 
 def _from_table(table: Mapping[str, object], dimension: Dimension) -> Quantity:
+    if "prior" in table and "tie" in table:
+        raise ModelError(
+            "a tied quantity has no prior of its own: give the prior to the quantity that it is tied to"
+        )
     if "prior" in table:
         prior = from_table(dict(table))
         units.factor(prior.unit, dimension)
         return prior
     if set(table) == {"tie"} and isinstance(table["tie"], str):
-        return Tie(table["tie"])
+        return _tie(table["tie"], dimension)
     raise ModelError(
         f"expected a number such as '{dimension.example}', a prior such as "
         '{ prior = "uniform", low = ..., high = ... }, or { tie = "source.key" }, '

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.slots import ResolvedSlots
+from biro.models.bound.slots import Form, ResolvedSlots
 from biro.models.components.constraint import Condition
 from biro.models.errors import ModelError
 from biro.models.quantities.prior import Prior
@@ -57,10 +57,10 @@ class Check(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Limit:
-    """The condition low <= value of a slot <= high, in SI units."""
+    """The condition low <= value <= high, in SI units."""
 
     resolved: ResolvedSlots
-    slot: int
+    form: Form
     low: float
     high: float
     text: str
@@ -68,59 +68,57 @@ class Limit:
 
     @property
     def parameters(self) -> frozenset[int]:
-        return _parameters(self.resolved, [self.slot])
+        return self.form.parameters
 
     def test(self, theta: Array) -> Mask:
-        column = self.resolved.column(theta, self.slot)
+        column = self.form.of(theta)
         above = column > self.low if self.above_low else column >= self.low
         return np.asarray(above & (column <= self.high))
 
     def exact_mass(self) -> float | None:
-        prior, scale = _prior(self.resolved, self.slot)
+        if (interval := self.interval()) is None:
+            return None
+        parameter, low, high = interval
+        prior = self.resolved.parameters[parameter].prior
         # An infinite limit cuts nothing off, so 0 and 1 are exact there: no quantile has to be found.
-        below = float(prior.cumulative(np.array(self.low / scale))) if self.low > -math.inf else 0.0
-        up_to = float(prior.cumulative(np.array(self.high / scale))) if self.high < math.inf else 1.0
+        below = float(prior.cumulative(np.array(low))) if low > -math.inf else 0.0
+        up_to = float(prior.cumulative(np.array(high))) if high < math.inf else 1.0
         return up_to - below
 
     def interval(self) -> tuple[int, float, float] | None:
-        scale = self.resolved.scale[self.slot]
-        return int(self.resolved.parameter_of[self.slot]), self.low / scale, self.high / scale
+        if len(self.form.terms) != 1:
+            return None
+        ((parameter, factor),) = self.form.terms
+        ends = [(end - self.form.offset) / factor for end in (self.low, self.high)]
+        return parameter, min(ends), max(ends)
 
 
 @dataclass(frozen=True, eq=False)
 class Greater:
-    """The condition that the value of one slot is not below that of another."""
+    """The condition that one value is not below another."""
 
     resolved: ResolvedSlots
-    large: int
-    small: int
+    large: Form
+    small: Form
     text: str
 
     @property
     def parameters(self) -> frozenset[int]:
-        return _parameters(self.resolved, [self.large, self.small])
+        return self.large.parameters | self.small.parameters
 
     def test(self, theta: Array) -> Mask:
-        large, small = (self.resolved.column(theta, slot) for slot in (self.large, self.small))
-        return np.asarray(large >= small)
+        return np.asarray(self.large.of(theta) >= self.small.of(theta))
 
     def exact_mass(self) -> float | None:
-        if len(self.parameters) == 1:
-            limit = self._against_constant()
-            return limit.exact_mass() if limit else None
-        return self._pair()
+        if self.large.is_multiple and self.small.is_multiple and len(self.parameters) == 2:
+            return self._pair()
+        return self._difference().exact_mass()
 
     def interval(self) -> tuple[int, float, float] | None:
-        limit = self._against_constant()
-        return limit.interval() if limit else None
+        return self._difference().interval()
 
-    def _against_constant(self) -> Limit | None:
-        large_free, small_free = self.resolved.is_free(np.array([self.large, self.small]))
-        if large_free and small_free:
-            return None
-        if large_free:
-            return Limit(self.resolved, self.large, self.resolved.base[self.small], math.inf, self.text)
-        return Limit(self.resolved, self.small, -math.inf, self.resolved.base[self.large], self.text)
+    def _difference(self) -> Limit:
+        return Limit(self.resolved, self.large - self.small, 0.0, math.inf, self.text)
 
     def _pair(self) -> float:
         """P(X >= Y): the integral over u from 0 to 1 of F_Y(Q_X(u)).
@@ -130,7 +128,7 @@ class Greater:
         """
         from scipy import integrate
 
-        (x, x_scale), (y, y_scale) = _prior(self.resolved, self.large), _prior(self.resolved, self.small)
+        (x, x_scale), (y, y_scale) = (_prior(self.resolved, form) for form in (self.large, self.small))
         ends = np.array(y.support) * y_scale / x_scale
         breaks = np.unique(np.concatenate([[0.0, 1.0], x.cumulative(ends[np.isfinite(ends)])]))
 
@@ -185,12 +183,9 @@ class UserCondition:
         return None
 
 
-def _parameters(resolved: ResolvedSlots, slots: Sequence[int]) -> frozenset[int]:
-    return frozenset(int(p) for p in resolved.parameter_of[list(slots)] if p >= 0)
-
-
-def _prior(resolved: ResolvedSlots, slot: int) -> tuple[Prior, float]:
-    return resolved.parameters[resolved.parameter_of[slot]].prior, float(resolved.scale[slot])
+def _prior(resolved: ResolvedSlots, form: Form) -> tuple[Prior, float]:
+    ((parameter, scale),) = form.terms
+    return resolved.parameters[parameter].prior, scale
 
 
 def split_orders(resolved: ResolvedSlots, orders: Sequence[Greater]) -> tuple[list[list[int]], list[Greater]]:
@@ -216,11 +211,10 @@ def _chain(resolved: ResolvedSlots, orders: list[Greater]) -> list[int] | None:
     follows: dict[int, int] = {}
     preceded = set()
     for order in orders:
-        if len(order.parameters) != 2:
+        if len(order.parameters) != 2 or not (order.large.is_multiple and order.small.is_multiple):
             return None
-        large, small = (int(resolved.parameter_of[slot]) for slot in (order.large, order.small))
-        same_scale = resolved.scale[order.large] == resolved.scale[order.small]
-        if not same_scale or resolved.parameters[large].prior != resolved.parameters[small].prior:
+        ((large, large_scale),), ((small, small_scale),) = order.large.terms, order.small.terms
+        if large_scale != small_scale or resolved.parameters[large].prior != resolved.parameters[small].prior:
             return None
         if follows.get(large, small) != small or (small in preceded and follows.get(large) != small):
             return None

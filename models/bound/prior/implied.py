@@ -34,6 +34,7 @@ class Implied:
 
     def __init__(self, resolved: ResolvedSlots) -> None:
         self.resolved = resolved
+        self._ranges = resolved.ranges(0.0)
         self.low, self.high = resolved.limits(0.0)
         self.name_of = {slot: name for name, slot in resolved.slot_of.items()}
         self.limits: list[Limit] = []
@@ -47,18 +48,19 @@ class Implied:
         too_low = self.high[slot] <= low if above_low else self.high[slot] < low
         if too_low or self.low[slot] > high:
             raise ModelError(f"{text}, found {self._found(slot)}")
-        self.limits.append(Limit(self.resolved, slot, low, high, text, above_low))
+        self.limits.append(Limit(self.resolved, self.resolved.form(slot), low, high, text, above_low))
 
     def greater(self, large: int, small: int, text: str) -> None:
         """Demand that the slot `large` is not below the slot `small`."""
         if large == small or self.low[large] >= self.high[small]:
             return
-        same = self.resolved.parameter_of[large]
-        if same >= 0 and same == self.resolved.parameter_of[small]:
+        forms = self.resolved.form(large), self.resolved.form(small)
+        least, most = (forms[0] - forms[1]).limits(self._ranges)  # tighter where the two are tied
+        if least >= 0.0:
             return
-        if self.high[large] < self.low[small]:
+        if most < 0.0:
             raise ModelError(f"{text}, found {self._found(large)} and {self._found(small)}")
-        self.orders.append(Greater(self.resolved, large, small, text))
+        self.orders.append(Greater(self.resolved, *forms, text))
 
     def _demand(self, slot: int, low: float, high: float, above_low: bool) -> str:
         if above_low:
@@ -110,8 +112,8 @@ class Implied:
                 raise ModelError(
                     f"{text}: {name!r} is {dimensions[large].name}, {other!r} is {dimensions[small].name}"
                 )
-            same = self.resolved.parameter_of[large]
-            if same >= 0 and same == self.resolved.parameter_of[small]:
+            form = self.resolved.form(large)
+            if form.terms and form == self.resolved.form(small):
                 raise ModelError(f"{text}: {name!r} and {other!r} are tied, so neither is larger")
             self.greater(large, small, text)
 
