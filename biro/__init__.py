@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
     from biro.maximum.maximum import maximise
     from biro.measurement_set import read_ms
-    from biro.models import ImageModel, SkyModel, read_model, read_sky
+    from biro.models import ImageModel, SkyModel, read_model
     from biro.observation.join import join
     from biro.observation.observation import Observation
     from biro.observation.selection import Selection
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from biro.reading import read
     from biro.samplers.sampling import sample
     from biro.simulation import simulate
+    from biro.sky_files import read_sky
     from biro.source_finding.find import find_sources
     from biro.uvfits.read import read_uvfits
 
@@ -76,7 +77,7 @@ _HOME = {
     "read_image": "biro.images.fits",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
-    "read_sky": "biro.models",
+    "read_sky": "biro.sky_files",
     "read_uvfits": "biro.uvfits.read",
     "sample": "biro.samplers.sampling",
     "simulate": "biro.simulation",

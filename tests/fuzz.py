@@ -35,7 +35,7 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     from biro.files.signed import read_signed, write_signed
     from biro.images.fits import read_image
     from biro.models import read_model
-    from biro.models.files import read_bbs, read_sky, read_tigger
+    from biro.models.files import read_bbs, read_tigger
     from biro.models.quantities.parameter import Column
     from biro.posterior.posterior import Posterior
     from biro.posterior.samples import Provenance
@@ -43,6 +43,8 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     from biro.samplers.emcee_chain import ChainFile
     from biro.samplers.nuts_draws import STATS, DrawsFile
     from biro.simulation.telescopes import read_antennas
+    from biro.sky_files import read_sky
+    from biro.uvfits.read import read_uvfits
 
 MEMORY = 6 << 30
 """Bytes of address space; numba and its libraries take two thirds of a gigabyte of them."""
@@ -54,6 +56,8 @@ WORDS = (
     *("[sky]", "[beam]", "[noise]", "[[constraint]]", "order", "bounds", "Jy", "1e999", "nan", "0x", "inf"),
     *("Format = ", "#format:", "MajorAxis", "ReferenceFrequency", "SpectralIndex", "LogarithmicSI", "true"),
     *("NAXIS", "BITPIX", "CTYPE1", "RA---SIN", "CRPIX1", "BUNIT", "Jy/beam", "END", "XTENSION", "ZIMAGE"),
+    *("RA", "DEC", "Total_flux", "DC_Maj", "Spec_Indx", "int_flux", "psf_a", "TFORM1", "TTYPE1", "TFIELDS"),
+    *("GROUPS", "GCOUNT", "PCOUNT", "PTYPE1", "AIPS AN", "AIPS FQ", "COMPLEX", "STOKES", "BASELINE", "DATE"),
     *("format", "run_id", "settings", "resumed", "finished", "null", "coordsys", "centre"),
 )
 NUMBERS = (
@@ -105,6 +109,55 @@ b,GAUSSIAN,,1h2m3s,-4d5m6s,2,1,[],true,,83.5,40.25,-30
 TIGGER = b"""#format: name ra_h ra_m ra_s dec_d dec_m dec_s i q u v spi rm emaj_s emin_s pa_d freq0 pol_frac
 a 12 29 6.7 -0 03 08.6 2.5 0.1 0.2 -0.3 -0.7 0 3 2 10 1.4e9 10%
 """
+CATALOGUE = b"""# Reference frequency of the detection ("ch0") image: 1.40000e+08 Hz
+# Equinox : 2000.0
+
+# Gaus_id, Source_id, RA, DEC, Total_flux, Total_Q, DC_Maj, DC_Min, DC_PA, S_Code, Spec_Indx
+0, 0, 187.25, 2.05, 1.5, 0.1, 0.002, 0.001, 40.0, S, -0.7
+1, -1, 187.50, 2.10, 0.25, nan, 0.0, 0.0, 0.0, C,
+"""
+AEGEAN = b"""island,source,ra,dec,peak_flux,int_flux,a,b,pa,psf_a,psf_b,psf_pa
+3,0,187.25,2.05,1.2,1.5,5.0,4.0,0.0,4.0,4.0,0.0
+"""
+
+
+def catalogue_seeds() -> list[bytes]:
+    """A catalogue of each program, and one in FITS."""
+    from astropy.io import fits
+
+    names = ("RA", "DEC", "Total_flux", "DC_Maj", "DC_Min", "DC_PA")
+    columns = [fits.Column(name, "D", unit="deg", array=[1.0, 2.0]) for name in names if name != "Total_flux"]
+    columns += [fits.Column("Total_flux", "E", unit="mJy", array=[1.0, 2.0])]
+    columns += [
+        fits.Column("Source_Name", "4A", array=["a", "b"]),
+        fits.Column("Source_id", "J", array=[0, -1]),
+    ]
+    return [CATALOGUE, AEGEAN, _bytes(fits.BinTableHDU.from_columns(columns).writeto)]
+
+
+def uvfits_seed() -> bytes:
+    """Two groups of two channels and one correlation of three antennas."""
+    from astropy.io import fits
+
+    data = np.ones((2, 1, 1, 2, 1, 3), np.float32)
+    names = ["UU---SIN", "VV---SIN", "WW---SIN", "BASELINE", "DATE"]
+    given = [[1e-6, 2e-6], [1e-6, 0.0], [0.0, 0.0], [258.0, 259.0], [2455197.625, 2455197.625]]
+    groups = fits.GroupsHDU(fits.GroupData(data, parnames=names, pardata=given, bitpix=-32))
+    axes = (("COMPLEX", 1.0), ("STOKES", -1.0), ("FREQ", 1.4e9), ("RA", 187.7), ("DEC", 12.4))
+    for i, (name, value) in enumerate(axes, start=2):
+        groups.header.update(
+            {f"CTYPE{i}": name, f"CRVAL{i}": value, f"CRPIX{i}": 1.0, f"CDELT{i}": -1.0 if i == 3 else 1.0}
+        )
+    antennas = fits.BinTableHDU.from_columns(
+        [
+            fits.Column("ANNAME", "8A", array=["A", "B", "C"]),
+            fits.Column("STABXYZ", "3D", array=np.arange(9.0).reshape(3, 3) * 100),
+            fits.Column("NOSTA", "J", array=[1, 2, 3]),
+        ],
+        name="AIPS AN",
+    )
+    antennas.header.update({"EXTVER": 1, "TIMSYS": "UTC", "ARRAYX": 6.4e6})
+    return _file("data.uvfits", fits.HDUList([groups, antennas]).writeto)
 
 
 def fits_seeds() -> list[bytes]:
@@ -226,6 +279,8 @@ READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[], list[bytes]]]]
     ),
     "bbs": ("list.txt", read_bbs, lambda: [BBS]),
     "tigger": ("list.lsm.txt", read_tigger, lambda: [TIGGER]),
+    "catalogue": ("list", read_sky, catalogue_seeds),
+    "uvfits": ("data.uvfits", read_uvfits, lambda: [uvfits_seed()]),
     "sky": ("list", read_sky, lambda: [SOURCE, BBS, TIGGER]),
     "fits": ("image.fits", read_image, fits_seeds),
     "posterior": ("posterior.nc", read_posterior, lambda: [posterior_seed()]),

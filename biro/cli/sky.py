@@ -39,8 +39,8 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
     Parameters
     ----------
     path : Path
-        TOML model, WSClean/BBS or Tigger component list, difmap model; or a run directory, whose sample
-        of highest likelihood gives the values.
+        Whatever `biro.read_sky` takes; or a run directory, whose sample of highest likelihood gives the
+        values.
     frame : Frame or None
         What was asked for; None stands for that of the run, and for "tangent" where there is none.
 
@@ -52,14 +52,18 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
         The record of the run is broken.
     """
     from biro.errors import InputError
-    from biro.models import read_model, read_sky
+    from biro.models import read_model
     from biro.posterior.posterior import Posterior
     from biro.run.record import read_facts
+    from biro.sky_files import is_component_list, read_sky
 
-    if not path.is_dir():
+    if not path.is_dir() or is_component_list(path):
         return NamedSky(read_sky(path), gaussian_frame=frame.value if frame else "tangent")
     if not (path / "posterior.nc").is_file():
-        raise InputError(f"{path}: a folder, but not the run directory of a finished fit (no posterior.nc)")
+        raise InputError(
+            f"{path}: a folder, but not the run directory of a finished fit (no posterior.nc), nor a "
+            "component list of CASA (no table.dat)"
+        )
     posterior = Posterior.load(path / "posterior.nc")
     best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
     recorded = (read_facts(path).get("likelihood") or {}).get("gaussian_frame", "tangent")
@@ -80,7 +84,8 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
     """Write a sky model or component list in another format."""
-    from biro.models import read_sky, write_sky
+    from biro.models import write_sky
+    from biro.sky_files import read_sky
 
     refuse_existing([out], overwrite)
     model = read_sky(sky)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from biro.data_set.index import PartitionRows, RowIndex
 from biro.data_set.metadata import Field, Metadata
 from biro.data_set.options import DataOptions
 from biro.errors import BiroError, DataError
+from biro.files.fits_table import check_whole
 from biro.files.fits_vetting import vet
 from biro.files.foreign_text import visible, visible_line, visible_texts
 from biro.files.memory import free_memory
@@ -35,7 +37,7 @@ from biro.uvfits.tables import (
 )
 
 if TYPE_CHECKING:
-    from astropy.io.fits import BinTableHDU, HDUList, Header
+    from astropy.io.fits import HDUList, Header
 
 FREQUENCY_FRAMES = {"LSRK": "LSRK", "LSRD": "LSRD", "BARYCENT": "BARY", "GEOCENTR": "GEO"}
 """Frames of frequencies by SPECSYS; others, and none, are taken as those of the telescope, as CASA does."""
@@ -121,7 +123,7 @@ class _UVFITS:
         self.groups = Groups(file, hdus[0].fileinfo()["datLoc"], group)
         self.n_if = group.axis("IF").length
         tables = {name: find_tables(hdus, name) for name in ("AIPS AN", "AIPS FQ", "AIPS SU")}
-        _check_whole(file, tables)
+        check_whole(file, itertools.chain.from_iterable(tables.values()))
         self.antennas = read_antennas(tables["AIPS AN"])
         windows = read_windows(tables["AIPS FQ"], group.axis("FREQ"), self.n_if)
         self.sources = read_sources(tables["AIPS SU"])
@@ -178,17 +180,6 @@ class _UVFITS:
         flag = weight < 0
         missing = np.zeros(len(part.rows), bool)
         return Visibilities(vis, np.abs(weight), flag, missing, "UVFITS")
-
-
-def _check_whole(file: Path | io.BytesIO, tables: Mapping[str, list[BinTableHDU]]) -> None:
-    """Refuse tables that are longer than the file, before astropy makes room for them."""
-    size = file.stat().st_size if isinstance(file, Path) else len(file.getbuffer())
-    for name, several in tables.items():
-        for table in several:
-            header = table.header
-            end = table.fileinfo()["datLoc"] + int(header["NAXIS1"]) * int(header["NAXIS2"])
-            if size < end:
-                raise DataError(f"table {name} ends at byte {end}, but the file has {size}; it is cut off")
 
 
 def _fields(header: Header, sources: Mapping[int, Source], telescope: str, mjd: float) -> list[Field]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from biro.models.errors import ModelError
 from biro.models.files.bbs import read_bbs, write_bbs
+from biro.models.files.catalogue import is_csv_catalogue, read_catalogue
 from biro.models.files.difmap import is_difmap, read_difmap, write_difmap
 from biro.models.files.oskar import is_numbers, is_oskar, read_oskar, write_oskar
 from biro.models.files.text import read_text
@@ -15,6 +16,7 @@ from biro.models.sky import SkyModel
 
 __all__ = [
     "read_bbs",
+    "read_catalogue",
     "read_difmap",
     "read_model",
     "read_oskar",
@@ -42,10 +44,11 @@ WRITERS = {
 
 
 def read_sky(path: str | Path) -> SkyModel:
-    """A sky model from a TOML model file, a WSClean/BBS or Tigger component list, a model of difmap,
-    or a sky file of OSKAR.
+    """A sky model from a text: a TOML model file, a WSClean/BBS or Tigger component list, a model of difmap,
+    a sky file of OSKAR, or a catalogue of PyBDSF or AEGEAN; `biro.read_sky` takes FITS and CASA's lists too.
 
-    The content decides: `.toml` is a model file; a comment "#format:" makes a Tigger list; a comment that
+    The content decides: `.toml` is a model file; a line of names of columns, as PyBDSF and AEGEAN write it,
+    makes a catalogue; a comment "#format:" makes a Tigger list; a comment that
     "!" begins, or a name that ends in `.mod` or `.mfit`, a model of difmap; lines of numbers below a
     comment that "#" begins, or a name that ends in `.osm`, a sky file of OSKAR; a line that says "format ="
     or "= format" a BBS list; anything else is taken for a model file.
@@ -59,6 +62,8 @@ def read_sky(path: str | Path) -> SkyModel:
     if path.suffix.lower() == ".toml":
         return read_model(path)
     text = read_text(path)
+    if is_csv_catalogue(text):
+        return read_catalogue(path)
     if is_tigger(text):
         return read_tigger(path)
     if is_difmap(text) or path.suffix.lower() in (".mod", ".mfit"):

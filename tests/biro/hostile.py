@@ -13,7 +13,8 @@ PROGRAM = """
 import json, resource, sys, time, traceback
 from biro.errors import BiroError
 from biro.images.fits import read_image
-from biro.models.files import read_bbs, read_model, read_sky, read_tigger
+from biro.models.files import read_bbs, read_model, read_tigger
+from biro.sky_files import read_sky
 from biro.posterior.posterior import Posterior
 from biro.run.record import read_record
 from biro.samplers.emcee_chain import ChainFile

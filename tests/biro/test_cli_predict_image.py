@@ -85,7 +85,10 @@ def test_an_image_of_one_pixel_is_a_point_source(folder, tmp_path):
     [
         ([], "give SKY, --image, or both"),
         (["--image", "{folder}/none.fits"], "none.fits: no such file"),
-        (["{folder}/model.fits"], "model.fits: is a FITS image: use --image, or [[image]] in a model file"),
+        (
+            ["{folder}/model.fits"],
+            "model.fits: FITS, but no catalogue of PyBDSF or AEGEAN; for an image use --image",
+        ),
         (["--image", "{folder}/two.toml"], "cannot be read as a FITS image"),
         (["--image", "{folder}/model.fits", "--accuracy", "1e-12"], "accuracy must lie in"),
     ],

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 from biro.files.child_messages import ParentConnection, RefusalError
+from biro.measurement_set.child.components import ComponentReader
 from biro.measurement_set.child.create import Creator
 from biro.measurement_set.child.read import Reader
 from biro.measurement_set.child.write import Writer
@@ -20,6 +21,7 @@ def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
     """Every operation by the name that messages give it."""
     reader = Reader(parent)
     yield from ((name, getattr(reader, name)) for name in ("open", "metadata", "index", "read"))
+    yield "components", ComponentReader(parent).components
     writer = Writer(parent)
     names: tuple[str, ...] = ("prepare", "begin", "select", "write", "finish")
     yield from ((name, getattr(writer, name)) for name in names)
