@@ -202,9 +202,11 @@ def _pybdsf(rows: _Rows, i: int) -> Component | None:
     name = next((f"{letter}{rows.whole(i, key)}" for key, letter in kinds if rows.has(key)), f"s{i}")
     if rows.has("Source_Name"):
         name = str(rows.table.values["Source_Name"][i])
+    ra, dec = _place(rows, i, "RA", "DEC")
     return Component(
         name=name,
-        **_place(rows, i, "RA", "DEC"),
+        ra=ra,
+        dec=dec,
         stokes=stokes,
         terms=((index,) if index else (),) * 4,
         ref_freq=rows.table.ref_freq if index else None,
@@ -229,19 +231,21 @@ def _aegean(rows: _Rows, i: int) -> Component:
     if not (beam[0] > 0 and beam[1] > 0):
         raise ModelError(f"row {i + 1}: psf_a and psf_b are 0, so that the beam is not known")
     number = f"_{rows.whole(i, 'source')}" if rows.has("source") else ""
+    ra, dec = _place(rows, i, "ra", "dec")
     return Component(
         name=f"s{rows.whole(i, 'island')}{number}" if rows.has("island") else f"s{i}",
-        **_place(rows, i, "ra", "dec"),
+        ra=ra,
+        dec=dec,
         stokes=(rows.value(i, "int_flux", FLUX, "Jy"), 0.0, 0.0, 0.0),
         shape=without_beam(seen, beam),
     )
 
 
-def _place(rows: _Rows, i: int, ra: str, dec: str) -> dict[str, float]:
-    place = {"ra": rows.value(i, ra, ANGLE, "deg"), "dec": rows.value(i, dec, ANGLE, "deg")}
-    if not abs(place["dec"]) <= math.pi / 2:
+def _place(rows: _Rows, i: int, ra: str, dec: str) -> tuple[float, float]:
+    place = rows.value(i, ra, ANGLE, "deg"), rows.value(i, dec, ANGLE, "deg")
+    if not abs(place[1]) <= math.pi / 2:
         raise ModelError(
-            f"row {i + 1}: {dec}: must lie within -90 .. 90 deg, found {math.degrees(place['dec']):g} deg"
+            f"row {i + 1}: {dec}: must lie within -90 .. 90 deg, found {math.degrees(place[1]):g} deg"
         )
     return place
 
