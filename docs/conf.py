@@ -34,7 +34,7 @@ autodoc_class_signature = "mixed"
 default_role = "code-link"
 numpydoc_show_class_members = False
 python_maximum_signature_line_length = 90
-toc_object_entries = False
+toc_object_entries_show_parents = "hide"
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
@@ -56,7 +56,7 @@ nb_execution_excludepatterns = ["notebooks/*"]  # tests/biro/test_notebook.py ex
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
-nb_merge_streams = True
+nb_output_stderr = "remove"  # bars of progress
 if data.is_dir():
     os.environ["BIRO_TEST_DATA"] = str(data)
 else:

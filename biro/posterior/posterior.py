@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Posterior(Samples):
     """Samples of a posterior, in the units of the model file, as `biro.sample` returns them.
 
+    `biro.posterior.samples.Samples` has further attributes.
+
     Attributes
     ----------
     columns : tuple of Column
@@ -31,8 +33,6 @@ class Posterior(Samples):
         Effective sample size of each parameter.
     provenance : Provenance
         Sampler, seed, options, digests of data and model, versions.
-
-    `biro.posterior.samples.Samples` lists the others.
     """
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from sphinx.util import logging
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[A-Za-z_][\w.]*\w")
+CLASS = re.compile(r"[A-Z][a-z]\w+")
 PACKAGES = ("biro.", "rime_kernels.")
 
 
@@ -73,12 +74,35 @@ def resolve(
         if target.startswith(PACKAGES) and not is_module(target):
             log.warning("%r is neither documented nor a module", target, location=node, type="ref")
         return contnode
-    entry = env.domains.python_domain.objects[name]
-    link = nodes.reference("", "", internal=True, reftitle=name)
-    uri = app.builder.get_relative_uri(node["refdoc"], entry.docname)
-    link["refuri"] = f"{uri}#{entry.node_id}"
-    link += contnode
-    return link
+    return link_to(app, name, node["refdoc"], contnode)
+
+
+def link_types(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Link the classes in the types of arguments and results, and in the list of what is raised."""
+    for content in doctree.findall(addnodes.desc_content):
+        for place in content.findall(lambda node: isinstance(node, nodes.term | nodes.classifier)):
+            for text in list(place.findall(nodes.Text)):
+                if text.parent is place:
+                    place.replace(text, linked_words(app, str(text), docname))
+
+
+def linked_words(app: Sphinx, text: str, docname: str) -> list[nodes.Node]:
+    """The text, with links for names of documented classes."""
+    pieces: list[nodes.Node] = []
+    for word in re.split(r"\b([A-Z][a-z]\w+)\b", text):
+        name = documented(app.env, word, (None, None)) if CLASS.fullmatch(word) else None
+        if name is None:
+            pieces.append(nodes.Text(word))
+        else:
+            pieces.append(link_to(app, name, docname, nodes.Text(word)))
+    return pieces
+
+
+def link_to(app: Sphinx, name: str, docname: str, shown: nodes.Node) -> nodes.reference:
+    """A link from a page to a documented object."""
+    entry = app.env.domains.python_domain.objects[name]
+    uri = app.builder.get_relative_uri(docname, entry.docname)
+    return nodes.reference("", "", shown, internal=True, reftitle=name, refuri=f"{uri}#{entry.node_id}")
 
 
 def is_module(name: str) -> bool:
@@ -122,5 +146,6 @@ def bars_kept(line: str) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_role("code-link", role)
     app.connect("missing-reference", resolve)
+    app.connect("doctree-resolved", link_types)
     app.connect("autodoc-process-docstring", prepare, priority=100)  # before numpydoc
     return {"parallel_read_safe": True, "parallel_write_safe": True}
