@@ -24,6 +24,8 @@ SAME = 0.5
 """Fall of the log-posterior, of one place about another, up to which they are the same place."""
 LEAST = 1e-4
 """A maximum with less than this part of the evidence of the first is not listed."""
+COUNTS = 0.01
+"""A sampler looks into each mode with at least this part of the evidence, as Laplace's method gives it."""
 MOST = 24
 """Modes that are listed at most."""
 _DEEP = 20.0
@@ -191,6 +193,14 @@ def shares(modes: Sequence[Mode]) -> Array:
     weights: Array = np.exp(values - values.max())
     weights /= weights.sum()
     return weights
+
+
+def modes_to_explore(modes: Sequence[Mode]) -> list[Mode]:
+    """The modes of which a sampler has to have samples: the highest, and all others that count."""
+    if modes[0].laplace.is_singular:
+        return [modes[0]]
+    parts = shares(modes)
+    return [mode for i, mode in enumerate(modes) if i == 0 or parts[i] >= COUNTS]
 
 
 def exchange_warning(names: str) -> str:

@@ -26,6 +26,8 @@ _REMEDY = {
 }
 POOR = 0.3
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
+LEAST_SHOWN = 0.005
+"""Part of the evidence in unexplored modes that is worth a word."""
 NOISE = "noise.factor"
 """What the names of noise factors begin with."""
 
@@ -212,15 +214,36 @@ def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float]) 
     """What it means for a table that there are several maxima."""
     line = f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence; "
     if sampler == "nuts":
+        line += _of_chains(diagnostics)
+    elif "share_error" in diagnostics:
         line += (
-            "the chains began at the highest, from where they seldom cross to others, so that medians, "
-            "intervals and R-hat may be those of one maximum: use dynesty, or `--sampler none`"
+            "the effective numbers count how well the part of each is known (that of the largest to within "
+            f"{100 * diagnostics['share_error']:.1f} % of all); medians and intervals are of all together"
         )
     else:
         line += "medians and intervals are of all of them together"
     if diagnostics.get("n_exchangeable", 0.0) > 1:
         line += (
             ". Sources with the same priors can change places: a constraint such as an order tells them apart"
+        )
+    return line
+
+
+def _of_chains(diagnostics: Mapping[str, float]) -> str:
+    """What the chains of NUTS have seen of several modes."""
+    if diagnostics.get("n_explored") == 1.0:
+        return "the chains are in the largest, and each of the others has less than 1 % of the evidence"
+    if "share_error" not in diagnostics:
+        return "chains began in all of them and cross; medians and intervals are of all that they visited"
+    line = (
+        f"each chain stayed in one of {diagnostics['n_explored']:.0f}, and its draws are weighted by the "
+        f"evidence of that mode (the part of the largest is known to within "
+        f"{100 * diagnostics['share_error']:.1f} % of all), "
+        "so that medians and intervals are of all of them together"
+    )
+    if diagnostics["unexplored"] >= LEAST_SHOWN:
+        line += (
+            f"; {100 * diagnostics['unexplored']:.0f} % of the evidence is in modes that no chain explored"
         )
     return line
 

@@ -24,6 +24,7 @@ from biro.run.log_file import NOTICE
 from biro.samplers.context import RunContext
 from biro.samplers.dynesty_checkpoint import FILE, Checkpoint
 from biro.samplers.options import NestedOptions
+from biro.samplers.polish import with_mode_weights
 from biro.target.batching import BatchingPool, ask
 from biro.target.checked import Target
 
@@ -43,7 +44,7 @@ def run_dynesty(target: Target, options: NestedOptions, context: RunContext) -> 
     run = NestedRun(target, options, context.provenance.seed, checkpoint, dynamic=dynamic)
     sampler = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
-    return run.posterior(sampler, context.provenance)
+    return with_mode_weights(target, run.posterior(sampler, context.provenance), options.n_live)
 
 
 class NestedRun:

@@ -14,13 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
-from biro.maximum.laplace import Laplace
 from biro.maximum.maximum import maximise
+from biro.maximum.modes import Mode, modes_to_explore
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.progress import Bar, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
+from biro.samplers.chains import (
+    ModeWeights,
+    chain_statistics,
+    mode_of_chain,
+    weights_of_modes,
+)
 from biro.samplers.context import RunContext
 from biro.samplers.gate import Gate
 from biro.samplers.normal_approximation import MaximumFile
@@ -38,6 +44,8 @@ _BATCH = 256
 Nutpie: TypeAlias = Any
 _CHECK_EVERY = 0.2
 """Seconds between two checks whether to stop."""
+_SCATTER = 0.5
+"""Sigmas by which the places where chains begin scatter about a mode."""
 _TUNE_AGAIN = 50
 """Steps for tuning, at least, when a run goes on."""
 R_HAT, N_EFFECTIVE = 1.01, 400.0
@@ -64,7 +72,8 @@ class NutsRun:
 
     Chains move side by side in threads of nutpie's; their gradients are worked out together. They begin
     about the maximum (`biro.maximise`), in coordinates in which its curvature is 1; nutpie adapts step and
-    scales from there.
+    scales from there. Where there are several modes, chains begin in each of them, and there are as many
+    chains as modes at least.
 
     Parameters
     ----------
@@ -89,6 +98,7 @@ class NutsRun:
         self._nutpie = _nutpie()
         self._target, self._options, self._seed = target, options, seed
         self._file, self._maximum_file = file, maximum_file
+        self._modes: list[Mode] = []
         self._facts: dict[str, float] = {}
 
     def run(self, stop: StopFlag, *, progress: bool) -> tuple[Whitened, Array]:
@@ -101,11 +111,13 @@ class NutsRun:
         LikelihoodError
             No maximum was found, or a gradient is not a number.
         """
-        n_chain, n_draw, n_param = self._options.n_chain, self._options.n_draw, self._target.n_param
-        saved = self._file.read(n_chain, n_param) if self._file is not None else None
+        n_draw, n_param = self._options.n_draw, self._target.n_param
+        saved = self._file.read(self._options.n_chain, n_param) if self._file is not None else None
+        if saved is None or self._maximum_file.facts.get("n_mode") != 1.0:
+            self._modes = self._find_modes(stop, progress=progress)
         if saved is None:
-            density = Whitened.about(self._likelihood, self._maximum(stop, progress=progress))
-            before = Progress.none(n_chain, n_param)
+            density = Whitened.about(self._likelihood, self._modes[0].laplace)
+            before = self._beginning(density)
         else:
             middle, factor, before = saved
             density = Whitened(self._likelihood, middle, factor)
@@ -117,7 +129,7 @@ class NutsRun:
         self._note(done, n_draw)
         return density, done.z[:, :n_draw]
 
-    def _maximum(self, stop: StopFlag, *, progress: bool) -> Laplace:
+    def _find_modes(self, stop: StopFlag, *, progress: bool) -> list[Mode]:
         with bar("looking for the maximum", "batches", show=progress) as shown:
 
             def watch(best: float) -> None:
@@ -128,10 +140,27 @@ class NutsRun:
 
             maximum = maximise(self._likelihood, seed=self._seed, watch=watch)
             self._maximum_file.keep(maximum)
-            return maximum.laplace
+            modes = modes_to_explore(maximum.modes)
+            if len(modes) < len(maximum.modes):
+                self._facts["n_explored"] = float(len(modes))
+            return modes
+
+    def _beginning(self, density: Whitened) -> Progress:
+        """Before the first draw; with several modes, the places about them at which the chains begin."""
+        n_chain, n_dim = max(self._options.n_chain, len(self._modes)), self._target.n_param
+        before = Progress.none(n_chain, n_dim)
+        if len(self._modes) == 1:
+            return before
+        if n_chain > self._options.n_chain:
+            log.log(NOTICE, "%d chains instead of %d: one in each mode", n_chain, self._options.n_chain)
+        rng, begun = np.random.default_rng([self._seed, 1]), np.empty((n_chain, n_dim))
+        for chain, i_mode in enumerate(mode_of_chain(self._modes, n_chain)):
+            about = Whitened.about(self._likelihood, self._modes[i_mode].laplace)
+            begun[chain] = density.z(about.theta(_SCATTER * rng.normal(size=(1, n_dim))))[0]
+        return before._replace(last=begun)
 
     def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Progress:
-        options, n_before = self._options, before.z.shape[1]
+        options, (n_chain, n_before) = self._options, before.z.shape[:2]
         n_tune = max(options.n_tune - before.n_tuned, min(options.n_tune, _TUNE_AGAIN))
         draws = Draws(n_tune, before)
         # To nutpie a call that failed is a divergence, after which a chain stays where it is and goes on.
@@ -140,8 +169,8 @@ class NutsRun:
             self._model(gate, draws, before),
             draws=options.n_draw - n_before,
             tune=n_tune,
-            chains=options.n_chain,
-            cores=options.n_chain,
+            chains=n_chain,
+            cores=n_chain,
             seed=self._seed + n_before + before.n_tuned,
             target_accept=options.target_accept,
             maxdepth=options.max_depth,
@@ -149,12 +178,12 @@ class NutsRun:
             blocking=False,
             return_raw_trace=True,
         )
-        total = options.n_chain * (n_tune + options.n_draw - n_before)
+        total = n_chain * (n_tune + options.n_draw - n_before)
         with bar("NUTS", "draws", total=total, show=progress) as shown:
             trace = self._wait(sampler, gate, density, draws, stop, shown)
         draws.look(trace, gate.n_row)
         self._save(density, draws)
-        self._facts = {"rows_per_call": gate.n_row / max(1, gate.n_call)}
+        self._facts["rows_per_call"] = gate.n_row / max(1, gate.n_call)
         return draws.so_far()
 
     def _wait(
@@ -211,7 +240,7 @@ class NutsRun:
         """What nutpie samples: each chain asks the gate, and hands over its draws.
 
         A run that goes on does so in units of the spread of its draws, so that little is left to tune, and
-        with each chain from its own last draw.
+        with each chain from its own last draw. Chains of a posterior with several modes begin in these.
         """
         n_dim, scale = self._target.n_param, before.scale
 
@@ -226,8 +255,8 @@ class NutsRun:
 
         def start(seed: object) -> Array:
             rng = np.random.default_rng(np.abs(np.frombuffer(bytes(str(seed), "ascii"), np.uint8)))
-            last = draws.begin()
-            return 0.5 * rng.normal(size=n_dim) if last is None else np.asarray(last / scale)
+            last = draws.begin(seed)
+            return _SCATTER * rng.normal(size=n_dim) if last is None else np.asarray(last / scale)
 
         return self._nutpie.compiled_pyfunc.from_pyfunc(
             n_dim, lambda: log_density, lambda *_: draws.recorder(), ["float64"], [()], [RECORDER],
@@ -248,50 +277,42 @@ class NutsRun:
 
     def posterior(self, density: Whitened, z: Array, provenance: Provenance) -> Posterior:
         """All draws, with what R-hat and effective numbers (Vehtari et al. 2021) say about them."""
-        import arviz
-
-        n_param = self._target.n_param
+        target = self._target
+        n_chain, n_draw, n_param = z.shape
         chains = density.theta(z.reshape(-1, n_param)).reshape(z.shape)
-        data = arviz.convert_to_dataset(unwound(chains, self._target.wraps, self._target.period))
-        r_hat = float(np.max(arviz.rhat(data)["x"].values))
-        effective, tail = (
-            np.asarray(arviz.ess(data, method=method)["x"].values) for method in ("bulk", "tail")
-        )
         # Step after step, as a posterior has its chains.
-        theta = self._target.wrapped(chains.swapaxes(0, 1).reshape(-1, n_param))
-        log_prior = self._target.log_prior(theta)
+        theta = target.wrapped(chains.swapaxes(0, 1).reshape(-1, n_param))
+        log_prior = target.log_prior(theta)
         log_likelihood = np.concatenate([
-            self._target.log_likelihood(theta[i : i + _BATCH]) for i in range(0, len(theta), _BATCH)
+            target.log_likelihood(theta[i : i + _BATCH]) for i in range(0, len(theta), _BATCH)
         ])  # fmt: skip
-        ess = float(min(effective.min(), tail.min()))
+        weights: ModeWeights | None = None
+        if len(self._modes) > 1:
+            draws = theta.reshape(n_draw, n_chain, n_param).swapaxes(0, 1)
+            height = (log_prior + log_likelihood).reshape(n_draw, n_chain).T
+            weights = weights_of_modes(target, self._modes, draws, height, provenance.seed)
+        told = weights.statistics if weights else chain_statistics(chains, target.wraps, target.period)
+        effective = told.effective
+        is_enough = told.r_hat < R_HAT and effective.min() > N_EFFECTIVE
         return Posterior(
-            columns=self._target.columns,
+            columns=target.columns,
             samples=theta,
+            log_weight=np.tile(weights.log_weight, n_draw) - np.log(n_draw) if weights else None,
             log_likelihood=log_likelihood,
             log_prior=log_prior,
             provenance=provenance,
-            effective=np.minimum(effective, tail),
-            n_walker=len(z),
-            tau=len(theta) / np.minimum(effective, tail),
+            effective=effective,
+            n_walker=n_chain,
+            tau=len(theta) / effective,
             diagnostics={
-                "r_hat": r_hat,
-                "n_effective_tail": float(tail.min()),
-                "converged": float(r_hat < R_HAT and ess > N_EFFECTIVE),
+                "r_hat": told.r_hat,
+                "n_effective_tail": float(told.tail.min()),
+                "converged": float(is_enough),
                 **self._facts,
                 **self._maximum_file.facts,
+                **(weights.facts if weights else {}),
             },
         )
-
-
-def unwound(chains: Array, wraps: NDArray[np.bool_], period: Array) -> Array:
-    """Draws (n_chain, n, n_param) whose periodic parameters are within half a period of their mean direction.
-
-    Chains that went round a different number of times are the same; R-hat shall not tell them apart.
-    """
-    phase = chains * (2.0 * np.pi / period)
-    middle = np.arctan2(np.sin(phase).mean(axis=(0, 1)), np.cos(phase).mean(axis=(0, 1)))
-    near = (middle + np.mod(phase - middle + np.pi, 2.0 * np.pi) - np.pi) * (period / (2.0 * np.pi))
-    return np.where(wraps, near, chains)
 
 
 def _end(sampler: Nutpie, gate: Gate) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import itertools
 import logging
 import threading
 import time
@@ -29,6 +29,8 @@ STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "depth"
 """Statistics of each draw, from nutpie."""
 # nutpie has no types.
 Trace: TypeAlias = Any
+_MEET = 10.0
+"""Seconds that a chain waits for all others to begin; then it begins without them."""
 _ENOUGH_FOR_SCALE = 200
 """Draws that tell the scale of a coordinate to 5 %."""
 
@@ -43,7 +45,7 @@ class Progress(NamedTuple):
     stats : STATS (n_chain, n)
         Of these draws.
     last : float64 (n_chain or 0, n_dim)
-        Where the chains are.
+        Where the chains are, or begin.
     scale : float64 (n_dim,)
         Of each coordinate, as far as the draws tell.
     n_tuned : int
@@ -94,22 +96,31 @@ class Draws:
     def __init__(self, n_tune: int, before: Progress) -> None:
         self._n_tune, self._before = n_tune, before
         self._new: list[_Chain] = []
-        self._counter = itertools.count()
         # By thread: nutpie's are not Python's, which forgets their `threading.local` after each call.
+        self._seed_of_thread: dict[int, int] = {}
         self._index_of_thread: dict[int, int] = {}
+        self._all_begun = threading.Barrier(max(1, len(before.last)))
         self._n_gradient, self._frozen = 0, False
 
     def freeze(self) -> None:
         """Take no more draws, because chains go on after the gate has stopped answering."""
         self._frozen = True
 
-    def begin(self) -> Array | None:
-        """Where a chain of an earlier process goes on, each thread another; None where there is none."""
+    def begin(self, seed: object) -> Array | None:
+        """Where a chain is to begin or to go on; None where nothing says so.
+
+        Chains are numbered by the seeds that nutpie gives them, whichever thread is the first: so that a run
+        can be repeated, each waits until all have begun.
+        """
         if not len(self._before.last):
             return None
         thread = threading.get_ident()
-        if thread not in self._index_of_thread:
-            self._index_of_thread[thread] = next(self._counter)
+        if thread not in self._seed_of_thread:
+            self._seed_of_thread[thread] = int(str(seed))
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self._all_begun.wait(timeout=_MEET)
+            before = sum(other < self._seed_of_thread[thread] for other in [*self._seed_of_thread.values()])
+            self._index_of_thread[thread] = before
         return np.asarray(self._before.last[self._index_of_thread[thread]])
 
     def recorder(self) -> Callable[[Array], dict[str, Array]]:
@@ -184,6 +195,8 @@ class DrawsFile:
     def read(self, n_chain: int, n_dim: int) -> tuple[Array, Array, Progress] | None:
         """Middle and factor of the coordinates, and the draws in them; None when there are none.
 
+        There may be more chains than `n_chain`: one at least in each mode.
+
         Raises
         ------
         RunError
@@ -204,8 +217,9 @@ class DrawsFile:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise RunError(f"{self._path} cannot be read ({reason}); remove it to begin again") from None
         fits = (middle.shape, factor.shape, before.scale.shape) == ((n_dim,), (n_dim, n_dim), (n_dim,))
-        fits &= before.z.shape[::2] == (n_chain, n_dim) and before.stats.shape == before.z.shape[:2]
-        fits &= before.last.shape in ((0, n_dim), (n_chain, n_dim))
+        fits &= len(before.z) >= n_chain and before.z.shape[2:] == (n_dim,)
+        fits &= before.stats.shape == before.z.shape[:2]
+        fits &= before.last.shape in ((0, n_dim), (len(before.z), n_dim))
         if run_id != self._run_id or not fits:
             raise RunError(f"{self._path} holds another run's draws; remove it to begin again")
         return middle, factor, before

@@ -226,7 +226,7 @@ class NutsOptions(Options):
     Attributes
     ----------
     n_chain : int
-        Chains, whose gradients are worked out together.
+        Chains, whose gradients are worked out together; more where there are more modes.
     n_draw : int
         Draws of each; may be raised when a run is resumed.
     n_tune : int

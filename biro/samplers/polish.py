@@ -1,20 +1,40 @@
-"""The climb from the best sample of a posterior to the maximum beside it."""
+"""What is done with the samples of a posterior: a climb to the maximum beside the best, weights of modes."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
 from biro.maximum.ascent import Ascent
+from biro.maximum.bridge import (
+    Evidence,
+    effective_of_modes,
+    error_of_largest,
+    evidence_of_mode,
+    nearest_mode,
+)
 from biro.maximum.climb import climb_on
+from biro.maximum.climbs import Climbs
+from biro.maximum.modes import Mode, modes_to_explore
 from biro.posterior.posterior import Posterior
+from biro.posterior.statistics import unwrap
 from biro.target.checked import Target
 from biro.target.protocol import has_gradient
 
 log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
+
+_N_CLIMB = 8
+"""Climbs from samples taken at random; as many again begin at samples that lie far from all others."""
+_FAR_AMONG = 500
+"""Samples among which these are chosen."""
+_ENOUGH = 30.0
+"""Effective samples of a mode from which its evidence is estimated."""
 
 
 def with_peak(target: Target, posterior: Posterior) -> Posterior:
@@ -45,3 +65,106 @@ def with_peak(target: Target, posterior: Posterior) -> Posterior:
     log.info("the maximum beside the best sample has a log-posterior that is higher by %.3f", after - before)
     at_peak = float(target.log_likelihood(peak[None])[0])
     return replace(posterior, peak=peak, peak_log_likelihood=at_peak)
+
+
+def with_mode_weights(target: Target, posterior: Posterior, n_live: int) -> Posterior:
+    """The samples of a nested sampler with the modes weighted by their evidence.
+
+    Points of nested sampling begin at other points and stay in their mode, so that the part p of a mode
+    drifts: by up to sqrt(p (1 - p) H / n_live) for the information H, several times what the number of
+    samples says. Bridge sampling (`biro.maximum.bridge`) tells the parts better, unless the modes are far
+    from normal; then they stay as they are, and the effective numbers count that drift. A posterior with one
+    mode, or without gradients, is left as it is.
+
+    Parameters
+    ----------
+    target : Target
+    posterior : Posterior
+    n_live : int
+        Live points.
+    """
+    modes, label = _modes_of_samples(target, posterior)
+    if len(modes) < 2:
+        return posterior
+    weight = posterior.weight
+    part = np.asarray(np.bincount(label, weight), dtype=np.float64)
+    number = part**2 / np.bincount(label, weight**2)
+    drift = np.sqrt((1.0 - part) / part * posterior.diagnostics["information_nat"] / n_live)
+    evidence = [_evidence(target, posterior, modes, label == k, k, n) for k, n in enumerate(number)]
+    known = np.array([of.error for of in evidence]) < drift
+    parts, errors = part.copy(), drift
+    if known.sum() > 1:
+        heights = np.array([of.log_evidence for of in evidence])[known]
+        parts[known] = part[known].sum() * np.exp(heights - np.logaddexp.reduce(heights))
+        errors = np.where(known, [of.error for of in evidence], drift)
+    weight *= (parts / part)[label]
+    values = _unwrapped(target, posterior)
+    within = [(values[label == k], weight[label == k] / parts[k]) for k in range(len(modes))]
+    means = np.array([w @ x for x, w in within])
+    variances = np.array([w @ (x - mean) ** 2 for (x, w), mean in zip(within, means, strict=True)])
+    effective = effective_of_modes(parts, errors, means, variances, number[:, None])
+    facts = {"n_mode": float(len(modes)), "share_error": error_of_largest(parts, errors)}
+    with np.errstate(divide="ignore"):
+        return replace(
+            posterior,
+            log_weight=np.log(weight),
+            effective=np.minimum(effective, posterior.effective),
+            diagnostics={**posterior.diagnostics, **facts},
+        )
+
+
+def _modes_of_samples(target: Target, posterior: Posterior) -> tuple[list[Mode], NDArray[np.int64]]:
+    """Modes at which climbs from the samples end, and the nearest of these for each sample."""
+    nowhere = np.zeros(len(posterior.samples), np.int64)
+    if not has_gradient(target.likelihood):
+        return [], nowhere
+    try:
+        found = Climbs(Ascent(target.likelihood), target.columns, _spread(target, posterior)).found
+    except LikelihoodError as error:
+        log.warning("whether the posterior has several modes is not known: %s", error)
+        return [], nowhere
+    modes = modes_to_explore(found.modes)
+    label = nearest_mode(modes, posterior.samples, np.where(target.wraps, target.period, np.nan))
+    part = np.bincount(label, posterior.weight, len(modes))
+    with_samples = [mode for mode, p in zip(modes, part, strict=True) if p > 0.0]
+    label = nearest_mode(with_samples, posterior.samples, np.where(target.wraps, target.period, np.nan))
+    return with_samples, label
+
+
+def _spread(target: Target, posterior: Posterior) -> Array:
+    """Samples from which climbs begin: some at random, then those farthest from all before, in sigmas."""
+    some = posterior.equal_weight(_FAR_AMONG)
+    values = _unwrapped(target, some)
+    values = values / np.maximum(values.std(axis=0), np.finfo(float).tiny)
+    chosen = list(range(_N_CLIMB))
+    distance = np.min([((values - values[i]) ** 2).sum(axis=1) for i in chosen], axis=0)
+    for _ in range(_N_CLIMB):
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, ((values - values[chosen[-1]]) ** 2).sum(axis=1))
+    return np.asarray(some.samples[chosen])
+
+
+def _unwrapped(target: Target, posterior: Posterior) -> Array:
+    """The samples, with parameters that wrap within half a period of their mean direction."""
+    values = posterior.samples.copy()
+    for i in np.flatnonzero(target.wraps):
+        values[:, i] = unwrap(values[:, i], posterior.weight, float(target.period[i]))
+    return values
+
+
+def _evidence(
+    target: Target,
+    posterior: Posterior,
+    modes: Sequence[Mode],
+    here: NDArray[np.bool_],
+    i_mode: int,
+    n_effective: float,
+) -> Evidence:
+    """The evidence of a mode from the samples that are `here`; nothing is known from too few of them."""
+    if n_effective < _ENOUGH:
+        return Evidence(-np.inf, np.inf)
+    rng = np.random.default_rng([posterior.provenance.seed, 2, i_mode])
+    part = np.where(here, posterior.weight, 0.0)
+    drawn = rng.choice(len(part), round(n_effective), p=part / part.sum())
+    height = (posterior.log_likelihood + posterior.log_prior)[drawn]
+    return evidence_of_mode(target, modes, i_mode, (posterior.samples[drawn], height), n_effective, rng)

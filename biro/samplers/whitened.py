@@ -46,6 +46,11 @@ class Whitened:
         """Parameters (n, n_param), periodic ones maybe outside their range."""
         return np.asarray(self._change.theta(self._y(z)))
 
+    def z(self, theta: Array) -> Array:
+        """Coordinates (n, n_param) of parameters within their priors: the inverse of `theta`."""
+        away = np.array([self._change.of_theta(row) for row in theta]) - self.middle
+        return np.asarray(np.linalg.solve(self.factor, away.T).T)
+
     def value_and_gradient(self, z: Array) -> Array:
         """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
         y = self._y(z)

@@ -57,9 +57,10 @@ def test_closed_forms_of_the_benchmark_agree_with_each_other(benchmark):
     for problem in ("fluxes, uniform", "fluxes, normal"):
         known = evidence.PROBLEMS[problem]()
         line = evidence.one_run((problem, "none", 1, known))
-        # ln L is quadratic: the normal distribution about the maximum is the posterior itself.
-        assert line["log_evidence"] == pytest.approx(known, abs=2e-3)
-        assert line["overlap"] == pytest.approx(1.0, abs=1e-3)
+        # ln L is quadratic, so that only the tails of the proposal make the weights differ.
+        assert abs(line["log_evidence"] - known) < 4.0 * line["error"]
+        assert line["error"] < 0.02
+        assert line["overlap"] > 0.7
     assert evidence.by_quadrature("angle", 60) == pytest.approx(
         evidence.by_quadrature("angle", 120), abs=0.01
     )
@@ -127,7 +128,10 @@ def test_the_page_says_from_which_size_on_nine_of_ten_are_right(benchmark, tmp_p
     about, found = results.read(path)
     assert found == json.loads(json.dumps(lines))
     text = page.model_choice_section(about, found)
-    assert "drawn from gaussian, from this size on: 0.5 beams at S/N 10." in text
+    assert (
+        "For data from a Gaussian, nine of ten choices are right from this size on: 0.5 beams at S/N 10."
+        in text
+    )
     assert "| gaussian | 0.5 | **9/10** (1 point), +2.5 |" in text
     assert "| gaussian | 0.1 | **0/10** (10 point), -2.0 |" in text
     assert page.lead(lines[0], names) == -2.0

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
 from scipy import integrate, stats
-from test_maximum import FIXED_NOISE, point, simulated, sky, uniform
+from test_maximum import ARCSEC, FIXED_NOISE, Array, C, point, simulated, sky, uniform
 
 import biro
+from biro.maximum.bridge import evidence_of_mode
 from biro.posterior.pareto import smoothed
 from biro.samplers.sampling import sample
+from biro.target.checked import Target
 
 
 class Analytic(SmoothGaussian):
@@ -177,3 +179,93 @@ def test_smoothed_weights_are_those_of_arviz(dof: float) -> None:
     assert ours.k == pytest.approx(float(k), abs=1e-10)
     normalised = ours.log_weight - np.logaddexp.reduce(ours.log_weight)
     np.testing.assert_allclose(normalised, np.asarray(theirs), atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [50, 1000])
+def test_bridge_sampling_knows_the_evidence_of_a_mode_and_its_error(n: int) -> None:
+    """Independent draws of one of two normal peaks: Z = 2 pi sigma^2 / 16."""
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
+    target, modes = Target(likelihood), biro.maximise(likelihood, seed=1).modes
+    exact, pulls = np.log(2.0 * np.pi * 0.01**2 / 16.0), []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        theta = np.array([-1.2, 0.3]) + 0.01 * rng.normal(size=(n, 2))
+        found = evidence_of_mode(target, modes, 0, (theta, target.log_posterior(theta)), n, rng)
+        pulls.append((found.log_evidence - exact) / found.error)
+    assert found.error < 0.03
+    low, high = stats.chi2.ppf([0.0005, 0.9995], 40)  # one case of a thousand is outside
+    assert low < np.sum(np.square(pulls)) < high, pulls
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [("nuts", {"n_draw": 300, "n_tune": 150}), ("dynesty", {"n_live": 100})],
+    ids=["nuts", "dynesty"],
+)
+def test_parts_of_modes_have_honest_errors(sampler: str, options: dict) -> None:
+    """NUTS stays in a mode; points of nested sampling drift between modes, by 0.09 with 100 of them."""
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
+    exact, pulls, means, errors = 1.0 / (1.0 + np.e), [], [], []
+    for seed in range(6):
+        found = sample(likelihood, sampler, seed=seed, progress=False, **options)
+        share = found.weight[found["x"] > 0.0].sum()
+        errors.append(found.diagnostics["share_error"])
+        pulls.append((share - exact) / errors[-1])
+        means.append((found.weight @ found["x"] - (2.4 * exact - 1.2)) ** 2 * found.effective[0])
+    variance = 0.01**2 + 2.4**2 * exact * (1.0 - exact)
+    high = stats.chi2.ppf(0.999, 6)
+    assert np.sum(np.square(pulls)) < high, pulls
+    assert np.sum(means) / variance < high, means
+    # Of a mode with fewer than 30 effective samples the drift alone is known.
+    assert np.median(errors) < 0.01
+    text = str(found.summary()).replace("\n", " ")
+    assert "SEVERAL MODES: the posterior has 2 separate maxima" in text
+
+
+@pytest.fixture(scope="module")
+def sidelobes(tmp_path_factory: pytest.TempPathFactory):
+    """Three spacings close to multiples of one another: five places of a source fit, 10.3 arcsec apart.
+
+    Likelihood; ln Z and parts of the five places, summed over a grid of east and flux.
+    """
+    rng = np.random.default_rng(2)
+    uvw = np.column_stack([np.repeat([400.0, 803.0, 1196.0], 40), np.zeros(120), np.zeros(120)])
+    signal = np.exp(2j * np.pi * uvw[:, 0] * 2.0 * ARCSEC / 0.02)[:, None, None]
+    noise = rng.normal(size=(120, 1, 2)) + 1j * rng.normal(size=(120, 1, 2))
+    data = biro.Observation.from_arrays(
+        vis=signal + noise,
+        uvw=uvw,
+        antenna1=np.zeros(120, int),
+        antenna2=np.ones(120, int),
+        time=np.arange(120.0),
+        chan_freq=[C / 0.02],
+        corr_type=["XX", "YY"],
+    )
+    source = point("a", uniform(-25, 25, "arcsec"), '"0 arcsec"', uniform(0, 3, "Jy"))
+    likelihood = biro.Likelihood(data, sky(source + FIXED_NOISE, tmp_path_factory.mktemp("sidelobes")))
+    east, flux = np.linspace(-25, 25, 1001), np.linspace(0, 3, 151)  # steps of a fifth of a sigma, or less
+    grid = np.stack(np.meshgrid(east, flux, indexing="ij"), axis=-1).reshape(-1, 2)
+    value = np.concatenate([likelihood.log_likelihood(part) for part in np.array_split(grid, 40)])
+    weight = np.exp(value - value.max()).reshape(1001, 151)
+    parts = np.array([weight[lobe_of(east) == k].sum() for k in range(5)]) / weight.sum()
+    return likelihood, float(np.log(weight.mean()) + value.max()), parts
+
+
+def lobe_of(east: Array) -> Array:
+    return np.clip(np.rint((east - 2.0) / (0.02 / 400.0 / ARCSEC)), -2, 2).astype(int) + 2
+
+
+@pytest.mark.parametrize("sampler", ["none", "nuts", "dynesty", "emcee"])
+def test_sidelobes_have_the_parts_that_a_grid_has(sidelobes, sampler: str) -> None:
+    likelihood, log_evidence, parts = sidelobes
+    assert np.sum(parts > 0.04) == 5
+    options = {"none": {}, "nuts": {"n_draw": 400, "n_tune": 200}, "dynesty": {"n_live": 200}, "emcee": {}}
+    found = sample(likelihood, sampler, seed=1, progress=False, **options[sampler])
+    got = np.bincount(lobe_of(found["a.east"]), found.weight, 5)
+    # Four sigma of a part, with as many independent samples as are stated.
+    error = np.sqrt(parts * (1.0 - parts) / found.effective.min())
+    assert (np.abs(got - parts) < 4.0 * error).all(), (got, parts, error)
+    assert error.max() < 0.05
+    if found.log_evidence is not None:
+        assert abs(found.log_evidence - log_evidence) < 4.0 * found.log_evidence_err
+    assert "SEVERAL MODES: the posterior has 5 separate maxima" in str(found.summary())
