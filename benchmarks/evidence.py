@@ -12,7 +12,7 @@ Four problems on simulated data of KAT-7, each sampled again and again with othe
 
 The honest error has pulls of rms 1. Static and dynamic nested sampling have their own errors; the evidence of
 `--sampler none` (importance sampling about the maximum) stands beside them. `python benchmarks/trust_page.py`
-makes the table of what is written into benchmarks/results/trust/evidence.jsonl.
+makes the table of what is written into benchmarks/results/trust/evidence_of_*.jsonl.
 """
 
 from __future__ import annotations
@@ -192,7 +192,9 @@ def main() -> int:
             one_run((problem, sampler, 1, 0.0))  # compiled once, for all workers
     chosen = cases(args.problem, args.sampler, args.repeats)
     lines = each_in_turn(one_run, chosen, args.workers, args.time_limit)
-    write_lines(output_path(args, "trust", "evidence.jsonl"), about, lines, shown)
+    write_lines(
+        output_path(args, "trust", f"evidence_of_{'_'.join(args.sampler)}.jsonl"), about, lines, shown
+    )
     return 0
 
 

@@ -94,7 +94,7 @@ def evidence_section(about: Line, lines: Sequence[Line]) -> str:
         groups[line["sampler"], line["problem"]].append(line)
         groups[line["sampler"], "all"].append(line)
     header = ["sampler", "problem", "runs", "mean off", "scatter", "mean error", "mean pull", "rms pull"]
-    header += ["largest pull"]
+    header += ["largest pull", "overlap"]
     rows = []
     for (sampler, problem), found in sorted(
         groups.items(), key=lambda item: (item[0][0], item[0][1] == "all")
@@ -104,13 +104,12 @@ def evidence_section(about: Line, lines: Sequence[Line]) -> str:
         pull = off / np.maximum(error, 1e-9)
         numbers = [off.mean(), off.std(), error.mean()]
         texts = ["" if problem == "all" else f"{number:.3f}" for number in numbers]
-        if sampler == "none":  # its answer hardly depends on the seed, so that its pulls are no distribution
-            overlap = np.mean([line["overlap"] for line in found])
-            last = ["", f"overlap {overlap:.2f}", ""] if problem != "all" else None
-        else:
-            last = [f"{pull.mean():+.2f}", f"{np.sqrt((pull**2).mean()):.2f}", f"{np.abs(pull).max():.1f}"]
-        if last is not None:
-            rows.append([sampler, problem, str(len(found)), *texts, *last])
+        worth = np.mean([line["overlap"] for line in found]) if sampler == "none" else None
+        rows.append([
+            sampler, problem, str(len(found)), *texts,
+            f"{pull.mean():+.2f}", f"{np.sqrt((pull**2).mean()):.2f}", f"{np.abs(pull).max():.1f}",
+            "" if worth is None else f"{worth:.2f}",
+        ])  # fmt: skip
     return f"{markdown_table(header, rows)}\n\n{ran_on(about, f'{len(lines)} runs')}"
 
 
@@ -215,7 +214,7 @@ def draw(about: Line, lines: Sequence[Line], path: Path) -> None:
 SECTIONS: dict[str, tuple[str, Callable[[Line, Sequence[Line]], str]]] = {
     "sbc": ("sbc/*.json", sbc_section),
     "precision": ("trust/precision_*.jsonl", precision_section),
-    "evidence": ("trust/evidence.jsonl", evidence_section),
+    "evidence": ("trust/evidence_of_*.jsonl", evidence_section),
     "model choice": ("trust/model_choice.jsonl", model_choice_section),
 }
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 TRUSTED = 0.7
 """Shape k of the tail up to which importance sampling is reliable (section 3.2.3 of the first paper)."""
+WITH_VARIANCE = 0.5
+"""Shape k up to which the weights have a variance."""
 _LEAST_TAIL = 5
 """Weights of which a tail can be fitted."""
 

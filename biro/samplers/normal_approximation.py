@@ -15,7 +15,7 @@ from biro.errors import LikelihoodError
 from biro.formatting import first_few
 from biro.maximum.maximum import Maximum, maximise
 from biro.maximum.proposal import TAILS, Proposal
-from biro.posterior.pareto import TRUSTED, smoothed
+from biro.posterior.pareto import TRUSTED, WITH_VARIANCE, smoothed
 from biro.posterior.posterior import Posterior
 from biro.progress import bar
 from biro.samplers.context import RunContext
@@ -37,8 +37,9 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
 
     They come from the normal distributions about all modes, with wider tails (`Proposal`), and are weighted
     by posterior over proposal; the tail of the weights is smoothed (`biro.posterior.pareto`). The mean of the
-    weights is the evidence. Its error and the effective sample size mean something only while the shape of
-    the tail, "pareto_k", is below 0.7.
+    weights is the evidence. Where the shape of the tail, "pareto_k", is above 0.5, the weights have no
+    variance: the error of the evidence then has the difference from Laplace's method added in quadrature.
+    Above 0.7 there is no effective sample size.
 
     Parameters
     ----------
@@ -75,6 +76,9 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
     spread = np.sqrt(max(float((weight**2).sum() / draws.n_drawn - mean**2), 0.0) / draws.n_drawn) / mean
     effective = total**2 / (weight**2).sum() if weights.k < TRUSTED else 0.0
     assert maximum.log_evidence is not None
+    log_evidence = float(top + np.log(mean))
+    if weights.k > WITH_VARIANCE:  # their scatter says nothing about what the draws have missed
+        spread = np.hypot(spread, log_evidence - maximum.log_evidence)
     return Posterior(
         columns=target.columns,
         samples=target.wrapped(draws.theta),
@@ -83,7 +87,7 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
         log_weight=weights.log_weight - top - np.log(total),
         provenance=provenance,
         effective=np.full(target.n_param, effective),
-        log_evidence=float(top + np.log(mean)),
+        log_evidence=log_evidence,
         log_evidence_err=float(spread),
         peak=maximum.best_fit,
         peak_log_likelihood=maximum.log_likelihood,
