@@ -98,7 +98,7 @@ class What(StrEnum):
 
 
 # The parser is Path alone, because that of typer looks at the file, and hangs where storage does not answer.
-Observed = Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")]
+Observed = Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set or UVFITS file.")]
 ObservedSets = Annotated[
     list[Path],
     typer.Argument(

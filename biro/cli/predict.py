@@ -1,13 +1,14 @@
-"""`biro predict`: write the model visibilities of a sky into a column."""
+"""`biro predict`: write the model visibilities of a sky into a column, or into a file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biro.cli.guard import guard, say
+from biro.cli.guard import guard, refuse_existing, say
 from biro.cli.options import (
     AnyPrecision,
     Backend,
@@ -20,6 +21,16 @@ from biro.cli.options import (
     takes_reading_options,
 )
 from biro.cli.sky import NamedSky, read_sky_or_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from biro.data_set.models_of_rows import Mode
+    from biro.observation.observation import Observation
+
+MODEL_COLUMN = "MODEL_DATA"
+"""The column that is written where none is named."""
 
 
 @guard
@@ -50,8 +61,16 @@ def predict(
         float, typer.Option(help="Rms error of an image's visibilities over their rms.")
     ] = 1e-5,
     column: Annotated[
-        str, typer.Option(help="Column to write; made where it does not exist.")
-    ] = "MODEL_DATA",
+        str | None,
+        typer.Option(help="Column to write; made where it does not exist.", show_default=MODEL_COLUMN),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a file instead, FILE.npz, or FILE.uvfits, a copy of OBS that is UVFITS itself.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
     add: Annotated[bool, typer.Option("--add", help="Add the model to the values of the column.")] = False,
     subtract: Annotated[
         bool, typer.Option("--subtract", help="Subtract the model from the values of the column.")
@@ -67,24 +86,23 @@ def predict(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Write model visibilities into a column."""
+    """Write model visibilities into a column of a Measurement Set, or into a file."""
     from biro.errors import InputError
     from biro.images.fits import read_image
-    from biro.measurement_set import read_ms, write_column
     from biro.progress import counted
+    from biro.reading import read
     from biro.simulation.prediction import check_image, resolve_precision
     from biro.simulation.prediction import predict as predict_vis
 
-    if add and subtract:
-        raise InputError("give --add or --subtract, not both")
-    if source_column and not (add or subtract):
-        raise InputError("--from needs --add or --subtract")
+    mode = _mode(add, subtract, source_column, out)
     if sky is None and image is None:
         raise InputError("give SKY, --image, or both")
+    _check_target(obs, column, out, overwrite)
     named = read_sky_or_run(sky, gaussian_frame) if sky is not None else NamedSky()
     model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
     # DATA is the only column that no earlier run can have left half-written.
-    observation = read_ms(obs, column="DATA", autocorrelations=True, allow_unusable=True, **reading)
+    data = "DATA" if obs.is_dir() else None
+    observation = read(obs, column=data, autocorrelations=True, allow_unusable=True, **reading)
     if model_image is not None:
         check_image(observation, model_image, str(image))
     chosen = resolve_precision(precision.value, backend.value)
@@ -99,13 +117,90 @@ def predict(
         gaussian_frame=named.gaussian_frame,
         memory_limit=memory_limit,
     )
-    mode: Literal["add", "subtract", "replace"] = "add" if add else "subtract" if subtract else "replace"
-    limit = reading.get("time_limit", 30.0)
     counting = counted(models, "predicting", "partitions", len(observation.partitions))
+    exactness = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
+    if out is not None:
+        say(f"{out}, {exactness}: {_write_file(obs, out, observation, counting, mode)}")
+        return
+    limit = reading.get("time_limit", 30.0)
+    written = _write_column(obs, column or MODEL_COLUMN, observation, counting, mode, source_column, limit)
+    say(written.format(exactness=exactness))
+
+
+def _mode(add: bool, subtract: bool, source_column: str | None, out: Path | None) -> Mode:
+    """What is written: the model, or data with it added or subtracted.
+
+    Raises
+    ------
+    InputError
+        Options that contradict each other.
+    """
+    from biro.errors import InputError
+
+    if add and subtract:
+        raise InputError("give --add or --subtract, not both")
+    if source_column and out is not None:
+        raise InputError("--from names a column, which a file does not have: leave it out with --out")
+    if source_column and not (add or subtract):
+        raise InputError("--from needs --add or --subtract")
+    if out is not None and out.suffix.lower() == ".npz" and (add or subtract):
+        raise InputError("--add and --subtract change data; .npz has the model alone")
+    return "add" if add else "subtract" if subtract else "replace"
+
+
+def _check_target(obs: Path, column: str | None, out: Path | None, overwrite: bool) -> None:
+    """Refuse a place that cannot be written to, before anything is read.
+
+    Raises
+    ------
+    InputError
+    """
+    from biro.errors import InputError
+
+    if out is None:
+        if obs.is_file():
+            raise InputError(
+                f"{obs}: a file, which has no columns as a Measurement Set has: give --out FILE.npz, or "
+                "--out FILE.uvfits for a copy with other visibilities"
+            )
+        return
+    if column is not None:
+        raise InputError("give --column or --out, not both")
+    if out.suffix.lower() not in (".npz", ".uvfits", ".uvf"):
+        raise InputError(f"{out}: its name must end in .npz, .uvfits or .uvf")
+    if out.suffix.lower() != ".npz" and obs.is_dir():
+        raise InputError(f"{out}: UVFITS is written of UVFITS alone; write a column, or .npz")
+    refuse_existing([out], overwrite)
+
+
+def _write_file(
+    obs: Path, out: Path, observation: Observation, models: Iterator[NDArray[np.generic]], mode: Mode
+) -> str:
+    """Write a file, and say how much it has."""
+    from biro.simulation.npz import write_npz
+    from biro.uvfits.write import write_uvfits
+
+    if out.suffix.lower() == ".npz":
+        return f"{write_npz(out, observation, models)} visibilities"
+    report = write_uvfits(obs, out, observation, models, mode=mode)
+    return f"{report.n_written} visibilities written, {report.n_flagged} that are not selected flagged"
+
+
+def _write_column(
+    obs: Path,
+    column: str,
+    observation: Observation,
+    models: Iterator[NDArray[np.generic]],
+    mode: Mode,
+    source_column: str | None,
+    limit: float,
+) -> str:
+    """Write a column, and say what was written, with a place for how exact it is."""
+    from biro.measurement_set import write_column
+
     report = write_column(
-        obs, column, observation, counting, mode=mode, source_column=source_column, time_limit=limit
+        obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
     )
     existence = "made" if report.created else "was there"
     rows = f"{report.rows_written} rows written, {report.rows_kept} as before"
-    exactness = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
-    say(f"{column} ({existence}), {exactness}: {rows}")
+    return f"{column} ({existence}), {{exactness}}: {rows}"

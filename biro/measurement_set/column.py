@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models
 from biro.errors import InputError, MeasurementSetError
 from biro.measurement_set.backup import restore_backup
 from biro.measurement_set.process import MeasurementSetProcess
@@ -21,7 +21,6 @@ from biro.measurement_set.storage import ask_storage, existing_set
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
-Mode = Literal["replace", "add", "subtract"]
 CHUNK_VISIBILITIES = 1 << 21
 """Visibilities that are sent to the child at a time."""
 PROTECTED = ("DATA", "FLOAT_DATA")
@@ -103,8 +102,7 @@ def write_column(
     ask_storage(folder, time_limit, "looking whether it can be written", lambda: _check_writable(folder))
     with _restoring(folder, column) as begun, MeasurementSetProcess(folder, time_limit) as child:
         prepared = child.call("prepare", path=str(folder), column=column, source=source_column, mode=mode)
-        for number, (part, model) in enumerate(_pairs(observation.partitions, models)):
-            model = _checked_model(model, part, number)
+        for number, (part, model) in enumerate(checked_models(observation.partitions, models)):
             if number == 0:
                 begun.append(True)
                 child.writing = True
@@ -146,55 +144,15 @@ def _restoring(folder: Path, column: str) -> Iterator[list[bool]]:
 
 def _check_request(column: str, observation: Observation, mode: str, source_column: str | None) -> str | None:
     """The column to add to or subtract from, None where there is none."""
-    if mode not in ("replace", "add", "subtract"):
-        raise InputError(f"mode must be 'replace', 'add' or 'subtract', got {mode!r}")
+    check_mode(mode)
     if mode == "replace" and source_column is not None:
         raise InputError("source_column has a meaning only with mode 'add' or 'subtract'")
     if column in PROTECTED or not column.replace("_", "").isalnum() or not column[0].isalpha():
         raise InputError(
             f"cannot write column {column!r}: choose a name of letters, digits and _ other than DATA"
         )
-    if observation.set_names:
-        raise InputError(
-            f"cannot write a column from the joined data of {', '.join(observation.set_names)}: read each "
-            "set by itself"
-        )
-    if observation.averaged is not None:
-        raise InputError("cannot write a column from averaged data: read the set again without averaging")
-    lacks_stored = [part.corr_id is not None and not part.corr_id.size for part in observation.partitions]
-    if observation.formed is not None or any(lacks_stored):
-        raise InputError(
-            "cannot write a column from Stokes parameters that were formed while reading: read the set again "
-            "with allow_unusable=True and without stokes="
-        )
+    check_as_stored(observation, "a column")
     return None if mode == "replace" else source_column or column
-
-
-def _pairs(
-    partitions: Sequence[Partition], models: Iterable[NDArray[np.generic]]
-) -> Iterator[tuple[Partition, NDArray[np.generic]]]:
-    """Each partition with its model, which is asked for only when the one before was taken."""
-    remaining = iter(models)
-    for number, part in enumerate(partitions):
-        model = next(remaining, None)
-        if model is None:
-            raise InputError(f"models has {number} arrays for {len(partitions)} partitions")
-        yield part, model
-    if next(remaining, None) is not None:
-        raise InputError(f"models has more arrays than the {len(partitions)} partitions")
-
-
-def _checked_model(model: NDArray[np.generic], part: Partition, number: int) -> NDArray[np.complexfloating]:
-    model = np.asarray(model)
-    if model.shape != part.vis.shape:
-        raise InputError(
-            f"model {number} must have shape {part.vis.shape} (row, chan, corr), got {model.shape}"
-        )
-    if not np.iscomplexobj(model):
-        raise InputError(f"model {number} must be complex, got {model.dtype}")
-    if not np.isfinite(model).all():
-        raise InputError(f"model {number} has values that are not finite; nothing of it was written")
-    return cast(NDArray[np.complexfloating], model)
 
 
 def _write_partition(

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from biro.errors import DataError
 from biro.progress import bar
 from biro.uvfits.header import GroupHeader
 
+Number = TypeVar("Number", bound=np.generic)
 BLOCK_BYTES = 32 << 20
 """Bytes of a file that are worked on at a time."""
 
@@ -100,14 +102,20 @@ class Groups:
         values = array.astype(np.float64) * header.scale + header.zero
         if header.blank is not None:
             values[array == header.blank] = np.nan
-        values = values.reshape(len(groups), *(axis.length for axis in reversed(header.axes)))
-        return self._turned(values)
+        return turned(values, header)
 
-    def _turned(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Axes in the order group, IF, FREQ, STOKES, COMPLEX; all others have one pixel."""
-        names = [axis.name for axis in reversed(self.header.axes)]
-        wanted = [names.index(name) + 1 for name in ("IF", "FREQ", "STOKES", "COMPLEX") if name in names]
-        others = [i + 1 for i in range(len(names)) if i + 1 not in wanted]
-        turned = values.transpose(0, *others, *wanted)
-        lengths = (self.header.axis(name).length for name in ("IF", "FREQ", "STOKES", "COMPLEX"))
-        return turned.reshape(len(values), *lengths)
+
+def turned(stored: NDArray[Number], header: GroupHeader) -> NDArray[Number]:
+    """A view of the arrays of groups (n_group, n_number) as (n_group, n_if, n_chan, n_corr, 3).
+
+    All other axes have one pixel.
+    """
+    names = [axis.name for axis in reversed(header.axes)]
+    array = stored.reshape(len(stored), *(axis.length for axis in reversed(header.axes)))
+    there = [name for name in ("IF", "FREQ", "STOKES", "COMPLEX") if name in names]
+    wanted = [names.index(name) + 1 for name in there]
+    others = [i + 1 for i in range(len(names)) if i + 1 not in wanted]
+    view = array.transpose(0, *wanted, *others)
+    for _ in others:
+        view = view[..., 0]
+    return view if "IF" in there else view[:, None]

@@ -75,14 +75,14 @@ def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) ->
     >>> read_uvfits("J1033+6051.uvf", spws=[0, 1], uv_range="10 Mlambda..")
     """
     request = Request.of("read_uvfits", options)
-    with _naming(visible(str(path))):
-        with _opened(Path(path)) as (file, hdus):
+    with naming(visible(str(path))):
+        with opened(Path(path)) as (file, hdus):
             data = _UVFITS(file, hdus, str(path))
         return assemble(data, request)
 
 
 @contextmanager
-def _naming(place: str) -> Iterator[None]:
+def naming(place: str) -> Iterator[None]:
     """Put the name of the file before the message of an error, and turn errors of astropy into DataError."""
     try:
         yield
@@ -97,7 +97,7 @@ def _naming(place: str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(place: Path) -> Iterator[tuple[Path | io.BytesIO, HDUList]]:
+def opened(place: Path) -> Iterator[tuple[Path | io.BytesIO, HDUList]]:
     """A file whose headers have been looked at, and its units."""
     from astropy.io import fits
 

@@ -1,0 +1,200 @@
+"""Write model visibilities into a copy of a UVFITS file."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models
+from biro.errors import DataError, InputError
+from biro.files.atomic import atomic_path
+from biro.files.foreign_text import visible
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+from biro.uvfits.groups import Groups, turned
+from biro.uvfits.header import GroupHeader, parse_header
+from biro.uvfits.read import naming, opened
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What a copy holds.
+
+    Attributes
+    ----------
+    n_written : int
+        Visibilities that were replaced, or to which the model was added.
+    n_flagged : int
+        Others, which are flagged in the copy: they are no model.
+    """
+
+    n_written: int
+    n_flagged: int
+
+
+def write_uvfits(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    observation: Observation,
+    models: Iterable[NDArray[np.generic]],
+    *,
+    mode: Mode = "replace",
+) -> CopyReport:
+    """Write a copy of a UVFITS file whose visibilities are those of a model, or have it added or subtracted.
+
+    Header, tables, random parameters and weights are those of the file to the bit. What the observation does
+    not select is flagged in the copy, by a negative weight. The file itself is not changed; the copy is there
+    as a whole or not at all.
+
+    Parameters
+    ----------
+    path : path of the UVFITS file
+        Of floating-point numbers.
+    out : path of the copy
+        Replaced where it exists.
+    observation : Observation
+        As read from this file, without averaging.
+    models : iterable of complex (n_row, n_chan, n_corr), Jy
+        One for each partition, in its order; may be a generator.
+    mode : "replace", "add" or "subtract"
+
+    Returns
+    -------
+    CopyReport
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, holds integers, or is not the one that was read; or there is no room.
+    InputError
+        A model of wrong shape, kind, or with values that are not finite; an observation that is averaged,
+        joined, or of Stokes parameters that the file does not store; `out` is the file itself.
+    OSError
+        The copy cannot be written.
+    """
+    check_mode(mode)
+    check_as_stored(observation, "UVFITS")
+    place, copy = Path(path), Path(out)
+    if copy.exists() and copy.samefile(place):
+        raise InputError(f"{visible(str(out))}: is the file that is read, which is never changed")
+    with naming(visible(str(path))), opened(place) as (file, hdus):
+        header = parse_header(hdus[0].header)
+        start = hdus[0].fileinfo()["datLoc"]
+        groups = Groups(file, start, header)
+        _check(header, observation)
+        content = file.getvalue() if isinstance(file, io.BytesIO) else None
+    _check_room(copy, place.stat().st_size if content is None else len(content))
+    with atomic_path(copy) as temporary:
+        if content is None:
+            shutil.copyfile(place, temporary)
+        else:
+            temporary.write_bytes(content)
+        with open(temporary, "r+b") as target:
+            return _Copy(target, start, groups, mode).write(observation.partitions, models)
+
+
+def _check(header: GroupHeader, observation: Observation) -> None:
+    if header.dtype.kind != "f":
+        raise DataError("stores integers, which have no room for other visibilities; write .npz")
+    n_row = header.n_group * header.axis("IF").length
+    for label, part in zip(observation.labels, observation.partitions, strict=True):
+        if part.n_row and part.row_id.max() >= n_row:
+            raise DataError(f"has {n_row} rows, but {label} of the observation has others: another file?")
+
+
+def _check_room(copy: Path, size: int) -> None:
+    free = shutil.disk_usage(copy.absolute().parent).free
+    if free < size:
+        raise DataError(
+            f"{visible(str(copy))}: needs {size / 1e6:.1f} MB, but {free / 1e6:.1f} MB are free on its disk"
+        )
+
+
+class _Copy:
+    """The groups of a copy, which are changed in blocks: read, changed, written back.
+
+    They are not mapped into memory, because a process that writes to a mapped file on a full disk dies.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, groups: Groups, mode: Mode) -> None:
+        self.file, self.start, self.header, self.mode = file, start, groups.header, mode
+        self.block = groups.block
+        shape = (axis.length for axis in map(self.header.axis, ("IF", "FREQ", "STOKES")))
+        self.written = np.zeros((self.header.n_group, *shape), bool)
+
+    def write(self, partitions: tuple[Partition, ...], models: Iterable[NDArray[np.generic]]) -> CopyReport:
+        for part, model in checked_models(partitions, models):
+            self._write_partition(part, model)
+        n_flagged = self._flag_others()
+        self.file.flush()
+        return CopyReport(int(np.count_nonzero(self.written)), n_flagged)
+
+    def _write_partition(self, part: Partition, model: NDArray[np.complexfloating]) -> None:
+        n_if = self.header.axis("IF").length
+        stored, ordered = self.header.correlations, self.header.ordered_correlations
+        which = np.array([stored.index(ordered[i]) for i in _all(part.corr_id, part.n_corr)])
+        chan, i_if = _all(part.chan_id, part.n_chan), np.array([part.spw_id % n_if])
+        groups = part.row_id // n_if
+        for first in range(0, self.header.n_group, self.block):
+            rows = np.flatnonzero((groups >= first) & (groups < first + self.block))
+            if not rows.size:
+                continue
+            numbers = self._read(first)
+            view = turned(numbers[:, len(self.header.parameters) :], self.header)
+            for k, values in enumerate((model[rows].real, model[rows].imag)):
+                place = np.ix_(groups[rows] - first, i_if, chan, which, np.array([k]))
+                view[place] = self._stored(values[:, None, :, :, None], view[place])
+            self._write(first, numbers)
+            self.written[np.ix_(groups[rows], i_if, chan, which)] = True
+
+    def _stored(self, model: NDArray[np.floating], there: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Numbers as the file stores them: value = stored * scale + zero."""
+        header = self.header
+        if self.mode == "replace":
+            return (model - header.zero) / header.scale
+        change = model.astype(np.float64) / header.scale
+        return there + change if self.mode == "add" else there - change
+
+    def _flag_others(self) -> int:
+        """Make the weights of what is not written negative; how many were positive."""
+        n_flagged = 0
+        for first in range(0, self.header.n_group, self.block):
+            others = ~self.written[first : first + self.block]
+            if not others.any():
+                continue
+            numbers = self._read(first)
+            weight = turned(numbers[:, len(self.header.parameters) :], self.header)[..., 2]
+            # A weight is stored * scale + zero, and has to become the same with the other sign.
+            value = weight * self.header.scale + self.header.zero
+            others &= value > 0
+            weight[others] = (-value[others] - self.header.zero) / self.header.scale
+            n_flagged += int(np.count_nonzero(others))
+            self._write(first, numbers)
+        return n_flagged
+
+    def _read(self, first: int) -> NDArray[np.floating]:
+        """Numbers of a block of groups, (n_group, group_size), in the byte order of the file."""
+        n_group = min(self.block, self.header.n_group - first)
+        size = n_group * self.header.group_size * self.header.dtype.itemsize
+        self.file.seek(self._offset(first))
+        numbers = np.frombuffer(bytearray(self.file.read(size)), self.header.dtype)
+        return numbers.reshape(n_group, self.header.group_size)
+
+    def _write(self, first: int, numbers: NDArray[np.floating]) -> None:
+        self.file.seek(self._offset(first))
+        self.file.write(numbers.tobytes())
+
+    def _offset(self, first: int) -> int:
+        return self.start + first * self.header.group_size * self.header.dtype.itemsize
+
+
+def _all(index: NDArray[np.int64] | None, length: int) -> NDArray[np.int64]:
+    return np.arange(length) if index is None else index
