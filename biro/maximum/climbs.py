@@ -11,7 +11,7 @@ from biro.errors import LikelihoodError
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.modes import distinct_modes
-from biro.maximum.newton import HIGHER, newton
+from biro.maximum.newton import HIGHER, NewtonResult, newton
 from biro.models.quantities.parameter import Column
 
 
@@ -36,6 +36,7 @@ class Climbs:
 
     def __init__(self, ascent: Ascent, columns: Sequence[Column], starts: NDArray[np.float64]) -> None:
         self._ascent, self._columns = ascent, columns
+        self._refined: dict[bytes, NewtonResult] = {}
         self.ends, self.values = climb(ascent, starts)
         self.rest = newton(ascent, self.ends[np.argmax(self.values)])
         if not np.isfinite(self.rest.log_posterior):
@@ -60,4 +61,4 @@ class Climbs:
     def _compare(self) -> None:
         order = np.argsort(-self.values, kind="stable")
         ends, values = self.ends[order], self.values[order]
-        self.found = distinct_modes(self._ascent, self._columns, self.rest, ends, values)
+        self.found = distinct_modes(self._ascent, self._columns, self.rest, ends, values, self._refined)

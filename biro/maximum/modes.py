@@ -82,7 +82,12 @@ class Modes:
 
 
 def distinct_modes(
-    ascent: Ascent, columns: Sequence[Column], first: NewtonResult, ends: Array, values: Array
+    ascent: Ascent,
+    columns: Sequence[Column],
+    first: NewtonResult,
+    ends: Array,
+    values: Array,
+    refined: dict[bytes, NewtonResult],
 ) -> Modes:
     """The modes at which climbs have ended, and those that exchanges of sources make of them.
 
@@ -96,13 +101,17 @@ def distinct_modes(
     ends : float64 (n_end, n_param)
     values : float64 (n_end,)
         Their log-posteriors.
+    refined : dict
+        Where Newton's method has gone from ends, by the bytes of these; what is found is added.
     """
     top, exchanged = with_exchanges(ascent, [Mode(first.laplace, first.log_posterior)], columns)
     modes, n_agree = list(top), 0
     for end, value in zip(ends, values, strict=True):
         near = _mode_at(modes, end, value, ascent.period)
         if near is None and value > first.log_posterior - _DEEP and end.size <= _MOST_PARAMETERS:
-            near = _mode_from(ascent, end, modes)
+            if end.tobytes() not in refined:
+                refined[end.tobytes()] = newton(ascent, end, stay=True)
+            near = _mode_of(ascent, refined[end.tobytes()], modes)
         n_agree += near in top
     others, _ = with_exchanges(ascent, modes[len(top) :], columns)
     listed = [*top, *_of_similar_evidence(top[0], others)][:MOST]
@@ -113,9 +122,8 @@ def _mode_at(modes: Sequence[Mode], theta: Array, value: float, period: Array) -
     return next((mode for mode in modes if mode.is_at(theta, value, period)), None)
 
 
-def _mode_from(ascent: Ascent, theta: Array, modes: list[Mode]) -> Mode | None:
-    """The mode that Newton's method reaches from a place; a new one is added to `modes`."""
-    rest = newton(ascent, theta, stay=True)
+def _mode_of(ascent: Ascent, rest: NewtonResult, modes: list[Mode]) -> Mode | None:
+    """The mode that Newton's method has reached; a new one is added to `modes`."""
     known = _mode_at(modes, rest.laplace.theta, rest.log_posterior, ascent.period)
     if known is not None:
         return known
