@@ -21,6 +21,13 @@ from biro.uvfits.read import read_uvfits
 
 TIME_LIMIT = 30.0
 """How long to wait for a storage, where the caller does not say, s."""
+MIRIAD, ZARR = b"(MIRIAD)", b"(Zarr)"
+OTHERS = {
+    b"\x89HDF": "HDF5; if it is UVH5, pyuvdata makes UVFITS of it, UVData.from_file(path).write_uvfits(name)",
+    MIRIAD: "a data set of MIRIAD, whose task fits (op=uvout) makes UVFITS of it",
+    ZARR: "Zarr; if it is a Measurement Set of version 4, take the one of version 2 that it was made of",
+}
+"""What else there may be by its first bytes, or a mark for a folder, and what to do with it."""
 
 
 def read(
@@ -80,15 +87,19 @@ def _is_fits(place: Path, time_limit: object) -> bool:
         return False
     if start.startswith(b"SIMPLE  ="):
         return True
+    for begin, what in OTHERS.items():
+        if start.startswith(begin):
+            raise DataError(f"{place}: {what}")
     raise DataError(
         f"{place}: a file, but neither UVFITS nor a Measurement Set, which is a folder (unpack an archive)"
     )
 
 
 def _start(place: Path) -> bytes | None:
-    """The first bytes of a file, unpacked; None where there is no file."""
+    """The first bytes of a file, unpacked, or a mark of a folder in `OTHERS`; None where there is neither."""
     if not place.is_file():
-        return None
+        marks = ((MIRIAD, ("visdata", "vartable")), (ZARR, (".zgroup",)), (ZARR, ("zarr.json",)))
+        return next((mark for mark, names in marks if all((place / name).is_file() for name in names)), None)
     with open(place, "rb") as file:
         start = file.read(16)
     if start.startswith(b"\x1f\x8b"):

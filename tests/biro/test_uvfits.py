@@ -414,6 +414,18 @@ def test_read_by_content(path: Path, data_dir: Path, measurement_set: Unpack) ->
     assert biro.read(measurement_set("wsrt_3c343.1"), time_limit=60).telescope == "WSRT"
     with pytest.raises(DataError, match="neither UVFITS nor a Measurement Set"):
         biro.read(data_dir / "README.md")
+    for names, content, message in (
+        (("x.uvh5",), b"\x89HDF\r\n\x1a\n", "HDF5; if it is UVH5, pyuvdata makes UVFITS of it"),
+        (("x.mir/visdata", "x.mir/vartable"), b"", "a data set of MIRIAD, whose task fits"),
+        (("x.zarr/.zgroup",), b"{}", "Zarr; if it is a Measurement Set of version 4"),
+        (("y.zarr/zarr.json",), b"{}", "Zarr; if it is a Measurement Set of version 4"),
+    ):
+        for name in names:
+            place = path.with_name(name.split("/")[0]) / "/".join(name.split("/")[1:])
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            biro.read(path.with_name(names[0].split("/")[0]))
     with pytest.raises(DataError, match="no such file or folder"):
         biro.read(path.with_name("nothing"))
     with pytest.raises(InputError, match="UVFITS knows no column"):
