@@ -122,6 +122,25 @@ def test_of_beams_and_pointing_errors(tmp_path: Path) -> None:
     check(biro.Likelihood(observation(phase_centre=(1.0, 0.5)), sky(text + FIXED_NOISE, tmp_path)))
 
 
+def test_of_ties(tmp_path: Path) -> None:
+    """Places, fluxes, a size, an angle and the noise factor follow sums of parameters of other sources."""
+    tied = """
+[[source]]
+name = "t"
+type = "gaussian"
+east = "g.east * 0.5 + 3 arcsec"
+north = "2 * (g.north - g.east)"
+I = "g.I * 0.3 + p.I / 2 - 100 mJy"
+emaj = "g.emaj + 5 arcsec"
+emin = "g.emaj * 0.25"
+pa = "90 deg - g.pa"
+
+[noise]
+factor = "g.ratio * 2 + 0.5"
+"""
+    check(biro.Likelihood(snapshots(), sky(RICH + tied, tmp_path)))
+
+
 def image_of_a_blob() -> ImageModel:
     pixels = np.zeros((1, 1, 16, 16))
     pixels[0, 0, 6:11, 7:10] = 0.2
