@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.errors import InputError
+from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
 from biro.formatting import Tabular, digits_after_point, first_few
@@ -308,7 +308,7 @@ def maximise(
     InputError
         Nothing to fit, a start outside the prior.
     LikelihoodError
-        No start is possible, or a derivative is not a number.
+        No start is possible, a derivative is not a number, or the curvature cannot be inverted.
     """
     with bar("looking for the maximum", "batches", show=watch is None) as shown:
 
@@ -316,7 +316,13 @@ def maximise(
             shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
             shown.update()
 
-        return _maximise(likelihood, seed, starts, watch or count)
+        try:
+            return _maximise(likelihood, seed, starts, watch or count)
+        except np.linalg.LinAlgError as error:
+            raise LikelihoodError(
+                f"the curvature of the posterior cannot be inverted ({error}); look for priors that are "
+                "very much wider or narrower than what they describe"
+            ) from error
 
 
 def _maximise(

@@ -12,6 +12,7 @@ from scipy import integrate, stats
 from test_maximum import ARCSEC, FIXED_NOISE, Array, C, point, simulated, sky, uniform
 
 import biro
+from biro.errors import LikelihoodError
 from biro.maximum.bridge import evidence_of_mode
 from biro.posterior.pareto import smoothed
 from biro.samplers.sampling import sample
@@ -269,3 +270,14 @@ def test_sidelobes_have_the_parts_that_a_grid_has(sidelobes, sampler: str) -> No
     if found.log_evidence is not None:
         assert abs(found.log_evidence - log_evidence) < 4.0 * found.log_evidence_err
     assert "SEVERAL MODES: the posterior has 5 separate maxima" in str(found.summary())
+
+
+def test_a_curvature_without_an_inverse_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LAPACK gives up on matrices with numbers that are far apart; no user sees its traceback."""
+
+    def gives_up(matrix):
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    monkeypatch.setattr("biro.maximum.laplace.np.linalg.eigh", gives_up)
+    with pytest.raises(LikelihoodError, match=r"cannot be inverted \(Eigenvalues did not converge\)"):
+        biro.maximise(two_peaks([[-1.2, 0.3]], [0.0]), seed=1)
