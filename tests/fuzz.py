@@ -83,7 +83,7 @@ ref_freq = "1 GHz"
 name = "a"
 type = "gaussian"
 east = { prior = "uniform", low = -1, high = 1, unit = "arcsec" }
-north = { tie = "a.east" }
+north = { tie = "a.east * 2 - (3 mas + a.pa / 4)" }
 I = ["1 Jy", "2 mJy"]
 emaj = "3 arcsec"
 ratio = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from biro.models.quantities.units import Dimension
 Array = NDArray[np.float64]
 ZERO = 0  # the slot that always holds 0
 _ROUNDING = 1e-14
-_MAX_TERMS = 10_000_000
+_MAX_TERMS = 1_000_000
 _PERIOD_DEG = {"pa": 180.0, "pol_angle": 180.0, "ra": 360.0}
 
 
@@ -94,8 +95,13 @@ def combined(parts: Iterable[tuple[float, Form]], offset: float = 0.0) -> Form:
         for parameter, factor in form.terms:
             factors[parameter] = factors.get(parameter, 0.0) + by * factor
             sizes[parameter] = sizes.get(parameter, 0.0) + abs(by * factor)
-    kept = sorted((p, f) for p, f in factors.items() if not abs(f) <= _ROUNDING * sizes[p])
-    return Form(tuple(kept), offset if not abs(offset) <= _ROUNDING * size else 0.0)
+    kept = sorted((p, f) for p, f in factors.items() if not _cancels(f, sizes[p]))
+    return Form(tuple(kept), 0.0 if _cancels(offset, size) else offset)
+
+
+def _cancels(total: float, size: float) -> bool:
+    """Whether a sum is no more than rounding; `size` is the sum of the absolute values."""
+    return math.isfinite(size) and abs(total) <= _ROUNDING * size
 
 
 @dataclass(frozen=True, eq=False)

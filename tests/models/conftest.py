@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from biro.models import PartitionView
+from biro.models import ModelError, PartitionView, read_sky
 
 CENTRE = (3.2686162621088966, 0.03582094364245918)
 
@@ -24,3 +25,16 @@ def view() -> Callable[..., PartitionView]:
         return PartitionView(label, field, spw, centre, times, np.array([1.4e9]), tuple(antennas))
 
     return make
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Callable[[str, str, str], None]:
+    """Check that a sky file is refused: refused("bad.mod", "its text", "a pattern of the error")."""
+
+    def check(name: str, text: str, message: str) -> None:
+        place = tmp_path / name
+        place.write_text(text)
+        with pytest.raises(ModelError, match=message):
+            read_sky(place)
+
+    return check

@@ -14,6 +14,14 @@ TIES = "".join(
     f'[[source]]\nname = "s{i}"\nra = "1 deg"\ndec = "2 deg"\nI.tie = "s{i + 1}.I"\n' for i in range(500)
 )
 
+CASCADE = "".join(
+    f'[[source]]\nname = "s{i}"\neast = {{ prior = "normal", mean = 0, sd = "1 mas" }}\n'
+    f'north = "s{i}.east + s{i + 1}.north"\nI = "1 Jy"\n'
+    for i in range(3000)
+)
+LAST = '[[source]]\nname = "s3000"\neast = "0 mas"\nnorth = "0 mas"\nI = "1 Jy"\n'
+DOUBLES = "".join(SOURCE.replace('"a"', f'"s{i}"') + f'I = "s{i + 1}.I * 8"\n' for i in range(400))
+
 TOML = {
     # Each of these took minutes, any amount of memory, or ended in another exception than a BiroError.
     "dotted": (".".join("a" * 100_000) + " = 1", "a key of more than 32 parts"),
@@ -36,6 +44,12 @@ TOML = {
     "many headers": ("[[source]]\n" * 50_000, "'name' is missing"),
     "command": (SOURCE + "I = \"__import__('os').system('touch ran')\"", "I: "),
     "chain of ties": (TIES, "no quantity is called so"),
+    "sums of sums": (CASCADE + LAST, "ties add up more than 1000000 multiples of parameters"),
+    "ever larger ties": (DOUBLES + LAST.replace("s3000", "s400"), "the numbers of its ties are too large"),
+    "parentheses": (SOURCE + 'I = "' + "(" * 100_000 + 'b.I"', "a tie has 2000 characters at most"),
+    "deep parentheses": (SOURCE + 'I = "' + "(" * 1000 + 'b.I"', "parentheses go deeper than 30"),
+    "signs": (SOURCE + 'I = "' + "- " * 900 + 'b.I"', "expected a number or a quantity"),
+    "tied command": (SOURCE + "I = \"b.I * __import__('os').system('touch ran')\"", "there are no functions"),
     "pickle": ("cos\nsystem\n(S'touch ran'\ntR.", "not valid TOML"),
 }
 LISTS = {
