@@ -36,7 +36,6 @@ app = typer.Typer(
     help="Bayesian sky-model inference for radio interferometry.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

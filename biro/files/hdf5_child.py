@@ -45,9 +45,13 @@ def _send(out: BinaryIO, header: Header, array: NDArray[np.generic] | None = Non
 
 
 def _limit_memory(spare: int) -> None:
+    """Allow so many bytes of address space beyond what is in use, where the system says what is in use."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with open("/proc/self/statm", encoding="ascii") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+    except FileNotFoundError:  # macOS
+        return
     resource.setrlimit(resource.RLIMIT_AS, (used + spare, used + spare))
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
@@ -55,6 +56,11 @@ class MeasurementSetProcess:
     writing = False
 
     def __init__(self, path: Path, time_limit: float) -> None:
+        if find_spec("casacore") is None:
+            raise MeasurementSetError(
+                f"{path}: Measurement Sets need casacore, which is not installed; install python-casacore "
+                "(on macOS and ARM by conda install -c conda-forge python-casacore), or take UVFITS"
+            )
         self.path = path
         self.time_limit = time_limit
         self._activity = "starting"

@@ -33,7 +33,9 @@ _CHECK_EVERY = 0.5
 
 def n_core() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_tasks(task: Callable[[int], T], todo: Sequence[int], n_worker: int, stop: StopFlag) -> Iterator[T]:
