@@ -197,7 +197,8 @@ def _sample(run: Path, likelihood: Likelihood, seed: int, n_live: int, progress:
 
 def _report(folder: Path, posterior: Posterior, likelihood: Likelihood, comparison: Comparison) -> Path:
     from biro.plots import corner
-    from biro.plots.report import standard_pictures, write_report
+    from biro.plots.report import write_report
+    from biro.plots.standard import standard_pictures
 
     plain_pictures()
     pictures = standard_pictures(posterior, likelihood)

@@ -25,7 +25,7 @@ from biro.cli.options import (
     observed_facts,
     takes_reading_options,
 )
-from biro.cli.plot import draw_run
+from biro.cli.plot import draw_run, is_drawn
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
@@ -103,7 +103,9 @@ def fit(
     else:
         typer.echo(str(posterior.summary()))
     _check_saved(run)
-    if pictures:
+    if pictures and is_drawn(run):
+        say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
+    elif pictures:
         draw_run(run, posterior, likelihood)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +18,16 @@ if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
     from biro.posterior.posterior import Posterior
 
+_DRAWN = re.compile(rb'<meta name="biro-posterior" content="([0-9a-f]{64}) ([a-z ]*)">')
+"""In the head of a report: which posterior it is of, and the names of its pictures."""
+
+
+class Format(StrEnum):
+    """What kind of files pictures are."""
+
+    png = "png"
+    pdf = "pdf"
+
 
 @guard
 def plot(
@@ -22,15 +36,31 @@ def plot(
         list[Path] | None,
         typer.Option(help="Where the data are now, if they have moved; of several sets all, in their order."),
     ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Parameters of corner and traces: 'jet.I', 'jet' for all of that source, '*.I' for all "
+            "that fit. Separated by commas. Default: all, above eight without noise factors."
+        ),
+    ] = None,
+    format_: Annotated[
+        Format, typer.Option("--format", help="pdf writes PDF files beside the PNG files.")
+    ] = Format.png,
 ) -> None:
     """Draw the pictures and the report of a run again."""
+    from biro.plots.labels import chosen_columns
     from biro.posterior.posterior import Posterior
 
     posterior = Posterior.load(run / "posterior.nc")
-    draw_run(run, posterior, _likelihood_of(run, obs, posterior.provenance.data_digest))
+    names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
+    chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read
+    likelihood = likelihood_of(run, obs, posterior.provenance.data_digest)
+    draw_run(run, posterior, likelihood, names=names, with_pdf=format_ is Format.pdf)
 
 
-def _likelihood_of(run: Path, obs: list[Path] | None, data_digest: str) -> Likelihood:
+def likelihood_of(
+    run: Path, obs: list[Path] | None, data_digest: str, backend: str | None = None
+) -> Likelihood:
     """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
     from biro.errors import BiroError, InputError
     from biro.likelihood.likelihood import Likelihood
@@ -57,7 +87,7 @@ def _likelihood_of(run: Path, obs: list[Path] | None, data_digest: str) -> Likel
     likelihood = Likelihood(
         observation,
         read_model(run / "model.toml"),
-        backend="cpu" if recorded.get("backend") == "cpu" else "auto",
+        backend="cpu" if "cpu" in (backend, recorded.get("backend")) else "auto",
         precision=recorded.get("precision", "double"),
         gaussian_frame=recorded.get("gaussian_frame", "tangent"),
         memory_limit=recorded.get("memory_limit"),
@@ -68,19 +98,77 @@ def _likelihood_of(run: Path, obs: list[Path] | None, data_digest: str) -> Likel
     return likelihood
 
 
-def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood) -> None:
-    """Write the pictures of a run into its directory, each as a file, and the report with all of them."""
+def draw_run(
+    run: Path,
+    posterior: Posterior,
+    likelihood: Likelihood,
+    *,
+    names: Sequence[str] | None = None,
+    with_pdf: bool = False,
+) -> None:
+    """Write the pictures of a run into its directory, each as a file, and the report with all of them.
+
+    Parameters
+    ----------
+    run : Path
+    posterior : Posterior
+    likelihood : Likelihood
+    names : sequence of str, optional
+        Parameters of corner and traces.
+    with_pdf : bool
+        Write PDF files, too.
+    """
     from biro.files.atomic import write_atomic
 
     plain_pictures()
-    from biro.plots.report import png, standard_pictures, write_report
+    from biro.plots import report
     from biro.progress import counted
 
-    pictures = standard_pictures(posterior, likelihood)
-    counting = counted(pictures.items(), "drawing", "pictures", len(pictures))
-    drawn = {caption: png(figure) for caption, figure in counting}
+    drawn: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
+    pictures = report.standard_pictures(posterior, likelihood, *([names] if names else []))
+    for caption, figure in counted(pictures.items(), "drawing", "pictures", len(pictures)):
+        drawn[caption] = files[f"{_name(caption)}.png"] = report.png(figure)
+        if with_pdf:
+            files[f"{_name(caption)}.pdf"] = report.pdf(figure)
     with after_result(f"the posterior is in {run / 'posterior.nc'}", f"make room, then: biro plot {run}"):
-        for caption, data in drawn.items():
-            write_atomic(run / f"{caption.split()[0].strip(':,').lower()}.png", data)
-        page = write_report(run, posterior, likelihood, title=run.name, pictures=drawn)
+        for name, data in files.items():
+            write_atomic(run / name, data)
+        head = _head(run, [_name(caption) for caption in drawn]) if names is None else ""
+        page = report.write_report(run, posterior, likelihood, title=run.name, pictures=drawn, head=head)
     say(f"report: {page}")
+
+
+def is_drawn(run: Path) -> bool:
+    """Whether the report and all its pictures are there, and of the posterior that is there now."""
+    try:
+        start = (run / "report.html").open("rb").read(1 << 14)
+        found = _DRAWN.search(start)
+        if found is None or found[1].decode() != _digest(run):
+            return False
+    except OSError:
+        return False
+    return all((run / f"{name}.png").is_file() for name in found[2].decode().split())
+
+
+def _name(caption: str) -> str:
+    """Name of a picture's file: the first word of its caption."""
+    return caption.split()[0].strip(":,;").lower()
+
+
+def _head(run: Path, names: Sequence[str]) -> str:
+    """What `is_drawn` looks for; nothing where the posterior is not there to be hashed."""
+    try:
+        return f'<meta name="biro-posterior" content="{_digest(run)} {" ".join(names)}">'
+    except OSError:
+        return ""
+
+
+def _digest(run: Path) -> str:
+    """Of the posterior that a run directory holds, and of the version that drew it."""
+    from biro._version import __version__
+
+    with open(run / "posterior.nc", "rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    digest.update(__version__.encode())
+    return digest.hexdigest()

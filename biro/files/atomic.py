@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc|png|html)\.\d+\.tmp")
+_TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc|png|pdf|html)\.\d+\.tmp")
 """Names of the temporary files of `write_atomic`, for the kinds of files that a run directory holds."""
 
 

@@ -23,6 +23,7 @@ from biro.observation.noise import MAD_TO_SIGMA
 from biro.observation.partition import STOKES_NAMES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from biro.images.pictures import Panel, Window
@@ -176,11 +177,19 @@ class DirtyImage:
             raise InputError(f"{base}: images cannot be written ({error.strerror or error})") from None
         return [image, psf, picture]
 
-    def plot(self) -> Figure:
-        """The first plane with its beam, offsets from the phase centre, east to the left."""
-        from biro.images.pictures import draw_panels
+    def plot(self, *, ax: Axes | None = None, window: Window | None = None) -> Figure:
+        """The first plane with its beam, offsets from the phase centre, east to the left.
 
-        return draw_panels([[self.panel()]], (7.2, 6.2))
+        Parameters
+        ----------
+        ax : Axes, optional
+            By default those of a new figure.
+        window : Window, optional
+            The part that is shown; by default all.
+        """
+        from biro.images.pictures import draw_panel
+
+        return draw_panel(self.panel(window), ax=ax)
 
     def panel(self, window: Window | None = None, title: str | None = None) -> Panel:
         """The first plane as `biro.images.pictures.draw_panels` takes it.
@@ -194,13 +203,17 @@ class DirtyImage:
         """
         from biro.images.pictures import Panel
 
-        return Panel(self.dirty[0], self.cell, self.beam, self.rms, title or self._title(), window)
+        text = title or self._title()
+        is_residual = self.what == "residual"
+        return Panel(self.dirty[0], self.cell, self.beam, self.rms, text, window, is_residual)
 
     def _title(self) -> str:
         """Two short lines, which leave room for the colour bars of neighbouring panels."""
         field = self.field if len(self.field) <= 24 else f"{self.field[:23]}…"
         what = f"{self.what}, Stokes {self.stokes[0]}, {field}"
-        return f"{what}\npeak {self.peak.value:.4g}, rms {self.rms:.3g} Jy/beam"
+        unit = unit_for([self.peak.value], FLUXES)
+        figures = f"peak {unit.text(self.peak.value, 4)}, rms {unit.text(self.rms, 3)}"
+        return f"{what}\n{figures} {unit.name.replace('u', 'µ')}/beam"
 
     def _beam_text(self) -> str:
         if self.beam is None:

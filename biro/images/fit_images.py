@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from biro.images.pictures import Window
 
 ZOOM = 10.0
-"""Half the width of a window about a peak, in major axes of the beam."""
-_PANEL_SIZE = (4.6, 4.4)
+"""Half the width of a window about a peak, in major axes of the beam, at least."""
+_MARGIN = 4.0
+"""Major axes of the beam about the outermost source of a window."""
+_MOST_PIXELS = 4096
+"""Along a side of an image that is made larger so that it holds all sources."""
+_PANEL_SIZE = (3.4, 3.05)
 """Width and height, inches."""
 
 
@@ -55,41 +59,81 @@ def fit_images(
     """
     observation = likelihood.observation
     models = likelihood.predict(theta)
-    fields: dict[tuple[float, float], list[int]] = {}
-    for i, part in enumerate(observation.partitions):
-        if (
-            part.hands != "cross"
-        ):  # where noise is that of hands, the parallel ones are a partition of their own
-            fields.setdefault(part.phase_centre, []).append(i)
     rows = []
-    for members in fields.values():
+    for members in _fields(observation):
         partitions = tuple(observation.partitions[i] for i in members)
-        imager = Imager(dataclasses.replace(observation, partitions=partitions), **options)
+        of_field = dataclasses.replace(observation, partitions=partitions)
+        imager = _imager(of_field, source_offsets(likelihood, theta, members[0]), options.copy())
         model = [models[i] for i in members]
         rows.append((imager.image("data"), imager.image("model", model), imager.image("residual", model)))
     return rows
 
 
-def image_rows(rows: Sequence[Sequence[DirtyImage]]) -> Figure:
+def draw_fit_images(
+    rows: Sequence[Sequence[DirtyImage]], likelihood: PredictsVisibilities, theta: NDArray[np.float64]
+) -> Figure:
+    """`image_rows` of what `fit_images` gives, or of the first of them, with the sources in view."""
+    fields = _fields(likelihood.observation)[: len(rows)]
+    return image_rows(rows, [source_offsets(likelihood, theta, members[0]) for members in fields])
+
+
+def _fields(observation: Observation) -> list[list[int]]:
+    """Numbers of the partitions of each phase centre."""
+    fields: dict[tuple[float, float], list[int]] = {}
+    for i, part in enumerate(observation.partitions):
+        # Where noise is that of hands, the parallel ones are a partition of their own.
+        if part.hands != "cross":
+            fields.setdefault(part.phase_centre, []).append(i)
+    return list(fields.values())
+
+
+def _imager(observation: Observation, offsets: NDArray[np.float64], options: ImagingOptions) -> Imager:
+    """An imager whose image holds all sources, as far as that takes 4096 pixels along a side at most."""
+    imager = Imager(observation, **options)
+    if "n_pixel" in options or not len(offsets):
+        return imager
+    beam = imager.beam.major if imager.beam is not None else 5.0 * imager.cell
+    wanted = 2 * int(np.ceil((float(np.abs(offsets).max()) + _MARGIN * beam) / imager.cell))
+    if imager.n_pixel < wanted <= _MOST_PIXELS:
+        options["n_pixel"] = wanted + wanted % 4
+        return Imager(observation, **options)
+    return imager
+
+
+def source_offsets(
+    likelihood: PredictsVisibilities, theta: NDArray[np.float64], i_partition: int
+) -> NDArray[np.float64]:
+    """Direction cosines (n_source, 2) of a model's points and Gaussians; none where it has none."""
+    model = getattr(likelihood, "model", None)
+    if model is None or not getattr(model, "source_names", ()):
+        return np.zeros((0, 2))
+    return np.asarray(model.sources(np.asarray(theta)[None], i_partition).lm, np.float64).reshape(-1, 2)
+
+
+def image_rows(
+    rows: Sequence[Sequence[DirtyImage]], offsets: Sequence[NDArray[np.float64]] | None = None
+) -> Figure:
     """Images side by side, a row for each field, with peak and rms above each.
 
-    Where the field is much wider than ten beams on either side of the first image's peak, a second row shows
-    these.
+    Images of a row have one scale of colours, residuals one that is symmetric about 0. Where the field is
+    much wider than what is in it, a second row shows that: the peak of the first image with ten beams on
+    either side, and all sources.
 
     Parameters
     ----------
     rows : sequence of sequence of DirtyImage
         Such as data, model and residual of a field.
+    offsets : sequence of float64 (n, 2), optional
+        Direction cosines of the sources of each field.
     """
     from biro.images.pictures import draw_panels
 
     panels = []
-    for images in rows:
+    for images, sources in zip(rows, offsets or [np.zeros((0, 2))] * len(rows), strict=True):
+        window = window_about(images[0], sources)
         panels.append([image.panel() for image in images])
-        window = _window_about_peak(images[0])
         if window is not None:
-            about = f"about the peak of the {images[0].what}"
-            panels.append([image.panel(window, f"{image.what}, {about}") for image in images])
+            panels.append([image.panel(window, f"{image.what}, enlarged") for image in images])
     return draw_panels(panels, _PANEL_SIZE)
 
 
@@ -104,13 +148,32 @@ def before_and_after(rows: Sequence[Sequence[DirtyImage]]) -> str:
     )
 
 
-def _window_about_peak(image: DirtyImage) -> Window | None:
-    """Ten beams on either side of the peak; None where that is half of the image's width or more."""
+def window_about(image: DirtyImage, offsets: NDArray[np.float64]) -> Window | None:
+    """A part that holds the peak with ten beams on either side, and all sources that are in the image.
+
+    Parameters
+    ----------
+    image : DirtyImage
+    offsets : float64 (n, 2)
+        Direction cosines of sources.
+
+    Returns
+    -------
+    Window or None
+        None where that is half of the image's width or more.
+    """
     from biro.images.pictures import Window
 
-    half = ZOOM * image.beam.major if image.beam is not None else np.inf
-    if half > 0.25 * image.n_pixel * image.cell:
+    if image.beam is None:
         return None
-    reach = 0.5 * image.n_pixel * image.cell - half  # the window stays within the image
-    east, north = np.clip((image.peak.east, image.peak.north), -reach, reach).tolist()
+    beam, whole = image.beam.major, 0.5 * image.n_pixel * image.cell
+    inside = offsets[(np.abs(offsets) < whole).all(axis=1)]
+    peak = np.array([[image.peak.east, image.peak.north]])
+    points = np.concatenate([inside, peak])
+    low, high = points.min(axis=0) - _MARGIN * beam, points.max(axis=0) + _MARGIN * beam
+    half = max(0.5 * float((high - low).max()), ZOOM * beam)
+    if half > 0.5 * whole:
+        return None
+    reach = whole - half  # the window stays within the image
+    east, north = np.clip(0.5 * (low + high), -reach, reach).tolist()
     return Window(east, north, half)

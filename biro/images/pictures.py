@@ -1,24 +1,33 @@
-"""Draw planes of images: brightness against offsets from the phase centre, with the beam."""
+"""Draw planes of images: brightness against offsets from the phase centre, with contours and the beam."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import AsinhNorm
+from matplotlib.colors import AsinhNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Ellipse
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
+from biro.formatting import FLUXES, Unit, unit_for
 from biro.images.psf import RestoringBeam
+from biro.style import drawing_on, figure_of, new_figure, plain_ticks
 
 _UNITS = ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "µas"))
-MAP = "inferno"
+MAP, DIVERGING = "inferno", "RdBu_r"
+FIRST_LEVEL = 5.0
+"""The lowest contour, in rms; each is twice the one before, and as many are below zero, dashed."""
+_MOST_LEVELS = 10
+_MOST_PIXELS = 600
+"""Along a side: of a wider view contours could not be told from each other."""
+_EDGE = 0.03
+"""Space between the beam and the frame, in widths of the view."""
 
 
 class Window(NamedTuple):
@@ -45,6 +54,8 @@ class Panel:
     title : str
     window : Window or None
         The part that is shown; None is the whole plane.
+    is_residual : bool
+        Colours are then symmetric about 0.
     """
 
     plane: NDArray[np.float64]
@@ -53,10 +64,30 @@ class Panel:
     rms: float
     title: str
     window: Window | None = None
+    is_residual: bool = False
+
+    @property
+    def view(self) -> Window:
+        """The part that is shown."""
+        return self.window or Window(0.0, 0.0, 0.5 * len(self.plane) * self.cell)
+
+    @property
+    def shown(self) -> NDArray[np.float64]:
+        """The pixels that are shown."""
+        n, (east, north, half) = len(self.plane), self.view
+        x, y = n // 2 - east / self.cell, n // 2 + north / self.cell
+        reach = max(half / self.cell, 0.5)
+        first_x, first_y = (int(np.clip(np.ceil(at - reach), 0, n - 1)) for at in (x, y))
+        last_x, last_y = (int(np.clip(np.floor(at + reach), 0, n - 1)) for at in (x, y))
+        return self.plane[first_y : last_y + 1, first_x : last_x + 1]
 
 
 def draw_panels(rows: Sequence[Sequence[Panel]], size: tuple[float, float]) -> Figure:
     """A figure of panels in rows of equal length.
+
+    The panels of a row have one scale of colours, but for the residual, whose scale is symmetric about 0.
+    Contours are at 5, 10, 20, ... times the rms, above and below zero: of the residual its own, of others the
+    largest of the row.
 
     Parameters
     ----------
@@ -65,72 +96,182 @@ def draw_panels(rows: Sequence[Sequence[Panel]], size: tuple[float, float]) -> F
         Width and height of a panel with its labels, inches.
     """
     n_row, n_column = len(rows), len(rows[0])
-    figure = Figure(figsize=(size[0] * n_column, size[1] * n_row), layout="constrained")
-    axes = figure.subplots(n_row, n_column, squeeze=False)
-    for axes_row, row in zip(axes, rows, strict=True):
-        for ax, panel in zip(axes_row, row, strict=True):
-            _draw(ax, panel)
-            ax.set_title(panel.title, fontsize=9)
-    return figure
+    with new_figure((size[0] * n_column, size[1] * n_row), "compressed") as figure:
+        axes = figure.subplots(n_row, n_column, squeeze=False)
+        for axes_row, row in zip(axes, rows, strict=True):
+            norm, unit, rms = _scale(row)
+            for ax, panel in zip(axes_row, row, strict=True):
+                _draw(ax, panel, _residual_norm(panel) if panel.is_residual else norm, unit, rms)
+                ax.set_title(panel.title, fontsize=8.5)
+                if ax is not axes_row[0]:
+                    ax.set_ylabel("")
+        return figure
 
 
-def plain_ticks(ax: Axes) -> None:
-    """Few ticks with their values in full: neither "+3e4" nor "1e7" beside the axes."""
-    for axis in (ax.xaxis, ax.yaxis):
-        plain = ScalarFormatter(useOffset=False)
-        plain.set_scientific(False)
-        axis.set_major_formatter(plain)
-        axis.set_major_locator(MaxNLocator(5))
+def draw_panel(panel: Panel, *, ax: Axes | None = None) -> Figure:
+    """One panel, on the axes that are given or on those of a new figure."""
+    norm, unit, rms = _scale([panel])
+    with drawing_on(ax, (5.6, 4.8), "compressed") as drawn:
+        _draw(drawn, panel, _residual_norm(panel) if panel.is_residual else norm, unit, rms)
+        drawn.set_title(panel.title, fontsize=8.5)
+        return figure_of(drawn)
 
 
-def _draw(ax: Axes, panel: Panel) -> None:
-    n = len(panel.plane)
-    window = panel.window or Window(0.0, 0.0, 0.5 * n * panel.cell)
-    scale, unit = _unit(window.half)
-    # Pixel edges: pixel (N/2, N/2) has its middle at 0.
-    edge = panel.cell * (np.array([-0.5, n - 0.5]) - n // 2) * scale
+def draw_backdrop(ax: Axes, panel: Panel, scale: float) -> None:
+    """An image below something else: in pale grey, with contours and the beam; limits of the axes stay.
+
+    Parameters
+    ----------
+    ax : Axes
+        Offsets from the phase centre, east to the left.
+    panel : Panel
+    scale : float
+        What offsets in rad are multiplied with.
+    """
+    limits = ax.get_xlim(), ax.get_ylim()
+    norm, _, rms = _scale([panel])
+    ax.imshow(
+        panel.plane,
+        extent=_extent(panel, scale),
+        cmap="Greys",
+        norm=norm,
+        alpha=0.35,
+        zorder=0,
+        interpolation="bilinear",
+    )
+    _draw_contours(ax, panel, rms, scale, "0.45")
+    ax.set_xlim(limits[0])
+    ax.set_ylim(limits[1])
+    if panel.beam is not None:
+        _draw_beam(ax, panel.beam, scale, "0.25")
+
+
+def _scale(row: Sequence[Panel]) -> tuple[Normalize, Unit, float]:
+    """The scale of colours of a row, the unit of its colour bars, and the rms of its contours."""
+    panels = [panel for panel in row if not panel.is_residual] or row
+    low = min(0.0, *(float(panel.shown.min()) for panel in panels))
+    high = max(0.0, *(float(panel.shown.max()) for panel in panels))
+    # What is a rounding of zero is zero.
+    low, high = (0.0 if abs(end) < 1e-6 * (high - low) else end for end in (low, high))
+    rms = max(panel.rms for panel in panels)
+    linear = 5.0 * rms if rms > 1e-6 * max(abs(low), abs(high)) else 0.1 * max(abs(low), abs(high)) or 1.0
+    if not low < high:
+        high = linear
+    unit = unit_for([1.5 * max(abs(low), abs(high))], _FLUX_UNITS)
+    return AsinhNorm(linear_width=linear, vmin=low, vmax=high), unit, rms
+
+
+_FLUX_UNITS = tuple(Unit(unit.name.replace("u", "µ"), unit.size) for unit in FLUXES)
+
+
+def _residual_norm(panel: Panel) -> Normalize:
+    """Symmetric about 0, up to the largest residual that is shown."""
+    half = float(np.abs(panel.shown).max()) or 1.0
+    return Normalize(-half, half)
+
+
+def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float) -> None:
+    east, north, half = panel.view
+    scale, name = _unit(half)
+    if panel.is_residual:
+        unit = unit_for([1.5 * float(norm.vmax or 0.0)], _FLUX_UNITS)
     drawn = ax.imshow(
         panel.plane,
-        origin="lower",
-        extent=(-edge[0], -edge[1], edge[0], edge[1]),
-        cmap=MAP,
-        norm=AsinhNorm(linear_width=5.0 * panel.rms or 1.0),
-        interpolation="nearest",
+        extent=_extent(panel, scale),
+        cmap=DIVERGING if panel.is_residual else MAP,
+        norm=norm,
     )
     if panel.window is not None:
-        east, north, half = window
         ax.set_xlim((east + half) * scale, (east - half) * scale)
         ax.set_ylim((north - half) * scale, (north + half) * scale)
+    dark = "0.2" if panel.is_residual else "white"
+    _draw_contours(ax, panel, panel.rms if panel.is_residual else rms, scale, dark)
     if panel.beam is not None:
-        _draw_beam(ax, panel.beam, window, scale)
+        _draw_beam(ax, panel.beam, scale, dark)
     plain_ticks(ax)
-    ax.set_xlabel(f"east offset [{unit}]")
-    ax.set_ylabel(f"north offset [{unit}]")
-    _add_colour_bar(drawn)
+    ax.tick_params(color="0.5" if not panel.is_residual else "0.2")
+    ax.set_xlabel(f"east offset [{name}]")
+    ax.set_ylabel(f"north offset [{name}]")
+    _add_colour_bar(drawn, unit)
 
 
-def _add_colour_bar(drawn: AxesImage) -> None:
+def _extent(panel: Panel, scale: float) -> tuple[float, float, float, float]:
+    """Edges of the plane, east to the left: pixel (N/2, N/2) has its middle at 0."""
+    n = len(panel.plane)
+    low, high = (panel.cell * (edge - n // 2) * scale for edge in (-0.5, n - 0.5))
+    return -low, -high, low, high
+
+
+def _draw_contours(ax: Axes, panel: Panel, rms: float, scale: float, colour: str) -> None:
+    """Contours of what is shown, of which there are none where all is below five rms."""
+    peak = float(np.abs(panel.shown).max())
+    if not 0.0 < FIRST_LEVEL * rms < peak or not 4 <= max(panel.shown.shape) <= _MOST_PIXELS:
+        return
+    levels = FIRST_LEVEL * rms * 2.0 ** np.arange(_MOST_LEVELS)
+    while levels[-1] * 2.0 < peak:  # of a high dynamic range the highest
+        levels = 2.0 * levels
+    levels = levels[levels < peak]
+    n = len(panel.plane)
+    offset = (np.arange(n) - n // 2) * panel.cell
+    east, north, half = panel.view
+    x = np.flatnonzero(np.abs(-offset - east) <= half + panel.cell)
+    y = np.flatnonzero(np.abs(offset - north) <= half + panel.cell)
+    part = panel.plane[y[0] : y[-1] + 1, x[0] : x[-1] + 1]
+    for sign, style in ((1.0, "-"), (-1.0, "--")):
+        inside = levels[(sign * part).max() > levels]
+        if inside.size:
+            lines: dict[str, Any] = {"colors": colour, "linewidths": 0.5, "linestyles": style, "alpha": 0.8}
+            ax.contour(-offset[x] * scale, offset[y] * scale, sign * part, levels=inside, **lines)
+
+
+def _add_colour_bar(drawn: AxesImage, unit: Unit) -> None:
     """The colour bar of a panel, with ticks at both ends, at 0, and where the linear range ends."""
-    norm = drawn.norm
-    assert isinstance(norm, AsinhNorm)
-    low, high, linear = float(norm.vmin or 0.0), float(norm.vmax or 0.0), norm.linear_width
-    ticks = {low, 0.0, high} | ({linear, np.sqrt(linear * high)} if high > 4.0 * linear else set())
-    figure, ax = drawn.get_figure(), drawn.axes
-    assert figure is not None
+    norm, ax = drawn.norm, drawn.axes
+    assert isinstance(norm, Normalize)
+    low, high = norm.vmin or 0.0, norm.vmax or 0.0
+    ticks = {low, 0.0, high}
+    if isinstance(norm, AsinhNorm) and high > 4.0 * norm.linear_width:
+        ticks |= {norm.linear_width, float(np.sqrt(norm.linear_width * high))}
+    elif not isinstance(norm, AsinhNorm):
+        ticks |= {0.5 * low, 0.5 * high}
+    # Labels that lie closer than a line of text are left out, ends and 0 last.
+    kept = _apart(sorted(ticks, key=lambda tick: (tick not in (low, high), tick != 0.0)), norm)
     # The bar is as high as the panel and no higher, because titles stand above.
-    bar = figure.colorbar(
-        drawn, cax=ax.inset_axes((1.03, 0.0, 0.05, 1.0)), label="Jy/beam", ticks=sorted(ticks)
-    )
-    bar.ax.set_yticklabels([f"{tick:.3g}" for tick in sorted(ticks)])
-    bar.ax.minorticks_off()
+    bar = figure_of(ax).colorbar(drawn, cax=ax.inset_axes((1.03, 0.0, 0.045, 1.0)), ticks=kept)
+    bar.ax.set_yticklabels([f"{tick / unit.size:.3g}".replace("-", "−") for tick in kept])
+    bar.ax.set_ylabel(f"{unit.name}/beam", labelpad=2)
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    bar.ax.tick_params(labelsize=7, direction="out", right=True, left=False, labelright=True)
 
 
-def _draw_beam(ax: Axes, beam: RestoringBeam, window: Window, scale: float) -> None:
-    """FWHM of the beam, lower left; its major axis points to (sin pa, cos pa) in (east, north)."""
-    middle = (window.east + 0.88 * window.half) * scale, (window.north - 0.88 * window.half) * scale
-    size = (beam.major * scale, beam.minor * scale)
+def _apart(ticks: Sequence[float], norm: Normalize) -> list[float]:
+    """Ticks, in ascending order, of which none is nearer than a twelfth of the bar to one before it."""
+    kept: list[float] = []
+    for tick in ticks:
+        if all(abs(float(norm(tick)) - float(norm(other))) > 1.0 / 12.0 for other in kept):
+            kept.append(tick)
+    return sorted(kept)
+
+
+def _draw_beam(ax: Axes, beam: RestoringBeam, scale: float, colour: str) -> None:
+    """FWHM of the beam, lower left inside the frame, where it is not as wide as half of that.
+
+    Its major axis points to (sin pa, cos pa) in (east, north).
+    """
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    width = min(abs(right - left), abs(top - bottom))
+    major, minor = beam.major * scale, beam.minor * scale
+    sin, cos = np.sin(beam.pa), np.cos(beam.pa)
+    half_east = 0.5 * float(np.hypot(major * sin, minor * cos))
+    half_north = 0.5 * float(np.hypot(major * cos, minor * sin))
+    if max(half_east, half_north) > 0.25 * width:
+        return
+    east = left + np.sign(right - left) * (half_east + _EDGE * width)
+    north = bottom + np.sign(top - bottom) * (half_north + _EDGE * width)
     angle = 90.0 - float(np.rad2deg(beam.pa))
-    ax.add_patch(Ellipse(middle, *size, angle=angle, fill=False, ec="white", lw=1.0))
+    for fill in (True, False):
+        look = {"fc": colour, "ec": "none", "alpha": 0.35} if fill else {"fill": False, "ec": colour}
+        ax.add_patch(Ellipse((east, north), major, minor, angle=angle, lw=1.0, zorder=4, **look))
 
 
 def _unit(half: float) -> tuple[float, str]:

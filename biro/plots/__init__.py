@@ -1,6 +1,18 @@
 """Pictures of posteriors, of data against a model and of SBC; each is a matplotlib Figure."""
 
+from biro.plots.baselines import baseline, baselines, closure_phases
+from biro.plots.corner import corner, marginal, traces
 from biro.plots.data import residuals, uv
-from biro.plots.posterior import corner, sky, traces
+from biro.plots.sky import sky
 
-__all__ = ["corner", "residuals", "sky", "traces", "uv"]
+__all__ = [
+    "baseline",
+    "baselines",
+    "closure_phases",
+    "corner",
+    "marginal",
+    "residuals",
+    "sky",
+    "traces",
+    "uv",
+]

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.constants import c
 
-from biro.errors import InputError
-from biro.observation.partition import Partition
+from biro.plots.stokes_i import StokesI, stokes_i, uv_unit
+from biro.style import WIDTH, colour, drawing_on, figure_of, new_figure
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
 
-PARALLEL = ("XX", "YY", "RR", "LL", "I")
-_UV_UNITS = ((1e9, "Gλ"), (1e6, "Mλ"), (1e3, "kλ"), (1.0, "λ"))
+MOST_IN_LEGEND = 8
+"""Partitions up to which a legend names each; more have colours by frequency."""
 _EDGES = np.linspace(-6.0, 6.0, 61)
 
 
-def uv(likelihood: Likelihood, theta: NDArray[np.float64], n_bin: int = 40) -> Figure:
+def uv(
+    likelihood: Likelihood,
+    theta: NDArray[np.float64],
+    n_bin: int = 40,
+    *,
+    axes: Sequence[Axes] | None = None,
+) -> Figure:
     """Draw the amplitude of data and model, and the phase between them, in bins of uv distance.
 
-    Stokes I (weighted mean of the parallel hands); one colour for each partition. In a bin, with
-    weights w of the data D, model M and noise factor s:
+    Stokes I (weighted mean of the parallel hands); one colour for each partition. No lines are drawn between
+    bins: between two of them a model may do anything. In a bin, with weights w of the data D, model M and
+    noise factor s:
 
-        amplitude^2 = (sum w |D|^2 - 2 s^2 n) / sum w       noise power subtracted
-        phase       = arg sum w D M*,  its error s / sqrt(sum w |M|^2)
+        amplitude^2 = (sum w |D|^2 - 2 t^2 n) / sum w       noise power subtracted
+        phase       = arg sum w D M*,  its error s / sqrt(sum w |M|^2), at most 180 degrees
+
+    What is subtracted is the noise that changes from one time to the next, t, where that is less than s:
+    where a model does not fit, s holds the sources that it lacks. The errors are of s.
 
     Parameters
     ----------
@@ -39,41 +51,67 @@ def uv(likelihood: Likelihood, theta: NDArray[np.float64], n_bin: int = 40) -> F
         Parameters of the model, such as `posterior.best_fit`.
     n_bin : int
         Number of bins of uv distance.
+    axes : two Axes, optional
+        For the amplitude and for the phase; by default those of a new figure.
 
     Raises
     ------
     InputError
         No partition has a parallel hand.
     """
-    groups = list(_stokes_i(likelihood, theta))
-    if not groups:
-        raise InputError(f"no parallel hands ({', '.join(PARALLEL)}) in the data, so no Stokes I to show")
-    reach = max(group.distance.max() for group in groups)
-    unit, unit_name = next(item for item in _UV_UNITS if reach >= item[0] or item[0] == 1.0)
+    groups = stokes_i(likelihood, theta)
+    if len(groups) > MOST_IN_LEGEND:
+        groups = sorted(groups, key=lambda group: group.freq)
+    reach = max(float(group.distance[group.weight > 0].max()) for group in groups)
+    unit, unit_name = uv_unit(reach)
     edges = np.linspace(0.0, reach * (1 + 1e-9), n_bin + 1)
-    figure = Figure(figsize=(8.6, 6.4), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    for i, group in enumerate(groups):
-        bins = group.binned(edges)
-        x, colour = bins.distance / unit, f"C{i % 10}"
-        style = {"color": colour, "ms": 3.5, "lw": 0, "elinewidth": 0.8}
-        upper.errorbar(x, bins.amplitude, bins.amplitude_err, fmt="o", label=group.label, **style)
-        upper.plot(x, bins.model, color=colour, marker="_", ms=9, mew=1.6, ls="-", lw=0.6, alpha=0.8)
-        lower.errorbar(x, bins.phase, bins.phase_err, fmt="o", **style)
+    with ExitStack() as stack:
+        if axes is None:
+            figure = stack.enter_context(new_figure((WIDTH, 5.2)))
+            axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)).tolist()
+        upper, lower = axes
+        for group, shade in zip(groups, _colours(groups), strict=True):
+            _draw_bins(upper, lower, _binned(group, edges), unit, (shade, group.label))
+        _finish_uv(upper, lower, len(groups))
+        lower.set_xlabel(f"uv distance [{unit_name}]")
+        lower.set_xlim(0.0, 1.03 * reach / unit)
+        return figure_of(upper)
+
+
+def _draw_bins(upper: Axes, lower: Axes, bins: _Bins, unit: float, look: tuple[Any, str]) -> None:
+    x, (shade, label) = bins.distance / unit, look
+    style = {"color": shade, "ms": 3.5, "lw": 0, "elinewidth": 0.8, "fmt": "o"}
+    upper.errorbar(x, bins.amplitude, bins.amplitude_err, label=label, **style)
+    upper.plot(x, bins.model, color=shade, marker="_", ms=9, mew=1.6, ls="none")
+    lower.errorbar(x, bins.phase, bins.phase_err, **style)
+
+
+def _finish_uv(upper: Axes, lower: Axes, n_group: int) -> None:
+    """Scales, labels and legend."""
     upper.set_ylabel("Stokes I amplitude [Jy]")
     if upper.get_ylim()[0] < 0.6 * upper.get_ylim()[1]:
         upper.set_ylim(bottom=0.0)
-    upper.plot([], [], color="0.3", marker="_", ms=9, mew=1.6, lw=0.6, label="model")
-    upper.legend(fontsize=8, ncols=1 + len(groups) // 9)
-    lower.axhline(0.0, color="0.3", lw=0.8)
+    upper.plot([], [], color="0.3", marker="_", ms=9, mew=1.6, ls="none", label="model")
+    handles, labels = upper.get_legend_handles_labels()
+    if n_group > MOST_IN_LEGEND:
+        handles = [handles[1], handles[n_group], handles[0]]
+        labels = [f"{labels[1]} (lowest frequency)", f"{labels[n_group]} (highest)", labels[0]]
+    upper.legend(handles, labels, ncols=1 + (len(labels) > 4), loc="best")
+    lower.axhline(0.0, color="0.3", lw=0.8, zorder=0.5)
+    low, high = lower.get_ylim()
+    half = max(abs(low), abs(high))
+    lower.set_ylim(max(-half, -190.0), min(half, 190.0))
     lower.set_ylabel("phase, data − model [deg]")
-    lower.set_xlabel(f"uv distance [{unit_name}]")
-    for ax in (upper, lower):
-        ax.grid(alpha=0.25, lw=0.5)
-    return figure
 
 
-def residuals(likelihood: Likelihood, theta: NDArray[np.float64]) -> Figure:
+def _colours(groups: Sequence[StokesI]) -> list[Any]:
+    """A colour for each partition: of the cycle, or from dark to light where there are many."""
+    if len(groups) <= MOST_IN_LEGEND:
+        return [colour(i) for i in range(len(groups))]
+    return [*colormaps["viridis"](np.linspace(0.0, 0.95, len(groups)))]
+
+
+def residuals(likelihood: Likelihood, theta: NDArray[np.float64], *, ax: Axes | None = None) -> Figure:
     """Draw real and imaginary residuals in units of the fitted sigma, and the density that the model assumes.
 
     That is the unit Gaussian, or Student's t of unit scale with the degrees of freedom at theta. The two
@@ -83,33 +121,38 @@ def residuals(likelihood: Likelihood, theta: NDArray[np.float64]) -> Figure:
     ----------
     likelihood : Likelihood
     theta : float64 (n_param,)
+    ax : Axes, optional
+        By default those of a new figure.
     """
-    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
-    ax = figure.subplots()
     factors = np.atleast_1d(likelihood.noise_factor(theta))
-    for i, (part, model) in enumerate(
-        zip(likelihood.observation.partitions, likelihood.predict(theta), strict=True)
-    ):
-        used = part.weight > 0
-        scaled = (part.vis - model)[used] * np.sqrt(part.weight[used].astype(np.float64)) / factors[i]
-        values = np.concatenate([scaled.real, scaled.imag])
-        density = (
-            np.histogram(np.clip(values, _EDGES[0], _EDGES[-1]), _EDGES)[0] / values.size / np.diff(_EDGES)
-        )
-        rms = np.sqrt(np.mean(values**2))
-        label = f"{likelihood.observation.labels[i]}: rms {rms:.3f}, noise factor {factors[i]:.4g}"
-        ax.stairs(density, _EDGES, color=f"C{i % 10}", lw=1.2, label=label)
-    grid = np.linspace(-6.0, 6.0, 400)
-    for label, density in _noise_densities(likelihood.noise_dof(theta), grid).items():
-        ax.plot(grid, density, color="0.15", lw=1.0, ls="--", label=label)
-    ax.set_yscale("log")
-    ax.set_ylim(1e-6, 1.5)
-    ax.set_xlim(-6.0, 6.0)
-    ax.set_xlabel("(data − model) / (noise factor × sigma)")
-    ax.set_ylabel("probability density")
-    ax.legend(fontsize=7.5, loc="lower center", ncols=1 + len(factors) // 5)
-    ax.grid(alpha=0.25, lw=0.5)
-    return figure
+    models = likelihood.predict(theta)
+    with drawing_on(ax, (WIDTH, 4.2)) as drawn:
+        for i, (part, model) in enumerate(zip(likelihood.observation.partitions, models, strict=True)):
+            used = part.weight > 0
+            scaled = (part.vis - model)[used] * (np.sqrt(part.weight[used].astype(np.float64)) / factors[i])
+            values = np.concatenate([scaled.real, scaled.imag])
+            counts = np.histogram(np.clip(values, _EDGES[0], _EDGES[-1]), _EDGES)[0]
+            density = np.where(counts > 0, counts / max(values.size, 1) / np.diff(_EDGES), np.nan)
+            rms = np.sqrt(np.mean(values**2)) if values.size else 0.0
+            label = f"{likelihood.observation.labels[i]}: rms {rms:.3f}, noise factor {factors[i]:.4g}"
+            drawn.stairs(density, _EDGES, color=colour(i), lw=1.2, label=label, baseline=None)
+        grid = np.linspace(-6.0, 6.0, 400)
+        for label, density in _noise_densities(likelihood.noise_dof(theta), grid).items():
+            drawn.plot(grid, density, color="0.15", lw=1.0, ls="--", label=label)
+        drawn.set_yscale("log")
+        drawn.set_xlim(-6.0, 6.0)
+        drawn.set_xlabel("(data − model) / (noise factor × sigma)")
+        drawn.set_ylabel("probability density")
+        handles, labels = drawn.get_legend_handles_labels()
+        if len(factors) > MOST_IN_LEGEND:
+            more = f"{labels[0]}, and {len(factors) - 1} others"
+            handles, labels = [handles[0], *handles[len(factors) :]], [more, *labels[len(factors) :]]
+        n_line = (len(labels) + 1) // 2 if len(labels) > 4 else len(labels)
+        # The least density there is, and room for the legend below it.
+        least = min(1.0 / max(part.n_usable, 1) for part in likelihood.observation.partitions)
+        drawn.set_ylim(least * 10.0 ** (-0.3 * n_line - 0.2), 1.5)
+        drawn.legend(handles, labels, loc="lower center", ncols=1 + (len(labels) > 4), framealpha=1.0)
+        return figure_of(drawn)
 
 
 def _noise_densities(
@@ -135,62 +178,28 @@ class _Bins:
     phase_err: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _StokesI:
-    """Usable samples of one partition, flat: uv distance in wavelengths, data, model, weight."""
+def _binned(group: StokesI, edges: NDArray[np.float64]) -> _Bins:
+    """Weighted means over bins of uv distance with these edges; empty bins are left out."""
+    used = group.weight > 0
+    distance, data, model = group.distance[used], group.data[used], group.model[used]
+    w = group.weight[used]  # the noise factor is in it: s is 1 below
+    index, n_bin = np.digitize(distance, edges) - 1, len(edges) - 1
 
-    label: str
-    distance: NDArray[np.float64]
-    data: NDArray[np.complex128]
-    model: NDArray[np.complex128]
-    weight: NDArray[np.float64]
-    factor: float
+    def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(index, values, minlength=n_bin).astype(np.float64)
 
-    def binned(self, edges: NDArray[np.float64]) -> _Bins:
-        """Weighted means over bins of uv distance with these edges; empty bins are left out."""
-        index = np.digitize(self.distance, edges) - 1
-        n_bin = len(edges) - 1
-
-        def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.bincount(index, values, minlength=n_bin).astype(np.float64)
-
-        w, s2 = self.weight, self.factor**2
-        count, sum_w = total(np.ones_like(w)), total(w)
-        keep = count > 0
-        sum_w = np.where(keep, sum_w, 1.0)
-        model_power = total(w * np.abs(self.model) ** 2)
-        power = np.maximum(total(w * np.abs(self.data) ** 2) - 2 * s2 * count, 0.0) / sum_w
-        power_err = np.sqrt(4 * s2 * model_power + 4 * s2**2 * count) / sum_w
-        # Where the signal is below the noise, the error of the amplitude is the root of the power's error.
-        amplitude = np.sqrt(power)
-        amplitude_err = power_err / np.maximum(2 * amplitude, np.sqrt(power_err) + 1e-300)
-        cross = w * self.data * np.conj(self.model)
-        phase = np.degrees(np.arctan2(total(cross.imag), total(cross.real)))
-        phase_err = np.degrees(np.minimum(np.sqrt(s2 / np.maximum(model_power, 1e-300)), np.pi))
-        columns = (total(w * self.distance) / sum_w, amplitude, amplitude_err, np.sqrt(model_power / sum_w))
-        return _Bins(*(column[keep] for column in (*columns, phase, phase_err)))
-
-
-def _stokes_i(likelihood: Likelihood, theta: NDArray[np.float64]) -> Iterator[_StokesI]:
-    """Stokes I of the data and of the model at theta, of each partition that has a parallel hand."""
-    models = likelihood.predict(theta)
-    factors = np.atleast_1d(likelihood.noise_factor(theta))
-    for i, (part, model) in enumerate(zip(likelihood.observation.partitions, models, strict=True)):
-        hands = [k for k, corr in enumerate(part.corr_type) if corr in PARALLEL]
-        weight = part.weight[:, :, hands].astype(np.float64)
-        total = weight.sum(axis=2)
-        used = total > 0
-        if not used.any():
-            continue
-        data, fitted = (
-            (weight * values[:, :, hands]).sum(axis=2)[used] / total[used] for values in (part.vis, model)
-        )
-        distance = _distance(part)[used]
-        yield _StokesI(
-            likelihood.observation.labels[i], distance, data, fitted, total[used], float(factors[i])
-        )
-
-
-def _distance(part: Partition) -> NDArray[np.float64]:
-    """uv distance in wavelengths, (n_row, n_chan)."""
-    return np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None] * part.chan_freq / c
+    count, sum_w = total(np.ones_like(w)), total(w)
+    keep = count > 0
+    sum_w = np.where(keep, sum_w, 1.0)
+    model_power = total(w * np.abs(model) ** 2)
+    power = np.maximum(total(w * np.abs(data) ** 2) - 2 * group.thermal**2 * count, 0.0) / sum_w
+    power_err = np.sqrt(4 * np.maximum(model_power, power * sum_w) + 4 * count) / sum_w
+    # Where the signal is below the noise, the error of the amplitude is the root of the power's error.
+    amplitude = np.sqrt(power)
+    amplitude_err = power_err / np.maximum(2 * amplitude, np.sqrt(power_err) + 1e-300)
+    cross = w * data * np.conj(model)
+    phase = np.degrees(np.arctan2(total(cross.imag), total(cross.real)))
+    # No more than 180 degrees, however faint the model is.
+    phase_err = np.degrees(1.0 / np.sqrt(np.maximum(model_power, np.pi**-2)))
+    columns = (total(w * distance) / sum_w, amplitude, amplitude_err, np.sqrt(model_power / sum_w))
+    return _Bins(*(column[keep] for column in (*columns, phase, phase_err)))

@@ -61,9 +61,10 @@ class Posterior(Samples):
         InputError
             As `biro.image`.
         """
-        from biro.images.fit_images import fit_images, image_rows
+        from biro.images.fit_images import draw_fit_images, fit_images
 
-        return image_rows(fit_images(likelihood, self.best_fit, **options))
+        best = self.best_fit
+        return draw_fit_images(fit_images(likelihood, best, **options), likelihood, best)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one HDF5 file laid out as ArviZ InferenceData (netCDF4), replacing what is there.

@@ -1,0 +1,64 @@
+"""What parameters are called in pictures, and which of them are chosen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from biro.errors import InputError
+from biro.models.quantities.parameter import Column
+from biro.posterior.posterior import Posterior
+from biro.posterior.table import NOISE
+
+WITH_NOISE = 8
+"""Parameters of a model up to which its noise factors are shown without being asked for."""
+_SYMBOLS = {"spectral_index": r"\alpha", "ra": r"\mathrm{RA}", "dec": r"\mathrm{Dec}"}
+"""Symbols of pictures by the key of a parameter: alpha is the spectral index, so RA is spelled."""
+_KEY = re.compile(r"\.(\w+)(\[[^\]]*\])?$")
+
+
+def parameter_text(column: Column, *, lines: bool = True) -> str:
+    """The label of a parameter, with its unit on a line of its own or behind it."""
+    name = _symbol(column) if column.latex else column.name
+    return f"{name}{chr(10) if lines else ' '}[{column.unit}]" if column.unit else name
+
+
+def _symbol(column: Column) -> str:
+    key = _KEY.search(column.name)
+    symbol = _SYMBOLS.get(key[1]) if key else None
+    below = column.latex.partition("_")[2]
+    return f"${symbol}_{below}" if symbol and below else column.latex
+
+
+def chosen_columns(posterior: Posterior, names: Sequence[str] | None) -> list[Column]:
+    """Columns of a posterior by name, in the order of the names.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    names : sequence of str or None
+        "jet.I" is a parameter, "jet" all parameters of that source, "*.I" all that fit when * stands for any
+        text. None: all, without noise factors where there are more than eight parameters.
+
+    Raises
+    ------
+    InputError
+        A name that no parameter has.
+    """
+    if names is None:
+        return [column for column in posterior.columns if column.name in default_names(posterior)]
+    found: dict[str, Column] = {}
+    for name in names:
+        fits = re.compile(".*".join(map(re.escape, name.split("*"))) + r"(\..*)?")
+        columns = [column for column in posterior.columns if column.name == name]
+        columns = columns or [column for column in posterior.columns if fits.fullmatch(column.name)]
+        if not columns:
+            raise InputError(f"no parameter {name!r}; there are {', '.join(posterior.names)}")
+        found |= {column.name: column for column in columns}
+    return list(found.values())
+
+
+def default_names(posterior: Posterior) -> tuple[str, ...]:
+    """Names of the parameters that are shown when none are asked for."""
+    without = tuple(name for name in posterior.names if not name.startswith(NOISE))
+    return posterior.names if posterior.n_param <= WITH_NOISE or not without else without

@@ -1,0 +1,94 @@
+"""The pictures that every run gets, each with its caption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from biro.errors import InputError
+from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
+from biro.plots.baselines import MOST_PANELS, baselines, closure_phases
+from biro.plots.corner import MAX_CORNER, corner, traces
+from biro.plots.data import residuals, uv
+from biro.plots.labels import chosen_columns
+from biro.plots.sky import sky
+from biro.posterior.posterior import Posterior
+
+if TYPE_CHECKING:
+    from biro.likelihood.likelihood import Likelihood
+
+MAX_FIELDS = 4
+"""Number of fields whose images a report shows."""
+_WITH_TRACES = 12
+"""Parameters whose traces are shown when none are asked for."""
+
+
+def standard_pictures(
+    posterior: Posterior, likelihood: Likelihood, names: Sequence[str] | None = None
+) -> dict[str, Figure]:
+    """The pictures of a run by caption, those alone that have something to show.
+
+    Data against the best fit by uv distance, on baselines and in closure phases; residuals, images, sky,
+    corner, and traces of a sampler. The first word of a caption is a name for a file.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    likelihood : Likelihood
+    names : sequence of str, optional
+        Parameters of corner and traces, as `biro.plots.corner` takes them; by default without noise factors
+        where there are more than eight parameters, and as many as can be read.
+
+    Raises
+    ------
+    InputError
+        An unknown name, or more than 24.
+    """
+    best = posterior.best_fit
+    columns = [column.name for column in chosen_columns(posterior, names)]
+    shown = columns if names is not None else columns[:MAX_CORNER]
+    about_posterior = {
+        _caption_of_corner(posterior, shown): corner(posterior, shown)
+    }  # refuses bad names first
+    if posterior.provenance.sampler != "none":  # whose draws are no run
+        traced = shown if names is not None else shown[:_WITH_TRACES]
+        about_posterior[f"Traces{_left_out(posterior, traced)}"] = traces(posterior, traced)
+    pictures: dict[str, Figure] = {}
+    of_data: list[tuple[str, Callable[[], Figure]]] = [
+        ("Amplitude and phase against uv distance, with the best fit", lambda: uv(likelihood, best)),
+        (
+            f"Baselines against time, with the best fit (line): the {MOST_PANELS} that it fits worst, or all",
+            lambda: baselines(likelihood, best),
+        ),
+        (
+            f"Closure phases against time, with the best fit (line): the {MOST_PANELS} triangles that it "
+            "fits worst, or all",
+            lambda: closure_phases(likelihood, best),
+        ),
+    ]
+    for caption, draw in of_data:
+        with suppress(InputError):  # there is no Stokes I, or no triangle
+            pictures[caption] = draw()
+    pictures["Residuals of the best fit"] = residuals(likelihood, best)
+    images = fit_images(likelihood, best)
+    some = images[:MAX_FIELDS]
+    more = f"; {len(some)} of {len(images)} fields are shown" if len(images) > len(some) else ""
+    caption = f"Images of data, best fit and residual: {before_and_after(some)}{more}"
+    pictures[caption] = draw_fit_images(some, likelihood, best)
+    if likelihood.model.source_names:
+        caption = "Sky: sources, and the image of the data below them in grey with contours"
+        pictures[caption] = sky(likelihood, posterior, image=some[0][0])
+    return pictures | about_posterior
+
+
+def _caption_of_corner(posterior: Posterior, shown: Sequence[str]) -> str:
+    return f"Posterior: 68 % and 95 % contours{_left_out(posterior, shown)}"
+
+
+def _left_out(posterior: Posterior, shown: Sequence[str]) -> str:
+    """How many parameters a picture does not show."""
+    n = posterior.n_param
+    return f"; {len(shown)} of {n} parameters (biro plot --parameters chooses)" if len(shown) < n else ""
