@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib.style
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
@@ -33,6 +34,9 @@ def new_figure(size: tuple[float, float], layout: str | None = "constrained") ->
     """
     with matplotlib.style.context(FILE, after_reset=True):
         figure = Figure(figsize=size, layout=layout)  # type: ignore[arg-type]  # one of Matplotlib's names
+        if layout == "compressed":
+            # Labels of axes of a fixed shape are measured before these have their size.
+            figure.set_layout_engine("compressed", w_pad=0.12)
         yield figure
         _make_ticks(figure)
 
@@ -59,7 +63,7 @@ def drawing_on(ax: Axes | None, size: tuple[float, float], layout: str = "constr
 def colour(i: int) -> str:
     """The i-th colour of the cycle now: Matplotlib would look "C0" up only when the figure is saved."""
     colours = matplotlib.rcParams["axes.prop_cycle"].by_key().get("color", ["black"])
-    return str(colours[i % len(colours)])
+    return to_hex(colours[i % len(colours)])
 
 
 def figure_of(ax: Axes) -> Figure:

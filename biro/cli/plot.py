@@ -1,9 +1,12 @@
-"""`biro plot`: draw the pictures and the report of a run again."""
+"""`biro plot`: draw the pictures and the report of a run again; `biro watch`: while the run goes on."""
 
 from __future__ import annotations
 
 import hashlib
+import html
+import os
 import re
+import time
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
 _DRAWN = re.compile(rb'<meta name="biro-posterior" content="([0-9a-f]{64}) ([a-z ]*)">')
 """In the head of a report: which posterior it is of, and the names of its pictures."""
+LIVE = "live.html"
+"""The page of a run that is watched."""
+_SHARE = 4.0
+"""A watch waits at least so many times as long as it has drawn."""
 
 
 class Format(StrEnum):
@@ -137,6 +144,74 @@ def draw_run(
         head = _head(run, [_name(caption) for caption in drawn]) if names is None else ""
         page = report.write_report(run, posterior, likelihood, title=run.name, pictures=drawn, head=head)
     say(f"report: {page}")
+
+
+@guard
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a `biro fit` that goes on.")],
+    obs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Where the data are now, if they have moved; of several sets all, in their order."),
+    ] = None,
+    every: Annotated[float, typer.Option(help="Seconds between pictures, at least.")] = 20.0,
+) -> None:
+    """Draw the pictures of a run as it goes on, into RUN/live.html, which reloads itself.
+
+    Ends when the run is finished. The run is not touched: what it has saved is read, on the CPU.
+    """
+    from biro.errors import InputError
+    from biro.run.record import read_record
+
+    if not every >= 1.0:
+        raise InputError(f"--every must be 1 or more seconds, got {every:g}")
+    record = read_record(run)
+    if record is None:
+        raise InputError(f"{run}: no run began there (it has no run.json); start `biro fit -o {run}` first")
+    os.nice(10)  # the run comes first
+    plain_pictures()
+    likelihood = likelihood_of(run, obs, str(record["settings"].get("data")), "cpu")
+    say(f"watching {run}: open {(run / LIVE).absolute()} in a browser; Ctrl-C ends this, not the run")
+    seen: object = None
+    while True:
+        begun, state = time.monotonic(), _state(run)
+        if state != seen and draw_live(run, likelihood, every):
+            say(f"{run} is finished: {run / LIVE}")
+            return
+        seen = state
+        time.sleep(max(every, _SHARE * (time.monotonic() - begun)))
+
+
+def draw_live(run: Path, likelihood: Likelihood, every: float) -> bool:
+    """Write the page of a run as it is now; whether the run is finished."""
+    from biro.files.atomic import write_atomic
+    from biro.plots import report
+    from biro.posterior.posterior import Posterior
+    from biro.run.record import read_record
+    from biro.samplers.so_far import posterior_so_far
+
+    record = read_record(run)
+    finished = record is not None and record.get("finished") is not None
+    posterior = Posterior.load(run / "posterior.nc") if finished else posterior_so_far(run, likelihood)
+    head = "" if finished else f'<meta http-equiv="refresh" content="{every:.0f}">'
+    when = time.strftime("%H:%M:%S")
+    try:
+        if posterior is None:
+            text = f"<h1>{html.escape(run.name)}</h1><p>{when}: nothing to show yet.</p>"
+            write_atomic(run / LIVE, report.page(run.name, text, head).encode())
+        else:
+            title = f"{run.name}, {'finished' if finished else f'so far, at {when}'}"
+            report.write_report(run / LIVE, posterior, likelihood, title=title, head=head)
+    except OSError as error:  # a full disk, of which the run itself warns
+        say(f"{run / LIVE} cannot be written ({error.strerror}); trying again")
+        return False
+    return finished
+
+
+def _state(run: Path) -> object:
+    """What changes as a run goes on: times and sizes of its files."""
+    names = ("run.json", "chain.bin", "checkpoint.bin", "draws.npz", "posterior.nc")
+    found = [(run / name).stat() for name in names if (run / name).is_file()]
+    return [(each.st_mtime_ns, each.st_size) for each in found]
 
 
 def is_drawn(run: Path) -> bool:

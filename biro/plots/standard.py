@@ -50,22 +50,17 @@ def standard_pictures(
     best = posterior.best_fit
     columns = [column.name for column in chosen_columns(posterior, names)]
     shown = columns if names is not None else columns[:MAX_CORNER]
-    about_posterior = {
-        _caption_of_corner(posterior, shown): corner(posterior, shown)
-    }  # refuses bad names first
+    about_posterior = {_caption_of_corner(posterior, shown): corner(posterior, shown)}
     if posterior.provenance.sampler != "none":  # whose draws are no run
         traced = shown if names is not None else shown[:_WITH_TRACES]
         about_posterior[f"Traces{_left_out(posterior, traced)}"] = traces(posterior, traced)
     pictures: dict[str, Figure] = {}
+    worst = f"; at most {MOST_PANELS}, those that it fits worst"
     of_data: list[tuple[str, Callable[[], Figure]]] = [
         ("Amplitude and phase against uv distance, with the best fit", lambda: uv(likelihood, best)),
+        (f"Baselines against time, with the best fit (line){worst}", lambda: baselines(likelihood, best)),
         (
-            f"Baselines against time, with the best fit (line): the {MOST_PANELS} that it fits worst, or all",
-            lambda: baselines(likelihood, best),
-        ),
-        (
-            f"Closure phases against time, with the best fit (line): the {MOST_PANELS} triangles that it "
-            "fits worst, or all",
+            f"Closure phases against time, with the best fit (line){worst}",
             lambda: closure_phases(likelihood, best),
         ),
     ]

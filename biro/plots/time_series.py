@@ -148,7 +148,7 @@ def _candidates(groups: Sequence[StokesI]) -> list[tuple[int, ...]]:
     """Triangles of the antennas with the most signal to noise."""
     power: dict[int, float] = {}
     for group in groups:
-        signal = (group.weight * np.abs(group.model) ** 2).sum(axis=1)
+        signal = (group.weight * np.abs(group.data) ** 2).sum(axis=1)
         for antenna in (group.antenna1, group.antenna2):
             for i, value in enumerate(np.bincount(antenna, signal)):
                 if value > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,13 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from biro import __version__
 from biro.cli.app import app
 from biro.cli.options import keyword_options, quantity, read_options
+from biro.cli.plot import draw_live, likelihood_of
 from biro.errors import InputError
 from biro.measurement_set import read_ms
+from biro.plots import report
+from biro.posterior.posterior import Posterior
+from biro.samplers.so_far import posterior_so_far
 
 SKY = """
 [[source]]
@@ -308,6 +314,63 @@ def test_plot_draws_again(run):
     assert (run / "sky.png").is_file()
 
 
+@pytest.fixture
+def one_picture(monkeypatch) -> None:
+    """In the place of those of a run, which take seconds to draw."""
+    monkeypatch.setattr(report, "standard_pictures", lambda *_: {"Posterior of the run": Figure()})
+
+
+@pytest.mark.usefixtures("one_picture")
+def test_pictures_that_are_there_are_not_drawn_again(folder, run):
+    words = ("fit", folder / "obs.ms", folder / "model.toml", "-o", run, "--seed", "1")
+    options = ("--set", "n_walker=8", "--set", "max_steps=300")
+    assert biro("plot", run)[0] == 0
+    before = (run / "report.html").stat().st_mtime_ns
+    code, _, said = biro(*words, *options)
+    assert code == 0, said
+    assert "drawn before" in said.splitlines()[-1]
+    assert (run / "report.html").stat().st_mtime_ns == before
+    (run / "posterior.png").unlink()
+    assert "drawn before" not in biro(*words, *options)[2]
+    assert (run / "posterior.png").is_file()
+
+
+@pytest.mark.usefixtures("one_picture")
+def test_plot_of_chosen_parameters_as_pdf(run):
+    code, _, said = biro("plot", run, "--parameters", "core.I", "--format", "pdf")
+    assert code == 0, said
+    assert (run / "posterior.pdf").read_bytes().startswith(b"%PDF")
+    code, _, said = biro("plot", run, "--parameters", "knot")
+    assert code == 2
+    assert said.splitlines()[-1] == "biro: no parameter 'knot'; there are core.I"
+
+
+@pytest.mark.usefixtures("one_picture")
+def test_watch_shows_what_a_run_has_saved_and_ends_with_it(run, tmp_path, monkeypatch):
+    """A run whose record says that it goes on: the samples so far are those of its result."""
+    monkeypatch.setattr(os, "nice", lambda more: more)  # the tests go on as they were
+    going = tmp_path / "going"
+    shutil.copytree(run, going)
+    record = json.loads((going / "run.json").read_text())
+    (going / "run.json").write_text(json.dumps(record | {"finished": None}))
+    likelihood = likelihood_of(going, None, record["settings"]["data"])
+    posterior = posterior_so_far(going, likelihood)
+    result = Posterior.load(run / "posterior.nc")
+    np.testing.assert_array_equal(posterior.samples, result.samples)
+    assert not draw_live(going, likelihood, 5.0)
+    page = (going / "live.html").read_text()
+    assert '<meta http-equiv="refresh" content="5">' in page
+    assert "so far" in page
+    code, _, said = biro("watch", run)
+    assert code == 0, said
+    page = (run / "live.html").read_text()
+    assert "http-equiv" not in page
+    assert "finished" in page
+    code, _, said = biro("watch", tmp_path)
+    assert code == 2
+    assert "no run began there" in said
+
+
 def test_plot_takes_the_settings_of_the_run(folder, tmp_path):
     run = tmp_path / "run"
     words = ("--precision", "single", "--time-range", "2026-03-01..2026-03-02", "--channels", "0:1")
@@ -423,7 +486,8 @@ def test_predict_subtracts_a_component_list(folder, copy):
 def test_predict_takes_the_best_fit_of_a_run(run, copy):
     code, _, said = biro("predict", copy, run)
     assert code == 0, said
-    from biro.posterior.posterior import Posterior
+    from biro.plots import report
+from biro.posterior.posterior import Posterior
 
     posterior = Posterior.load(run / "posterior.nc")
     flux = posterior.best_fit[posterior.names.index("core.I")] * 1e-3

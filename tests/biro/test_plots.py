@@ -18,10 +18,10 @@ from biro.errors import InputError
 from biro.images.fit_images import before_and_after, fit_images, image_rows
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
-from biro.plots.posterior import TRUTH
 from biro.plots.report import write_report
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
+from biro.style import TRUTH
 
 ARCSEC = np.pi / 180 / 3600
 FREQ = 1e9
@@ -131,7 +131,8 @@ def test_sky_shows_where_images_are():
     ax = plots.sky(likelihood, posterior()).axes[0]
     plain = plots.sky(Sky(), posterior()).axes[0]
     assert (ax.get_xlim(), ax.get_ylim()) == (plain.get_xlim(), plain.get_ylim())
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    (legend,) = ax.figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
     assert texts[2:] == ["small (image)", "wide (image, wider than the view)", "far (image, outside)"]
     line = next(line for line in ax.lines if line.get_label() == "small (image)")
     assert (min(line.get_xdata()), max(line.get_ydata())) == pytest.approx((-1.0, 1.0))
@@ -183,7 +184,7 @@ def test_the_report_is_one_page_with_everything_escaped(tmp_path):
     path = write_report(tmp_path, posterior(32), Sky(), title="A <title>")
     text = path.read_text()
     assert path.name == "report.html"
-    assert text.count("data:image/png;base64,") == 6
+    assert text.count("data:image/webp;base64,") == 7
     assert html.escape("<summary> & more") in text
     assert "# &lt;model&gt;" in text
     assert "A &lt;title&gt;" in text
