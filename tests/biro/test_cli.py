@@ -486,9 +486,6 @@ def test_predict_subtracts_a_component_list(folder, copy):
 def test_predict_takes_the_best_fit_of_a_run(run, copy):
     code, _, said = biro("predict", copy, run)
     assert code == 0, said
-    from biro.plots import report
-from biro.posterior.posterior import Posterior
-
     posterior = Posterior.load(run / "posterior.nc")
     flux = posterior.best_fit[posterior.names.index("core.I")] * 1e-3
     part = read_ms(copy, column="MODEL_DATA").partitions[0]
