@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from biro.samplers.sampling import sample
     from biro.simulation import simulate
     from biro.sky_files import read_sky
+    from biro.source_finding.add_source import add_source
     from biro.source_finding.find import find_sources
     from biro.uvfits.read import read_uvfits
 
@@ -43,6 +44,7 @@ __all__ = [
     "Selection",
     "SkyModel",
     "__version__",
+    "add_source",
     "compare",
     "find_sources",
     "image",
@@ -68,6 +70,7 @@ _HOME = {
     "Posterior": "biro.posterior.posterior",
     "Selection": "biro.observation.selection",
     "SkyModel": "biro.models",
+    "add_source": "biro.source_finding.add_source",
     "compare": "biro.posterior.comparison",
     "find_sources": "biro.source_finding.find",
     "image": "biro.images.imager",

@@ -36,9 +36,16 @@ def find(
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Model file (TOML) to write.")
     ],
     threshold: Annotated[
-        float, typer.Option(help="Height of the lowest peak, in robust rms of the residual image.")
-    ] = 5.0,
-    max_sources: Annotated[int, typer.Option(help="Largest number of sources.")] = 10,
+        float | None,
+        typer.Option(
+            help="Add sources down to this height of peaks, in robust rms of the residual image. Default: "
+            "the evidence decides."
+        ),
+    ] = None,
+    max_sources: Annotated[int, typer.Option(help="Largest number of sources that are looked for.")] = 50,
+    add_circle: Annotated[
+        int, typer.Option(metavar="N", help="Add N circular Gaussians after the end of the search.")
+    ] = 0,
     weighting: WeightingOption = Weighting.natural,
     robust: RobustOption = None,
     cell: CellOption = None,
@@ -60,6 +67,7 @@ def find(
         observation,
         threshold=threshold,
         max_sources=max_sources,
+        add_circle=add_circle,
         backend=backend.value,
         weighting=weighting.value,
         robust=robust,

@@ -136,6 +136,11 @@ class Likelihood:
         return self.model.parameters
 
     @property
+    def sky(self) -> SkyModel:
+        """The sky model, with the prior of its noise as it is used."""
+        return self._sky
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         return self.model.parameter_names
 

@@ -86,6 +86,8 @@ class Samples:
         There.
     remarks : tuple of str
         What the residuals of the best fit say against the errors, in full sentences.
+    likelihood : Likelihood or None
+        What was sampled, in the session that sampled it; no file keeps it.
 
     Raises
     ------
@@ -109,6 +111,7 @@ class Samples:
     peak: NDArray[np.float64] | None = None
     peak_log_likelihood: float | None = None
     remarks: tuple[str, ...] = ()
+    likelihood: object = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         n_param = len(self.columns)
@@ -131,6 +134,10 @@ class Samples:
             value = getattr(self, name)
             if value is not None and value.shape != (n_param,):
                 raise InputError(f"{name} must have shape ({n_param},), got {value.shape}")
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the likelihood, whose data and machine code no other process could take over."""
+        return {**self.__dict__, "likelihood": None}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.maximum.maximum import STARTS
 from biro.posterior.samples import Provenance
 from biro.run.interrupt import StopFlag
 
@@ -25,6 +29,8 @@ class RunContext:
         Of the run directory; None where nothing is saved.
     run_id : str
         Name of the run, which files of its state carry.
+    start : float64 (n_param,) or None
+        The point that the climb to the maximum begins at; None: draws from the prior.
     """
 
     provenance: Provenance
@@ -32,3 +38,9 @@ class RunContext:
     progress: bool
     folder: Path | None = None
     run_id: str = ""
+    start: NDArray[np.float64] | None = None
+
+    @property
+    def starts(self) -> int | NDArray[np.float64]:
+        """What `biro.maximise` starts from."""
+        return STARTS if self.start is None else self.start[None]

@@ -11,7 +11,7 @@ from emcee.backends import Backend
 from numpy.typing import NDArray
 
 from biro.errors import RunError
-from biro.maximum.maximum import maximise
+from biro.maximum.maximum import STARTS, maximise
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.progress import bar
@@ -34,7 +34,8 @@ WINDOW = 5.0
 def run_emcee(target: Target, options: EnsembleOptions, context: RunContext) -> Posterior:
     """Sample with emcee; the chain is kept in the run directory, where there is one."""
     chain = ChainFile(context.folder / FILE, context.run_id) if context.folder else None
-    run = EnsembleRun(target, options, context.provenance.seed, chain, MaximumFile(context.folder))
+    seed, kept = context.provenance.seed, MaximumFile(context.folder)
+    run = EnsembleRun(target, options, seed, chain, kept, context.starts)
     backend = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
     return run.posterior(backend, context.provenance)
@@ -60,6 +61,8 @@ class EnsembleRun:
         Where the chain is kept; None keeps it in memory only.
     maximum_file : MaximumFile
         Where the maximum about which the walkers begin is kept.
+    starts : int or float64 (n_start, n_param)
+        Of the climb to it.
     """
 
     def __init__(
@@ -69,11 +72,12 @@ class EnsembleRun:
         seed: int,
         chain: ChainFile | None,
         maximum_file: MaximumFile,
+        starts: int | NDArray[np.float64] = STARTS,
     ) -> None:
         self._target = target
         self._options = options
         self._seed = seed
-        self._chain, self._maximum_file = chain, maximum_file
+        self._chain, self._maximum_file, self._starts = chain, maximum_file, starts
         self._centre = np.zeros(target.n_param)
 
     def run(self, stop: StopFlag, *, progress: bool) -> Backend:
@@ -181,12 +185,14 @@ class EnsembleRun:
             n_walker = self._options.n_walker
             likelihood = self._target.likelihood
             if has_gradient(likelihood):
-                maximum = maximise(likelihood, seed=self._seed, watch=watch)
+                maximum = maximise(likelihood, seed=self._seed, starts=self._starts, watch=watch)
                 self._maximum_file.keep(maximum)
                 if not maximum.unidentified:
                     walkers = draws_within(self._target, maximum, n_walker, self._seed, tails=0.0).theta
                     if len(walkers) == n_walker:
                         return self._target.wrapped(walkers), maximum.best_fit
+            if np.ndim(self._starts) > 0:
+                log.log(NOTICE, "walkers begin where a search of the whole prior ends, not about the start")
             # Without gradients, or where the data leave a direction open, whose width is that of a step.
             start = find_mode(self._target, self._seed, watch)
             walkers = scatter(self._target, start, n_walker, self._seed)

@@ -118,7 +118,8 @@ def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Ma
                 context.stop.raise_interrupted("the same command begins again")
 
         likelihood = differentiable(target.likelihood, "the maximum")
-        return maximise(likelihood, seed=context.provenance.seed, starts=options.starts, watch=watch)
+        starts = options.starts if context.start is None else context.starts
+        return maximise(likelihood, seed=context.provenance.seed, starts=starts, watch=watch)
 
 
 class MaximumFile:

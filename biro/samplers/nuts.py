@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
-from biro.maximum.maximum import maximise
+from biro.maximum.maximum import STARTS, maximise
 from biro.maximum.modes import Mode, modes_to_explore
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
@@ -61,7 +61,8 @@ class OutsideError(Exception):
 def run_nuts(target: Target, options: NutsOptions, context: RunContext) -> Posterior:
     """Sample with NUTS; the draws are kept in the run directory, where there is one."""
     file = DrawsFile(context.folder / FILE, context.run_id) if context.folder else None
-    run = NutsRun(target, options, context.provenance.seed, file, MaximumFile(context.folder))
+    seed, kept = context.provenance.seed, MaximumFile(context.folder)
+    run = NutsRun(target, options, seed, file, kept, context.starts)
     density, z = run.run(context.stop, progress=context.progress)
     target.warn_of_nan()
     return run.posterior(density, z, context.provenance)
@@ -84,6 +85,8 @@ class NutsRun:
         Where draws are kept; None keeps them in memory only.
     maximum_file : MaximumFile
         Where the maximum about which the chains begin is kept.
+    starts : int or float64 (n_start, n_param)
+        Of the climb to it.
     """
 
     def __init__(
@@ -93,11 +96,12 @@ class NutsRun:
         seed: int,
         file: DrawsFile | None,
         maximum_file: MaximumFile,
+        starts: int | Array = STARTS,
     ) -> None:
         self._likelihood = differentiable(target.likelihood, "NUTS")
         self._nutpie = _nutpie()
         self._target, self._options, self._seed = target, options, seed
-        self._file, self._maximum_file = file, maximum_file
+        self._file, self._maximum_file, self._starts = file, maximum_file, starts
         self._modes: list[Mode] = []
         self._facts: dict[str, float] = {}
 
@@ -138,7 +142,7 @@ class NutsRun:
                 if stop:
                     stop.raise_interrupted("no draw was made yet, the same command begins again")
 
-            maximum = maximise(self._likelihood, seed=self._seed, watch=watch)
+            maximum = maximise(self._likelihood, seed=self._seed, starts=self._starts, watch=watch)
             self._maximum_file.keep(maximum)
             modes = modes_to_explore(maximum.modes)
             if len(modes) < len(maximum.modes):

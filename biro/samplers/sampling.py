@@ -30,6 +30,7 @@ from biro.samplers.options import (
     parse_options,
 )
 from biro.samplers.polish import with_peak
+from biro.samplers.start import Start, start_point, start_text
 from biro.target.checked import Target
 from biro.target.protocol import RecordedLikelihood, has_remarks
 
@@ -46,6 +47,7 @@ def sample(
     run_dir: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     progress: bool = True,
+    start: Start | None = None,
     facts: Mapping[str, object] | None = None,
     **options: object,
 ) -> Posterior:
@@ -72,6 +74,10 @@ def sample(
         Drawn, and recorded, when not given.
     progress : bool
         Show bars on stderr (`biro.progress`).
+    start : Maximum, Posterior or dict of numbers by name, optional
+        An earlier fit, or values in the units of the model: emcee, NUTS and "none" climb to the maximum from
+        there, and not from draws of the prior. Parameters that it lacks begin in the middle of their prior.
+        Nested sampling begins with the whole prior in any case. A run that goes on keeps the start it had.
     facts : mapping, optional
         More to be written into `run.json`.
     **options
@@ -80,7 +86,8 @@ def sample(
     Raises
     ------
     InputError
-        An unknown sampler or option, too few walkers, nothing to sample.
+        An unknown sampler or option, too few walkers, nothing to sample, a start that the model does not
+        allow.
     RunError
         The run directory is in use, or belongs to a run that differs.
     RunInterrupted
@@ -95,9 +102,11 @@ def sample(
     target = Target(likelihood)
     resolved = parse_options(sampler, options, target.n_param)
     provenance = _provenance(likelihood, sampler, resolved, run_seed(seed, run_dir))
+    point = None if start is None else start_point(likelihood, start)
+    _say_start(resolved, start)
     if run_dir is None:
         with stop_on_signal() as stop, _device_errors("nothing was saved without run_dir"):
-            return _run(target, resolved, RunContext(provenance, stop, progress))
+            return _run(target, resolved, RunContext(provenance, stop, progress, start=point))
     settings = {
         "sampler": sampler,
         "seed": provenance.seed,
@@ -108,6 +117,9 @@ def sample(
         "sampler version": provenance.versions.get(provenance.package),
     }
     record = {"likelihood": likelihood.description(), **(facts or {})}
+    if point is not None:
+        names = [parameter.name for parameter in likelihood.parameters]
+        record["start"] = dict(zip(names, point.tolist(), strict=True))
     with (
         stop_on_signal() as stop,
         RunDirectory(
@@ -118,7 +130,18 @@ def sample(
             "on the CPU where the device does not come back"
         ),
     ):
-        return _run_in(run, target, resolved, RunContext(provenance, stop, progress))
+        return _run_in(run, target, resolved, RunContext(provenance, stop, progress, start=point))
+
+
+def _say_start(options: Options, start: Start | None) -> None:
+    """Say what the sampler starts from."""
+    if isinstance(options, NestedOptions):
+        unused = "" if start is None else f"; {start_text(start)} is not used"
+        log.log(NOTICE if unused else logging.INFO, "dynesty starts from the whole prior%s", unused)
+        return
+    begin = "draws from the prior" if start is None else start_text(start)
+    then = {EnsembleOptions: "; its walkers begin about it", NutsOptions: "; its chains begin about it"}
+    log.log(NOTICE, "the sampler climbs to the maximum from %s%s", begin, then.get(type(options), ""))
 
 
 def run_seed(seed: int | None, run_dir: str | os.PathLike[str] | None) -> int:
@@ -159,7 +182,7 @@ def _run_in(run: RunDirectory, target: Target, options: Options, context: RunCon
         enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
         if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
             log.log(NOTICE, "%s is finished: its result is read", run.path)
-            return posterior
+            return replace(posterior, likelihood=target.likelihood)
     run.reopen(context.provenance.options)
     posterior = _run(target, options, replace(context, folder=run.path, run_id=run.run_id))
     try:
@@ -190,7 +213,9 @@ def _run(target: Target, options: Options, context: RunContext) -> Posterior:
     """Run a sampler, climb to the maximum beside its best sample, and look at the residuals there."""
     posterior, likelihood = with_peak(target, _run_sampler(target, options, context)), target.likelihood
     remarks = tuple(likelihood.remarks(posterior.best_fit)) if has_remarks(likelihood) else ()
-    return replace(posterior, fits=fits_at(likelihood, posterior.best_fit), remarks=remarks)
+    return replace(
+        posterior, fits=fits_at(likelihood, posterior.best_fit), remarks=remarks, likelihood=likelihood
+    )
 
 
 def _run_sampler(target: Target, options: Options, context: RunContext) -> Posterior:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, unit_for
+from biro.source_finding.component import Kind
 
 if TYPE_CHECKING:
     from biro.images.dirty_image import DirtyImage
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FoundSource:
-    """A point or an elliptical Gaussian that was fitted to the visibilities of Stokes I.
+    """A point or a Gaussian that was fitted to the visibilities of Stokes I.
 
     Attributes
     ----------
     name : str
-    kind : "point" or "gaussian"
+    kind : "point", "circle" or "ellipse"
     east, north : float
         Direction cosines from the phase centre.
     flux, flux_err : float, Jy
-        The error is the formal one for noise as large as the residuals.
+        The error is that for noise as large, and as coherent, as the residuals.
     position_err : float, rad
     emaj, emin, pa : float, rad
         FWHM and position angle; 0 for a point.
@@ -34,7 +35,7 @@ class FoundSource:
     """
 
     name: str
-    kind: Literal["point", "gaussian"]
+    kind: Kind
     east: float
     north: float
     flux: float
@@ -63,6 +64,10 @@ class FoundSources(Tabular):
         Rms of the residual visibilities over what the weights say.
     reason : str
         Why the search ended.
+    reduced_chi2 : float
+        chi2 / 2N of Stokes I, with the weights as they are.
+    coherence : float
+        How many neighbouring residuals go up and down together; 1 for noise. Errors are larger by its root.
     """
 
     sources: tuple[FoundSource, ...]
@@ -70,6 +75,8 @@ class FoundSources(Tabular):
     residual: DirtyImage
     noise_factor: float
     reason: str
+    reduced_chi2: float = float("nan")
+    coherence: float = 1.0
 
     def __repr__(self) -> str:
         return f"<FoundSources: {len(self.sources)} sources; print shows them>"
@@ -86,7 +93,8 @@ class FoundSources(Tabular):
 
     def notes(self) -> list[str]:
         """Lines below the table."""
-        return [f"noise factor {self.noise_factor:.4g}; {self.reason}"]
+        fit = f"chi2/2N {self.reduced_chi2:.5g}, noise factor {self.noise_factor:.4g}"
+        return [f"{fit}, {self.coherence:.3g} residuals count as one; {self.reason}"]
 
     def to_toml(self) -> str:
         """The model file, with the fitted sources as comments."""
@@ -98,6 +106,8 @@ class FoundSources(Tabular):
         return {
             "sources": [vars(source) for source in self.sources],
             "noise_factor": self.noise_factor,
+            "reduced_chi2": self.reduced_chi2,
+            "coherence": self.coherence,
             "rms": self.residual.rms,
             "peak": vars(self.residual.peak),
             "reason": self.reason,
@@ -110,11 +120,9 @@ def _cells(source: FoundSource, flux: Unit, angle: Unit, *, with_index: bool) ->
     error = source.position_err / angle.size
     north, known = _with_error(source.north / angle.size, error)
     cells += [_with_error(source.east / angle.size, error)[0], north, known]
-    if source.kind == "gaussian":
-        cells += [_with_error(axis / angle.size, error)[0] for axis in (source.emaj, source.emin)]
-        cells.append(f"{np.rad2deg(source.pa):.1f}")
-    else:
-        cells += ["", "", ""]
+    axes = {"point": (), "circle": (source.emaj,), "ellipse": (source.emaj, source.emin)}[source.kind]
+    cells += [_with_error(axis / angle.size, error)[0] for axis in axes] + [""] * (2 - len(axes))
+    cells.append(f"{np.rad2deg(source.pa):.1f}" if source.kind == "ellipse" else "")
     return cells + _with_error(source.spectral_index, source.spectral_index_err) * with_index
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from biro.formatting import ANGLES, FLUXES, Unit, unit_for
 from biro.models import Fixed, GaussianSource, Normal, PointSource, SkyModel, Uniform
+from biro.source_finding.component import MIN_RATIO
 from biro.source_finding.found_sources import FoundSource
 
 Quantities = dict[str, Any]
@@ -27,8 +28,9 @@ def propose(
 
     Priors are uniform: positions within half a beam or half a source of the fitted position (or ten errors,
     where these are more), fluxes from half to one and a half times the fitted flux (or ten errors on either
-    side, but not below 0), the major axis up to three times the fitted one or to a beam, any ratio of axes
-    and position angle. Spectral indices are normal with a standard deviation of 0.5 (or five errors).
+    side, but not below 0), the major axis or diameter up to three times the fitted one or to a beam, any
+    ratio of axes from `MIN_RATIO` on, and any position angle. Spectral indices are normal with a standard
+    deviation of 0.5 (or five errors).
 
     Parameters
     ----------
@@ -59,6 +61,8 @@ def _fixed(source: FoundSource) -> PointSource | GaussianSource:
         quantities["spectral_index"] = source.spectral_index
     if source.kind == "point":
         return PointSource(source.name, **quantities)
+    if source.kind == "circle":
+        return GaussianSource(source.name, **quantities, fwhm=Fixed(source.emaj, "rad"))
     quantities |= {
         "emaj": Fixed(source.emaj, "rad"),
         "emin": Fixed(source.emin, "rad"),
@@ -85,10 +89,13 @@ def _free(source: FoundSource, beam_size: float, angle: Unit, flux: Unit) -> Poi
     if source.kind == "point":
         return PointSource(source.name, **quantities)
     largest = max(3.0 * source.emaj, beam_size)
+    if source.kind == "circle":
+        size = _around(0.5 * largest, 0.5 * largest, angle, positive=True)
+        return GaussianSource(source.name, **quantities, fwhm=size)
     pa = float(np.round(np.rad2deg(source.pa)))
     quantities |= {
         "emaj": _around(0.5 * largest, 0.5 * largest, angle, positive=True),
-        "ratio": Uniform(0.0, 1.0),
+        "ratio": Uniform(MIN_RATIO, 1.0),
         "pa": Uniform(pa - 90.0, pa + 90.0, "deg"),
     }
     return GaussianSource(source.name, **quantities)

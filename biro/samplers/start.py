@@ -1,0 +1,121 @@
+"""Where a sampler starts: the parameters that a user gives, or those of an earlier fit, by name."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.formatting import first_few
+from biro.maximum.maximum import Maximum
+from biro.models.errors import ModelError
+from biro.models.quantities import units
+from biro.models.quantities.units import Dimension
+from biro.posterior.samples import Samples
+from biro.run.log_file import NOTICE
+from biro.target.protocol import SampledLikelihood
+
+log = logging.getLogger(__name__)
+
+Start: TypeAlias = Maximum | Samples | Mapping[str, float]
+"""What `biro.sample` can start from."""
+
+
+def start_point(likelihood: SampledLikelihood, start: Start) -> NDArray[np.float64]:
+    """The parameters that a sampler starts from, float64 (n_param,), in the units of the likelihood.
+
+    Parameters that the start lacks begin in the middle of their prior; which these are, and which values are
+    not used because the model has no such parameter, is logged.
+
+    Parameters
+    ----------
+    likelihood : SampledLikelihood
+    start : Maximum, Posterior or dict
+        The maximum, the best fit of a posterior, or numbers by name, in the units of the model.
+
+    Raises
+    ------
+    InputError
+        Another type, a name of a dict that the model does not have, a value that is no finite number or lies
+        outside its prior, or no parameter that the model has.
+    """
+    names = [parameter.name for parameter in likelihood.parameters]
+    middle = likelihood.prior_transform(np.full((1, len(names)), 0.5))
+    theta: NDArray[np.float64] = np.array(middle[0], np.float64)
+    given = _numbers(start, {parameter.name: parameter.unit for parameter in likelihood.parameters})
+    unknown = [name for name in given if name not in names]
+    if isinstance(start, Mapping) and unknown:
+        raise InputError(f"start: no parameter {first_few(unknown)}; there are {first_few(names, ', ')}")
+    if len(unknown) == len(given):
+        raise InputError(f"start has no parameter of this model, which has {first_few(names)}")
+    for i, name in enumerate(names):
+        theta[i] = given.get(name, theta[i])
+    _check(likelihood, theta)
+    lacking = [name for name in names if name not in given]
+    if lacking:
+        log.log(NOTICE, "the start lacks %s: the middle of the prior is taken", first_few(lacking))
+    if unknown:
+        log.log(NOTICE, "of the start, %s is not used: the model has none", first_few(unknown))
+    return theta
+
+
+def start_text(start: Start | None) -> str:
+    """What the start is, in words."""
+    if start is None:
+        return "nothing given"
+    if isinstance(start, Mapping):
+        return "the values given"
+    return "the maximum given" if isinstance(start, Maximum) else "the best fit of the posterior given"
+
+
+def _numbers(start: object, unit_of: Mapping[str, str]) -> dict[str, float]:
+    """Values by name, in the units of the likelihood where both name the same quantity."""
+    if isinstance(start, Mapping):
+        for name, value in start.items():
+            is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(float(value)):
+                raise InputError(f"start: {name} must be a finite number, got {value!r}")
+        return {str(name): float(value) for name, value in start.items()}
+    if not isinstance(start, Maximum | Samples):
+        raise InputError(
+            f"start must be a maximum, a posterior, or a dict of numbers by name, got {type(start).__name__}"
+        )
+    columns = zip(start.columns, start.best_fit, strict=True)
+    return {
+        column.name: float(value) * _ratio(column.name, column.unit, unit_of.get(column.name, column.unit))
+        for column, value in columns
+    }
+
+
+def _ratio(name: str, unit: str, wanted: str) -> float:
+    """How many `wanted` one `unit` is."""
+    if unit == wanted:
+        return 1.0
+    try:
+        return units.factor(unit, Dimension(f"of {name} here", wanted, f"1 {wanted}"))
+    except ModelError:
+        raise InputError(f"start: {name} is in {unit!r} there, and in {wanted!r} here") from None
+
+
+def _check(likelihood: SampledLikelihood, theta: NDArray[np.float64]) -> None:
+    """Refuse a start that the prior does not allow."""
+    if np.isfinite(likelihood.log_prior(theta[None])[0]):
+        return
+    for i, parameter in enumerate(likelihood.parameters):
+        low, high = (float(x) for x in likelihood.prior_transform(_ends(len(theta)))[:, i])
+        if parameter.period is None and not low <= theta[i] <= high:
+            unit = f" {parameter.unit}" if parameter.unit else ""
+            raise InputError(
+                f"start lies outside the prior: {parameter.name} = {theta[i]:g}, which must be within "
+                f"{low:g} .. {high:g}{unit}"
+            )
+    raise InputError("start lies outside the prior, or breaks a constraint of the model")
+
+
+def _ends(n_param: int) -> NDArray[np.float64]:
+    return np.array([[1e-12], [1.0 - 1e-12]]) * np.ones(n_param)

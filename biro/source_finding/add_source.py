@@ -1,0 +1,108 @@
+"""A sky model with one source more, at the highest peak that a fit leaves in its residual image."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.images.imager import ImagingOptions
+from biro.likelihood.likelihood import Likelihood
+from biro.models import SkyModel
+from biro.models.components.direction import lm_to_radec, radec_to_lm
+from biro.observation.observation import Observation
+from biro.source_finding.component import Kind
+from biro.source_finding.proposed_model import propose
+from biro.source_finding.search import Search
+
+if TYPE_CHECKING:
+    from biro.maximum.maximum import Maximum
+    from biro.posterior.posterior import Posterior
+
+log = logging.getLogger(__name__)
+KINDS = ("point", "circle", "ellipse")
+
+
+def add_source(
+    fitted: Posterior | Maximum,
+    likelihood: Likelihood | None = None,
+    *,
+    kind: Kind = "circle",
+    name: str | None = None,
+    **options: Unpack[ImagingOptions],
+) -> SkyModel:
+    """The sky model of a fit with a source added where the residual image has its highest peak.
+
+    A point or a Gaussian is fitted there to the residual visibilities of Stokes I, while the fit stays as it
+    is; its priors lie around the fitted values, as those of `biro.find_sources`. The priors of the other
+    sources stay as they are. `biro.sample(likelihood, start=fitted)` begins with the fit as it was, and the
+    new source in the middle of its prior.
+
+    Parameters
+    ----------
+    fitted : Posterior or Maximum
+        What `biro.sample` or `biro.maximise` gave; its best fit is subtracted from the data.
+    likelihood : Likelihood, optional
+        What was fitted. A posterior that `biro.sample` gave in this session knows it; one that was read from
+        a file does not, nor does a maximum.
+    kind : "point", "circle" or "ellipse"
+    name : str, optional
+        Of the new source; default: "s" and the first number that is free.
+    **options
+        Fields of `biro.images.imager.Imaging` except stokes, for the residual image.
+
+    Raises
+    ------
+    InputError
+        No likelihood, or one with other parameters; several phase centres; an unknown kind; no positive peak.
+    ModelError
+        A name that is taken.
+
+    Examples
+    --------
+    >>> sky = biro.add_source(posterior)                              # doctest: +SKIP
+    >>> likelihood = biro.Likelihood(observation, sky)                # doctest: +SKIP
+    >>> posterior = biro.sample(likelihood, start=posterior)          # doctest: +SKIP
+    """
+    if kind not in KINDS:
+        raise InputError(f"kind must be {', '.join(KINDS)}, got {kind!r}")
+    likelihood = getattr(fitted, "likelihood", None) if likelihood is None else likelihood
+    if not isinstance(likelihood, Likelihood):
+        raise InputError("add_source needs the likelihood that was fitted: add_source(fitted, likelihood)")
+    names = tuple(column.name for column in fitted.columns)
+    if names != tuple(likelihood.parameter_names):
+        raise InputError(
+            f"the fit has the parameters {', '.join(names)}, and the likelihood "
+            f"{', '.join(likelihood.parameter_names)}: give the likelihood that was fitted"
+        )
+    sky = likelihood.sky
+    search = Search(_residual(likelihood, fitted.best_fit), options)
+    found = search.at_peak(kind)
+    if found is None:
+        raise InputError("the residual image has no peak at which a positive source lowers chi2")
+    free = (f"s{i}" for i in range(1, len(sky.sources) + 2))
+    taken = {source.name for source in sky.sources}
+    source = replace(found, name=name or next(label for label in free if label not in taken))
+    origin = likelihood.model.origin
+    if origin != search.centre:
+        east, north = radec_to_lm(*lm_to_radec(source.east, source.north, search.centre), origin)
+        source = replace(source, east=east, north=north)
+    proposed = propose([source], origin, search.data.ref_freq, beam_size=search.beam_size)
+    log.info("%s added: %.4g Jy", source.name, source.flux)
+    ref_freq = sky.ref_freq if sky.ref_freq is not None else proposed.ref_freq
+    return replace(sky, sources=(*sky.sources, *proposed.sources), ref_freq=ref_freq)
+
+
+def _residual(likelihood: Likelihood, theta: NDArray[np.float64]) -> Observation:
+    """What a fit leaves of the data, without partitions of cross hands alone."""
+    observation = likelihood.observation
+    parts = tuple(
+        replace(part, vis=(part.vis - model).astype(part.vis.dtype, copy=False))
+        for part, model in zip(observation.partitions, likelihood.predict(theta), strict=True)
+        if part.hands != "cross"
+    )
+    return replace(observation, partitions=parts)

@@ -1,0 +1,43 @@
+"""The highest peaks of a dirty image, at which sources are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.images.dirty_image import DirtyImage
+from biro.source_finding.component import Component
+
+MAX_CANDIDATES, CANDIDATE_HEIGHT = 12, 0.8
+"""Number of peaks that are tried for one source, and their height at least, relative to the highest peak.
+
+With few baselines a sidelobe may be higher than the source itself.
+"""
+RIM = 0.02
+"""Fraction of the image, at each side, in which no source is looked for."""
+
+
+def highest(image: DirtyImage) -> float:
+    """The highest value of an image of Stokes I without its rim, Jy/beam."""
+    return float(_inner(image)[0].max())
+
+
+def peaks(image: DirtyImage) -> Iterator[Component]:
+    """Points at the highest local maxima of an image of Stokes I, as high as these."""
+    from scipy.ndimage import maximum_filter
+
+    (inner, rim), middle = _inner(image), image.dirty.shape[-1] // 2
+    tops = (inner == maximum_filter(inner, size=5)) & (inner >= CANDIDATE_HEIGHT * inner.max())
+    y, x = np.nonzero(tops)
+    for i in np.argsort(-inner[y, x])[:MAX_CANDIDATES]:
+        east, north = float(middle - rim - x[i]) * image.cell, float(y[i] + rim - middle) * image.cell
+        if np.hypot(east, north) < 0.98:
+            yield Component((east, north), max(float(inner[y[i], x[i]]), 1e-12))
+
+
+def _inner(image: DirtyImage) -> tuple[NDArray[np.float64], int]:
+    """The plane of Stokes I without its rim, and how wide that is in pixels."""
+    rim = max(1, round(RIM * image.dirty.shape[-1]))
+    return image.dirty[0, rim:-rim, rim:-rim], rim
