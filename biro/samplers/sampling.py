@@ -15,6 +15,7 @@ from biro.errors import BackendError, InputError
 from biro.maximum.partition_fit import fits_at
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
+from biro.posterior.start_point import Start, start_point, start_text
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
@@ -30,7 +31,6 @@ from biro.samplers.options import (
     parse_options,
 )
 from biro.samplers.polish import with_peak
-from biro.samplers.start import Start, start_point, start_text
 from biro.target.checked import Target
 from biro.target.protocol import RecordedLikelihood, has_remarks
 

@@ -14,7 +14,7 @@ import biro
 from biro.errors import InputError
 from biro.models import PointSource, SkyModel, Uniform
 from biro.posterior.posterior import Posterior
-from biro.samplers.start import start_point
+from biro.posterior.start_point import start_point
 
 FLUX = {"a": 1.0, "b": 0.4}
 PLACE = {"a": (3.0, -5.0), "b": (-14.0, 9.0)}
@@ -75,7 +75,7 @@ def test_samplers_climb_from_the_start_and_say_so(likelihood, posterior, caplog)
     assert again.best_fit == pytest.approx(posterior.best_fit, rel=1e-3)
     with caplog.at_level(logging.INFO, "biro"):
         biro.sample(likelihood, "emcee", seed=1, progress=False, max_steps=20, start={"a.I": 1.1})
-        biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=50, dlogz=50.0, start=posterior)
+        biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=50, dlogz=5.0, start=posterior)
     assert "from the values given; its walkers begin about it" in caplog.text
     assert (
         "dynesty starts from the whole prior; the best fit of the posterior given is not used" in caplog.text
