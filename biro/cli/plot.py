@@ -185,9 +185,9 @@ def draw_live(run: Path, likelihood: Likelihood, every: float) -> bool:
     """Write the page of a run as it is now; whether the run is finished."""
     from biro.files.atomic import write_atomic
     from biro.plots import report
+    from biro.plots.so_far import posterior_so_far
     from biro.posterior.posterior import Posterior
     from biro.run.record import read_record
-    from biro.samplers.so_far import posterior_so_far
 
     record = read_record(run)
     finished = record is not None and record.get("finished") is not None

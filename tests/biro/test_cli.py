@@ -23,8 +23,8 @@ from biro.cli.plot import draw_live, likelihood_of
 from biro.errors import InputError
 from biro.measurement_set import read_ms
 from biro.plots import report
+from biro.plots.so_far import posterior_so_far
 from biro.posterior.posterior import Posterior
-from biro.samplers.so_far import posterior_so_far
 
 SKY = """
 [[source]]

@@ -1,4 +1,4 @@
-"""The posterior so far of a run that goes on in another process, from what that has saved."""
+"""The posterior so far of a run that goes on in another process, from what that has saved, for pictures."""
 
 from __future__ import annotations
 
