@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from biro.errors import InputError
+from biro.files.foreign_text import visible
+
 _TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc|png|pdf|html)\.\d+\.tmp")
 """Names of the temporary files of `write_atomic`, for the kinds of files that a run directory holds."""
 
@@ -53,6 +56,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     ------
     Path
         Where to write; the file does not exist yet.
+
+    Raises
+    ------
+    InputError
+        It cannot be written; an older file of that name is left as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -61,8 +69,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InputError(f"{visible(str(path))}: cannot be written: {error.strerror or error}") from None
         raise
 
 

@@ -45,9 +45,7 @@ def write_npz(
     Raises
     ------
     InputError
-        A model of wrong shape, kind, or with values that are not finite.
-    OSError
-        The file cannot be written.
+        A model of wrong shape, kind, or with values that are not finite; the file cannot be written.
     """
     n_written = 0
     with atomic_path(Path(out)) as temporary, zipfile.ZipFile(temporary, "w") as archive:

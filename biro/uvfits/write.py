@@ -76,9 +76,8 @@ def write_uvfits(
         The file cannot be read, holds integers, or is not the one that was read; or there is no room.
     InputError
         A model of wrong shape, kind, or with values that are not finite; an observation that is averaged,
-        joined, or of Stokes parameters that the file does not store; `out` is the file itself.
-    OSError
-        The copy cannot be written.
+        joined, or of Stokes parameters that the file does not store; `out` is the file itself, or cannot be
+        written.
     """
     check_mode(mode)
     check_as_stored(observation, "UVFITS")
@@ -91,8 +90,8 @@ def write_uvfits(
         groups = Groups(file, start, header)
         _check(header, observation)
         content = file.getvalue() if isinstance(file, io.BytesIO) else None
-    _check_room(copy, place.stat().st_size if content is None else len(content))
     with atomic_path(copy) as temporary:
+        _check_room(copy, place.stat().st_size if content is None else len(content))
         if content is None:
             shutil.copyfile(place, temporary)
         else:
