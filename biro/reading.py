@@ -71,7 +71,7 @@ def _read_one(path: str | os.PathLike[str], options: SetOptions) -> Observation:
     own = {**options}
     for name in ("column", "weight_column", "scans"):
         if own.pop(name, None) is not None:
-            raise InputError(f"{path}: UVFITS knows no {name}, which Measurement Sets have")
+            raise InputError(f"{path}: UVFITS has no {name}; only Measurement Sets do")
     own.pop("time_limit", None)
     return read_uvfits(path, **cast(DataOptions, own))
 

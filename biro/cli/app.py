@@ -90,5 +90,5 @@ def main(argv: list[str] | None = None) -> None:
         lost = streams.lost()
         if lost is None or end_of_command.code:
             raise
-        say(f"biro: all is done, but what was printed did not arrive ({lost.strerror})")
+        say(f"biro: the work is done, but the result was not printed ({lost.strerror})")
         sys.exit(3)

@@ -40,4 +40,4 @@ def tune(
     )
     typer.echo(tuning.table(records))
     place = tuning.saved(records)
-    say(f"written to {place}" if place else "not written: it holds for nobody (is BIRO_TUNING off?)")
+    say(f"written to {place}" if place else "not written, so it is not used later (is BIRO_TUNING off?)")

@@ -109,7 +109,7 @@ def parse_header(header: Header) -> ImageHeader:
     for axis in others:
         if shape[axis] > 1:
             raise InputError(
-                f"axis {axis + 1} ({types[axis] or 'without type'}) has {shape[axis]} planes; pick one"
+                f"axis {axis + 1} ({types[axis] or 'without type'}) has {shape[axis]} planes; cut one out"
             )
     plane = _plane(wcs, shape, (east, north))
     names = _stokes_names(wcs, stokes, shape)
@@ -148,7 +148,7 @@ def _plane(wcs: WCS, shape: tuple[int, ...], axes: tuple[int, int]) -> Plane:
     size = 0.5 * max(shape[axis] for axis in axes)
     cell = float(np.sqrt(np.abs(np.linalg.det(np.deg2rad(pair)))))
     if not 0.0 < cell < np.inf:
-        raise InputError("a cell size of 0, or none (CDELT); how large are the pixels?")
+        raise InputError("the size of its pixels is 0 or missing; write it into CDELT1 and CDELT2, in deg")
     mixed = np.deg2rad(np.abs(matrix - np.diag(np.diag(matrix)))[list(axes)].sum()) * size / cell
     if mixed > SLACK:
         angle = np.rad2deg(np.arctan2(pair[1, 0], pair[1, 1]))
@@ -239,5 +239,5 @@ def _frequencies(wcs: WCS, axis: int, shape: tuple[int, ...]) -> NDArray[np.floa
         raise InputError(f"its spectral axis is {kind}; expected FREQ, in Hz: convert it")
     freq = _line(wcs, axis, shape)
     if not (freq > 0.0).all() or len(np.unique(freq)) < len(freq):
-        raise InputError(f"its {len(freq)} planes must have distinct frequencies above 0 Hz; is CDELT right?")
+        raise InputError(f"its {len(freq)} planes must have distinct frequencies above 0 Hz; check CDELT")
     return freq

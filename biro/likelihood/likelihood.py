@@ -65,7 +65,7 @@ class Likelihood:
         Antenna-based phases, or exact ones per row (physics: section 2). "auto" looks at how well
         each partition's uvw close, and at how far out the prior lets sources go.
     gaussian_frame : "tangent" or "uv"
-        Where an elliptical Gaussian lives (physics: section 5).
+        In which plane elliptical Gaussians lie (physics: section 5).
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that data and work may take on the device, or the work on the CPU;
         shared out over the partitions by the size of their data. What does not fit is streamed from

@@ -187,7 +187,7 @@ class MeasurementSetProcess:
         if _is_stopped(self._process.pid):
             why = f"its process {self._process.pid} was stopped from outside (SIGSTOP); try again"
         elif self._activity == "starting":
-            why = f"its process {self._process.pid} did not get on; does the storage that has Python answer?"
+            why = f"its process {self._process.pid} makes no progress; does the storage with Python answer?"
         elif holders:
             why = f"it is locked by {', '.join(holders)}; wait for that to finish or end it"
         else:

@@ -131,7 +131,7 @@ class RunDirectory:
         other_files = sorted(p.name for p in self.path.iterdir() if not _is_ours(p.name))
         if other_files:
             raise RunError(
-                f"{self.path} holds {other_files[0]!r} but no run.json, so no run of ours began there; "
+                f"{self.path} holds {other_files[0]!r} but no run.json, so it is no run directory of biro; "
                 "give an empty or new directory"
             )
         record = new_record(settings, facts)

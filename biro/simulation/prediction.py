@@ -74,7 +74,7 @@ def predict(
     precision : "double", "single" or "auto"
         "auto" is double, except on a GPU whose float64 is slow.
     gaussian_frame : "tangent" or "uv"
-        Where an elliptical Gaussian lives (physics: section 5).
+        In which plane elliptical Gaussians lie (physics: section 5).
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
 

@@ -153,7 +153,7 @@ def simulate(
     values : mapping name -> float, optional
         Values of the free parameters, where the model has any, in their own units.
     gaussian_frame : "tangent" or "uv"
-        Where an elliptical Gaussian lives (physics: section 5).
+        In which plane elliptical Gaussians lie (physics: section 5).
     backend : "auto", "cpu" or "cuda"
 
     Returns

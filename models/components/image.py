@@ -104,7 +104,7 @@ class ImageModel:
         if lost:
             raise ModelError(
                 f"{lost} pixels with brightness lie beyond the horizon of the plane, l^2 + m^2 >= 1; "
-                "is the cell size right?"
+                "check the size of its pixels"
             )
 
     @property

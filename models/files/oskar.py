@@ -1,4 +1,4 @@
-"""Sky files of OSKAR (.osm): lines of up to twelve numbers, parted by white space or commas.
+"""Sky files of OSKAR (.osm): lines of up to twelve numbers, separated by white space or commas.
 
     ra [deg]  dec [deg]  I  Q  U  V [Jy]  frequency [Hz]  spectral index  rotation measure [rad/m^2]
     major [arcsec]  minor [arcsec]  position angle [deg]

@@ -141,7 +141,7 @@ def test_a_variable_is_one_line_of_a_command(tmp_path: Path) -> None:
     [
         ("2>&-", 0, "rows"),
         ("2>/dev/full", 0, "rows"),
-        (">/dev/full", 3, "biro: all is done, but what was printed did not arrive (No space left on device)"),
+        (">/dev/full", 3, "biro: the work is done, but the result was not printed (No space left on device)"),
     ],
 )
 def test_streams_that_fail(clean: Path, tmp_path: Path, streams: str, code: int, text: str) -> None:

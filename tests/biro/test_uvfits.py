@@ -428,9 +428,9 @@ def test_read_by_content(path: Path, data_dir: Path, measurement_set: Unpack) ->
             biro.read(path.with_name(names[0].split("/")[0]))
     with pytest.raises(DataError, match="no such file or folder"):
         biro.read(path.with_name("nothing"))
-    with pytest.raises(InputError, match="UVFITS knows no column"):
+    with pytest.raises(InputError, match="UVFITS has no column"):
         biro.read(path, column="DATA")
-    with pytest.raises(InputError, match="UVFITS knows no scans"):
+    with pytest.raises(InputError, match="UVFITS has no scans"):
         biro.read(path, scans=3)
     with pytest.raises(InputError, match="read_uvfits has no argument 'scans'"):
         read_uvfits(path, scans=3)
