@@ -23,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "code_links",
     "command_line",
+    "link_syntax",
     "public_names",
 ]
 exclude_patterns = ["_build", "extensions", "**/.ipynb_checkpoints"]

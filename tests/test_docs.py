@@ -1,9 +1,11 @@
-"""The documentation names tests that exist."""
+"""The documentation names tests and files that exist."""
 
 import ast
 import functools
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,3 +32,12 @@ def test_each_test_that_the_page_of_faults_names_exists() -> None:
     assert not missing
     # The page has some fifty of them: a change of its form must not leave this test with nothing to see.
     assert n_function > 40
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_pages_beside_the_site_lead_somewhere(name: str) -> None:
+    """Links among the pages of docs/ are resolved when the site is built; a warning there is an error."""
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / name).read_text())
+    relative = [link for link in links if not link.startswith("https://")]
+    assert all((ROOT / link.split("#")[0]).exists() for link in relative), relative
+    assert links

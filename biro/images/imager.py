@@ -240,9 +240,7 @@ class Imager:
         parts, stokes = self.observation.partitions, self._wanted
         weights = [stokes_visibilities(part, part.vis, stokes)[1] for part in parts]
         if not any(weight.any() for weight in weights):
-            raise InputError(
-                f"no visibility has all that Stokes {stokes} needs; is one hand all flagged?"
-            )
+            raise InputError(f"no visibility has all that Stokes {stokes} needs; is one hand all flagged?")
         return weights
 
     def _gridder(self, part: Partition, used: NDArray[np.bool_], imaging: Imaging) -> Idg | None:

@@ -131,15 +131,17 @@ def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lin
                 prepared += [" " * margin + "::", ""]
             in_equation = begins or (in_equation and indentation > margin)
             if not in_equation:
-                margin, line = indentation, bars_kept(line)
+                margin, line = indentation, kept(line)
         prepared.append(line)
     lines[:] = prepared
 
 
-def bars_kept(line: str) -> str:
-    """The line with bars that begin no substitution, except in code."""
+def kept(line: str) -> str:
+    """The line with bars that begin no substitution and stars that begin no emphasis, except in code."""
     pieces = line.split("`")
     pieces[::2] = [piece.replace("|", r"\|") for piece in pieces[::2]]
+    if not line.lstrip().startswith("*"):  # a list, or **options
+        pieces[::2] = [piece.replace("*", r"\*") for piece in pieces[::2]]
     return "`".join(pieces)
 
 
