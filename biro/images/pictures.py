@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,7 +70,7 @@ class Panel:
     @property
     def view(self) -> Window:
         """The part that is shown."""
-        return self.window or Window(0.0, 0.0, 0.5 * len(self.plane) * self.cell)
+        return self.window or Window(0.5 * self.cell, -0.5 * self.cell, 0.5 * len(self.plane) * self.cell)
 
     @property
     def shown(self) -> NDArray[np.float64]:
@@ -130,15 +131,8 @@ def draw_backdrop(ax: Axes, panel: Panel, scale: float) -> None:
     """
     limits = ax.get_xlim(), ax.get_ylim()
     norm, _, rms = _scale([panel])
-    ax.imshow(
-        panel.plane,
-        extent=_extent(panel, scale),
-        cmap="Greys",
-        norm=norm,
-        alpha=0.35,
-        zorder=0,
-        interpolation="bilinear",
-    )
+    plane, extent = _for_display(panel, scale)
+    ax.imshow(plane, extent=extent, cmap="Greys", norm=norm, alpha=0.35, zorder=0, interpolation="bilinear")
     _draw_contours(ax, panel, rms, scale, "0.45")
     ax.set_xlim(limits[0])
     ax.set_ylim(limits[1])
@@ -175,15 +169,11 @@ def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float) -> No
     scale, name = _unit(half)
     if panel.is_residual:
         unit = unit_for([1.5 * float(norm.vmax or 0.0)], _FLUX_UNITS)
-    drawn = ax.imshow(
-        panel.plane,
-        extent=_extent(panel, scale),
-        cmap=DIVERGING if panel.is_residual else MAP,
-        norm=norm,
-    )
-    if panel.window is not None:
-        ax.set_xlim((east + half) * scale, (east - half) * scale)
-        ax.set_ylim((north - half) * scale, (north + half) * scale)
+    plane, extent = _for_display(panel, scale)
+    cmap = DIVERGING if panel.is_residual else MAP
+    drawn = ax.imshow(plane, extent=extent, cmap=cmap, norm=norm, interpolation="nearest")
+    ax.set_xlim((east + half) * scale, (east - half) * scale)
+    ax.set_ylim((north - half) * scale, (north + half) * scale)
     dark = "0.2" if panel.is_residual else "white"
     _draw_contours(ax, panel, panel.rms if panel.is_residual else rms, scale, dark)
     if panel.beam is not None:
@@ -195,11 +185,22 @@ def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float) -> No
     _add_colour_bar(drawn, unit)
 
 
-def _extent(panel: Panel, scale: float) -> tuple[float, float, float, float]:
-    """Edges of the plane, east to the left: pixel (N/2, N/2) has its middle at 0."""
+def _for_display(panel: Panel, scale: float) -> tuple[NDArray[np.float64], tuple[float, float, float, float]]:
+    """The plane with no more pixels than a picture has, and its edges, east to the left.
+
+    Of several pixels that become one, the farthest from zero is taken: an average would hide what is as small
+    as the beam, and one of them taken at will might miss it.
+    """
     n = len(panel.plane)
-    low, high = (panel.cell * (edge - n // 2) * scale for edge in (-0.5, n - 0.5))
-    return -low, -high, low, high
+    step = 1 if len(panel.shown) <= _MOST_PIXELS else math.ceil(n / _MOST_PIXELS)
+    n_block = math.ceil(n / step)
+    padded = np.pad(panel.plane, (0, n_block * step - n))
+    blocks = padded.reshape(n_block, step, n_block, step).swapaxes(1, 2).reshape(n_block, n_block, -1)
+    farthest = np.abs(blocks).argmax(axis=2)[..., None]
+    plane = np.take_along_axis(blocks, farthest, axis=2)[..., 0]
+    # Pixel (N/2, N/2) has its middle at 0.
+    low, high = (panel.cell * (edge - n // 2) * scale for edge in (-0.5, n_block * step - 0.5))
+    return plane, (-low, -high, low, high)
 
 
 def _draw_contours(ax: Axes, panel: Panel, rms: float, scale: float, colour: str) -> None:

@@ -114,6 +114,8 @@ def _panels(result: SBCResult) -> Iterator[tuple[Figure, dict[int, Axes]]]:
         axes = figure.subplots(n_row, n_column, sharex=True, squeeze=False).ravel()
         for ax in axes[len(shown) :]:
             ax.set_axis_off()
+        for ax in axes[max(0, len(shown) - n_column) : len(shown)]:
+            ax.tick_params(labelbottom=True)  # also above a place that is empty
         panels = dict(zip(shown, axes, strict=False))
         for i, ax in panels.items():
             ax.set_title(names[i], fontsize=8)

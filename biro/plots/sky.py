@@ -11,6 +11,7 @@ from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import ANGLES, unit_for
 from biro.images.pictures import Window, draw_backdrop
 from biro.posterior.posterior import Posterior
 from biro.style import colour, drawing_on, figure_of, plain_ticks
@@ -78,7 +79,7 @@ def sky(
     lm = np.asarray(sources.lm) * scale
     mark = "?" * posterior.summary().noise_is_cut_off
     with drawing_on(ax, (6.4, 4.2), "compressed") as drawn:
-        for i, text in enumerate(_source_texts(likelihood, sources, scale, unit, mark)):
+        for i, text in enumerate(_source_texts(likelihood, sources, mark)):
             shade = colour(i)
             gaussian = i - sources.n_point
             if gaussian >= 0:
@@ -105,15 +106,17 @@ def _legend(ax: Axes, *, is_own: bool) -> None:
         ax.legend()
 
 
-def _source_texts(likelihood: Likelihood, sources: Sources, scale: float, unit: str, mark: str) -> list[str]:
+def _source_texts(likelihood: Likelihood, sources: Sources, mark: str) -> list[str]:
     """What the legend says of each source; nothing of those beyond the first ten or so."""
     flux = np.asarray(sources.stokes)[:, :, :, 0].mean(axis=(0, 1))
-    lm = np.asarray(sources.lm) * scale
+    lm = np.asarray(sources.lm)
     texts = []
     for i, name in enumerate(likelihood.model.source_names):
-        sigma = float(np.sqrt(max(np.linalg.eigvalsh(np.cov(lm[:, i].T))[-1], 0.0)))
+        sigma = float(np.sqrt(max(np.linalg.eigvalsh(np.cov(lm[:, i].T))[-1], 0.0)))  # of the longer axis
         # Below that a position is fixed, but for rounding.
-        known = f", ±{sigma:.2g}{mark} {unit}" if sigma > 1e-12 * np.abs(lm).max() else ""
+        unit = unit_for([sigma], ANGLES)
+        text = f", ±{unit.text(sigma)}{mark} {unit.name.replace('uas', 'µas')}"
+        known = text if sigma > 1e-12 * np.abs(lm).max() else ""
         texts.append(f"{name}  {_flux_text(flux[i])}{known}")
     if len(texts) > MOST_IN_LEGEND + 1:
         more = len(texts) - MOST_IN_LEGEND

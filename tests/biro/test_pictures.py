@@ -14,6 +14,7 @@ from test_plots import ARCSEC, Sky, posterior
 from biro import plots
 from biro.errors import InputError
 from biro.images.fit_images import draw_fit_images, fit_images
+from biro.images.pictures import Panel, draw_panel
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
 from biro.plots.labels import chosen_columns, parameter_text
@@ -245,6 +246,25 @@ def test_a_sky_has_the_image_below_its_sources_and_the_beam(seen):
     assert with_image.images[0].get_zorder() < min(line.get_zorder() for line in with_image.lines)
     ellipses = [sum(isinstance(p, Ellipse) for p in ax.patches) for ax in (plain, with_image)]
     assert ellipses[1] - ellipses[0] == 2
+
+
+def test_a_source_of_one_pixel_is_seen_in_a_wide_image():
+    """Of 2050 x 2050 pixels no more are drawn than a picture has; none of the 600 hides a source."""
+    plane = np.random.default_rng(1).normal(size=(2050, 2050))
+    plane[1501, 333] = -50.0  # x = 333: 692 pixels east; y = 1501: 476 north
+    panel = Panel(plane, ARCSEC, None, 1.0, "wide", is_residual=True)
+    (ax,) = draw_panel(panel).axes
+    (drawn,) = ax.images
+    values = drawn.get_array()
+    assert max(values.shape) <= 600
+    assert values.min() == -50.0
+    y, x = np.unravel_index(values.argmin(), values.shape)
+    left, right, bottom, top = drawn.get_extent()
+    east = left + (x + 0.5) / values.shape[1] * (right - left)
+    north = bottom + (y + 0.5) / values.shape[0] * (top - bottom)
+    # To half a block of four pixels.
+    assert (60.0 * east, 60.0 * north) == pytest.approx((692.0, 476.0), abs=2.0)
+    assert sorted(np.multiply(ax.get_xlim(), 60.0)) == pytest.approx([-1024.5, 1025.5], abs=1e-6)
 
 
 def many(n_noise=3):
