@@ -138,6 +138,8 @@ def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lin
 
 def kept(line: str) -> str:
     """The line with bars that begin no substitution and stars that begin no emphasis, except in code."""
+    if line.lstrip().startswith((">>>", "...")):
+        return line
     pieces = line.split("`")
     pieces[::2] = [piece.replace("|", r"\|") for piece in pieces[::2]]
     if not line.lstrip().startswith("*"):  # a list, or **options
