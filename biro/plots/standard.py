@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
@@ -54,21 +56,22 @@ def standard_pictures(
     if posterior.provenance.sampler != "none":  # whose draws are no run
         traced = shown if names is not None else shown[:_WITH_TRACES]
         about_posterior[f"Traces{_left_out(posterior, traced)}"] = traces(posterior, traced)
+    fitted = cast("Likelihood", _AtBestFit(likelihood, best))
     pictures: dict[str, Figure] = {}
     worst = f"; at most {MOST_PANELS}, those that it fits worst"
     of_data: list[tuple[str, Callable[[], Figure]]] = [
-        ("Amplitude and phase against uv distance, with the best fit", lambda: uv(likelihood, best)),
-        (f"Baselines against time, with the best fit (line){worst}", lambda: baselines(likelihood, best)),
+        ("Amplitude and phase against uv distance, with the best fit", lambda: uv(fitted, best)),
+        (f"Baselines against time, with the best fit (line){worst}", lambda: baselines(fitted, best)),
         (
             f"Closure phases against time, with the best fit (line){worst}",
-            lambda: closure_phases(likelihood, best),
+            lambda: closure_phases(fitted, best),
         ),
     ]
     for caption, draw in of_data:
         with suppress(InputError):  # there is no Stokes I, or no triangle
             pictures[caption] = draw()
-    pictures["Residuals of the best fit"] = residuals(likelihood, best)
-    images = fit_images(likelihood, best)
+    pictures["Residuals of the best fit"] = residuals(fitted, best)
+    images = fit_images(fitted, best)
     some = images[:MAX_FIELDS]
     more = f"; {len(some)} of {len(images)} fields are shown" if len(images) > len(some) else ""
     caption = f"Images of data, best fit and residual: {before_and_after(some)}{more}"
@@ -77,6 +80,20 @@ def standard_pictures(
         caption = "Sky: sources, and the image of the data below them in grey with contours"
         pictures[caption] = sky(likelihood, posterior, image=some[0][0])
     return pictures | about_posterior
+
+
+class _AtBestFit:
+    """A likelihood whose visibilities at the best fit are predicted once for all pictures."""
+
+    def __init__(self, likelihood: Likelihood, theta: NDArray[np.float64]) -> None:
+        self._likelihood, self._visibilities = likelihood, likelihood.predict(theta)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._likelihood, name)
+
+    def predict(self, theta: NDArray[np.float64]) -> list[NDArray[np.complexfloating]]:
+        """As was predicted; no picture asks for another theta."""
+        return self._visibilities
 
 
 def _caption_of_corner(posterior: Posterior, shown: Sequence[str]) -> str:

@@ -91,6 +91,8 @@ def baseline_curves(
             totals[pair] = totals.get(pair, np.zeros(2)) + sums
     reduced = {pair: chi2 / (2.0 * n) for pair, (chi2, n) in totals.items() if n > 0}
     if pairs is None:
+        if not reduced:
+            return []
         # Few samples scatter: a baseline must have a tenth of what is usual.
         enough = 0.1 * np.median([totals[pair][1] for pair in reduced])
         full = [pair for pair in reduced if totals[pair][1] >= enough]
