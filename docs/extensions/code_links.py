@@ -78,7 +78,13 @@ def resolve(
 
 
 def link_types(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Link the classes in the types of arguments and results, and in the list of what is raised."""
+    """Link classes in types of arguments and results and in what is raised, and full names in code."""
+    for literal in list(doctree.findall(nodes.literal)):
+        target = literal.astext().split("(")[0]
+        if target.startswith(PACKAGES) and not isinstance(literal.parent, nodes.reference | nodes.title):
+            name = documented(app.env, target, (None, None))
+            if name is not None:
+                literal.replace_self(link_to(app, name, docname, literal.deepcopy()))
     for content in doctree.findall(addnodes.desc_content):
         for place in content.findall(lambda node: isinstance(node, nodes.term | nodes.classifier)):
             for text in list(place.findall(nodes.Text)):
