@@ -120,14 +120,17 @@ class Rows:
 
     @property
     def n_row(self) -> int:
+        """Number of rows."""
         return int(self.uvw.shape[0])
 
     @property
     def n_chan(self) -> int:
+        """Number of channels."""
         return int(self.chan_freq.size)
 
     @property
     def n_corr(self) -> int:
+        """Number of correlations."""
         return int(self.stokes_to_corr.shape[0])
 
 
@@ -344,16 +347,20 @@ class Sources:
 
     @property
     def n_batch(self) -> int:
+        """Number of parameter vectors that these are the sources of."""
         return int(self.lm.shape[0])
 
     @property
     def n_source(self) -> int:
+        """Number of points and Gaussians."""
         return int(self.lm.shape[1])
 
     @property
     def n_gaussian(self) -> int:
+        """Number of Gaussians, the last of the sources."""
         return int(self.shape.shape[1])
 
     @property
     def n_point(self) -> int:
+        """Number of points, the first of the sources."""
         return self.n_source - self.n_gaussian

@@ -108,6 +108,7 @@ class DirtyImage:
 
     @property
     def n_pixel(self) -> int:
+        """Pixels along a side."""
         return int(self.psf.shape[0])
 
     @cached_property

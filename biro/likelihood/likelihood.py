@@ -142,10 +142,12 @@ class Likelihood:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
+        """Names of the free parameters, in the order of theta."""
         return self.model.parameter_names
 
     @property
     def n_param(self) -> int:
+        """Number of free parameters."""
         return self.model.n_param
 
     @property

@@ -95,6 +95,7 @@ class Observation:
 
     @property
     def n_antenna(self) -> int:
+        """Number of antennas."""
         return len(self.antenna_names)
 
     @cached_property

@@ -108,14 +108,17 @@ class Partition:
 
     @property
     def n_row(self) -> int:
+        """Number of rows."""
         return int(self.vis.shape[0])
 
     @property
     def n_chan(self) -> int:
+        """Number of channels."""
         return int(self.vis.shape[1])
 
     @property
     def n_corr(self) -> int:
+        """Number of correlations."""
         return int(self.vis.shape[2])
 
     @cached_property

@@ -146,6 +146,7 @@ class Samples:
 
     @property
     def n_param(self) -> int:
+        """Number of parameters."""
         return len(self.columns)
 
     @property

@@ -109,10 +109,12 @@ class ImageModel:
 
     @property
     def n_stokes(self) -> int:
+        """1 for Stokes I alone, 4 for I, Q, U and V."""
         return int(self.pixels.shape[0])
 
     @property
     def n_freq(self) -> int:
+        """Number of planes."""
         return int(self.pixels.shape[1])
 
     @property
