@@ -64,6 +64,10 @@ def read(
     return join([_read_one(each, options) for each in distinct_paths(path, "read")])
 
 
+# What `help` shows: the arguments that it takes, by name.
+read.__signature__ = inspect.signature(read_ms)  # type: ignore[attr-defined]
+
+
 def _read_one(path: str | os.PathLike[str], options: SetOptions) -> Observation:
     """One data set."""
     if not _is_fits(Path(path), options.get("time_limit", TIME_LIMIT)):

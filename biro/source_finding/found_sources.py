@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, unit_for
+from biro.models import Uniform
+from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
 from biro.source_finding.component import Kind
 
 if TYPE_CHECKING:
@@ -78,6 +80,28 @@ class FoundSources(Tabular):
     reduced_chi2: float = float("nan")
     coherence: float = 1.0
 
+    @property
+    def start(self) -> dict[str, float]:
+        """The fitted values by name, in the units of `sky`: `biro.sample(likelihood, start=found.start)`."""
+        values = {}
+        for found, made in zip(self.sources, self.sky.sources, strict=True):
+            angles = {"east": found.east, "north": found.north, "pa": found.pa}
+            angles |= {"fwhm": found.emaj} if found.kind == "circle" else {"emaj": found.emaj}
+            for key, value, dimension in (
+                *((key, value, ANGLE) for key, value in angles.items()),
+                ("I", found.flux, FLUX),
+                ("ratio", found.emin / found.emaj if found.emaj else 0.0, NUMBER),
+            ):
+                quantity = getattr(made, key, None)
+                quantity = quantity[0] if isinstance(quantity, tuple) else quantity
+                if quantity is not None:
+                    values[f"{found.name}.{key}"] = _inside(
+                        quantity, value / factor(quantity.unit, dimension)
+                    )
+            if found.spectral_index_err:
+                values[f"{found.name}.spectral_index"] = found.spectral_index
+        return values
+
     def __repr__(self) -> str:
         return f"<FoundSources: {len(self.sources)} sources; print shows them>"
 
@@ -112,6 +136,14 @@ class FoundSources(Tabular):
             "peak": vars(self.residual.peak),
             "reason": self.reason,
         }
+
+
+def _inside(prior: Uniform, value: float) -> float:
+    """A value within its prior, whose ends are rounded, and an angle of which may differ by half a turn."""
+    if prior.unit == "deg" and not prior.low <= value <= prior.high:
+        value += 180.0 * np.sign(prior.low - value)
+    step = 1e-6 * (prior.high - prior.low)
+    return float(np.clip(value, prior.low + step, prior.high - step))
 
 
 def _cells(source: FoundSource, flux: Unit, angle: Unit, *, with_index: bool) -> list[str]:

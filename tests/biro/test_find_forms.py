@@ -10,6 +10,7 @@ from test_imaging import observe
 
 import biro
 from biro.models import GaussianSource, PointSource, SkyModel
+from biro.posterior.start_point import start_point
 from biro.simulation.prediction import predict
 from biro.source_finding.coherence import Coherence, Evidence
 from biro.source_finding.component import Component
@@ -79,7 +80,11 @@ def test_the_proposed_model_has_the_same_forms_and_fits_as_well(jet, found):
     names = {name for name in biro.Likelihood(jet, found.sky).parameter_names if name.startswith("s")}
     expected = {f"{s.name}.{key}" for s in found.sources for key in forms[s.kind] | {"east", "north"}}
     assert names == expected
-    maximum = biro.maximise(biro.Likelihood(jet, found.sky), starts=2, seed=1)
+    likelihood = biro.Likelihood(jet, found.sky)
+    start = start_point(likelihood, found.start)
+    # Two hands of N visibilities each, whose noise is right: the values found are next to the maximum.
+    assert likelihood.chi2(start).sum() == pytest.approx(16000, abs=4 * np.sqrt(2 * 16000))
+    maximum = biro.maximise(likelihood, starts=start, seed=1)
     # chi2 of two hands: N is twice as large, and their difference, which no source changes, adds noise alone.
     assert maximum.reduced_chi2[0] == pytest.approx(1.0, abs=4 / np.sqrt(8000))
 
