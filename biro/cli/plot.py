@@ -167,7 +167,8 @@ def watch(
     record = read_record(run)
     if record is None:
         raise InputError(f"{run}: no run began there (it has no run.json); start `biro fit -o {run}` first")
-    os.nice(10)  # the run comes first
+    if hasattr(os, "nice"):
+        os.nice(10)  # the run comes first
     plain_pictures()
     likelihood = likelihood_of(run, obs, str(record["settings"].get("data")), "cpu")
     say(f"watching {run}: open {(run / LIVE).absolute()} in a browser; Ctrl-C ends this, not the run")
