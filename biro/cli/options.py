@@ -59,6 +59,14 @@ class Frame(StrEnum):
     uv = "uv"
 
 
+class Weights(StrEnum):
+    """Where the weights of visibilities come from."""
+
+    stated = "stated"
+    scatter = "scatter"
+    equal = "equal"
+
+
 class Convention(StrEnum):
     """Sign of the phase (docs/conventions.md)."""
 
@@ -164,6 +172,11 @@ READING: dict[str, tuple[object, object]] = {
         None,
     ),
     "autocorrelations": (_flag("--autocorrelations", "Keep autocorrelations."), False),
+    "weights": (
+        _option("stated, scaled to the scatter of each baseline, or all equal.", Weights),
+        Weights.stated,
+    ),
+    "taper": (_option("uv distance at which weights fall to a half, as '50 klambda'."), None),
     "average_time": (_option("Average in time up to, for example, '30 s'."), None),
     "average_channels": (_option("Average this many channels.", int), 1),
     "smearing_radius": (_option("Radius at which the loss by averaging is stated, as '10 arcmin'."), None),

@@ -39,6 +39,8 @@ MODEL_COLUMN = "MODEL_DATA"
     "weight_column",
     "uv_range",
     "stokes",
+    "weights",
+    "taper",
     "autocorrelations",
     "average_time",
     "average_channels",

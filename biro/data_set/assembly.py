@@ -19,6 +19,7 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Convention, Partition, typical_interval
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
+from biro.observation.weighting import Weighting
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Request:
     """What is wanted of a data set."""
 
     selection: Selection
+    weighting: Weighting
     averaging: Averaging
     treatment: Treatment
 
@@ -70,13 +72,18 @@ class Request:
         # Each class checks its values itself.
         own: dict[type, dict[str, Any]] = {
             type_: {item.name: given[item.name] for item in fields(type_) if item.name in given}
-            for type_ in (Selection, Averaging, Treatment)
+            for type_ in (Selection, Weighting, Averaging, Treatment)
         }
         stated = Selection(**own[Selection])
         selection = options.get("selection")
         if selection is not None and stated.stated:
             raise InputError(f"give either selection= or {', '.join(stated.stated)}, not both")
-        return cls(selection or stated, Averaging(**own[Averaging]), Treatment(**own[Treatment]))
+        return cls(
+            selection or stated,
+            Weighting(**own[Weighting]),
+            Averaging(**own[Averaging]),
+            Treatment(**own[Treatment]),
+        )
 
 
 class Visibilities(NamedTuple):
@@ -168,6 +175,9 @@ class _Assembly:
         else:
             partitions = [part for part in partitions if part.n_row]
         diameter = np.array(metadata["dish_diameter"], np.float64)
+        weighted = [self.request.weighting.of(part) for part in partitions]
+        partitions = [part for part, _ in weighted]
+        notes += [remark for _, remark in weighted if remark]
         hands = None if treatment.allow_unusable else take_hands(partitions, self.request.selection.stokes)
         partitions = partitions if hands is None else hands.partitions
         partitions, averaged = average(partitions, self.request.averaging, diameter)

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from biro.observation.partition import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
+from biro.observation.weighting import Weights
 
 
 class DataOptions(TypedDict, total=False):
@@ -21,6 +22,8 @@ class DataOptions(TypedDict, total=False):
     correlations: str | Iterable[str] | None
     stokes: str | None
     autocorrelations: bool
+    weights: Weights
+    taper: Length | None
     average_time: str | float | None
     average_channels: int
     smearing_radius: str | float | None

@@ -23,6 +23,7 @@ from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.observation.partition import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
+from biro.observation.weighting import Weighting, Weights
 from biro.progress import bar
 
 WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
@@ -62,6 +63,8 @@ def read_ms(
     correlations: str | Iterable[str] | None = None,
     stokes: str | None = None,
     autocorrelations: bool = False,
+    weights: Weights = "stated",
+    taper: Length | None = None,
     average_time: str | float | None = None,
     average_channels: int = 1,
     smearing_radius: str | float | None = None,
@@ -109,6 +112,12 @@ def read_ms(
         averaging (`biro.observation.stokes.form_stokes`).
     autocorrelations : bool
         Keep rows whose two antennas are the same.
+    weights : "stated", "scatter" or "equal"
+        "scatter" scales the weights of each baseline and correlation so that they agree with the differences
+        between neighbouring times; "equal" makes all of them 1/Jy^2.
+    taper : str with a unit ("50 klambda", "2 km"), or float (m), optional
+        uv distance at which the weights fall to a half: they are multiplied by 2^-(distance / taper)^2. Long
+        baselines then count as noisier than they are.
     average_time : str with a unit of time ("30 s", "1 min"), or float (s), optional
         Longest time averaged together. Default: no averaging.
     average_channels : int
@@ -162,7 +171,8 @@ def read_ms(
     if selection is not None and own.stated:
         raise InputError(f"give either selection= or {', '.join(own.stated)}, not both")
     averaging = Averaging(average_time, average_channels, smearing_radius)
-    request = Request(selection or own, averaging, Treatment(convention, allow_unusable))
+    treatment = Treatment(convention, allow_unusable)
+    request = Request(selection or own, Weighting(weights, taper), averaging, treatment)
     table = TableOptions(column, weight_column, time_limit)
     return join([_read_set(each, request, table) for each in distinct_paths(path, "read_ms")])
 

@@ -80,6 +80,33 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
     )
 
 
+def scatter_of_baselines(part: Partition) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The noise of each baseline and correlation, in units of that which the weights state.
+
+    Parameters
+    ----------
+    part : Partition
+
+    Returns
+    -------
+    baseline : int64 (n_row,)
+        Number of each row's baseline.
+    ratio : float64 (n_baseline, n_corr)
+        From differences of neighbouring times as `measure_noise` takes them; NaN of fewer than 32.
+    """
+    pair = part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2
+    _, baseline = np.unique(pair, return_inverse=True)
+    order = np.argsort(baseline, kind="stable")
+    rows_of = np.split(order, np.cumsum(np.bincount(baseline))[:-1])
+    ratio = np.full((len(rows_of), part.n_corr), np.nan)
+    for i, rows in enumerate(rows_of):
+        for k in range(part.n_corr):
+            _, scaled = _differences(part, rows, part.vis[:, :, k], part.weight[:, :, k])
+            if len(scaled) >= MIN_DIFFERENCES:
+                ratio[i, k] = _sigma(scaled)
+    return baseline, ratio
+
+
 def residual_scatter(part: Partition, model: NDArray[np.complexfloating]) -> tuple[float, float]:
     """Scatter of the residuals of a partition, and of their differences between neighbouring times.
 

@@ -135,7 +135,8 @@ def _spread(target: Target, posterior: Posterior) -> Array:
     """Samples from which climbs begin: some at random, then those farthest from all before, in sigmas."""
     some = posterior.equal_weight(_FAR_AMONG)
     values = _unwrapped(target, some)
-    values = values / np.maximum(values.std(axis=0), np.finfo(float).tiny)
+    scatter = values.std(axis=0)
+    values = values / np.where(scatter > 0.0, scatter, 1.0)
     chosen = list(range(_N_CLIMB))
     distance = np.min([((values - values[i]) ** 2).sum(axis=1) for i in chosen], axis=0)
     for _ in range(_N_CLIMB):

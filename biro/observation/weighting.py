@@ -1,0 +1,86 @@
+"""Weights other than those that a data set states: equal, tapered, or from the scatter of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.observation.noise import scatter_of_baselines
+from biro.observation.partition import Partition
+from biro.observation.selection import Length, read_length
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+Weights = Literal["stated", "scatter", "equal"]
+"""Where weights come from: the data set, the scatter of each baseline, or nowhere."""
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """What is done with weights while data are read, before anything is averaged.
+
+    Attributes
+    ----------
+    weights : "stated", "scatter" or "equal"
+        "stated": as the data set has them. "scatter": those of each baseline and correlation are multiplied
+        by one factor, so that they agree with the differences between neighbouring times
+        (`biro.observation.noise.measure_noise`); where there are too few of these, by the factor of all
+        baselines. "equal": 1/Jy^2 for all that count.
+    taper : str with a unit, or float (m), optional
+        uv distance at which weights fall to a half: they are multiplied by 2^-(distance / taper)^2. A
+        taper in wavelengths ("50 klambda") is applied channel by channel.
+    """
+
+    weights: Weights = "stated"
+    taper: Length | None = None
+
+    def __post_init__(self) -> None:
+        if self.weights not in get_args(Weights):
+            raise InputError(f"weights must be 'stated', 'scatter' or 'equal', got {self.weights!r}")
+        if self.taper is not None and not 0.0 < read_length(self.taper)[0] < np.inf:
+            raise InputError(f"taper must be a distance above 0, got {self.taper!r}")
+
+    def of(self, part: Partition) -> tuple[Partition, str]:
+        """A partition with these weights, and a remark ("" where there is none)."""
+        weight, origin, remark = part.weight, part.weight_origin, ""
+        if self.weights == "equal":
+            weight, origin = np.where(weight > 0, 1.0, 0.0).astype(np.float32), "nowhere (all are equal)"
+        elif self.weights == "scatter":
+            factor, n_own, n_baseline = _factors(part)
+            weight = (weight * factor[:, None, :]).astype(weight.dtype)
+            origin = f"{origin}, scaled to the scatter of each baseline"
+            if n_own < n_baseline:
+                remark = (
+                    f"{part.field}/spw{part.spw_id}: {n_baseline - n_own} of {n_baseline} baselines have too "
+                    "few neighbouring times for a scatter of their own; they are scaled as the others are"
+                )
+        if self.taper is not None:
+            weight = (weight * self._taper(part)).astype(weight.dtype)
+            place = self.taper if isinstance(self.taper, str) else f"{self.taper:g} m"
+            origin = f"{origin}, tapered to a half at {place}"
+        if weight is part.weight:
+            return part, remark
+        return replace(part, weight=weight, weight_origin=origin), remark
+
+    def _taper(self, part: Partition) -> NDArray[np.float64]:
+        """Factors of the weights, float64 (n_row, n_chan or 1, 1)."""
+        assert self.taper is not None
+        scale, in_wavelengths = read_length(self.taper)
+        distance = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None]
+        if in_wavelengths:
+            distance = distance * (part.chan_freq / SPEED_OF_LIGHT)
+        return np.asarray(np.exp2(-((distance / scale) ** 2))[:, :, None])
+
+
+def _factors(part: Partition) -> tuple[NDArray[np.float64], int, int]:
+    """Factors of the weights of each row and correlation, float64 (n_row, n_corr); how many baselines have
+    one of their own in each correlation, and how many baselines there are."""
+    baseline, ratio = scatter_of_baselines(part)
+    own = np.isfinite(ratio) & (ratio > 0.0)
+    for i, of_corr in enumerate(own.T):
+        middle = float(np.median(ratio[of_corr, i])) if of_corr.any() else 1.0
+        ratio[~of_corr, i] = middle
+    return (1.0 / ratio**2)[baseline], int(own.all(axis=1).sum()), len(ratio)

@@ -1,0 +1,107 @@
+"""Weights that are made while reading: against the noise that was put in, and closed forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli_faults import fails
+from typer.testing import CliRunner
+
+import biro
+from biro.cli.app import app
+from biro.errors import InputError
+from biro.observation.noise import MIN_DIFFERENCES
+from biro.observation.weighting import Weighting
+
+SIGMA = np.array([[0.5, 1.0], [2.0, 0.3], [1.0, 4.0]])
+"""Of three baselines, RR and LL, Jy."""
+
+
+def observation(n_time: int = 400, n_chan: int = 4, seed: int = 1) -> biro.Observation:
+    """A steady source of 3 Jy and noise that differs from baseline to baseline; the weights say 1 Jy."""
+    rng = np.random.default_rng(seed)
+    n_row = 3 * n_time
+    sigma = np.tile(SIGMA, (n_time, 1))[:, None, :]
+    noise = rng.normal(size=(2, n_row, n_chan, 2))
+    uvw = np.tile([[1e3, 0.0, 5.0], [0.0, 3e3, 7.0], [3e3, 4e3, 9.0]], (n_time, 1))
+    return biro.Observation.from_arrays(
+        vis=3.0 + sigma * (noise[0] + 1j * noise[1]),
+        uvw=uvw,
+        antenna1=np.tile([0, 0, 1], n_time),
+        antenna2=np.tile([1, 2, 2], n_time),
+        time=np.repeat(10.0 * np.arange(n_time), 3),
+        chan_freq=1e9 + 1e6 * np.arange(n_chan),
+        corr_type=["RR", "LL"],
+    )
+
+
+def test_weights_from_the_scatter_are_those_of_the_noise() -> None:
+    (part,) = observation().partitions
+    found, remark = Weighting("scatter").of(part)
+    assert remark == ""
+    sigma = 1.0 / np.sqrt(found.weight[:3, 0])
+    # 1600 x 2 differences, neighbours of which share a sample: the median has an error of 1.17 / sqrt(2 n)
+    # of sigma for n independent ones, some 2 %. Four of these.
+    np.testing.assert_allclose(sigma, SIGMA, rtol=0.1)
+    assert np.abs(np.log(sigma / SIGMA)).mean() < 0.03
+    for i in range(3):  # one factor for each baseline and correlation
+        assert np.ptp(found.weight[i::3], axis=(0, 1)).max() == 0.0
+    assert found.weight_origin.endswith("scaled to the scatter of each baseline")
+
+
+def test_baselines_with_few_times_are_scaled_as_the_others_and_counted() -> None:
+    (part,) = observation(n_chan=1).partitions
+    weight = part.weight.copy()
+    weight[2::3][MIN_DIFFERENCES - 5 :] = 0.0  # of the third baseline too few are left
+    found, remark = Weighting("scatter").of(replace(part, weight=weight))
+    assert "1 of 3 baselines have too few neighbouring times" in remark
+    of_others = np.median(found.weight[:2, 0] ** -0.5, axis=0)
+    np.testing.assert_allclose(found.weight[2, 0] ** -0.5, of_others, rtol=1e-6)  # float32
+    assert not found.weight[2::3][MIN_DIFFERENCES:].any()
+
+
+@pytest.mark.parametrize(("taper", "unit"), [("3 km", "m"), (3000.0, "m"), ("10 klambda", "lambda")])
+def test_a_taper_halves_weights_at_its_distance(taper: str | float, unit: str) -> None:
+    (part,) = observation(n_time=2).partitions
+    found, _ = Weighting(taper=taper).of(part)
+    distance = np.array([1e3, 3e3, 5e3])[:, None]
+    scale = 3e3
+    if unit == "lambda":
+        distance, scale = distance * part.chan_freq / 299792458.0, 1e4
+    expected = np.broadcast_to(0.5 ** ((distance / scale) ** 2), (3, 4))
+    np.testing.assert_allclose(found.weight[:3, :, 0], expected, rtol=3e-7)  # float32
+    assert "tapered to a half at" in found.weight_origin
+
+
+def test_equal_weights_leave_out_what_does_not_count() -> None:
+    (part,) = observation(n_time=2).partitions
+    weight = 7.0 * part.weight
+    weight[1] = 0.0
+    found, _ = Weighting("equal").of(replace(part, weight=weight))
+    assert np.unique(found.weight[[0, 2]]).tolist() == [1.0]
+    assert not found.weight[1].any()
+
+
+def test_what_is_not_understood() -> None:
+    with pytest.raises(InputError, match=r"weights must be .stated., .scatter. or .equal., got .best."):
+        Weighting("best")  # type: ignore[arg-type]
+    for taper in (0.0, "-3 km", "nan", float("inf")):
+        with pytest.raises(InputError, match=r"taper|length"):
+            Weighting(taper=taper)
+
+
+def test_from_file_and_command(data_dir: Path) -> None:
+    """Weights of the VLA set are 1; the scatter of its hands is 0.036 Jy, as `biro info` measures it."""
+    path = data_dir / "vla_3c273_x.uvfits"
+    found = biro.read(path, correlations="RR,LL", weights="scatter", taper="100 klambda")
+    (part,) = found.partitions
+    (stated,) = biro.read(path, correlations="RR,LL").partitions
+    assert np.array_equal(part.weight > 0, stated.weight > 0)
+    assert biro.read(path, weights="equal").partitions[0].weight.max() == 1.0
+    said = CliRunner().invoke(app, ["info", str(path), "--weights", "scatter", "--taper", "100 klambda"])
+    assert said.exit_code == 0
+    assert "scaled to the scatter of each baseline, tapered to a half at 100 klambda" in said.stdout
+    assert "taper" in fails("info", path, "--taper", "0 m")
