@@ -91,6 +91,7 @@ def predict(
     """Write model visibilities into a column of a Measurement Set, or into a file."""
     from biro.errors import InputError
     from biro.images.fits import read_image
+    from biro.measurement_set.storage import ask_storage
     from biro.progress import counted
     from biro.reading import read
     from biro.simulation.prediction import check_image, resolve_precision
@@ -99,11 +100,12 @@ def predict(
     mode = _mode(add, subtract, source_column, out)
     if sky is None and image is None:
         raise InputError("give SKY, --image, or both")
-    _check_target(obs, column, out, overwrite)
+    is_folder = ask_storage(obs, reading.get("time_limit", 30.0), "looking at it", obs.is_dir)
+    _check_target(obs, is_folder, column, out, overwrite)
     named = read_sky_or_run(sky, gaussian_frame) if sky is not None else NamedSky()
     model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
     # DATA is the only column that no earlier run can have left half-written.
-    data = "DATA" if obs.is_dir() else None
+    data = "DATA" if is_folder else None
     observation = read(obs, column=data, autocorrelations=True, allow_unusable=True, **reading)
     if model_image is not None:
         check_image(observation, model_image, str(image))
@@ -150,7 +152,7 @@ def _mode(add: bool, subtract: bool, source_column: str | None, out: Path | None
     return "add" if add else "subtract" if subtract else "replace"
 
 
-def _check_target(obs: Path, column: str | None, out: Path | None, overwrite: bool) -> None:
+def _check_target(obs: Path, is_folder: bool, column: str | None, out: Path | None, overwrite: bool) -> None:
     """Refuse a place that cannot be written to, before anything is read.
 
     Raises
@@ -160,7 +162,7 @@ def _check_target(obs: Path, column: str | None, out: Path | None, overwrite: bo
     from biro.errors import InputError
 
     if out is None:
-        if obs.is_file():
+        if not is_folder and obs.is_file():
             raise InputError(
                 f"{obs}: a file, which has no columns as a Measurement Set has: give --out FILE.npz, or "
                 "--out FILE.uvfits for a copy with other visibilities"
@@ -170,7 +172,7 @@ def _check_target(obs: Path, column: str | None, out: Path | None, overwrite: bo
         raise InputError("give --column or --out, not both")
     if out.suffix.lower() not in (".npz", ".uvfits", ".uvf"):
         raise InputError(f"{out}: its name must end in .npz, .uvfits or .uvf")
-    if out.suffix.lower() != ".npz" and obs.is_dir():
+    if out.suffix.lower() != ".npz" and is_folder:
         raise InputError(f"{out}: UVFITS is written of UVFITS alone; write a column, or .npz")
     refuse_existing([out], overwrite)
 
