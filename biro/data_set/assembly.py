@@ -177,7 +177,8 @@ class _Assembly:
         diameter = np.array(metadata["dish_diameter"], np.float64)
         weighted = [self.request.weighting.of(part) for part in partitions]
         partitions = [part for part, _ in weighted]
-        notes += [remark for _, remark in weighted if remark]
+        remarks = [self.request.weighting.note, *(remark for _, remark in weighted)]
+        notes += [remark for remark in remarks if remark]
         hands = None if treatment.allow_unusable else take_hands(partitions, self.request.selection.stokes)
         partitions = partitions if hands is None else hands.partitions
         partitions, averaged = average(partitions, self.request.averaging, diameter)

@@ -43,6 +43,21 @@ class Weighting:
         if self.taper is not None and not 0.0 < read_length(self.taper)[0] < np.inf:
             raise InputError(f"taper must be a distance above 0, got {self.taper!r}")
 
+    @property
+    def note(self) -> str:
+        """What a taper means for the errors of a fit; "" without one.
+
+        Of weights that are t times what they should be, a fitted noise factor has the square mean(t): what
+        the taper hardly touches counts as less noisy than it is. With the factor of the noise itself, the
+        error of a mean is 1 / sqrt(sum w t), which is no less than sqrt(sum w t^2) / sum w t, for t <= 1.
+        """
+        if self.taper is None:
+            return ""
+        return (
+            "weights are tapered: a noise factor that is fitted comes out too low, and errors too small; "
+            "fix it ([noise] factor = 1, with weights from the scatter where those of the file are not right)"
+        )
+
     def of(self, part: Partition) -> tuple[Partition, str]:
         """A partition with these weights, and a remark ("" where there is none)."""
         weight, origin, remark = part.weight, part.weight_origin, ""
@@ -58,7 +73,15 @@ class Weighting:
                     "few neighbouring times for a scatter of their own; they are scaled as the others are"
                 )
         if self.taper is not None:
+            before = weight > 0
             weight = (weight * self._taper(part)).astype(weight.dtype)
+            n_lost = int(np.count_nonzero(before & ~(weight > 0)))
+            if n_lost:
+                lost = (
+                    f"{part.field}/spw{part.spw_id}: {n_lost} of {np.count_nonzero(before)} visibilities lie "
+                    "so far beyond the taper that their weight is 0; they do not count"
+                )
+                remark = f"{remark}; {lost}" if remark else lost
             place = self.taper if isinstance(self.taper, str) else f"{self.taper:g} m"
             origin = f"{origin}, tapered to a half at {place}"
         if weight is part.weight:

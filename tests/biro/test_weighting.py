@@ -76,6 +76,28 @@ def test_a_taper_halves_weights_at_its_distance(taper: str | float, unit: str) -
     assert "tapered to a half at" in found.weight_origin
 
 
+def test_what_a_taper_makes_nothing_of_is_counted() -> None:
+    """2^-(d / t)^2 is below what float64 holds from d = 33 t on; baselines are 1, 3 and 5 km long."""
+    (part,) = observation(n_time=2).partitions
+    found, remark = Weighting(taper="100 m").of(part)
+    assert np.count_nonzero(found.weight) == 32
+    assert "16 of 48 visibilities lie so far beyond the taper" in remark
+    assert Weighting(taper="3 km").of(part)[1] == ""
+
+
+def test_errors_with_a_taper_are_honest_with_a_fixed_factor_alone() -> None:
+    """The scatter of a tapered mean over 400 skies, against the errors of both noise factors."""
+    rng, distance = np.random.default_rng(5), np.linspace(0.1, 4.0, 200)
+    t = 0.5 ** (distance**2)
+    values = rng.normal(size=(400, 200))
+    scatter = np.std(values @ t / t.sum())
+    fitted = np.sqrt((values**2 @ t / 200).mean() / t.sum())
+    assert fitted < 0.65 * scatter  # why there is a note
+    assert scatter < 1.0 / np.sqrt(t.sum())
+    assert "errors too small; fix it" in Weighting(taper="3 km").note
+    assert Weighting("scatter").note == ""
+
+
 def test_equal_weights_leave_out_what_does_not_count() -> None:
     (part,) = observation(n_time=2).partitions
     weight = 7.0 * part.weight
@@ -104,4 +126,5 @@ def test_from_file_and_command(data_dir: Path) -> None:
     said = CliRunner().invoke(app, ["info", str(path), "--weights", "scatter", "--taper", "100 klambda"])
     assert said.exit_code == 0
     assert "scaled to the scatter of each baseline, tapered to a half at 100 klambda" in said.stdout
+    assert "errors too small; fix it" in " ".join(said.output.split())
     assert "taper" in fails("info", path, "--taper", "0 m")
