@@ -93,8 +93,9 @@ def add_source(
         source = replace(source, east=east, north=north)
     proposed = propose([source], origin, search.data.ref_freq, beam_size=search.beam_size)
     log.info("%s added: %.4g Jy", source.name, source.flux)
-    ref_freq = sky.ref_freq if sky.ref_freq is not None else proposed.ref_freq
-    return replace(sky, sources=(*sky.sources, *proposed.sources), ref_freq=ref_freq)
+    # That of the model may lie far outside the band, where the flux is another one.
+    (added,) = (replace(made, ref_freq=proposed.ref_freq) for made in proposed.sources)
+    return replace(sky, sources=(*sky.sources, added))
 
 
 def _residual(likelihood: Likelihood, theta: NDArray[np.float64]) -> Observation:

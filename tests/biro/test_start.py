@@ -15,6 +15,7 @@ from biro.errors import InputError
 from biro.models import PointSource, SkyModel, Uniform
 from biro.posterior.posterior import Posterior
 from biro.posterior.start_point import start_point
+from biro.simulation.prediction import predict
 
 FLUX = {"a": 1.0, "b": 0.4}
 PLACE = {"a": (3.0, -5.0), "b": (-14.0, 9.0)}
@@ -128,6 +129,28 @@ def test_a_source_is_added_where_the_fit_leaves_a_peak(data, tmp_path):
     with pytest.raises(InputError, match=r"^kind must be point, circle, ellipse, got 'disc'$"):
         biro.add_source(alone, kind="disc")
     assert biro.add_source(read, alone.likelihood, kind="point", **options) == sky
+
+
+def test_the_flux_of_a_new_source_is_that_in_the_band(data):
+    """A model normalised at 1.4 GHz, and a flat source at 100 .. 106 MHz, whose index is hardly known."""
+    part = data.partitions[0]
+    wide = dataclasses.replace(part, chan_freq=np.array([1.0e8, 1.06e8]))
+    truth = [PointSource("b", east="-14 arcmin", north="9 arcmin", I="0.4 Jy")]
+    (vis,) = predict(dataclasses.replace(data, partitions=(wide,)), SkyModel(truth))
+    noise = np.random.default_rng(1).normal(size=(2, *vis.shape)) / np.sqrt(part.weight)
+    wide = dataclasses.replace(wide, vis=vis + noise[0] + 1j * noise[1])
+    observation = dataclasses.replace(data, partitions=(wide,))
+    a = PointSource("a", east="3 arcmin", north="-5 arcmin", I=Uniform(0.0, 2.0, "Jy"))
+    likelihood = biro.Likelihood(observation, SkyModel([a], ref_freq="1.4 GHz"))
+    fitted = biro.maximise(likelihood, seed=1)
+    sky = biro.add_source(fitted, likelihood, kind="point", cell="30 arcsec", n_pixel=256)
+    flux, index = sky.sources[1].I[0], sky.sources[1].spectral_index[0]
+    ref_freq = sky.sources[1].ref_freq or sky.ref_freq
+    scale = {"Hz": 1.0, "GHz": 1e9}[ref_freq.unit]
+    in_band = (1.03e8 / (ref_freq.value * scale)) ** np.array([index.mean - index.sd, index.mean + index.sd])
+    unit = {"Jy": 1.0, "mJy": 1e-3}[flux.unit]
+    assert (flux.low * unit * in_band < 0.4).all()
+    assert (flux.high * unit * in_band > 0.4).all()
 
 
 def test_positions_count_from_the_centre_of_the_model(data):
