@@ -119,6 +119,24 @@ def bridge(of_posterior: Array, of_proposal: Array, n_effective: float) -> Evide
     return Evidence(middle + float(np.log(value)), float(np.sqrt(variance)))
 
 
+def errors_by_drift(part: Array, information: float, n_live: int) -> Array:
+    """Errors of the modes' ln Z, float64 (n_mode,), of live points that stay in their mode and drift.
+
+    sqrt(H / (n_live p)). Independent errors of that size, as of Poisson numbers of points, make the variance
+    of the part of each mode p (1 - p) H / n_live in `effective_of_modes` and `error_of_largest`.
+
+    Parameters
+    ----------
+    part : float64 (n_mode,)
+        Parts of the evidence, p.
+    information : float
+        H, nat.
+    n_live : int
+        Live points.
+    """
+    return np.asarray(np.sqrt(max(information, 0.0) / (n_live * part)))
+
+
 def effective_of_modes(part: Array, errors: Array, means: Array, variances: Array, effective: Array) -> Array:
     """Effective numbers, float64 (n_param,), of draws of modes whose parts of the evidence have errors.
 

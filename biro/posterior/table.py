@@ -231,9 +231,9 @@ def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float]) 
 
 def _of_chains(diagnostics: Mapping[str, float]) -> str:
     """What the chains of NUTS have seen of several modes."""
-    if diagnostics.get("n_explored") == 1.0:
-        return "the chains are in the largest, and each of the others has less than 1 % of the evidence"
     if "share_error" not in diagnostics:
+        if diagnostics.get("n_explored") == 1.0:
+            return "the chains are in the largest, and each of the others has less than 1 % of the evidence"
         return "chains began in all of them and cross; medians and intervals are of all that they visited"
     line = (
         f"each chain stayed in one of {diagnostics['n_explored']:.0f}, and its draws are weighted by the "

@@ -46,6 +46,8 @@ _CHECK_EVERY = 0.2
 """Seconds between two checks whether to stop."""
 _SCATTER = 0.5
 """Sigmas by which the places where chains begin scatter about a mode."""
+_TRIES = 100
+"""Places about a mode that are tried for the begin of a chain."""
 _TUNE_AGAIN = 50
 """Steps for tuning, at least, when a run goes on."""
 R_HAT, N_EFFECTIVE = 1.01, 400.0
@@ -159,9 +161,17 @@ class NutsRun:
             log.log(NOTICE, "%d chains instead of %d: one in each mode", n_chain, self._options.n_chain)
         rng, begun = np.random.default_rng([self._seed, 1]), np.empty((n_chain, n_dim))
         for chain, i_mode in enumerate(mode_of_chain(self._modes, n_chain)):
-            about = Whitened.about(self._likelihood, self._modes[i_mode].laplace)
-            begun[chain] = density.z(about.theta(_SCATTER * rng.normal(size=(1, n_dim))))[0]
+            begun[chain] = self._place_about(self._modes[i_mode], density, rng)
         return before._replace(last=begun)
+
+    def _place_about(self, mode: Mode, density: Whitened, rng: np.random.Generator) -> Array:
+        """A place about a mode, (n_dim,); not one beyond a constraint, where no chain can begin."""
+        about = Whitened.about(self._likelihood, mode.laplace)
+        for _ in range(_TRIES):
+            z = density.z(about.theta(_SCATTER * rng.normal(size=(1, self._target.n_param))))
+            if np.isfinite(density.value_and_gradient(z)).all():
+                break
+        return np.asarray(z[0])
 
     def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Progress:
         options, (n_chain, n_before) = self._options, before.z.shape[:2]

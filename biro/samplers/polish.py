@@ -15,6 +15,7 @@ from biro.maximum.bridge import (
     Evidence,
     effective_of_modes,
     error_of_largest,
+    errors_by_drift,
     evidence_of_mode,
     nearest_mode,
 )
@@ -56,7 +57,7 @@ def with_peak(target: Target, posterior: Posterior) -> Posterior:
     curvature = np.diag(1.0 / np.maximum(variance, np.finfo(float).tiny))
     try:
         peak = climb_on(Ascent(likelihood), start, curvature)
-    except LikelihoodError as error:
+    except (LikelihoodError, np.linalg.LinAlgError) as error:
         log.warning("the best fit is the best sample, because no climb from there was possible: %s", error)
         return posterior
     before, after = target.log_posterior(np.stack([start, peak]))
@@ -89,7 +90,7 @@ def with_mode_weights(target: Target, posterior: Posterior, n_live: int) -> Post
     weight = posterior.weight
     part = np.asarray(np.bincount(label, weight), dtype=np.float64)
     number = part**2 / np.bincount(label, weight**2)
-    drift = np.sqrt((1.0 - part) / part * posterior.diagnostics["information_nat"] / n_live)
+    drift = errors_by_drift(part, posterior.diagnostics["information_nat"], n_live)
     evidence = [_evidence(target, posterior, modes, label == k, k, n) for k, n in enumerate(number)]
     known = np.array([of.error for of in evidence]) < drift
     parts, errors = part.copy(), drift
@@ -120,7 +121,7 @@ def _modes_of_samples(target: Target, posterior: Posterior) -> tuple[list[Mode],
         return [], nowhere
     try:
         found = Climbs(Ascent(target.likelihood), target.columns, _spread(target, posterior)).found
-    except LikelihoodError as error:
+    except (LikelihoodError, np.linalg.LinAlgError) as error:
         log.warning("whether the posterior has several modes is not known: %s", error)
         return [], nowhere
     modes = modes_to_explore(found.modes)

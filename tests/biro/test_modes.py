@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from test_maximum import ARCSEC, FIXED_NOISE, Array, C, point, simulated, sky, u
 
 import biro
 from biro.errors import LikelihoodError
-from biro.maximum.bridge import evidence_of_mode
+from biro.maximum.bridge import effective_of_modes, error_of_largest, errors_by_drift, evidence_of_mode
 from biro.posterior.pareto import smoothed
+from biro.samplers.nuts import NutsRun
 from biro.samplers.sampling import sample
 from biro.target.checked import Target
 
@@ -196,6 +198,55 @@ def test_bridge_sampling_knows_the_evidence_of_a_mode_and_its_error(n: int) -> N
     assert found.error < 0.03
     low, high = stats.chi2.ppf([0.0005, 0.9995], 40)  # one case of a thousand is outside
     assert low < np.sum(np.square(pulls)) < high, pulls
+
+
+@pytest.mark.parametrize("part", [[0.5, 0.5], [0.9, 0.1], [0.2, 0.3, 0.5]])
+def test_drift_is_that_of_points_which_are_drawn_anew(part: list[float]) -> None:
+    """Parts of a multinomial number n / H have variances p (1 - p) H / n, and a mean of it follows."""
+    parts, variance = np.array(part), 30.0 / 200
+    errors = errors_by_drift(parts, 30.0, 200)
+    largest = parts.max()
+    assert error_of_largest(parts, errors) == pytest.approx(np.sqrt(largest * (1.0 - largest) * variance))
+    means, nothing = np.arange(len(parts))[:, None] * 1.0, np.zeros((len(parts), 1))
+    found = effective_of_modes(parts, errors, means, nothing, nothing + 1.0)
+    # The variance of sum p_k m_k is that of m over n / H draws.
+    assert found == pytest.approx(1.0 / variance)
+
+
+def test_a_climb_that_fails_costs_no_nested_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LAPACK may give up on a curvature after hours of sampling."""
+
+    def gives_up(*given):
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    monkeypatch.setattr("biro.samplers.polish.Climbs", gives_up)
+    monkeypatch.setattr("biro.samplers.polish.climb_on", gives_up)
+    likelihood = two_peaks([[-1.2, 0.3]], [0.0], sigma=0.3)
+    found = sample(likelihood, "dynesty", seed=1, progress=False, n_live=50, dlogz=1.0)
+    assert found.peak is None
+    assert found.log_evidence is not None
+
+
+def test_chains_begin_where_a_constraint_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the places about each peak are beyond the constraint, where nutpie begins no chain."""
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
+    modes = list(biro.maximise(likelihood, seed=1).modes)
+    likelihood._allowed = lambda theta: theta[:, 1] >= 0.3
+    monkeypatch.setattr(NutsRun, "_find_modes", lambda self, stop, progress: modes)
+    found = sample(likelihood, "nuts", seed=1, progress=False, n_draw=50, n_tune=50)
+    assert found["y"].min() >= 0.3
+    assert set(np.sign(found["x"])) == {-1.0, 1.0}
+
+
+def test_what_no_chain_explored_is_not_called_little() -> None:
+    """All chains have left for one mode, while Laplace's method gives 30 % to the other."""
+    found = sample(two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -0.8]), "none", seed=1, progress=False)
+    diagnostics = {**found.diagnostics, "n_explored": 1.0, "unexplored": 0.3, "share_error": 0.0}
+    provenance = dataclasses.replace(found.provenance, sampler="nuts")
+    table = dataclasses.replace(found, diagnostics=diagnostics, provenance=provenance).summary()
+    text = " ".join(str(table).split())
+    assert "30 % of the evidence is in modes that no chain explored" in text
+    assert "less than 1 %" not in text
 
 
 @pytest.mark.parametrize(
