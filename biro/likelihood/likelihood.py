@@ -24,6 +24,7 @@ from biro.models import Parameter, SkyModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
+from biro.observation.weighting import WITH_TAPER
 from rime_kernels.device import Backend
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
@@ -112,6 +113,11 @@ class Likelihood:
         observation = self.observation
         sky = with_noise_range(sky, observation.partitions)
         self._sky, self.model = sky, sky.bind(observation.partition_views)
+        if self.model.noise_parameters and any(part.tapered for part in observation.partitions):
+            raise InputError(
+                "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
+                f"too small: {WITH_TAPER}"
+            )
         self.precision_reason = "as asked"
         if precision == "auto":
             options = self._with_chosen_precision(sky, options)

@@ -68,6 +68,8 @@ class Partition:
         "parallel" or "cross" where this is a part of the correlations that were observed; else empty.
     set_name : str
         Name of the set, where several were joined; else empty.
+    tapered : bool
+        Whether weights fall with uv distance, and so are less than the noise asks for.
     """
 
     field: str
@@ -96,6 +98,7 @@ class Partition:
     frame: str = "ICRS"
     hands: str = ""
     set_name: str = ""
+    tapered: bool = False
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:

@@ -16,6 +16,10 @@ from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Weights = Literal["stated", "scatter", "equal"]
 """Where weights come from: the data set, the scatter of each baseline, or nowhere."""
+WITH_TAPER = (
+    "fix it ([noise] factor = 1, with weights from the scatter where those of the file are not right)"
+)
+"""What to do about the noise factor where weights are tapered."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,8 @@ class Weighting:
         if self.taper is None:
             return ""
         return (
-            "weights are tapered: a noise factor that is fitted comes out too low, and errors too small; "
-            "fix it ([noise] factor = 1, with weights from the scatter where those of the file are not right)"
+            "weights are tapered: a noise factor that is fitted would be too low, and errors too small; "
+            f"{WITH_TAPER}"
         )
 
     def of(self, part: Partition) -> tuple[Partition, str]:
@@ -86,7 +90,7 @@ class Weighting:
             origin = f"{origin}, tapered to a half at {place}"
         if weight is part.weight:
             return part, remark
-        return replace(part, weight=weight, weight_origin=origin), remark
+        return replace(part, weight=weight, weight_origin=origin, tapered=self.taper is not None), remark
 
     def _taper(self, part: Partition) -> NDArray[np.float64]:
         """Factors of the weights, float64 (n_row, n_chan or 1, 1)."""

@@ -234,7 +234,10 @@ def _of_chains(diagnostics: Mapping[str, float]) -> str:
     if "share_error" not in diagnostics:
         if diagnostics.get("n_explored") == 1.0:
             return "the chains are in the largest, and each of the others has less than 1 % of the evidence"
-        return "chains began in all of them and cross; medians and intervals are of all that they visited"
+        return (
+            "chains began in all of them; medians and intervals are of what they visited, and R-hat says "
+            "whether they have crossed often enough"
+        )
     line = (
         f"each chain stayed in one of {diagnostics['n_explored']:.0f}, and its draws are weighted by the "
         f"evidence of that mode (the part of the largest is known to within "

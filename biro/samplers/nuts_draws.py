@@ -99,6 +99,7 @@ class Draws:
         # By thread: nutpie's are not Python's, which forgets their `threading.local` after each call.
         self._seed_of_thread: dict[int, int] = {}
         self._index_of_thread: dict[int, int] = {}
+        self._lock = threading.Lock()
         self._all_begun = threading.Barrier(max(1, len(before.last)))
         self._n_gradient, self._frozen = 0, False
 
@@ -116,11 +117,15 @@ class Draws:
             return None
         thread = threading.get_ident()
         if thread not in self._seed_of_thread:
-            self._seed_of_thread[thread] = int(str(seed))
+            with self._lock:
+                self._seed_of_thread[thread] = int(str(seed))
             with contextlib.suppress(threading.BrokenBarrierError):
                 self._all_begun.wait(timeout=_MEET)
-            before = sum(other < self._seed_of_thread[thread] for other in [*self._seed_of_thread.values()])
-            self._index_of_thread[thread] = before
+            with self._lock:
+                before = sum(other < self._seed_of_thread[thread] for other in self._seed_of_thread.values())
+                # Where some did not come in time, a later one may find the same number as an earlier one.
+                free = set(range(len(self._before.last))) - set(self._index_of_thread.values())
+                self._index_of_thread[thread] = before if before in free or not free else min(free)
         return np.asarray(self._before.last[self._index_of_thread[thread]])
 
     def recorder(self) -> Callable[[Array], dict[str, Array]]:

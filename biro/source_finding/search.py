@@ -70,6 +70,8 @@ class Search:
     def __init__(self, observation: Observation, options: ImagingOptions) -> None:
         if "stokes" in options:
             raise InputError("sources are looked for in Stokes I; leave stokes out")
+        if any(part.tapered for part in observation.partitions):
+            raise InputError("weights are tapered, so that errors would be too small; leave the taper out")
         self._observation, self._backend = observation, options.get("backend", "auto")
         self.centre = observation.partitions[0].phase_centre
         self._imager = Imager(observation, **options)

@@ -128,3 +128,19 @@ def test_from_file_and_command(data_dir: Path) -> None:
     assert "scaled to the scatter of each baseline, tapered to a half at 100 klambda" in said.stdout
     assert "errors too small; fix it" in " ".join(said.output.split())
     assert "taper" in fails("info", path, "--taper", "0 m")
+
+
+def test_a_taper_is_refused_where_errors_would_be_too_small(tmp_path: Path) -> None:
+    full = observation(n_time=2)
+    part = Weighting(taper="3 km").of(full.partitions[0])[0]
+    tapered = replace(full, partitions=(part,))
+    source = '[[source]]\nname = "a"\neast = "0 deg"\nnorth = "0 deg"\n'
+    source += 'I = { prior = "uniform", low = 0, high = 5, unit = "Jy" }\n'
+    path = tmp_path / "sky.toml"
+    path.write_text(source)
+    with pytest.raises(InputError, match=r"tapered.*fix it"):
+        biro.Likelihood(tapered, biro.read_model(path))
+    with pytest.raises(InputError, match="tapered"):
+        biro.find_sources(tapered)
+    path.write_text(source + "[noise]\nfactor = 1\n")
+    assert biro.Likelihood(tapered, biro.read_model(path)).n_param == 1
