@@ -14,13 +14,11 @@ from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.formatting import check_names
 from biro.measurement_set import read_ms
-from biro.measurement_set.storage import ask_storage
+from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.uvfits.read import read_uvfits
 
-TIME_LIMIT = 30.0
-"""How long to wait for a storage, where the caller does not say, s."""
 MIRIAD, ZARR = b"(MIRIAD)", b"(Zarr)"
 OTHERS = {
     b"\x89HDF": "HDF5; if it is UVH5, pyuvdata makes UVFITS of it, UVData.from_file(path).write_uvfits(name)",

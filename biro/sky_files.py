@@ -12,14 +12,11 @@ from biro.files.fits_table import read_table
 from biro.files.fits_vetting import GZIP_START
 from biro.files.foreign_text import visible, visible_line
 from biro.measurement_set.component_list import read_component_list
-from biro.measurement_set.storage import ask_storage
+from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.files import read_sky as read_text_sky
 from biro.models.files.catalogue import Columns, from_columns, is_catalogue
 from biro.models.files.text import FITS_START
 from biro.models.sky import SkyModel
-
-TIME_LIMIT = 30.0
-"""How long to wait for a storage or for a lock, s."""
 
 
 def read_sky(path: str | os.PathLike[str]) -> SkyModel:

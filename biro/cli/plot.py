@@ -218,7 +218,8 @@ def _state(run: Path) -> object:
 def is_drawn(run: Path) -> bool:
     """Whether the report and all its pictures are there, and of the posterior that is there now."""
     try:
-        start = (run / "report.html").open("rb").read(1 << 14)
+        with open(run / "report.html", "rb") as file:
+            start = file.read(1 << 14)
         found = _DRAWN.search(start)
         if found is None or found[1].decode() != _digest(run):
             return False

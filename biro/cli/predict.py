@@ -91,7 +91,7 @@ def predict(
     """Write model visibilities into a column of a Measurement Set, or into a file."""
     from biro.errors import InputError
     from biro.images.fits import read_image
-    from biro.measurement_set.storage import ask_storage
+    from biro.measurement_set.storage import TIME_LIMIT, ask_storage
     from biro.progress import counted
     from biro.reading import read
     from biro.simulation.prediction import check_image, resolve_precision
@@ -100,7 +100,8 @@ def predict(
     mode = _mode(add, subtract, source_column, out)
     if sky is None and image is None:
         raise InputError("give SKY, --image, or both")
-    is_folder = ask_storage(obs, reading.get("time_limit", 30.0), "looking at it", obs.is_dir)
+    limit = reading.get("time_limit", TIME_LIMIT)
+    is_folder = ask_storage(obs, limit, "looking at it", obs.is_dir)
     _check_target(obs, is_folder, column, out, overwrite)
     named = read_sky_or_run(sky, gaussian_frame) if sky is not None else NamedSky()
     model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
@@ -126,7 +127,6 @@ def predict(
     if out is not None:
         say(f"{out}, {exactness}: {_write_file(obs, out, observation, counting, mode)}")
         return
-    limit = reading.get("time_limit", 30.0)
     written = _write_column(obs, column or MODEL_COLUMN, observation, counting, mode, source_column, limit)
     say(written.format(exactness=exactness))
 

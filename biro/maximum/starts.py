@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.ascent import BATCH, Ascent
+from biro.target.checked import Target
 from biro.target.protocol import DifferentiableLikelihood
 
 Array = NDArray[np.float64]
@@ -47,15 +48,10 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
 
 def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:
     """One line about a start outside of the prior."""
-    wrapped, (low, high) = likelihood.model.wrap(theta), likelihood.model.box
-    for i, parameter in enumerate(likelihood.parameters):
-        if not low[i] <= wrapped[i] <= high[i]:
-            unit = f" {parameter.unit}" if parameter.unit else ""
-            return (
-                f"a start lies outside the prior: {parameter.name} = {theta[i]:g}, which must be within "
-                f"{low[i]:g} .. {high[i]:g}{unit}"
-            )
-    return "a start breaks a constraint of the model"
+    reason = Target(likelihood).outside(theta)
+    return (
+        f"a start lies outside the prior: {reason}" if reason else "a start breaks a constraint of the model"
+    )
 
 
 def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Generator) -> Array:

@@ -11,6 +11,8 @@ from typing import TypeVar
 from biro.errors import InputError, MeasurementSetError
 from biro.measurement_set.backup import restore_backup
 
+TIME_LIMIT = 30.0
+"""How long to wait for a storage or a lock, where the caller does not say, s."""
 LONGEST_LIMIT = 1e6
 """Largest time limit that is accepted, s; the functions of the operating system have an upper bound."""
 

@@ -18,6 +18,7 @@ from biro.models.quantities import units
 from biro.models.quantities.units import Dimension
 from biro.posterior.samples import Samples
 from biro.run.log_file import NOTICE
+from biro.target.checked import Target
 from biro.target.protocol import SampledLikelihood
 
 log = logging.getLogger(__name__)
@@ -106,16 +107,7 @@ def _check(likelihood: SampledLikelihood, theta: NDArray[np.float64]) -> None:
     """Refuse a start that the prior does not allow."""
     if np.isfinite(likelihood.log_prior(theta[None])[0]):
         return
-    for i, parameter in enumerate(likelihood.parameters):
-        low, high = (float(x) for x in likelihood.prior_transform(_ends(len(theta)))[:, i])
-        if parameter.period is None and not low <= theta[i] <= high:
-            unit = f" {parameter.unit}" if parameter.unit else ""
-            raise InputError(
-                f"start lies outside the prior: {parameter.name} = {theta[i]:g}, which must be within "
-                f"{low:g} .. {high:g}{unit}"
-            )
+    reason = Target(likelihood).outside(theta)
+    if reason:
+        raise InputError(f"start lies outside the prior: {reason}")
     raise InputError("start lies outside the prior, or breaks a constraint of the model")
-
-
-def _ends(n_param: int) -> NDArray[np.float64]:
-    return np.array([[1e-12], [1.0 - 1e-12]]) * np.ones(n_param)

@@ -126,10 +126,9 @@ def _modes_of_samples(target: Target, posterior: Posterior) -> tuple[list[Mode],
         return [], nowhere
     modes = modes_to_explore(found.modes)
     label = nearest_mode(modes, posterior.samples, np.where(target.wraps, target.period, np.nan))
-    part = np.bincount(label, posterior.weight, len(modes))
-    with_samples = [mode for mode, p in zip(modes, part, strict=True) if p > 0.0]
-    label = nearest_mode(with_samples, posterior.samples, np.where(target.wraps, target.period, np.nan))
-    return with_samples, label
+    # A mode without samples is nearest to none of them: the others keep theirs.
+    seen, label = np.unique(label, return_inverse=True)
+    return [modes[k] for k in seen], label
 
 
 def _spread(target: Target, posterior: Posterior) -> Array:

@@ -105,7 +105,7 @@ class Search:
     @property
     def variance(self) -> float:
         """Reduced chi2: the variance of the noise, relative to what the weights say."""
-        return self._fit.chi2 / max(1, 2 * self.data.n_vis - self._fit.n_param)
+        return self._variance_of(self._fit)
 
     def step(self, threshold: float | None, max_sources: int) -> str:
         """Add the component that the data ask for most, or let one have a shape.
@@ -328,17 +328,20 @@ class Search:
 
         Strict: with residuals as coherent as those of that fit; else as if they were noise.
         """
-        residual = self.data.residual(after.components)
+        residual = self._residual_of(after)
         model = [chunk.vis - left for chunk, left in zip(self.data.chunks, residual, strict=True)]
         coherence = self._coherence_of(residual, model) if strict else 1.0
         evidence = Evidence(self.data.n_vis, coherence, self._beams(after.components))
         by_baseline = self._coherence_of.by_baseline
         gain = evidence.gain(
-            by_baseline(self.data.residual(before.components)),
+            by_baseline(self._residual_of(before)),
             by_baseline(residual),
             is_first=not before.components,
         )
         return gain - evidence.needed(after.n_param - before.n_param, n_source=n_source)
+
+    def _residual_of(self, fit: Fit) -> Sequence[Vis]:
+        return self._left if fit is self._fit else self.data.residual(fit.components)
 
     def _beams(self, components: Sequence[Component]) -> float:
         """Number of beams among which the place of a new component was chosen.
@@ -369,7 +372,7 @@ class Search:
 
     def _simpler(self, fit: Fit, coherence: float) -> Iterator[tuple[tuple[Component, ...], int]]:
         """Components of which one is left out or simpler, where errors say that little may be lost by it."""
-        scale = self.variance_of(fit) * coherence
+        scale = self._variance_of(fit) * coherence
         evidence = Evidence(self.data.n_vis, coherence, self._beams(fit.components))
         spectral = self.data.spectral
         end = 0
@@ -391,7 +394,7 @@ class Search:
                 if lost < 2.0 * evidence.needed(2):
                     yield (*before, component.as_circle(), *after), 0
 
-    def variance_of(self, fit: Fit) -> float:
+    def _variance_of(self, fit: Fit) -> float:
         """Reduced chi2 of a fit."""
         return fit.chi2 / max(1, 2 * self.data.n_vis - fit.n_param)
 

@@ -109,6 +109,20 @@ class Target:
         moved = np.where(moved >= self.lower + self.period, self.lower, moved)
         return np.where(self.wraps, moved, theta)
 
+    def outside(self, theta: NDArray[np.float64]) -> str:
+        """Why the prior does not allow a point (n_param,): the first parameter beyond its limits, as a text.
+
+        It is "" where none is, so that a constraint forbids the point. Parameters that wrap have no limits.
+        """
+        for column, value in zip(self.columns, theta, strict=True):
+            low = -np.inf if column.low is None else column.low
+            high = np.inf if column.high is None else column.high
+            turned = low + np.mod(value - low, column.period) if column.period and np.isfinite(low) else value
+            if not low <= turned <= high:
+                unit = f" {column.unit}" if column.unit else ""
+                return f"{column.name} = {value:g}, which must be within {low:g} .. {high:g}{unit}"
+        return ""
+
     def warn_of_nan(self) -> None:
         """Log how many likelihood values were not a number, where a likelihood counts them (`nan_count`)."""
         n_nan = getattr(self.likelihood, "nan_count", 0)

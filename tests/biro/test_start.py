@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from gaussian_likelihood import Flat, GaussianLikelihood
 from test_find_forms import ARCMIN, observed
 
 import biro
@@ -16,6 +17,7 @@ from biro.models import PointSource, SkyModel, Uniform
 from biro.posterior.posterior import Posterior
 from biro.posterior.start_point import start_point
 from biro.simulation.prediction import predict
+from biro.target.checked import Target
 
 FLUX = {"a": 1.0, "b": 0.4}
 PLACE = {"a": (3.0, -5.0), "b": (-14.0, 9.0)}
@@ -163,3 +165,12 @@ def test_positions_count_from_the_centre_of_the_model(data):
     new = biro.add_source(fitted, likelihood, kind="point", cell="30 arcsec", n_pixel=256).sources[1]
     scale = {"arcmin": 1.0, "arcsec": 60.0}[new.east.unit]
     assert new.east.low < -4.0 * scale < new.east.high
+
+
+def test_what_lies_outside_is_named_and_not_what_a_turn_brings_back() -> None:
+    """An angle of 190 deg is one of 10 deg."""
+    priors = [Flat(0, 90, "pa", "deg", period=180.0), Flat(0, 5, "I")]
+    target = Target(GaussianLikelihood(priors, [45.0, 2.0], np.eye(2)))
+    assert target.outside(np.array([190.0, 2.0])) == ""
+    assert target.outside(np.array([190.0, 7.0])).startswith("I = 7, which must be within 0 .. 5")
+    assert target.outside(np.array([100.0, 2.0])).startswith("pa = 100, which must be within 0 .. 90")
