@@ -51,9 +51,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what looks at the CUDA simulator where there is none."""
+    """Skip what looks at the CUDA simulator where there is none, and what other workers would disturb."""
     if item.get_closest_marker("simulator") and not SIMULATED:
         pytest.skip("looks at the CUDA simulator itself")
+    if item.get_closest_marker("alone") and not _is_alone():
+        pytest.skip("measures the memory of the whole device: run it without other workers (-m alone)")
+
+
+def _is_alone() -> bool:
+    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) == 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,6 +67,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Turn the skip of a CUDA test into a failure where a GPU was promised."""
     report = yield
     needs_device = item.get_closest_marker("cuda") and not item.get_closest_marker("simulator")
+    if item.get_closest_marker("alone") and not _is_alone():
+        needs_device = None
     if report.skipped and needs_device and item.config.getoption("--require-cuda"):
         report.outcome = "failed"
         report.longrepr = f"skipped although --require-cuda was given: {report.longrepr}"

@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "long_run.py"
 N_CALL = 12_000
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, pytest.mark.alone])])
 def test_nothing_grows(device: str, tmp_path: Path) -> None:
     if device == "cuda":
         if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":

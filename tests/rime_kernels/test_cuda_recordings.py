@@ -270,6 +270,7 @@ def real_device(cuda_backend) -> None:
         pytest.skip("simulated: there is no device whose memory could grow, and 1e5 calls take hours")
 
 
+@pytest.mark.alone
 @pytest.mark.cuda
 def test_device_memory_does_not_grow(real_device, problem, sky) -> None:
     """Other programs on the device would be counted, too."""
@@ -280,6 +281,7 @@ def test_device_memory_does_not_grow(real_device, problem, sky) -> None:
     assert grown(lambda i: kernel.predict(sources[i % 2]), 2000, device_bytes) == 0
 
 
+@pytest.mark.alone
 @pytest.mark.cuda
 @pytest.mark.parametrize("used", [device_bytes, host_bytes])
 def test_recording_anew_does_not_grow(real_device, problem, sky, used) -> None:

@@ -242,6 +242,7 @@ def test_entries_are_what_they_are_alone(problem, sky) -> None:
         assert_same(alone, {name: values[b : b + 1] for name, values in whole.items()})
 
 
+@pytest.mark.alone
 def test_device_memory_does_not_grow(problem, sky) -> None:
     """Other programs on the device would be counted, too."""
     if device.simulated():
