@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rime_kernels.arrays import Beam, Rows, Sources
+    from rime_kernels.arrays import AntennaTerms, Beam, Rows, Sources
     from rime_kernels.errors import BackendError, BiroError, InputError
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
     from rime_kernels.gradient import Gradient
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AntennaGeometry",
+    "AntennaTerms",
     "Antennas",
     "BackendError",
     "Beam",
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "arrays": ("Beam", "Rows", "Sources"),
+    "arrays": ("AntennaTerms", "Beam", "Rows", "Sources"),
     "physics.brightness": ("stokes_to_corr",),
     "errors": ("BackendError", "BiroError", "InputError"),
     "geometry": ("AntennaGeometry", "solve_antennas"),

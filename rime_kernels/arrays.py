@@ -1,4 +1,4 @@
-"""`Rows` of an observation, `Sources` and `Beam`: the input of the measurement equation."""
+"""`Rows`, `Sources`, `Beam` and `AntennaTerms`: the input of the measurement equation."""
 
 from __future__ import annotations
 
@@ -175,6 +175,64 @@ class Beam:
 
 
 @dataclass(frozen=True, eq=False)
+class AntennaTerms:
+    """Jones matrices A of the antennas that no direction enters: V_pq = A_p X_pq A_q^H (physics: section 6).
+
+    X is the sum over sources and templates, A the product of gains, leakage and the rotation of the feeds.
+
+    Attributes
+    ----------
+    jones : complex128 (n_batch or 1, n_time_block, n_antenna, n_chan_block, 2, 2)
+        First index of the matrix: the feed of the antenna (X, Y or R, L, as the correlations of the rows have
+        them); second: what comes in.
+    time_block : int32 (n_time,)
+        The block of each time slot of the rows.
+    chan_block : int32 (n_chan,)
+        The block of each channel.
+
+    Raises
+    ------
+    InputError
+        A wrong shape or type, or a block that `jones` does not have. Values are not checked: NaN makes NaN in
+        its entry of the batch.
+    """
+
+    jones: NDArray[np.complex128]
+    time_block: NDArray[np.int32]
+    chan_block: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        sizes: dict[str, int] = {}
+        axes = ("batch", "time_block", "antenna", "chan_block", 2, 2)
+        _coerce(self, "jones", np.complex128, axes, sizes)
+        for name, axis in (("time_block", "time"), ("chan_block", "chan")):
+            _coerce(self, name, np.int32, (axis,), sizes)
+            if not getattr(self, name).size:
+                raise InputError(f"{name} must have the block of each {axis}, got none")
+            _check_index(name, getattr(self, name), f"n_{name}", sizes[name])
+
+    @classmethod
+    def unchecked(
+        cls, jones: NDArray[np.complex128], time_block: NDArray[np.int32], chan_block: NDArray[np.int32]
+    ) -> AntennaTerms:
+        """Terms of contiguous arrays that have the right shapes and types: see `Sources.unchecked`."""
+        new = object.__new__(cls)
+        new.__dict__.update(jones=jones, time_block=time_block, chan_block=chan_block)
+        return new
+
+    @cached_property
+    def diagonal(self) -> bool:
+        """Whether all elements off the diagonal are 0."""
+        return not (np.any(self.jones[..., 0, 1]) or np.any(self.jones[..., 1, 0]))
+
+    def entries(self, start: int, stop: int) -> AntennaTerms:
+        """The entries start .. stop - 1 of the batch, or the one of all entries."""
+        if len(self.jones) == 1:
+            return self
+        return AntennaTerms.unchecked(self.jones[start:stop], self.time_block, self.chan_block)
+
+
+@dataclass(frozen=True, eq=False)
 class Sources:
     """A batch of source lists: points first, then Gaussians.
 
@@ -201,6 +259,8 @@ class Sources:
         Factors of the templates of `Rime`.
     template_shift : float64 (n_batch, n_template, 2) or None
         How far east and north (direction cosines) templates are moved.
+    antenna_terms : AntennaTerms or None
+        Jones matrices of the antennas, applied to the sum over sources and templates.
 
     Raises
     ------
@@ -217,6 +277,7 @@ class Sources:
     beam: Beam | None = None
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
+    antenna_terms: AntennaTerms | None = None
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
@@ -241,6 +302,11 @@ class Sources:
             raise InputError(
                 f"beam.scale must have shape (batch = {self.n_batch},), got {self.beam.scale.shape}"
             )
+        if self.antenna_terms is not None and len(self.antenna_terms.jones) not in (1, self.n_batch):
+            raise InputError(
+                f"antenna_terms.jones must have a batch of 1 or {self.n_batch}, "
+                f"got {len(self.antenna_terms.jones)}"
+            )
 
     @classmethod
     def unchecked(
@@ -256,6 +322,7 @@ class Sources:
         polarised: bool,
         template_scale: NDArray[np.float64] | None = None,
         template_shift: NDArray[np.float64] | None = None,
+        antenna_terms: AntennaTerms | None = None,
     ) -> Sources:
         """Sources of contiguous arrays that have the right shapes and types: nothing is checked.
 
@@ -264,7 +331,8 @@ class Sources:
 
         Parameters
         ----------
-        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam, template_scale, template_shift
+        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam, template_scale, template_shift, \
+        antenna_terms
             As the attributes.
         polarised : bool
             Whether any of Q, U, V may be other than 0.
@@ -281,12 +349,15 @@ class Sources:
             polarised=polarised,
             template_scale=template_scale,
             template_shift=template_shift,
+            antenna_terms=antenna_terms,
         )
         return new
 
     def copy(self) -> Sources:
         """The same sources in arrays of their own, checked."""
-        beam = self.beam
+        beam, terms = self.beam, self.antenna_terms
+        if terms is not None:
+            terms = AntennaTerms(terms.jones.copy(), terms.time_block.copy(), terms.chan_block.copy())
         if beam is not None:
             beam = Beam(beam.kind, beam.scale.copy(), None if beam.pointing is None else beam.pointing.copy())
         return Sources(
@@ -299,6 +370,7 @@ class Sources:
             beam,
             None if self.template_scale is None else self.template_scale.copy(),
             None if self.template_shift is None else self.template_shift.copy(),
+            antenna_terms=terms,
         )
 
     def entries(self, start: int, stop: int) -> Sources:
@@ -318,6 +390,7 @@ class Sources:
             polarised=self.polarised,
             template_scale=None if self.template_scale is None else self.template_scale[batch],
             template_shift=None if self.template_shift is None else self.template_shift[batch],
+            antenna_terms=None if self.antenna_terms is None else self.antenna_terms.entries(start, stop),
         )
 
     @cached_property

@@ -35,6 +35,9 @@ class Gradient:
     template_shift : float64 (n_batch, n_template, 2), or None
     scaled_dof : float64 (n_batch,), or None
         With respect to `scaled_dof` of `Rime.chi2`.
+    antenna_terms : complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2), or None
+        With respect to the real part of `AntennaTerms.jones`, plus i times that to the imaginary part. 0 off
+        the diagonal where there are templates without all four correlations: A has to stay diagonal there.
     """
 
     lm: NDArray[np.float64]
@@ -46,6 +49,7 @@ class Gradient:
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
     scaled_dof: NDArray[np.float64] | None = None
+    antenna_terms: NDArray[np.complex128] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Gradient]) -> Gradient:

@@ -9,11 +9,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.arrays import Rows, Sources
+from rime_kernels.arrays import AntennaTerms, Rows, Sources
 from rime_kernels.compile.types import Array
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
-from rime_kernels.physics import beam, envelope, phase
+from rime_kernels.physics import beam, envelope, feeds, phase
 
 T = TypeVar("T", bound=np.generic)
 
@@ -278,12 +278,31 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
     n_time = sources.stokes.shape[1]
     if n_time not in (1, rows.n_time):
         raise InputError(f"stokes must have 1 or n_time = {rows.n_time} time slots, got {n_time}")
+    if sources.antenna_terms is not None:
+        _check_antenna_terms(rows, n_template, sources.antenna_terms)
     if sources.beam is None or sources.beam.pointing is None:
         return
     shape = sources.beam.pointing.shape
     if shape[0] != sources.n_batch or shape[1] not in (1, rows.n_time) or shape[2] != rows.n_antenna:
         expected = f"({sources.n_batch}, 1 or {rows.n_time}, {rows.n_antenna}, 2)"
         raise InputError(f"beam.pointing must have shape {expected}, got {shape}")
+
+
+def _check_antenna_terms(rows: Rows, n_template: int, terms: AntennaTerms) -> None:
+    """Refuse antenna terms whose axes are not those of the rows, or that need correlations they lack."""
+    _, place = feeds.feeds_of(rows.stokes_to_corr)
+    jones, n_time, n_chan = terms.jones, terms.time_block.size, terms.chan_block.size
+    if (n_time, jones.shape[2], n_chan) != (rows.n_time, rows.n_antenna, rows.n_chan):
+        raise InputError(
+            f"antenna_terms must be those of n_time = {rows.n_time} time slots, n_antenna = {rows.n_antenna} "
+            f"and n_chan = {rows.n_chan} channels; got {n_time}, {jones.shape[2]} and {n_chan}"
+        )
+    if n_template and set(place) != {0, 1, 2, 3} and not terms.diagonal:
+        raise InputError(
+            "antenna terms that are not diagonal need all four correlations of the templates, got "
+            f"{rows.n_corr}; read all four, or leave out leakage"
+        )
+    raise InputError("antenna terms are not computed by these kernels yet; leave them out")
 
 
 def _contiguous(value: NDArray[T]) -> NDArray[T]:

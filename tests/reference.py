@@ -10,12 +10,14 @@ For a row (antennas p and q at one time) and a channel of frequency nu, `visibil
     envelope  gaussian_envelope    1 for a point source                             section 5
     E         voltage_beam         of each antenna, 1 without a beam                section 6
 
+`seen_through_antennas` is A_p V_pq A_q^H with Jones matrices A of the antennas (section 6),
 and `chi2` is sum w |V - D|^2 over rows, channels and correlations (section 7). Sections are those of
 docs/conventions.md. Nothing here uses code of `rime_kernels`; rows and sources are its plain records.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +41,8 @@ def visibilities(
 ) -> NDArray[np.complex128]:
     """Sum over all sources: (n_batch, n_row, n_chan, n_corr)."""
     vis = np.zeros((sources.n_batch, rows.n_row, rows.n_chan, len(corr_type)), complex)
+    if sources.antenna_terms is not None:
+        return seen_through_antennas(rows, corr_type, sources, frame)
     for b in range(sources.n_batch):
         for s in range(sources.n_source):
             for c, nu in enumerate(rows.chan_freq):
@@ -64,10 +68,13 @@ def chi2(
     template_lm: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """sum w |V - D|^2 of each entry of the batch, with templates where they are given: (n_batch,)."""
-    model = visibilities(rows, corr_type, sources, frame)
-    if template is not None:
-        assert template_lm is not None
-        model = model + moved_templates(rows, sources, template, template_lm)
+    if sources.antenna_terms is not None:
+        model = seen_through_antennas(rows, corr_type, sources, frame, template, template_lm)
+    else:
+        model = visibilities(rows, corr_type, sources, frame)
+        if template is not None:
+            assert template_lm is not None
+            model = model + moved_templates(rows, sources, template, template_lm)
     chi2: NDArray[np.float64] = np.sum(weight * np.abs(model - vis) ** 2, axis=(1, 2, 3))
     return chi2
 
@@ -86,6 +93,38 @@ def moved_templates(
                 turn = turn * np.conj(phase_term(rows.uvw, template_lm[t], nu))
                 vis[b, :, c] += sources.template_scale[b, t] * turn[:, None] * template[t, :, c]
     return vis
+
+
+def seen_through_antennas(
+    rows: Rows,
+    corr_type: Sequence[str],
+    sources: Sources,
+    frame: str = "tangent",
+    template: NDArray[np.complex128] | None = None,
+    template_lm: NDArray[np.float64] | None = None,
+) -> NDArray[np.complex128]:
+    """V_pq = A_p X_pq A_q^H with the Jones matrices of `sources.antenna_terms`: as `visibilities`.
+
+    X has rows for the feeds of p and columns for those of q; 0 where a template has no such correlation.
+    """
+    assert sources.antenna_terms is not None
+    terms = sources.antenna_terms
+    circular = corr_type[0] in ("RR", "RL", "LR", "LL")
+    feeds = ["RR", "RL", "LR", "LL"] if circular else ["XX", "XY", "YX", "YY"]
+    element = [feeds.index(name) for name in corr_type]
+    full = visibilities(rows, feeds, replace(sources, antenna_terms=None), frame)
+    if template is not None:
+        assert template_lm is not None
+        full[..., element] += moved_templates(rows, sources, template, template_lm)
+    jones = np.broadcast_to(terms.jones, (sources.n_batch, *terms.jones.shape[1:]))
+    for b in range(sources.n_batch):
+        for r in range(rows.n_row):
+            time = terms.time_block[rows.time_index[r]]
+            for c in range(rows.n_chan):
+                a_p = jones[b, time, rows.antenna1[r], terms.chan_block[c]]
+                a_q = jones[b, time, rows.antenna2[r], terms.chan_block[c]]
+                full[b, r, c] = (a_p @ full[b, r, c].reshape(2, 2) @ a_q.conj().T).ravel()
+    return full[..., element]
 
 
 # ---- its terms
