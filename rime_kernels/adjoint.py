@@ -18,6 +18,10 @@ class Adjoint(NamedTuple):
         d chi2 / d turns        = sum 4 pi Im(z)
         d chi2 / d ln(envelope) = sum 2 Re(z)                 as with respect to ln(E_p) and ln(E_q)
 
+    The envelope e of a profile is complex and may be 0: with y = conj(E_p E_q K_pq) sum_S B_S R_S,
+
+        d chi2 / d x = sum 2 (d(Re e)/dx Re(y) + d(Im e)/dx Im(y))
+
     B = S0 E^2 spectrum, with E of the beam that all antennas share, has these at each channel. Axes are
     those of `Inputs`: a sky without sources may have one source without flux, one without pointing errors or
     templates has unused axes of length 1.
@@ -29,7 +33,7 @@ class Adjoint(NamedTuple):
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, n_stokes, n_term)
     argument: NDArray[np.float64]  # (n_batch, n_source): sum of nu times that of x = scale nu r, E = E(x)
     direction: NDArray[np.float64]  # (n_batch, n_source, 3): of l, m, n - 1 in the phases
-    projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3): `Inputs.projection`
+    projection: NDArray[np.float64]  # (n_batch, n_shape, 2, 3): `Inputs.projection`
     # By way of the antennas' voltages, where there are pointing errors; 0 otherwise.
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2), or (n_batch, 1, 1, 2)
@@ -38,3 +42,4 @@ class Adjoint(NamedTuple):
     # 1 + y, y = w |V - D|^2 / t, in all of the above, chi2 is sum ln(1 + y), and the last row begins with
     # 2 sum y / (1 + y).
     template: NDArray[np.float64]
+    profile: NDArray[np.float64]  # (n_batch, n_profile or 1, 8): the parameters of the profiles

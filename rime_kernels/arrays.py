@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import check
 from rime_kernels.errors import InputError
 
+# Parameters of a profile beside maj, min and pa: `physics.profiles.N_PARAMETER`, which needs Numba.
+_N_PARAMETER = 8
+
 BeamKind = Literal["cos3", "gaussian", "airy"]
 
 
@@ -234,7 +237,7 @@ class AntennaTerms:
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """A batch of source lists: points first, then Gaussians.
+    """A batch of source lists: points first, then Gaussians, then profiles, which have any other shape.
 
     Shapes and types are checked here, values are not: one bad entry of a batch must not stop the others.
     `impossible` says which entries have values out of range; `Rime.chi2` gives NaN for them, the calls
@@ -252,13 +255,18 @@ class Sources:
         where `log_spectrum` is False, c1, c2, ... of 1 + c1 (nu/nu0 - 1) + c2 (nu/nu0 - 1)^2 + ...
         (physics: section 4); n_term may be 0: a flat spectrum.
     log_spectrum : bool (n_source,)
-    shape : float64 (n_batch, n_gaussian, 3), rad
-        emaj, emin (FWHM) and pa of the last n_gaussian sources (physics: section 5).
+    shape : float64 (n_batch, n_gaussian + n_profile, 3), rad
+        emaj, emin (FWHM) and pa of the Gaussians (physics: section 5); maj, min and pa of the profiles,
+        which come last (`physics.profiles`).
     beam : Beam or None
     template_scale : float64 (n_batch, n_template) or None
         Factors of the templates of `Rime`.
     template_shift : float64 (n_batch, n_template, 2) or None
         How far east and north (direction cosines) templates are moved.
+    profile : float64 (n_batch, n_profile, 8) or None
+        The other parameters of the profiles; 0 where a kind has fewer.
+    profile_kind : int32 (n_profile,) or None
+        What each profile is: a code of `physics.profiles.CODES`, or one that `register_profile` gave.
     antenna_terms : AntennaTerms or None
         Jones matrices of the antennas, applied to the sum over sources and templates.
 
@@ -277,6 +285,8 @@ class Sources:
     beam: Beam | None = None
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
+    profile: NDArray[np.float64] | None = None
+    profile_kind: NDArray[np.int32] | None = None
     antenna_terms: AntennaTerms | None = None
 
     def __post_init__(self) -> None:
@@ -286,16 +296,18 @@ class Sources:
         _coerce(self, "ref_freq", np.float64, ("source",), sizes)
         _coerce(self, "spectral_terms", np.float64, ("batch", "source", 4, "term"), sizes)
         _coerce(self, "log_spectrum", np.bool_, ("source",), sizes)
-        _coerce(self, "shape", np.float64, ("batch", "gaussian", 3), sizes)
+        _coerce(self, "shape", np.float64, ("batch", "shape", 3), sizes)
         if self.template_scale is not None:
             _coerce(self, "template_scale", np.float64, ("batch", "template"), sizes)
         if self.template_shift is not None:
             if self.template_scale is None:
                 raise InputError("template_shift was given without template_scale")
             _coerce(self, "template_shift", np.float64, ("batch", "template", 2), sizes)
-        if sizes["gaussian"] > sizes["source"]:
-            n_gaussian, n_source = sizes["gaussian"], sizes["source"]
-            raise InputError(f"shape has {n_gaussian} Gaussians, but there are only {n_source} sources")
+        if sizes["shape"] > sizes["source"]:
+            n_shape, n_source = sizes["shape"], sizes["source"]
+            what = "Gaussians" if self.profile is None else "Gaussians and profiles"
+            raise InputError(f"shape has {n_shape} {what}, but there are only {n_source} sources")
+        self._check_profiles(sizes)
         if not np.all(self.ref_freq > 0.0):
             raise InputError(f"ref_freq must be positive (Hz), got {self.ref_freq.min():g}")
         if self.beam is not None and self.beam.scale.size != self.n_batch:
@@ -306,6 +318,19 @@ class Sources:
             raise InputError(
                 f"antenna_terms.jones must have a batch of 1 or {self.n_batch}, "
                 f"got {len(self.antenna_terms.jones)}"
+            )
+
+    def _check_profiles(self, sizes: dict[str, int]) -> None:
+        """Check the profiles; kinds that are not known are refused where they are used."""
+        if (self.profile is None) != (self.profile_kind is None):
+            raise InputError("profile and profile_kind belong together: give both or neither")
+        if self.profile is None:
+            return
+        _coerce(self, "profile", np.float64, ("batch", "profile", _N_PARAMETER), sizes)
+        _coerce(self, "profile_kind", np.int32, ("profile",), sizes)
+        if sizes["profile"] > sizes["shape"]:
+            raise InputError(
+                f"shape must have a row for each of the {sizes['profile']} profiles, got {sizes['shape']}"
             )
 
     @classmethod
@@ -322,6 +347,8 @@ class Sources:
         polarised: bool,
         template_scale: NDArray[np.float64] | None = None,
         template_shift: NDArray[np.float64] | None = None,
+        profile: NDArray[np.float64] | None = None,
+        profile_kind: NDArray[np.int32] | None = None,
         antenna_terms: AntennaTerms | None = None,
     ) -> Sources:
         """Sources of contiguous arrays that have the right shapes and types: nothing is checked.
@@ -331,9 +358,8 @@ class Sources:
 
         Parameters
         ----------
-        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam, template_scale, template_shift, \
-        antenna_terms
-            As the attributes.
+        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam
+            As the attributes; so are those that follow `polarised`.
         polarised : bool
             Whether any of Q, U, V may be other than 0.
         """
@@ -349,6 +375,8 @@ class Sources:
             polarised=polarised,
             template_scale=template_scale,
             template_shift=template_shift,
+            profile=profile,
+            profile_kind=profile_kind,
             antenna_terms=antenna_terms,
         )
         return new
@@ -370,6 +398,8 @@ class Sources:
             beam,
             None if self.template_scale is None else self.template_scale.copy(),
             None if self.template_shift is None else self.template_shift.copy(),
+            profile=None if self.profile is None else self.profile.copy(),
+            profile_kind=None if self.profile_kind is None else self.profile_kind.copy(),
             antenna_terms=terms,
         )
 
@@ -390,6 +420,8 @@ class Sources:
             polarised=self.polarised,
             template_scale=None if self.template_scale is None else self.template_scale[batch],
             template_shift=None if self.template_shift is None else self.template_shift[batch],
+            profile=None if self.profile is None else self.profile[batch],
+            profile_kind=self.profile_kind,
             antenna_terms=None if self.antenna_terms is None else self.antenna_terms.entries(start, stop),
         )
 
@@ -425,15 +457,25 @@ class Sources:
 
     @property
     def n_source(self) -> int:
-        """Number of points and Gaussians."""
+        """Number of points, Gaussians and profiles."""
         return int(self.lm.shape[1])
 
     @property
-    def n_gaussian(self) -> int:
-        """Number of Gaussians, the last of the sources."""
+    def n_shape(self) -> int:
+        """Number of Gaussians and profiles, the last of the sources."""
         return int(self.shape.shape[1])
+
+    @property
+    def n_profile(self) -> int:
+        """Number of profiles, the last of these."""
+        return 0 if self.profile_kind is None else int(self.profile_kind.size)
+
+    @property
+    def n_gaussian(self) -> int:
+        """Number of Gaussians."""
+        return self.n_shape - self.n_profile
 
     @property
     def n_point(self) -> int:
         """Number of points, the first of the sources."""
-        return self.n_source - self.n_gaussian
+        return self.n_source - self.n_shape

@@ -27,14 +27,15 @@ class Gradient:
     lm : float64 (n_batch, n_source, 2)
     stokes : float64 (n_batch, n_time or 1, n_source, 4)
     spectral_terms : float64 (n_batch, n_source, 4, n_term)
-    shape : float64 (n_batch, n_gaussian, 3)
-        With respect to emaj, emin, pa.
+    shape : float64 (n_batch, n_gaussian + n_profile, 3)
+        With respect to emaj, emin, pa; maj, min, pa of profiles.
     beam_scale : float64 (n_batch,), or None without a beam
     pointing : float64 (n_batch, n_time or 1, n_antenna, 2), or None without pointing errors
     template_scale : float64 (n_batch, n_template), or None
     template_shift : float64 (n_batch, n_template, 2), or None
     scaled_dof : float64 (n_batch,), or None
         With respect to `scaled_dof` of `Rime.chi2`.
+    profile : float64 (n_batch, n_profile, 8), or None without profiles
     antenna_terms : complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2), or None
         With respect to the real part of `AntennaTerms.jones`, plus i times that to the imaginary part. 0 off
         the diagonal where there are templates without all four correlations: A has to stay diagonal there.
@@ -49,6 +50,7 @@ class Gradient:
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
     scaled_dof: NDArray[np.float64] | None = None
+    profile: NDArray[np.float64] | None = None
     antenna_terms: NDArray[np.complex128] | None = None
 
     @classmethod
@@ -107,7 +109,7 @@ def gradient_of(
         lm = phase.pull_directions(direction, adjoint.direction[:, :n_source])
         lm += by_argument + adjoint.voltage_lm[:, :n_source]
         gaussian = direction[:, sources.n_point :]
-        of_projection = adjoint.projection[:, : sources.n_gaussian]
+        of_projection = adjoint.projection[:, : sources.n_shape]
         shape, by_projection = pull_projections(sources.shape, gaussian, frame, of_projection)
         lm[:, sources.n_point :] += by_projection
         template_scale, template_shift = _of_templates(adjoint.template, sources, template_lm)
@@ -116,7 +118,10 @@ def gradient_of(
         scale = by_scale + adjoint.beam_scale
         if sources.beam.pointing is not None:
             pointing = np.broadcast_to(adjoint.pointing, sources.beam.pointing.shape).copy()
-    return Gradient(lm, stokes, terms, shape, scale, pointing, template_scale, template_shift)
+    profile = None if sources.profile is None else adjoint.profile[:, : sources.n_profile]
+    return Gradient(
+        lm, stokes, terms, shape, scale, pointing, template_scale, template_shift, profile=profile
+    )
 
 
 def _of_argument(

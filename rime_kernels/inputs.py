@@ -275,6 +275,8 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
         raise InputError(
             f"template_scale must have shape ({sources.n_batch}, {n_template}), got {n_scale} factors"
         )
+    if sources.n_profile:
+        raise InputError(f"the kernels cannot compute profiles yet, got {sources.n_profile} of them")
     n_time = sources.stokes.shape[1]
     if n_time not in (1, rows.n_time):
         raise InputError(f"stokes must have 1 or n_time = {rows.n_time} time slots, got {n_time}")

@@ -8,6 +8,7 @@ For a row (antennas p and q at one time) and a channel of frequency nu, `visibil
     B         corr_of_stokes       Stokes parameters, mapped to correlations        section 3
               spectrum             how each Stokes parameter changes with nu        section 4
     envelope  gaussian_envelope    1 for a point source                             section 5
+              PROFILES             any other shape                                  section 5
     E         voltage_beam         of each antenna, 1 without a beam                section 6
 
 `seen_through_antennas` is A_p V_pq A_q^H with Jones matrices A of the antennas (section 6),
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import j1
+from scipy.special import j0, j1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,8 +49,7 @@ def visibilities(
             for c, nu in enumerate(rows.chan_freq):
                 term = phase_term(rows.uvw, sources.lm[b, s], nu)
                 if s >= sources.n_point:
-                    shape = sources.shape[b, s - sources.n_point]
-                    term = term * gaussian_envelope(rows.uvw, sources.lm[b, s], shape, nu, frame)
+                    term = term * _envelope(rows, sources, b, s, nu, frame)
                 if sources.beam is not None:
                     for antenna in (rows.antenna1, rows.antenna2):
                         term = term * _voltage(rows, sources.beam, b, sources.lm[b, s], antenna, nu)
@@ -162,15 +162,42 @@ def gaussian_envelope(
     uvw: NDArray[np.float64], lm: Sequence[float], shape: NDArray[np.float64], nu: float, frame: str
 ) -> NDArray[np.float64]:
     """exp(-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2) of each row, for FWHM axes emaj and emin."""
+    a, b = axis_coordinates(uvw, lm, shape, nu, frame)
+    return np.exp(-(np.pi**2) / (4.0 * np.log(2.0)) * (a**2 + b**2))
+
+
+def axis_coordinates(
+    uvw: NDArray[np.float64], lm: Sequence[float], shape: NDArray[np.float64], nu: float, frame: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The axes times the coordinates of each row along them, in wavelengths: pure numbers."""
     (l, m), (emaj, emin, pa) = lm, shape
     n = np.sqrt(1.0 - l * l - m * m)
     u, v, w = uvw.T
     if frame == "tangent":
         u, v = u - w * l / n, v - w * m / n
-    a = u * np.sin(pa) + v * np.cos(pa)
-    b = u * np.cos(pa) - v * np.sin(pa)
-    k = np.pi**2 / (4.0 * np.log(2.0)) * (nu / SPEED_OF_LIGHT) ** 2
-    return np.exp(-k * ((emaj * a) ** 2 + (emin * b) ** 2))
+    along = (u * np.sin(pa) + v * np.cos(pa)) * nu / SPEED_OF_LIGHT
+    across = (u * np.cos(pa) - v * np.sin(pa)) * nu / SPEED_OF_LIGHT
+    return emaj * along, emin * across
+
+
+def disc(
+    a: NDArray[np.float64], b: NDArray[np.float64], parameters: NDArray[np.float64]
+) -> NDArray[np.complex128]:
+    """2 J1(z)/z, z = pi hypot(a, b): a uniform disc, the axes its diameters."""
+    z = np.pi * np.hypot(a, b)
+    safe = np.where(z == 0.0, 1.0, z)
+    return np.where(z == 0.0, 1.0, 2.0 * j1(safe) / safe).astype(complex)
+
+
+def ring(
+    a: NDArray[np.float64], b: NDArray[np.float64], parameters: NDArray[np.float64]
+) -> NDArray[np.complex128]:
+    """J0(z), z = pi hypot(a, b): an infinitely thin ring, the axes its diameters."""
+    return j0(np.pi * np.hypot(a, b)).astype(complex)
+
+
+# Envelopes of profiles by their code, `rime_kernels.physics.profiles`; tests add to it.
+PROFILES: dict[int, Callable[..., NDArray[np.complex128]]] = {0: disc, 1: ring}
 
 
 def voltage_beam(kind: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -181,6 +208,19 @@ def voltage_beam(kind: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.exp(-2.0 * np.log(2.0) * x**2)
     safe = np.where(x == 0.0, 1.0, x)
     return np.where(x == 0.0, 1.0, 2.0 * j1(safe) / safe)
+
+
+def _envelope(
+    rows: Rows, sources: Sources, b: int, s: int, nu: float, frame: str
+) -> NDArray[np.float64] | NDArray[np.complex128]:
+    """The envelope of source s, a Gaussian or a profile, in entry b of the batch: (n_row,)."""
+    shape, i = sources.shape[b, s - sources.n_point], s - (sources.n_source - sources.n_profile)
+    if i < 0:
+        return gaussian_envelope(rows.uvw, sources.lm[b, s], shape, nu, frame)
+    assert sources.profile is not None
+    assert sources.profile_kind is not None
+    along, across = axis_coordinates(rows.uvw, sources.lm[b, s], shape, nu, frame)
+    return PROFILES[int(sources.profile_kind[i])](along, across, sources.profile[b, i])
 
 
 def _brightness(

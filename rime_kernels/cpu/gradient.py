@@ -183,6 +183,7 @@ def adjoint_of(
         _pointing(parts, tasks, lanes, inputs.pointing.shape[1]),
         parts.voltage_lm.sum(axis=1),
         template,
+        np.zeros((len(template), 1, 8)),
     )
 
 

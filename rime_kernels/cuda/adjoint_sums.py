@@ -160,6 +160,7 @@ class AdjointSums:
         return Adjoint(
             rows[:, 0], stokes, terms.sum(axis=1), argument.sum(axis=(1, 3)), 4.0 * math.pi * direction,
             projection, scale, pointing, voltage_lm, template.reshape(n_batch, n_row, 4),
+            np.zeros((n_batch, 1, 8)),
         )  # fmt: skip
 
 
