@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +13,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
-from biro.files.fits_vetting import vet
-from biro.files.foreign_text import visible_line
+from biro.files.fits_file import check_is_file, naming, opened
 from biro.files.memory import free_memory
 from biro.images.fits_header import ImageHeader, Plane, parse_header
 from biro.models.components.image import ImageModel, Interpolation
@@ -55,12 +52,9 @@ def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "
         pixels, or more pixels than memory holds, which is known before any is read.
     """
     place = Path(path)
-    with _naming(place):
-        if not place.exists():
-            raise InputError("no such file")
-        if not place.is_file():
-            raise InputError(f"a {'folder' if place.is_dir() else 'pipe or a device'}, not a FITS file")
-    with _naming(place), _opened(place) as hdus:
+    with naming(place):
+        check_is_file(place)
+    with naming(place), opened(place) as hdus:
         hdu = next((hdu for hdu in hdus if hdu.is_image and hdu.header.get("NAXIS", 0) > 0), None)
         if hdu is None:
             raise InputError("there is no image in this file")
@@ -70,29 +64,6 @@ def read_image(path: str | os.PathLike[str], *, interpolation: Interpolation = "
         per_pixel = _per_pixel(about, hdu.header, hdus)
         pixels = _ordered(about, np.asarray(hdu.data, dtype=np.float64)) * per_pixel
         return _model(about, pixels, n_pixel, shift, interpolation)
-
-
-@contextmanager
-def _naming(place: Path) -> Iterator[None]:
-    """Put the name of the file before the message of an error, and turn errors of astropy into InputError."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{place}: {visible_line(error)}") from None
-    except Exception as error:  # astropy raises many kinds about foreign files
-        reason = visible_line(error)[:200] or type(error).__name__
-        raise InputError(f"{place}: cannot be read as a FITS image ({reason})") from None
-
-
-@contextmanager
-def _opened(place: Path) -> Iterator[HDUList]:
-    """The units of a FITS file that has passed `vet`."""
-    from astropy.io import fits
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with fits.open(vet(place, free_memory()), mode="readonly", memmap=False, lazy_load_hdus=True) as hdus:
-            yield hdus
 
 
 def _square(plane: Plane) -> tuple[int, tuple[int, int]]:

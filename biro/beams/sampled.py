@@ -1,0 +1,137 @@
+"""Beams sampled on a grid from a function, as fine as the wanted accuracy needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.errors import InputError
+from biro.models.components.beam_cube import BeamCube
+from biro.models.errors import ModelError
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+BeamFunction = Callable[[Array, Array, float], Any]
+_FIRST, _MOST = 33, 1025
+
+
+def sample_beam(
+    function: BeamFunction,
+    freq: ArrayLike,
+    extent: float,
+    *,
+    accuracy: float = 1e-6,
+    name: str = "beam",
+) -> BeamCube:
+    """Sample a voltage beam on a grid that is as fine as the accuracy needs.
+
+    Parameters
+    ----------
+    function : callable (x, y, freq) -> complex (..., 2, 2)
+        E at direction cosines x and y, float64 arrays of one shape, in the frame of the antenna
+        (`BeamCube`), and at a frequency in Hz.
+    freq : float64 (n_freq,), Hz
+        Where planes are wanted, ascending. Give the channels' frequencies, and nothing is interpolated in
+        frequency.
+    extent : float
+        Largest |x| and |y|.
+    accuracy : float
+        Largest error between nodes relative to the largest |E|, as `BeamCube.direction_error` estimates it.
+    name : str
+        For messages.
+
+    Returns
+    -------
+    BeamCube
+        With 1025 x 1025 nodes at most; where these are not enough, a warning says what was reached.
+
+    Raises
+    ------
+    InputError
+        The function returns another shape, or values that are not finite.
+    """
+    planes = np.atleast_1d(np.asarray(freq, dtype=np.float64))
+    n = _FIRST
+    while True:
+        x = np.linspace(-extent, extent, n)
+        try:
+            cube = BeamCube(x, x, planes, _values(function, x, planes, name), name=name)
+        except ModelError as found:
+            raise InputError(str(found)) from None
+        error = cube.direction_error
+        if error <= accuracy or n >= _MOST:
+            break
+        n = 2 * n - 1
+    if error > accuracy:
+        log.warning("%s: %d x %d nodes are accurate to %.1g, not %.1g", name, n, n, error, accuracy)
+    return cube
+
+
+def katbeam(model: str, freq: ArrayLike, extent: float, *, accuracy: float = 1e-6) -> BeamCube:
+    """MeerKAT's voltage beam of the package `katbeam`: real, without cross-hands.
+
+    H is taken as X and V as Y, x to the east where the antenna's frame is not turned: `katbeam` itself does
+    not say.
+
+    Parameters
+    ----------
+    model : str
+        Such as "MKAT-AA-L-JIM-2020".
+    freq : float64 (n_freq,), Hz
+    extent : float
+        Largest |x| and |y|, direction cosines.
+    accuracy : float
+        As for `sample_beam`.
+
+    Returns
+    -------
+    BeamCube
+
+    Raises
+    ------
+    InputError
+        `katbeam` is not installed, or does not know the model, or the frequencies lie outside of it.
+    """
+    try:
+        from katbeam import JimBeam
+    except ImportError:
+        raise InputError("a katbeam beam needs the package katbeam: pip install 'biro-rime[beams]'") from None
+    from katbeam.jimbeam import KNOWN_MODELS
+
+    if model not in KNOWN_MODELS:
+        raise InputError(f"katbeam has no model {model!r}; it has {', '.join(KNOWN_MODELS)}")
+    beam = JimBeam(model)
+    low, high = 1e6 * beam.freqMHzlist.min(), 1e6 * beam.freqMHzlist.max()
+    planes = np.atleast_1d(np.asarray(freq, dtype=np.float64))
+    if planes.min() < low or planes.max() > high:
+        raise InputError(
+            f"katbeam's {model} holds from {low / 1e6:g} to {high / 1e6:g} MHz; the data reach from "
+            f"{planes.min() / 1e6:g} to {planes.max() / 1e6:g} MHz"
+        )
+
+    def jones(x: Array, y: Array, hertz: float) -> NDArray[np.complex128]:
+        found = np.zeros((*x.shape, 2, 2), complex)
+        found[..., 0, 0] = beam.HH(np.rad2deg(x), np.rad2deg(y), hertz / 1e6)
+        found[..., 1, 1] = beam.VV(np.rad2deg(x), np.rad2deg(y), hertz / 1e6)
+        return found
+
+    return sample_beam(jones, planes, extent, accuracy=accuracy, name=f"katbeam {model}")
+
+
+def _values(function: BeamFunction, nodes: Array, freq: Array, name: str) -> NDArray[np.complex128]:
+    y, x = np.meshgrid(nodes, nodes, indexing="ij")
+    values = np.empty((freq.size, *x.shape, 2, 2), complex)
+    for i, hertz in enumerate(freq):
+        found = np.asarray(function(x, y, float(hertz)))
+        if found.shape != values.shape[1:]:
+            raise InputError(
+                f"{name}: the function must return (..., 2, 2) = {values.shape[1:]} for directions of shape "
+                f"{x.shape}, returned {found.shape}"
+            )
+        values[i] = found
+    return values
