@@ -24,6 +24,9 @@ FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
 # Functions of numbers, for the CPU and CUDA. Division follows IEEE 754: no ZeroDivisionError.
 scalar = njit(inline="always", error_model="numpy")
 
+# Long functions of numbers, for the CPU and CUDA, that stay functions, so that loops compile fast.
+physics_function = njit(error_model="numpy")
+
 # Functions of vectors (`rime_kernels.cpu.simd`): LLVM inlines them into their caller, which compiles fast.
 _INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 vector_function = njit(forceinline=True, **_INNER)

@@ -1,80 +1,156 @@
-"""Sources with a shape of their own: complex envelopes of coordinates along and across, and their slopes.
+"""Visibilities of all source shapes other than points and Gaussians, with their derivatives; float64.
 
-For a source with the axes maj and min (rad) at the position angle pa, at the frequency nu,
+A shape is a complex function of the coordinates of a baseline along and across the source's axes,
 
-    a = maj (u' sin pa + v' cos pa) nu/c,      b = min (u' cos pa - v' sin pa) nu/c
+    a = emaj (u' sin pa + v' cos pa) nu/c,   b = emin (u' cos pa - v' sin pa) nu/c     (physics: section 5)
 
-with (u', v') as the envelope of a Gaussian has them (physics: section 5), and rho = hypot(a, b). An envelope
-depends on a, b and up to eight parameters p0 .. p7 of its kind (0 where a kind has fewer), and is 1 at
-a = b = 0. Everything is float64.
+where emaj and emin are the source's size as the shape counts it (a diameter, an effective radius, ...), and
+of eight parameters. Every shape but shapelets may be convolved with a Gaussian, circular before the source is
+stretched: p7 is its full width at half maximum divided by emaj, and the visibility is multiplied by
 
-    DISC    2 J1(z)/z, z = pi rho    uniform disc, maj and min its diameters
-    RING    J0(z), z = pi rho        infinitely thin ring of these diameters
+    exp(-pi^2 / (4 ln 2) p7^2 (a^2 + b^2))
 
-(Thompson, Moran, Swenson, Interferometry and Synthesis in Radio Astronomy, 3rd ed., chapter 10.)
+| code | size | p0 ... |
+| --- | --- | --- |
+| `DISC` | diameter | |
+| `RING` | diameter | |
+| `LIMB_DARKENED` | diameter | linear coefficient |
+| `ANNULUS` | outer diameter | inner diameter / outer diameter |
+| `SPHERE` | diameter | |
+| `MRING` | diameter | Re, Im of beta_1, beta_2, beta_3; p6 is beta_0 |
+| `CRESCENT` | outer diameter | inner / outer diameter, offset, floor, angle of the hole from the major axis |
+| `EXPONENTIAL` | scale length | |
+
+Unused parameters are 0. V(0, 0) = 1, but beta_0 for an m-ring.
 """
 
 from __future__ import annotations
 
 import math
 
-from rime_kernels.compile.jit import scalar
+from rime_kernels.compile.jit import physics_function, scalar
 from rime_kernels.compile.types import Scalar
-from rime_kernels.physics.beam import airy, airy_slope
+from rime_kernels.physics import discs, rings
 
-DISC, RING = range(2)
+DISC, RING, LIMB_DARKENED, ANNULUS, SPHERE, MRING, CRESCENT, EXPONENTIAL = range(8)
+N_KIND = 8
 # Codes of shapes that are built in; those of a user's own come after `FIRST_REGISTERED`.
-CODES = {"disc": DISC, "ring": RING}
+CODES = {
+    "disc": DISC,
+    "ring": RING,
+    "limb-darkened": LIMB_DARKENED,
+    "annulus": ANNULUS,
+    "sphere": SPHERE,
+    "m-ring": MRING,
+    "crescent": CRESCENT,
+    "exponential": EXPONENTIAL,
+}
 FIRST_REGISTERED = 1000
-# Parameters beside maj, min and pa.
+# Parameters beside emaj, emin and pa.
 N_PARAMETER = 8
 
+# pi^2 / (4 ln 2)
+_BLUR = math.pi * math.pi / (4.0 * 0.6931471805599453)
+_FOUR_PI2 = 4.0 * math.pi * math.pi
 
-@scalar
-def _j0_series(x: float) -> Scalar:
-    """J0(x) = sum_k (-x^2/4)^k / (k!)^2, nested; for 0 <= x < 8."""
-    y = -0.25 * x * x
-    total = 1.0
-    for i in range(26):
-        k = 26.0 - i
-        total = 1.0 + total * (y / (k * k))
-    return total
-
-
-@scalar
-def bessel_j0(x: float) -> Scalar:
-    """J0(x) of x >= 0, to 1e-13: the series, or J0 = 2 J1/x - J2 from the beam's functions."""
-    if x >= 8.0:
-        return airy(x) + 0.5 * x * airy_slope(x)
-    return _j0_series(x)
+annulus, disc, limb_darkened, ring, sphere = (
+    discs.annulus,
+    discs.disc,
+    discs.limb_darkened,
+    discs.ring,
+    discs.sphere,
+)
+crescent, crescent_slopes = rings.crescent, rings.crescent_slopes
+mring, mring_slopes = rings.mring, rings.mring_slopes
 
 
 @scalar
+def exponential(s: float) -> Scalar:
+    """(1 + 4 pi^2 s)^(-3/2): a disc of brightness exp(-r/h), s = (q h)^2; V, dV/ds."""
+    over = 1.0 / (1.0 + _FOUR_PI2 * s)
+    value = over * math.sqrt(over)
+    return value, -1.5 * _FOUR_PI2 * value * over
+
+
+@scalar
+def radial(kind: int, s: float, p0: float) -> Scalar:
+    """V, dV/ds, dV/dp0 of a shape that is a function of s = a^2 + b^2 alone."""
+    by_p0 = 0.0
+    if kind == DISC:
+        value, slope = disc(s)
+    elif kind == RING:
+        value, slope = ring(s)
+    elif kind == LIMB_DARKENED:
+        value, slope, by_p0 = limb_darkened(s, p0)
+    elif kind == ANNULUS:
+        value, slope, by_p0 = annulus(s, p0)
+    elif kind == SPHERE:
+        value, slope = sphere(s)
+    else:
+        value, slope = exponential(s)
+    return value, slope, by_p0
+
+
+@physics_function
 def profile_visibility(
     kind: int, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float,
     p6: float, p7: float,
 ) -> Scalar:  # fmt: skip
-    """The envelope of this kind, real and imaginary part."""
-    z = math.pi * math.sqrt(a * a + b * b)
-    if kind == DISC:
-        return airy(z), 0.0
-    return bessel_j0(z), 0.0
+    """The visibility of the shape with this code: re, im."""
+    s = a * a + b * b
+    blur = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0
+    if kind == MRING:
+        re, im = mring(a, b, p0, p1, p2, p3, p4, p5, p6)
+        return blur * re, blur * im
+    if kind == CRESCENT:
+        re, im = crescent(a, b, p0, p1, p2, p3)
+        return blur * re, blur * im
+    value, _, _ = radial(kind, s, p0)
+    return blur * value, 0.0
 
 
 @scalar
+def _blurred_slopes(blur: float, width: float, s: float, re: float, im: float) -> Scalar:
+    """What the blur adds to the derivatives of re, im by a (times 1/a) and b, and those by its width."""
+    radial_slope = -2.0 * _BLUR * width * width * blur
+    by_width = -2.0 * _BLUR * width * s * blur
+    return radial_slope * re, radial_slope * im, by_width * re, by_width * im
+
+
+@physics_function
 def profile_slopes(
     kind: int, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float,
     p6: float, p7: float,
 ) -> Scalar:  # fmt: skip
-    """The envelope and its derivatives: re, im, then both of d/da, d/db, d/dp0, ..., d/dp7; 22 numbers."""
-    rho = math.sqrt(a * a + b * b)
-    z = math.pi * rho
-    value, slope = bessel_j0(z), -0.5 * z * airy(z)
-    if kind == DISC:
-        value, slope = airy(z), airy_slope(z)
-    # Every envelope here is flat at the centre: the direction does not matter there.
-    of_rho = math.pi * slope / rho if rho > 0.0 else 0.0
+    """The visibility and its derivatives: re, im, re_a, im_a, re_b, im_b, re_p0, im_p0, ..., re_p7, im_p7."""
+    s = a * a + b * b
+    g = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0
+    if kind == MRING:
+        re, im, re_a, im_a, re_b, im_b, d0, d1, d2, d3, d4, d5, d6 = mring_slopes(
+            a, b, p0, p1, p2, p3, p4, p5, p6
+        )
+        x, y, re_7, im_7 = _blurred_slopes(g, p7, s, re, im)
+        return (
+            g * re, g * im,
+            g * re_a + a * x, g * im_a + a * y, g * re_b + b * x, g * im_b + b * y,
+            0.0, g * d0, 0.0, g * d1, g * d2, 0.0, g * d3, 0.0, 0.0, g * d4, 0.0, g * d5, g * d6, 0.0,
+            re_7, im_7,
+        )  # fmt: skip
+    if kind == CRESCENT:
+        re, im, re_a, im_a, re_b, im_b, re_0, im_0, re_1, im_1, re_2, im_2, re_3, im_3 = crescent_slopes(
+            a, b, p0, p1, p2, p3
+        )
+        x, y, re_7, im_7 = _blurred_slopes(g, p7, s, re, im)
+        return (
+            g * re, g * im,
+            g * re_a + a * x, g * im_a + a * y, g * re_b + b * x, g * im_b + b * y,
+            g * re_0, g * im_0, g * re_1, g * im_1, g * re_2, g * im_2, g * re_3, g * im_3,
+            0.0, 0.0, 0.0, 0.0, 0.0, 0.0, re_7, im_7,
+        )  # fmt: skip
+    re, slope, re_0 = radial(kind, s, p0)
+    x, _, re_7, _ = _blurred_slopes(g, p7, s, re, 0.0)
+    slope = 2.0 * g * slope + x
     return (
-        value, 0.0, of_rho * a, 0.0, of_rho * b, 0.0,
-        0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+        g * re, 0.0, a * slope, 0.0, b * slope, 0.0, g * re_0, 0.0,
+        0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, re_7, 0.0,
     )  # fmt: skip
