@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rime_kernels.errors import BackendError, BiroError, InputError
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
     from rime_kernels.gradient import Gradient
+    from rime_kernels.jones_beam import JonesBeam
     from rime_kernels.physics.brightness import stokes_to_corr
     from rime_kernels.prediction import Antennas, Options, Spectrum, predict
     from rime_kernels.rime import Rime, chi2_and_gradient_together, chi2_together
@@ -32,6 +33,7 @@ __all__ = [
     "BiroError",
     "Gradient",
     "InputError",
+    "JonesBeam",
     "Options",
     "Rime",
     "Rows",
@@ -51,6 +53,7 @@ _HOME = {
     "errors": ("BackendError", "BiroError", "InputError"),
     "geometry": ("AntennaGeometry", "solve_antennas"),
     "gradient": ("Gradient",),
+    "jones_beam": ("JonesBeam",),
     "rime": ("Rime", "chi2_and_gradient_together", "chi2_together"),
     "prediction": ("Antennas", "Options", "Spectrum", "predict"),
     "tuning": ("tune",),

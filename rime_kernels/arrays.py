@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check
 from rime_kernels.errors import InputError
+from rime_kernels.jones_beam import JonesBeam
 
 # Parameters of a profile beside maj, min and pa: `physics.profiles.N_PARAMETER`, which needs Numba.
 _N_PARAMETER = 8
@@ -258,7 +259,7 @@ class Sources:
     shape : float64 (n_batch, n_gaussian + n_profile, 3), rad
         emaj, emin (FWHM) and pa of the Gaussians (physics: section 5); maj, min and pa of the profiles,
         which come last (`physics.profiles`).
-    beam : Beam or None
+    beam : Beam, JonesBeam or None
     template_scale : float64 (n_batch, n_template) or None
         Factors of the templates of `Rime`.
     template_shift : float64 (n_batch, n_template, 2) or None
@@ -282,7 +283,7 @@ class Sources:
     spectral_terms: NDArray[np.float64]
     log_spectrum: NDArray[np.bool_]
     shape: NDArray[np.float64]
-    beam: Beam | None = None
+    beam: Beam | JonesBeam | None = None
     template_scale: NDArray[np.float64] | None = None
     template_shift: NDArray[np.float64] | None = None
     profile: NDArray[np.float64] | None = None
@@ -310,7 +311,9 @@ class Sources:
         self._check_profiles(sizes)
         if not np.all(self.ref_freq > 0.0):
             raise InputError(f"ref_freq must be positive (Hz), got {self.ref_freq.min():g}")
-        if self.beam is not None and self.beam.scale.size != self.n_batch:
+        if isinstance(self.beam, JonesBeam):
+            self.beam.check_batch(self.n_batch, self.n_source)
+        elif self.beam is not None and self.beam.scale.size != self.n_batch:
             raise InputError(
                 f"beam.scale must have shape (batch = {self.n_batch},), got {self.beam.scale.shape}"
             )
@@ -342,7 +345,7 @@ class Sources:
         spectral_terms: NDArray[np.float64],
         log_spectrum: NDArray[np.bool_],
         shape: NDArray[np.float64],
-        beam: Beam | None,
+        beam: Beam | JonesBeam | None,
         *,
         polarised: bool,
         template_scale: NDArray[np.float64] | None = None,
@@ -386,7 +389,9 @@ class Sources:
         beam, terms = self.beam, self.antenna_terms
         if terms is not None:
             terms = AntennaTerms(terms.jones.copy(), terms.time_block.copy(), terms.chan_block.copy())
-        if beam is not None:
+        if isinstance(beam, JonesBeam):
+            beam = beam.copy()
+        elif beam is not None:
             beam = Beam(beam.kind, beam.scale.copy(), None if beam.pointing is None else beam.pointing.copy())
         return Sources(
             self.lm.copy(),
@@ -406,7 +411,9 @@ class Sources:
     def entries(self, start: int, stop: int) -> Sources:
         """The entries start .. stop - 1 of the batch; `polarised` is that of the whole batch."""
         batch, beam = slice(start, stop), self.beam
-        if beam is not None:
+        if isinstance(beam, JonesBeam):
+            beam = beam.entries(start, stop)
+        elif beam is not None:
             pointing = None if beam.pointing is None else beam.pointing[batch]
             beam = Beam.unchecked(beam.kind, beam.scale[batch], pointing)
         return Sources.unchecked(
@@ -437,7 +444,8 @@ class Sources:
         -------
         bool (n_batch,)
             A source below the horizon, l^2 + m^2 > 1 (physics: section 1), a FWHM or a scale of
-            the beam below 0. NaN is not impossible: it makes NaN by itself.
+            the beam below 0, or the scale of a `JonesBeam` of 0.
+            NaN is not impossible: it makes NaN by itself.
         """
         bad = np.zeros(self.n_batch, dtype=bool)
         # Where all are within 0.7, l^2 + m^2 is below 1; NaN is not within.
@@ -446,7 +454,9 @@ class Sources:
         for axis in (self.shape[..., 0], self.shape[..., 1]):
             if not axis.min(initial=0.0) >= 0.0:
                 bad |= np.any(axis < 0.0, axis=-1)
-        if self.beam is not None:
+        if isinstance(self.beam, JonesBeam):
+            bad |= self.beam.scale <= 0.0
+        elif self.beam is not None:
             bad |= self.beam.scale < 0.0
         return bad
 

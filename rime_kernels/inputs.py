@@ -13,6 +13,7 @@ from rime_kernels.arrays import AntennaTerms, Rows, Sources
 from rime_kernels.compile.types import Array
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import beam, envelope, feeds, phase
 
 T = TypeVar("T", bound=np.generic)
@@ -233,6 +234,9 @@ def inputs(
     if sources.beam is not None:
         scale = sources.beam.scale
         pointing = pointing if sources.beam.pointing is None else sources.beam.pointing
+    if isinstance(sources.beam, JonesBeam):
+        scale = np.broadcast_to(scale, sources.n_batch)
+        pointing = np.broadcast_to(pointing, (sources.n_batch, *pointing.shape[1:]))
     return Inputs(
         _contiguous(direction),
         _contiguous(sources.stokes),
@@ -261,8 +265,11 @@ def _one_without_flux(sources: Sources) -> Sources:
 
 
 def beam_codes(sources: Sources) -> tuple[int, int]:
-    """Codes of the beam in the brightness (the same for all antennas) and in the antenna terms."""
-    if sources.beam is None:
+    """Codes of the beam in the brightness (the same for all antennas) and in the antenna terms.
+
+    None of a beam of Jones matrices, which has loops of its own.
+    """
+    if sources.beam is None or isinstance(sources.beam, JonesBeam):
         return beam.NO_BEAM, beam.NO_BEAM
     code = beam.CODES[sources.beam.kind]
     return (code, beam.NO_BEAM) if sources.beam.pointing is None else (beam.NO_BEAM, code)
@@ -282,6 +289,10 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
         raise InputError(f"stokes must have 1 or n_time = {rows.n_time} time slots, got {n_time}")
     if sources.antenna_terms is not None:
         _check_antenna_terms(rows, n_template, sources.antenna_terms)
+    if isinstance(sources.beam, JonesBeam):
+        feeds.feeds_of(rows.stokes_to_corr, "beams of Jones matrices")
+        sources.beam.check_axes(rows.n_time, rows.n_antenna, rows.n_chan)
+        return
     if sources.beam is None or sources.beam.pointing is None:
         return
     shape = sources.beam.pointing.shape

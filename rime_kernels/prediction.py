@@ -14,6 +14,7 @@ from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.rime import Rime
@@ -84,7 +85,7 @@ def predict(
     *,
     spectrum: Spectrum | None = None,
     shape: ArrayLike | None = None,
-    beam: Beam | None = None,
+    beam: Beam | JonesBeam | None = None,
     antennas: Antennas | None = None,
     corr: str | Sequence[str] = "linear",
     convention: Convention = "casa",
@@ -110,7 +111,7 @@ def predict(
     shape : float64 (n_source, 3), rad, optional
         Gaussian FWHM axes emaj >= emin, and position angle from north through east; a source with
         emaj = 0 is a point, and so is every source without it.
-    beam : Beam, optional
+    beam : Beam or JonesBeam, optional
         With one batch entry: `scale` of shape (1,), `pointing` of (1, n_time or 1, n_antenna, 2).
     antennas : Antennas, optional
     corr : "linear", "circular", or sequence of str
@@ -187,13 +188,19 @@ def _without_antennas(sources: Sources, options: Options) -> Options:
     """The row form, once nothing needs antennas."""
     if options.form == "factored":
         raise InputError('form="factored" needs antennas=Antennas(antenna1, antenna2, time)')
+    if isinstance(sources.beam, JonesBeam):
+        raise InputError("beams of Jones matrices need antennas=Antennas(antenna1, antenna2, time)")
     if sources.beam is not None and sources.beam.pointing is not None:
         raise InputError("pointing errors need antennas=Antennas(antenna1, antenna2, time)")
     return replace(options, form="row")
 
 
 def _sources(
-    lm: ArrayLike, stokes: ArrayLike, spectrum: Spectrum | None, shape: ArrayLike | None, beam: Beam | None
+    lm: ArrayLike,
+    stokes: ArrayLike,
+    spectrum: Spectrum | None,
+    shape: ArrayLike | None,
+    beam: Beam | JonesBeam | None,
 ) -> Sources:
     """The sky as a batch of one, points before Gaussians."""
     sizes: dict[str, int] = {}
@@ -206,6 +213,9 @@ def _sources(
     ref_freq, terms, is_log = _spectrum(spectrum, sizes)
     is_gaussian = axes[:, 0] > 0.0
     order = np.argsort(is_gaussian, kind="stable")
+    if isinstance(beam, JonesBeam) and beam.applies is not None:
+        beam.check_batch(1, len(order))
+        beam = replace(beam, applies=beam.applies[order])
     return Sources(
         directions[None, order],
         flux.reshape(1, -1, sizes["source"], 4)[:, :, order],

@@ -13,10 +13,11 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
-from rime_kernels.errors import InputError
+from rime_kernels.errors import BackendError, InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.tangent import Fixed
 
@@ -280,7 +281,7 @@ class Rime:
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources with these shapes would be computed: kernel, memory, slabs, batch."""
         self._need("a plan", weight=True)
-        check_axes(self.rows, self._n_template, sources)
+        self._check(sources)
         with CALL_LOCK:
             return f"{self.reason}; {self._engine.plan(sources)}"
 
@@ -289,13 +290,20 @@ class Rime:
             wanted = "vis and weight" if weight else "vis"
             raise InputError(f"{call} needs data: give Rime(..., {wanted}=...)")
 
+    def _check(self, sources: Sources) -> None:
+        check_axes(self.rows, self._n_template, sources)
+        if isinstance(sources.beam, JonesBeam) and self.backend != "cpu":
+            raise BackendError('beams of Jones matrices are computed on the CPU alone; give backend="cpu"')
+        if isinstance(sources.beam, JonesBeam):
+            raise InputError("beams of Jones matrices are not computed by these kernels yet; leave them out")
+
     def _run(self, sources: Sources, output: Output) -> Visibilities:
         self._refuse_impossible(sources)
         with CALL_LOCK:
             return self._engine.run(sources, output)
 
     def _refuse_impossible(self, sources: Sources) -> None:
-        check_axes(self.rows, self._n_template, sources)
+        self._check(sources)
         impossible = np.flatnonzero(sources.impossible())
         if impossible.size:
             largest = float(np.sum(sources.lm**2, axis=-1).max())
@@ -308,14 +316,14 @@ class Rime:
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None
     ) -> Callable[[], NDArray[np.float64]]:
         self._need("chi2", weight=True)
-        check_axes(self.rows, self._n_template, sources)
+        self._check(sources)
         return self._engine.start_chi2(sources, scaled_dof)
 
     def _chi2_and_gradient(
         self, sources: Sources, scaled_dof: ArrayLike | None
     ) -> tuple[NDArray[np.float64], Gradient]:
         self._need("chi2_and_gradient", weight=True)
-        check_axes(self.rows, self._n_template, sources)
+        self._check(sources)
         return self._derivatives.chi2_and_gradient(sources, checked_inputs.scaled_dof_of(sources, scaled_dof))
 
 

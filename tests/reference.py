@@ -10,6 +10,7 @@ For a row (antennas p and q at one time) and a channel of frequency nu, `visibil
     envelope  gaussian_envelope    1 for a point source                             section 5
               PROFILES             any other shape                                  section 5
     E         voltage_beam         of each antenna, 1 without a beam                section 6
+              spline_beam          or a 2x2 matrix, with P: E_p P_p B P_q^H E_q^H   section 6
 
 `seen_through_antennas` is A_p V_pq A_q^H with Jones matrices A of the antennas (section 6),
 and `chi2` is sum w |V - D|^2 over rows, channels and correlations (section 7). Sections are those of
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import BSpline
 from scipy.special import j0, j1
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from rime_kernels.arrays import Beam, Rows, Sources
     from rime_kernels.idg import ImageGrid
+    from rime_kernels.jones_beam import JonesBeam
 
 SPEED_OF_LIGHT = 299792458.0
 
@@ -50,6 +53,10 @@ def visibilities(
                 term = phase_term(rows.uvw, sources.lm[b, s], nu)
                 if s >= sources.n_point:
                     term = term * _envelope(rows, sources, b, s, nu, frame)
+                if hasattr(sources.beam, "coefficient"):
+                    seen = _seen_through_beam(rows, corr_type, sources, b, s, c)
+                    vis[b, :, c] += term[:, None] * seen
+                    continue
                 if sources.beam is not None:
                     for antenna in (rows.antenna1, rows.antenna2):
                         term = term * _voltage(rows, sources.beam, b, sources.lm[b, s], antenna, nu)
@@ -244,6 +251,58 @@ def _voltage(
         error = beam.pointing[b, np.minimum(rows.time_index, beam.pointing.shape[1] - 1), antenna]
     r = np.hypot(lm[0] - error[:, 0], lm[1] - error[:, 1])
     return voltage_beam(beam.kind, beam.scale[b] * nu * r)
+
+
+def feed_rotation(phi: float, circular: bool) -> NDArray[np.complex128]:
+    """P, 2x2: diag(e^-i phi, e^+i phi), or [[cos phi, sin phi], [-sin phi, cos phi]] of linear feeds."""
+    if circular:
+        return np.diag([np.exp(-1j * phi), np.exp(1j * phi)])
+    return np.array([[np.cos(phi), np.sin(phi)], [-np.sin(phi), np.cos(phi)]], complex)
+
+
+def spline_beam(beam: JonesBeam, which: int, c: int, x: float, y: float) -> NDArray[np.complex128]:
+    """E(x, y), 2x2, of one class and channel: a sum over all nodes, of which 4 x 4 are near enough."""
+    spline = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
+    along = []
+    for place, first, step, n in (
+        (x, beam.grid[0], beam.grid[1], beam.coefficient.shape[3]),
+        (y, beam.grid[2], beam.grid[3], beam.coefficient.shape[2]),
+    ):
+        at = np.clip((place - first) / step, 0.0, n - 3.0)
+        along.append(np.nan_to_num(spline(at - np.arange(-1.0, n - 1.0))))
+    return np.einsum("yxab,x,y->ab", beam.coefficient[which, c], *along)
+
+
+def _seen_through_beam(
+    rows: Rows, corr_type: Sequence[str], sources: Sources, b: int, s: int, c: int
+) -> NDArray[np.complex128]:
+    """E_p P_p B P_q^H E_q^H of source s in entry b of the batch, of each row: (n_row, n_corr)."""
+    circular = corr_type[0] in ("RR", "RL", "LR", "LL")
+    feeds = ["RR", "RL", "LR", "LL"] if circular else ["XX", "XY", "YX", "YY"]
+    bright = _brightness(rows, feeds, sources, b, s, rows.chan_freq[c]).reshape(-1, 2, 2)
+    out = np.empty((rows.n_row, 2, 2), complex)
+    for r, time in enumerate(rows.time_index):
+        p, q = (_jones(sources, b, s, c, time, a[r], circular) for a in (rows.antenna1, rows.antenna2))
+        out[r] = p @ bright[r] @ q.conj().T
+    return out.reshape(-1, 4)[:, [feeds.index(name) for name in corr_type]]
+
+
+def _jones(
+    sources: Sources, b: int, s: int, c: int, time: int, antenna: int, circular: bool
+) -> NDArray[np.complex128]:
+    """E P of one antenna at one time, towards source s."""
+    beam = sources.beam
+    angle, phi = (x[min(time, len(x) - 1), antenna] for x in (beam.angle, beam.feed_angle))
+    rotation = feed_rotation(phi, circular)
+    if beam.applies is not None and not beam.applies[s]:
+        return rotation
+    l, m = sources.lm[b, s]
+    if beam.pointing is not None:
+        errors = beam.pointing[min(b, len(beam.pointing) - 1)]
+        l, m = np.array([l, m]) - errors[min(time, len(errors) - 1), antenna]
+    scale = beam.scale[min(b, beam.scale.size - 1)]
+    x, y = l * np.cos(angle) - m * np.sin(angle), l * np.sin(angle) + m * np.cos(angle)
+    return spline_beam(beam, beam.antenna_class[antenna], c, x / scale, y / scale) @ rotation
 
 
 # ---- beside it

@@ -20,6 +20,7 @@ from biro.observation.observation import Observation
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,10 @@ def predict(
     components = _predict_sky(observation, bound, theta, templates, sums, place)
     if image is None:
         return components
-    beams = [bound.sources(theta, i).beam for i in range(len(observation.partitions))]
+    seen = [bound.sources(theta, i).beam for i in range(len(observation.partitions))]
+    beams = [beam for beam in seen if not isinstance(beam, JonesBeam)]
+    if len(beams) < len(seen):
+        raise InputError("an image is not seen through beams of Jones matrices yet; predict it without them")
     images = _predict_image(observation, image, beams, accuracy, place)
     return (one + other for one, other in zip(components, images, strict=True))
 

@@ -28,6 +28,7 @@ from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Parameter
 from rime_kernels.arrays import Beam, Sources
 from rime_kernels.gradient import Gradient
+from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
 _TAIL = 1e-9
@@ -260,7 +261,10 @@ class BoundModel:
                 "pointing errors, or leave out [[image]]"
             )
         middle = self.prior_transform(np.full((1, self.n_param), 0.5))
-        return self.sources(middle, i_partition).beam
+        beam = self.sources(middle, i_partition).beam
+        if isinstance(beam, JonesBeam):
+            raise ModelError("an image is not seen through beams of Jones matrices yet; leave out [[image]]")
+        return beam
 
     def to_toml(self) -> str:
         """The model with what the data decided filled in; what only Python can say stands in comments."""

@@ -11,13 +11,17 @@ from rime_kernels.physics.brightness import stokes_to_corr
 _KINDS = (("XX", "XY", "YX", "YY"), ("RR", "RL", "LR", "LL"))
 
 
-def feeds_of(matrix: NDArray[np.complexfloating]) -> tuple[NDArray[np.complex128], tuple[int, ...]]:
+def feeds_of(
+    matrix: NDArray[np.complexfloating], what: str = "antenna terms"
+) -> tuple[NDArray[np.complex128], tuple[int, ...]]:
     """The 2x2 matrix of all correlations of two feeds, and where in it those of some rows are.
 
     Parameters
     ----------
     matrix : complex (n_corr, 4)
         `Rows.stokes_to_corr`.
+    what : str
+        What needs feeds, for the error's text.
 
     Returns
     -------
@@ -37,6 +41,6 @@ def feeds_of(matrix: NDArray[np.complexfloating]) -> tuple[NDArray[np.complex128
         if same.any(axis=1).all():
             return full, tuple(int(k) for k in np.argmax(same, axis=1))
     raise InputError(
-        "antenna terms need data in the correlations of feeds (XX, XY, YX, YY or RR, RL, LR, LL), got Stokes "
+        f"{what} need data in the correlations of feeds (XX, XY, YX, YY or RR, RL, LR, LL), got Stokes "
         "parameters or other sums of them; read the correlations of the feeds"
     )
