@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.data_set.index import PartitionRows, RowIndex
 from biro.data_set.options import DataOptions
 from biro.errors import DataError, InputError
+from biro.feeds.feeds import Feeds
 from biro.formatting import check_names
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
@@ -247,7 +248,13 @@ class _Assembly:
             corr_id=part.corr,
             weight_origin=origin,
             frame=field["frame"],
+            feeds=self._feeds(part.spw_id),
         )
+
+    def _feeds(self, spw_id: int) -> Feeds:
+        metadata = self.index.metadata
+        angles = np.array(metadata["receptor_angles"][spw_id], np.float64)  # None becomes NaN
+        return Feeds(tuple(metadata["mounts"]), angles, self.data.column == "CORRECTED_DATA")
 
     def _without_autocorrelations(self, part: PartitionRows) -> PartitionRows:
         """The rows of two different antennas; the others are counted."""

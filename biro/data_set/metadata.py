@@ -33,6 +33,8 @@ class Metadata(TypedDict):
 
     `corr_types` are names of correlations for each polarization setup; `data_descriptions` are pairs of a
     spectral window and a polarization setup; `utc_offset` (s) is to be added to a time to make it UTC.
+    `mounts` are those of the antennas, empty where nothing is said; `receptor_angles` (rad) are those of the
+    first receptors of the antennas in each spectral window, None where nothing is said.
     """
 
     antenna_names: list[str]
@@ -46,6 +48,8 @@ class Metadata(TypedDict):
     time_scale: str
     utc_offset: float
     uvw_frame: str
+    mounts: list[str]
+    receptor_angles: list[list[float | None]]
 
 
 def turned_axes(frame: str, rotation: float) -> str:

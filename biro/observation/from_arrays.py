@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.feeds.feeds import Feeds
+from biro.feeds.mounts import check_mount
 from biro.files.foreign_text import visible_texts
 from biro.formatting import check_names
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
@@ -43,6 +45,11 @@ class ArrayMetadata:
         Keep rows whose two antennas are the same.
     convention : "casa" or "fourier"
         "fourier" negates uvw (physics: section 2).
+    mounts : str or sequence of str
+        Of all antennas, or of each: "alt-az", "equatorial", "nasmyth-right", "nasmyth-left" or "x-y"; by
+        default they are not known.
+    receptor_angle : float64 (n_antenna,) or float, rad
+        Angle of the first receptor of each antenna.
     """
 
     chan_width: ArrayLike | None = None
@@ -57,6 +64,8 @@ class ArrayMetadata:
     interval: float | None = None
     autocorrelations: bool = False
     convention: Convention = "casa"
+    mounts: str | Sequence[str] = ""
+    receptor_angle: ArrayLike = 0.0
 
     def __post_init__(self) -> None:
         for name in ("telescope", "field", "spw", "freq_frame", "source", "antenna_names"):
@@ -141,6 +150,7 @@ def check_arrays(
         n_antenna=len(names),
         interval=typical_interval(times) if metadata.interval is None else float(metadata.interval),
         weight_origin="given",
+        feeds=_feeds(len(names), metadata),
     )
     return CheckedArrays(partition, counts, names, positions, diameter)
 
@@ -249,6 +259,19 @@ def _antennas(
         raise InputError(f"antenna_positions must have shape ({len(names)}, 3), got {positions.shape}")
     diameter = np.broadcast_to(np.asarray(metadata.dish_diameter, np.float64), (len(names),)).copy()
     return names, positions.astype(np.float64), diameter
+
+
+def _feeds(n_antenna: int, metadata: ArrayMetadata) -> Feeds:
+    """Mounts and angles of feeds, checked."""
+    given = metadata.mounts
+    mounts = (given,) * n_antenna if isinstance(given, str) else tuple(given)
+    if len(mounts) != n_antenna:
+        raise InputError(f"mounts must be one text or {n_antenna}, one for each antenna, got {len(mounts)}")
+    kinds = tuple(check_mount(mount) if mount else "" for mount in mounts)
+    angle = np.asarray(metadata.receptor_angle, np.float64)
+    if angle.shape not in ((), (n_antenna,)) or not np.isfinite(angle).all():
+        raise InputError(f"receptor_angle must be one number or ({n_antenna},), finite, got {angle.shape}")
+    return Feeds(kinds, np.broadcast_to(angle, (n_antenna,)).copy())
 
 
 def _direction(centre: tuple[float, float]) -> tuple[float, float]:

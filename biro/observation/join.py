@@ -155,6 +155,7 @@ def _of_set(
         antenna2=index[part.antenna2],
         n_antenna=n_antenna,
         time=part.time + utc_offset if utc_offset else part.time,
+        feeds=None if part.feeds is None else part.feeds.renumbered(index, n_antenna, utc_offset),
     )
 
 

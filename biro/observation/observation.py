@@ -11,6 +11,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.errors import InputError
+from biro.feeds.feeds import FeedAngles, Feeds
 from biro.formatting import html_text
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
@@ -121,10 +123,54 @@ class Observation:
                 time=part.times,
                 chan_freq=part.chan_freq,
                 antenna_names=self.antenna_names,
+                corr_type=part.corr_type,
+                feed_angles=self._feed_angles(label, part),
             )
             for label, field_name, window, part in zip(
                 self.labels, field_names(parts), window_names(parts), parts, strict=True
             )
+        )
+
+    @property
+    def feed_angles(self) -> tuple[FeedAngles, ...]:
+        """The angles of feeds of each partition, to be called."""
+        return tuple(map(self._feed_angles, self.labels, self.partitions))
+
+    def with_feed_angles(self, angles: Sequence[ArrayLike]) -> Observation:
+        """The same observation with angles of feeds that take the place of those of the mounts.
+
+        A model applies them where it has `[feeds] rotation = true`.
+
+        Parameters
+        ----------
+        angles : sequence of float64 (n_time, n_antenna), rad
+            Of each partition, at its `times`; everything that turns a feed, north through east.
+
+        Raises
+        ------
+        InputError
+            Another number of partitions, times or antennas, or angles that are not finite.
+        """
+        if len(angles) != len(self.partitions):
+            raise InputError(
+                f"feed angles are needed for each of {len(self.partitions)} partitions, got {len(angles)}"
+            )
+        parts = [
+            replace(part, feeds=(part.feeds or Feeds.unknown(self.n_antenna)).with_angles(part.times, angle))
+            for part, angle in zip(self.partitions, angles, strict=True)
+        ]
+        return replace(self, partitions=tuple(parts))
+
+    def _feed_angles(self, label: str, part: Partition) -> FeedAngles:
+        return FeedAngles(
+            label,
+            part.feeds or Feeds.unknown(self.n_antenna),
+            part.times,
+            self.utc_offset,
+            part.phase_centre,
+            self.antenna_names,
+            self.antenna_positions,
+            part.used_antennas,
         )
 
     def by_hands(self) -> Observation:
@@ -135,13 +181,14 @@ class Observation:
     def digest(self) -> str:
         """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path.
 
-        Which stored correlations these are is no part of it, nor whether `by_hands` made partitions of them.
+        Which stored correlations these are is no part of it, nor whether `by_hands` made partitions of them,
+        nor mounts and angles of feeds: those that a model uses are in the digest of the bound model.
         Labels are parts of it where sets were joined, for the names of these may be parts of them.
         """
         sha, parts = hashlib.sha256(), merge_hands(self.partitions)
         for part in parts:
             for item in fields(part):
-                if item.name not in ("set_name", "corr_id", "hands"):
+                if item.name not in ("set_name", "corr_id", "hands", "feeds"):
                     _add_to_hash(sha, item.name, getattr(part, item.name))
         if self.set_names:
             _add_to_hash(sha, "labels", unique_labels(parts))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.feeds.feeds import Feeds
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
 from rime_kernels.physics.brightness import stokes_to_corr
@@ -70,6 +71,8 @@ class Partition:
         Name of the set, where several were joined; else empty.
     tapered : bool
         Whether weights fall with uv distance, and so are less than the noise asks for.
+    feeds : Feeds or None
+        Mounts of the antennas and angles of their feeds; None where nothing is known of them.
     """
 
     field: str
@@ -99,6 +102,7 @@ class Partition:
     hands: str = ""
     set_name: str = ""
     tapered: bool = False
+    feeds: Feeds | None = None
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:
@@ -135,6 +139,13 @@ class Partition:
     def n_usable(self) -> int:
         """Complex samples with weight > 0."""
         return int(np.count_nonzero(self.weight))
+
+    @cached_property
+    def used_antennas(self) -> NDArray[np.bool_]:
+        """Whether an antenna has a row, bool (n_antenna,)."""
+        used = np.zeros(self.n_antenna, dtype=bool)
+        used[self.antenna1] = used[self.antenna2] = True
+        return used
 
     @cached_property
     def rows(self) -> Rows:

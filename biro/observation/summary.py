@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.feeds.feeds import FeedAngles
+from biro.feeds.statement import assumed
 from biro.files.json_value import JsonValue
 from biro.formatting import (
     FLUXES,
@@ -81,6 +83,8 @@ class Summary:
     n_averaged : int
         Usable visibilities after averaging.
     notes : tuple of str
+    feeds : str
+        What is assumed about the rotation of feeds, and how to change it.
     """
 
     source: str
@@ -103,6 +107,7 @@ class Summary:
     averaged: Averaged | None
     n_averaged: int
     notes: tuple[str, ...]
+    feeds: str = ""
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain dicts, lists and numbers, for JSON; what is not known (NaN) becomes None."""
@@ -142,6 +147,8 @@ class Described(Protocol):
     def averaged(self) -> Averaged | None: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
+    @property
+    def feed_angles(self) -> tuple[FeedAngles, ...]: ...
 
 
 def summarise(observation: Described) -> Summary:
@@ -173,6 +180,15 @@ def summarise(observation: Described) -> Summary:
         averaged=observation.averaged,
         n_averaged=sum(part.n_usable for part in parts),
         notes=observation.notes,
+        feeds=feed_statement(observation),
+    )
+
+
+def feed_statement(observation: Described) -> str:
+    """What is assumed about the rotation of feeds where no model applies it."""
+    pairs = zip(observation.partitions, observation.feed_angles, strict=True)
+    return assumed(
+        [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")], observation.column
     )
 
 
@@ -231,6 +247,7 @@ def _lines(summary: Summary) -> list[str]:
         f"  column        {s.column}, weights from {s.weight_origin}",
         *_partition_lines(s.partitions),
         *_count_lines(s.counts),
+        f"  feeds         {s.feeds}",
         *([f"  Stokes        {s.formed}"] if s.formed is not None else []),
         *_noise_lines(s.noise),
     ]

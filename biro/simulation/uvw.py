@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.feeds.earth import ut1_and_pole
 from biro.models.components.direction import basis
 from biro.simulation.telescopes import up
 
@@ -78,7 +79,7 @@ def earth_orientation(
             f"times must lie between 1972 and 2100 (MJD in seconds, UTC), got MJD {day.min():.6g}"
         )
     zero = np.zeros_like(day)
-    d_ut1, pole_x, pole_y = _ut1_and_pole(day) if ut1_utc is None else (zero + ut1_utc, zero, zero)
+    d_ut1, pole_x, pole_y = ut1_and_pole(day) if ut1_utc is None else (zero + ut1_utc, zero, zero)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*dubious year")  # future leap seconds are not known
         tt1, tt2 = erfa.taitt(*erfa.utctai(zero + erfa.DJM0, day))
@@ -126,25 +127,3 @@ def _aberrated(
     cosine = (apparent @ axes[2])[:, None, None]
     once = np.cross(k, axes[None])
     return np.asarray(axes + once + np.cross(k, once) / (1.0 + cosine), dtype=np.float64)
-
-
-def _ut1_and_pole(
-    day: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """UT1 - UTC (s) and the position of the pole (rad), float64 (n_time,) each; zero outside the tables."""
-    from astropy import units
-    from astropy.time import Time
-    from astropy.utils import iers
-
-    time = Time(day, format="mjd", scale="utc")
-    # The installed tables are used, however old they are; nothing is fetched from the network.
-    with iers.conf.set_temp("auto_download", False), iers.conf.set_temp("auto_max_age", None):
-        table = iers.IERS_Auto.open()
-        difference, status = table.ut1_utc(time, return_status=True)
-        x, y = table.pm_xy(time)
-    known = np.asarray(status) >= 0
-    if not known.any():
-        return np.zeros_like(day), np.zeros_like(day), np.zeros_like(day)
-    values = (difference.to_value(units.s), x.to_value(units.rad), y.to_value(units.rad))
-    ut1_utc, pole_x, pole_y = (np.where(known, np.nan_to_num(value), 0.0) for value in values)
-    return ut1_utc, pole_x, pole_y

@@ -162,6 +162,8 @@ class _UVFITS:
             "time_scale": scale,
             "utc_offset": _utc_offset(mjd, scale),
             "uvw_frame": "",
+            "mounts": antennas.mounts,
+            "receptor_angles": [list(antennas.receptor_angles) for _ in every],
         }
 
     def notes(self) -> Iterator[str]:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import DataError
+from biro.feeds.mounts import UVFITS_MOUNTS
 from biro.uvfits.header import Axis
 
 if TYPE_CHECKING:
-    from astropy.io.fits import BinTableHDU, HDUList, Header
+    from astropy.io.fits import BinTableHDU, FITS_rec, HDUList, Header
 
 EARTH_CENTRE = 1000.0
 """Antenna positions are geocentric where the array's centre is nearer than this to the Earth's, m."""
@@ -36,6 +37,10 @@ class Antennas:
         "UTC" or "TAI"; None where no table says.
     array : str
         Name of the array.
+    mounts : list of str
+        Empty where no number says.
+    receptor_angles : list of float, rad
+        Of the first receptor.
     """
 
     names: list[str]
@@ -44,6 +49,8 @@ class Antennas:
     numbers: dict[tuple[int, int], int]
     time_system: str | None
     array: str
+    mounts: list[str]
+    receptor_angles: list[float]
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,8 @@ def read_antennas(tables: list[BinTableHDU]) -> Antennas:
     numbers: dict[tuple[int, int], int] = {}
     stations: list[int] = []
     diameters: list[float] = []
+    mounts: list[str] = []
+    angles: list[float] = []
     for table in tables:
         subarray = _version(table.header)
         rows = table.data
@@ -106,12 +115,15 @@ def read_antennas(tables: list[BinTableHDU]) -> Antennas:
             raise DataError(f"table AIPS AN {subarray} has no antennas")
         positions = _geocentric(np.asarray(rows["STABXYZ"], np.float64).reshape(-1, 3), table.header)
         sizes = np.asarray(rows["DIAMETER"], float) if "DIAMETER" in rows.names else np.zeros(len(rows))
+        kinds, receptors = _mounts(rows), _receptor_angles(rows)
         for i, station in enumerate(np.asarray(rows["NOSTA"]).tolist()):
             key = (str(rows["ANNAME"][i]).strip(), tuple(positions[i].tolist()))
             if key not in known:
                 known[key] = len(known)
                 stations.append(int(station))
                 diameters.append(float(sizes[i]) if sizes[i] > 0 else 0.0)
+                mounts.append(kinds[i])
+                angles.append(receptors[i])
             numbers[subarray, int(station)] = known[key]
     names = [name for name, _ in known]
     return Antennas(
@@ -122,7 +134,26 @@ def read_antennas(tables: list[BinTableHDU]) -> Antennas:
         numbers,
         _time_system(tables[0].header),
         str(tables[0].header.get("ARRNAM", "")).strip(),
+        mounts,
+        angles,
     )
+
+
+def _mounts(rows: FITS_rec) -> list[str]:
+    """The mount of each antenna by its number MNTSTA; empty where there is none."""
+    if "MNTSTA" not in rows.names:
+        return [""] * len(rows)
+    numbers = np.asarray(rows["MNTSTA"], np.int64).reshape(len(rows), -1)[:, 0].tolist()
+    return [UVFITS_MOUNTS[i] if 0 <= i < len(UVFITS_MOUNTS) else f"MNTSTA {i}" for i in numbers]
+
+
+def _receptor_angles(rows: FITS_rec) -> list[float]:
+    """POLAA of each antenna, the angle of its first receptor, rad; 0 where it is no number."""
+    if "POLAA" not in rows.names:
+        return [0.0] * len(rows)
+    degrees = np.asarray(rows["POLAA"], np.float64).reshape(len(rows), -1)
+    first = degrees[:, 0] if degrees.shape[1] else np.zeros(len(rows))
+    return list(map(float, np.radians(np.where(np.isfinite(first), first, 0.0))))
 
 
 def _geocentric(positions: NDArray[np.float64], header: Header) -> NDArray[np.float64]:

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class FeedAngles(Protocol):
+    """Angles at which the feeds of a partition stand on the sky, worked out when they are asked for."""
+
+    def __call__(
+        self, mounts: Mapping[str, str] | None = None, with_offset: Collection[str] = ()
+    ) -> NDArray[np.float64]:
+        """float64 (n_time, n_antenna), rad, from north through east.
+
+        Parameters
+        ----------
+        mounts : mapping of antenna name to mount, optional
+            In place of what the data say; "" stands for all other antennas.
+        with_offset : collection of str
+            Antennas of whose feeds the data need not know the angle.
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +44,10 @@ class PartitionView:
         MJD of each time slot, ascending.
     chan_freq : float64 (n_chan,), Hz
     antenna_names : tuple of str
+    corr_type : tuple of str
+        "XX", "XY", ... or "RR", ...; empty where it is not known.
+    feed_angles : FeedAngles or None
+        None where nothing is known of the feeds.
     """
 
     label: str
@@ -33,3 +57,5 @@ class PartitionView:
     time: NDArray[np.float64]
     chan_freq: NDArray[np.float64]
     antenna_names: tuple[str, ...]
+    corr_type: tuple[str, ...] = ()
+    feed_angles: FeedAngles | None = None

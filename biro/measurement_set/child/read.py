@@ -20,6 +20,7 @@ from biro.measurement_set.child.casacore_table import (
     undefined_rows,
     visibility_columns,
 )
+from biro.measurement_set.child.feeds import mounts, receptor_angles
 from biro.measurement_set.child.phase_centres import PhaseCentres, utc_offset
 from biro.measurement_set.metadata import FREQUENCY_FRAMES, STOKES, Columns
 
@@ -100,8 +101,16 @@ class Reader:
             "time_scale": scale,
             "utc_offset": utc_offset(time, scale),
             "uvw_frame": self.main.getcolkeywords("UVW").get("MEASINFO", {}).get("Ref", ""),
+            "mounts": mounts(antenna),
+            "receptor_angles": self._receptor_angles(antenna.nrows(), tables["SPECTRAL_WINDOW"].nrows()),
         }
         self.parent.send({**metadata})
+
+    def _receptor_angles(self, n_antenna: int, n_window: int) -> list[list[float | None]]:
+        if "FEED" not in self.main.keywordnames():
+            return [[None] * n_antenna for _ in range(n_window)]
+        self.parent.report(f"reading subtable {os.path.join(self.path, 'FEED')}")
+        return receptor_angles(open_subtable(self.main, "FEED"), n_antenna, n_window)
 
     def index(self) -> None:
         """Answer with the columns that rows are selected by, one message each."""

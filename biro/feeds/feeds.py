@@ -1,0 +1,196 @@
+"""What a data set says of the feeds of its antennas, and the angles at which they stand on the sky."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from biro.errors import InputError
+from biro.feeds.mounts import ANGLES, check_mount, mount_angles, mount_kind
+from biro.feeds.parallactic import apparent_place
+from biro.formatting import first_few
+
+Array = NDArray[np.float64]
+SAME_TIME = 1e-3
+"""Seconds by which the time of a given angle may differ from that of the data."""
+
+
+@dataclass(frozen=True, eq=False)
+class GivenAngles:
+    """Angles of feeds that somebody gave, in place of those that follow from mounts.
+
+    Attributes
+    ----------
+    time : float64 (n_time,), s
+        MJD, ascending, on the time scale of the data.
+    angle : float64 (n_time, n_antenna), rad
+        Everything that turns a feed, from north through east.
+    """
+
+    time: Array
+    angle: Array
+
+    def at(self, time: Array) -> Array:
+        """The angles at some of the times, float64 (n_time, n_antenna), rad.
+
+        Raises
+        ------
+        InputError
+            No angle was given for a time.
+        """
+        index = np.clip(np.searchsorted(self.time, time - SAME_TIME), 0, self.time.size - 1)
+        apart = np.abs(self.time[index] - time)
+        if apart.max(initial=0.0) > SAME_TIME:
+            raise InputError(
+                f"feed angles are given for {self.time.size} times, but not for MJD "
+                f"{time[apart.argmax()]:.3f} s; give them after the data were selected and averaged"
+            )
+        return self.angle[index]
+
+
+@dataclass(frozen=True, eq=False)
+class Feeds:
+    """What a data set says of the mounts of its antennas and of the angles of their feeds.
+
+    Attributes
+    ----------
+    mounts : tuple of str (n_antenna,)
+        As the set has them; empty where it says nothing.
+    receptor_angle : float64 (n_antenna,), rad
+        Angle of the first receptor, as CASA takes it: that of the second is 90 deg off or an artefact. NaN
+        where no row of FEED has the antenna.
+    corrected : bool
+        Whether the visibilities are those of CORRECTED_DATA, from which feed rotation is taken out as a rule.
+    given : GivenAngles or None
+        Angles that take the place of all of this.
+    """
+
+    mounts: tuple[str, ...]
+    receptor_angle: Array
+    corrected: bool = False
+    given: GivenAngles | None = None
+
+    @classmethod
+    def unknown(cls, n_antenna: int) -> Feeds:
+        """Of data that say nothing."""
+        return cls(("",) * n_antenna, np.zeros(n_antenna))
+
+    def renumbered(self, index: NDArray[np.int32], n_antenna: int, later: float = 0.0) -> Feeds:
+        """The same where antenna i is number index[i] of n_antenna, at times so many seconds later."""
+        mounts, angle = [""] * n_antenna, np.full(n_antenna, np.nan)
+        for i, mount in zip(index.tolist(), self.mounts, strict=True):
+            mounts[i] = mount
+        angle[index] = self.receptor_angle
+        given = self.given
+        if given is not None:
+            wide = np.zeros((given.time.size, n_antenna))
+            wide[:, index] = given.angle
+            given = GivenAngles(given.time + later, wide)
+        return replace(self, mounts=tuple(mounts), receptor_angle=angle, given=given)
+
+    def with_angles(self, time: Array, angle: ArrayLike) -> Feeds:
+        """The same with angles (n_time, n_antenna), rad, that take the place of those of the mounts.
+
+        Raises
+        ------
+        InputError
+            Another shape, or angles that are not finite.
+        """
+        found = np.array(angle, dtype=np.float64)
+        wanted = (time.size, len(self.mounts))
+        if found.shape != wanted:
+            raise InputError(f"feed angles must have shape (time, antenna) = {wanted}, got {found.shape}")
+        if not np.isfinite(found).all():
+            raise InputError("feed angles must be finite numbers, in rad")
+        return replace(self, given=GivenAngles(np.array(time), found))
+
+
+@dataclass(frozen=True, eq=False)
+class FeedAngles:
+    """Angles of the feeds of one partition; called, it works them out.
+
+    Attributes
+    ----------
+    label : str
+        Of the partition, for messages.
+    feeds : Feeds
+    time : float64 (n_time,), s
+        MJD, on the time scale of the data.
+    utc_offset : float, s
+        To be added to make it UTC.
+    phase_centre : (float, float), rad
+        ICRS.
+    antenna_names : tuple of str
+    positions : float64 (n_antenna, 3), m, ITRF
+    used : bool (n_antenna,)
+        Antennas that have a row; the angles of others are 0.
+    """
+
+    label: str
+    feeds: Feeds
+    time: Array
+    utc_offset: float
+    phase_centre: tuple[float, float]
+    antenna_names: tuple[str, ...]
+    positions: Array
+    used: NDArray[np.bool_]
+
+    def __call__(self, mounts: Mapping[str, str] | None = None, with_offset: Collection[str] = ()) -> Array:
+        """Angle of each feed, north through east: that of the mount and that of the first receptor.
+
+        Parameters
+        ----------
+        mounts : mapping of antenna name to mount, optional
+            In place of what the data say; "" stands for all other antennas.
+        with_offset : collection of str
+            Antennas whose feed angle is given as an offset: for these, the data need not have one.
+
+        Returns
+        -------
+        float64 (n_time, n_antenna), rad
+
+        Raises
+        ------
+        InputError
+            A mount that is not known, an antenna without a row in FEED, or positions that are not known.
+        """
+        if self.feeds.given is not None:
+            return self.feeds.given.at(self.time)
+        index = np.flatnonzero(self.used)
+        kinds = self.kinds(mounts)
+        self._refuse_unknown([(self.antenna_names[i], kinds[i]) for i in index])
+        receptor = self.feeds.receptor_angle[index]
+        own = np.array([self.antenna_names[i] in with_offset for i in index], dtype=bool)
+        lacking = [self.antenna_names[i] for i in index[np.isnan(receptor) & ~own]]
+        if lacking:
+            raise InputError(
+                f"{self.label}: FEED has no row for antenna {first_few(lacking)}, so that the angle of its "
+                "feeds is not known; give it in the model, [feeds] offset, or leave the antenna out"
+            )
+        found = np.zeros((self.time.size, len(self.antenna_names)))
+        found[:, index] = np.where(np.isnan(receptor), 0.0, receptor)
+        turning = np.array([i for i in index if kinds[i] != "equatorial"], dtype=np.int64)
+        if turning.size:
+            time = self.time + self.utc_offset
+            place = apparent_place(time, self.phase_centre, self.positions[turning])
+            found[:, turning] += mount_angles(place, [kinds[i] for i in turning])
+        return found
+
+    def kinds(self, mounts: Mapping[str, str] | None = None) -> list[str]:
+        """The kind of mount of each antenna, with those that a model gives."""
+        given = {name: check_mount(mount) for name, mount in (mounts or {}).items()}
+        of_data = zip(self.antenna_names, self.feeds.mounts, strict=True)
+        return [given.get(name, given.get("", mount_kind(mount))) for name, mount in of_data]
+
+    def _refuse_unknown(self, found: Sequence[tuple[str, str]]) -> None:
+        for name, kind in found:
+            if kind not in ANGLES:
+                same = [other for other, its in found if its == kind]
+                what = f"the mount {kind!r}, whose angle is not known here" if kind else "no mount"
+                raise InputError(
+                    f"{self.label}: the data give antenna {first_few(same)} {what}; give it in the model, "
+                    f'[feeds] mount = {{ {name} = "alt-az" }}: one of {", ".join(ANGLES)}'
+                )

@@ -1,0 +1,106 @@
+"""One statement about feed rotation: what is assumed, whether it matters, and how to change it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import BiroError
+from biro.feeds.feeds import FeedAngles
+from biro.feeds.mounts import ANGLES
+from biro.formatting import first_few
+
+Array = NDArray[np.float64]
+MANY_TIMES = 200
+"""Of longer observations so many times, evenly spread, tell by how much feeds turn."""
+SMALL = np.radians(0.01)
+"""Angles below which nothing is said to turn, rad."""
+HOW = "[feeds] rotation = true in the model applies it"
+
+
+def assumed(partitions: Sequence[FeedAngles], columns: str) -> str:
+    """What is assumed about feed rotation where no model applies it.
+
+    Parameters
+    ----------
+    partitions : sequence of FeedAngles
+        Those whose correlations are those of feeds.
+    columns : str
+        What the visibilities are called.
+    """
+    if not partitions:
+        return "Stokes parameters belong to no feeds: there is no rotation to apply"
+    mounts, unknown = _mounts(partitions)
+    if unknown:
+        return f"{mounts}: taken as free of feed rotation, and none is applied"
+    try:
+        angles = [_thinned(each)(None, each.antenna_names) for each in partitions]
+    except BiroError as error:
+        return f"{mounts}: taken as free of feed rotation, and none is applied ({error})"
+    used = [angle[:, each.used] for angle, each in zip(angles, partitions, strict=True)]
+    turn = max(float(np.ptp(np.unwrap(angle, axis=0), axis=0).max(initial=0.0)) for angle in used)
+    largest = max(float(np.abs(angle).max(initial=0.0)) for angle in used)
+    if largest < SMALL:
+        return f"{mounts}: feeds do not turn on the sky, there is no rotation to apply"
+    corrected = all(each.feeds.corrected for each in partitions)
+    state = f"{columns} is taken as corrected for it" + (
+        "" if corrected else ", as calibrated data are as a rule, though nothing says so"
+    )
+    how = f"none is applied; {HOW}"
+    if turn < SMALL:
+        return f"{mounts}: feeds do not turn, but stand at angles of {_range(used)}; {state}: {how}"
+    return f"{mounts}: feeds turn on the sky by up to {np.degrees(turn):.3g} deg; {state}: {how}"
+
+
+def applied(partitions: Sequence[FeedAngles], mounts: Mapping[str, str], angles: Sequence[Array]) -> str:
+    """What is applied where a model has [feeds] rotation = true.
+
+    Parameters
+    ----------
+    partitions : sequence of FeedAngles
+    mounts : mapping of antenna name to mount
+        What the model gives.
+    angles : sequence of float64 (n_time, n_antenna), rad
+    """
+    used = [angle[:, each.used] for angle, each in zip(angles, partitions, strict=True)]
+    if all(each.feeds.given is not None for each in partitions):
+        return f"rotation by given angles of {_range(used)} is applied"
+    text = f"rotation is applied, {_mounts(partitions, mounts)[0]}: feeds at angles of {_range(used)}"
+    if max(float(np.abs(angle).max(initial=0.0)) for angle in used) < SMALL:
+        text += ", which changes nothing"
+    if any(each.feeds.corrected for each in partitions):
+        text += "; CAUTION: CORRECTED_DATA is corrected for it already, as a rule"
+    return text
+
+
+def _mounts(partitions: Sequence[FeedAngles], mounts: Mapping[str, str] | None = None) -> tuple[str, bool]:
+    """The mounts of all antennas with a row, in words, and whether one of them is not known."""
+    kind_of: dict[str, str] = {}
+    for each in partitions:
+        names = zip(each.antenna_names, each.kinds(mounts), each.used, strict=True)
+        kind_of |= {name: kind for name, kind, used in names if used}
+    if all(each.feeds.given is not None for each in partitions):
+        return "angles are given", False
+    counts = Counter(kind_of.values())
+    unknown = any(kind not in ANGLES for kind in counts)
+    if len(counts) == 1 and not unknown:
+        return f"all mounts are {next(iter(counts))}", False
+    texts = (f"{number} {kind or 'not stated'}" for kind, number in counts.most_common())
+    return f"mounts: {first_few(texts)}", unknown
+
+
+def _range(used: Sequence[Array]) -> str:
+    low = min(float(angle.min(initial=np.inf)) for angle in used)
+    high = max(float(angle.max(initial=-np.inf)) for angle in used)
+    return f"{np.degrees(low):.4g} to {np.degrees(high):.4g} deg"
+
+
+def _thinned(each: FeedAngles) -> FeedAngles:
+    if each.time.size <= MANY_TIMES or each.feeds.given is not None:
+        return each
+    index = np.linspace(0, each.time.size - 1, MANY_TIMES).round().astype(np.int64)
+    return replace(each, time=each.time[index])

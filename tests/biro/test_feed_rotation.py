@@ -1,0 +1,214 @@
+"""Mounts, parallactic angles, angles of feeds, and what is said about them."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import biro
+from biro.errors import InputError
+from biro.feeds.feeds import Feeds
+from biro.feeds.mounts import mount_angles
+from biro.feeds.parallactic import ApparentPlace, apparent_place
+
+ARCSEC = np.pi / 180 / 3600
+TRUTH = "truth/jones/africanus_beam.npz"
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> float:
+    """Largest difference of angles, arcsec."""
+    return float(np.abs(np.angle(np.exp(1j * (one - other)))).max()) / ARCSEC
+
+
+@pytest.fixture
+def beam_truth(data_dir: Path) -> dict[str, np.ndarray]:
+    with np.load(data_dir / TRUTH) as file:
+        return dict(file)
+
+
+def place_of(truth: dict[str, np.ndarray]) -> ApparentPlace:
+    ra, dec = truth["phase_dir"]
+    return apparent_place(truth["times"], (ra, dec), truth["antpos"])
+
+
+def test_parallactic_angles_are_those_of_astropy_and_casacore(beam_truth: dict[str, np.ndarray]) -> None:
+    angle = place_of(beam_truth).parallactic_angle
+    # 3 deg from the zenith; the README of the truth has 0.4 arcsec for its closed form.
+    assert apart(angle, beam_truth["parallactic_angles_astropy"]) < 0.5
+    # casacore and astropy differ by 1.9 arcsec among themselves.
+    assert apart(angle, beam_truth["parallactic_angles_casa"]) < 2.0
+    # The mean sidereal time and J2000 are off by 2 deg here: the test sees which of them is used.
+    assert apart(angle, beam_truth["parallactic_angles_geodetic_mean"]) > 3600
+
+
+def test_hour_angle_and_declination_are_of_date(
+    beam_truth: dict[str, np.ndarray],
+) -> None:
+    place = place_of(beam_truth)
+    assert apart(place.hour_angle, beam_truth["hour_angle_apparent"]) < 1e-3  # the same routines of ERFA
+    assert apart(place.declination, beam_truth["dec_apparent"]) < 1e-3
+    assert apart(place.latitude, beam_truth["latitude_geodetic"]) < 1e-3
+
+
+def east_north(towards: np.ndarray, direction: np.ndarray, pole: np.ndarray) -> np.ndarray:
+    """Position angle, north through east, of `towards` seen in `direction`, from vectors alone."""
+    east = np.cross(pole, direction)
+    north = np.cross(direction, east)
+    return np.arctan2(
+        (towards * east).sum(-1) / np.linalg.norm(east), (towards * north).sum(-1) / np.linalg.norm(north)
+    )
+
+
+@pytest.mark.parametrize("mount", ["alt-az", "equatorial", "nasmyth-right", "nasmyth-left", "x-y"])
+def test_mounts_turn_feeds_towards_their_axes(mount: str) -> None:
+    """Feeds are turned towards the mount's first axis, and in Nasmyth by the elevation as well."""
+    latitude, hour_angle, dec = 0.6, 0.9, -0.2
+    # East, north and up at the antenna.
+    up = np.array([0.0, 0.0, 1.0])
+    pole = np.array([0.0, np.cos(latitude), np.sin(latitude)])
+    equator = np.array([0.0, -np.sin(latitude), np.cos(latitude)])  # hour angle 0
+    west = np.array([-1.0, 0.0, 0.0])
+    direction = np.cos(dec) * (np.cos(hour_angle) * equator + np.sin(hour_angle) * west) + np.sin(dec) * pole
+    elevation = np.arcsin(direction[2])
+    wanted = {
+        "alt-az": east_north(up, direction, pole),
+        "equatorial": 0.0,
+        "nasmyth-right": east_north(up, direction, pole) + elevation,
+        "nasmyth-left": east_north(up, direction, pole) - elevation,
+        "x-y": east_north(west, direction, pole),
+    }[mount]
+    place = ApparentPlace(*(np.array([[x]]) for x in (hour_angle, dec, elevation)), np.array([latitude]))
+    assert mount_angles(place, [mount])[0, 0] == pytest.approx(wanted, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("wsrt_3c343.1_tNDPPP_tmp", "all mounts are equatorial: feeds do not turn on the sky"),
+        (
+            "vla_3c273_x",
+            "all mounts are alt-az: feeds turn on the sky by up to 56.3 deg; DATA is taken",
+        ),
+        (
+            "vlba_j1033p6051_ku",
+            "all mounts are alt-az: feeds turn on the sky by up to 230 deg; DATA is",
+        ),
+        ("SR1_M87_2017_100_lo_hops_netcal_StokesI", "Stokes parameters belong to no feeds"),
+        ("sim_7_lin", "CORRECTED_DATA is taken as corrected for it: none is applied; [feeds]"),
+    ],
+)
+def test_info_says_what_is_assumed(measurement_set: Callable[[str], Path], name: str, said: str) -> None:
+    summary = biro.read_ms(measurement_set(name)).summary()
+    assert said in summary.feeds
+    assert f"  feeds         {summary.feeds}" in str(summary)
+    assert summary.to_dict()["feeds"] == summary.feeds
+
+
+def test_uvfits_has_the_mounts_of_its_measurement_set(
+    data_dir: Path, measurement_set: Callable[[str], Path]
+) -> None:
+    one = biro.read(data_dir / "vla_3c273_x.uvfits")
+    other = biro.read_ms(measurement_set("vla_3c273_x"))
+    # Positions of the two differ by up to 39 m, 1.3 arcsec seen from the Earth's centre.
+    assert apart(one.feed_angles[0](), other.feed_angles[0]()) < 3.0
+
+
+def test_the_second_receptor_of_circular_feeds_turns_nothing(measurement_set: Callable[[str], Path]) -> None:
+    """importuvfits wrote RECEPTOR_ANGLE = (0, 90 deg) here."""
+    observation = biro.read_ms(measurement_set("eht_fr_d_g_noisy"))
+    feeds = observation.partitions[0].feeds
+    assert feeds is not None
+    assert (feeds.receptor_angle == 0.0).all()
+
+
+def small(**metadata: object) -> biro.Observation:
+    """Two times of a baseline at the VLA."""
+    positions = np.array([[-1601185.4, -5041977.5, 3554875.9], [-1601085.4, -5042377.5, 3554475.9]])
+    return biro.Observation.from_arrays(
+        np.ones((2, 1, 4), complex),
+        np.zeros((2, 3)),
+        [0, 0],
+        [1, 1],
+        5.1e9 + np.array([0.0, 3600.0]),
+        [1.4e9],
+        ["XX", "XY", "YX", "YY"],
+        phase_centre=(1.0, 0.5),
+        **({"antenna_names": ["A", "B"], "antenna_positions": positions} | metadata),
+    )
+
+
+def test_unknown_mounts_and_missing_feed_rows_are_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"antenna A, B no mount; give it in the model, \[feeds\] mount"):
+        small().feed_angles[0]()
+    orbiting = small(mounts="alt-az")
+    part = orbiting.partitions[0]
+    assert part.feeds is not None
+    strange = replace(part, feeds=replace(part.feeds, mounts=("alt-az", "SPACE-HALCA")))
+    with pytest.raises(InputError, match="antenna B the mount 'SPACE-HALCA', whose angle is not known"):
+        replace(orbiting, partitions=(strange,)).feed_angles[0]()
+    lost = replace(part, feeds=replace(part.feeds, receptor_angle=np.array([0.0, np.nan])))
+    angles = replace(orbiting, partitions=(lost,)).feed_angles[0]
+    with pytest.raises(InputError, match="FEED has no row for antenna B"):
+        angles()
+    assert np.array_equal(angles({}, ["B"]), orbiting.feed_angles[0]())
+    with pytest.raises(InputError, match=r"mount: one of alt-az, .*, found 'altazimuth'"):
+        small(mounts="altazimuth")
+    with pytest.raises(InputError, match="need ITRF positions"):
+        small(mounts="alt-az", antenna_positions=np.zeros((2, 3))).feed_angles[0]()
+
+
+def test_mounts_of_a_model_go_before_those_of_the_data() -> None:
+    observation = small(mounts="alt-az", receptor_angle=[0.1, 0.2])
+    angle = observation.feed_angles[0]({"A": "EQUATORIAL"})
+    assert (angle[:, 0] == 0.1).all()
+    assert np.ptp(angle[:, 1]) > 0.001
+
+
+def test_angles_that_are_given_take_the_place_of_mounts() -> None:
+    given = np.array([[0.1, 0.2], [0.3, 0.4]])
+    observation = small().with_feed_angles([given])
+    assert np.array_equal(observation.feed_angles[0](), given)
+    later = observation.partitions[0]
+    assert np.array_equal(replace(observation, partitions=(later,)).feed_angles[0](), given)
+    with pytest.raises(InputError, match=r"shape \(time, antenna\) = \(2, 2\), got \(2, 3\)"):
+        small().with_feed_angles([np.zeros((2, 3))])
+    with pytest.raises(InputError, match="each of 1 partitions, got 2"):
+        small().with_feed_angles([given, given])
+
+
+def test_joined_sets_keep_the_feeds_of_each_antenna() -> None:
+    one = small(mounts=["alt-az", "equatorial"], receptor_angle=[0.1, 0.2], antenna_names=["A", "B"])
+    other = small(mounts=["x-y", "equatorial"], receptor_angle=[0.3, 0.2], antenna_names=["C", "B"])
+    other = replace(other, partitions=(replace(other.partitions[0], time=other.partitions[0].time + 1e5),))
+    joined = biro.join([one, other])
+    first, second = (part.feeds for part in joined.partitions)
+    assert first is not None
+    assert second is not None
+    assert first.mounts[:2] == ("alt-az", "equatorial")
+    assert dict(zip(joined.antenna_names, second.mounts, strict=True)) == {
+        "A": "",
+        "B": "equatorial",
+        "C": "x-y",
+    }
+    assert second.receptor_angle[joined.antenna_names.index("C")] == 0.3
+
+
+def test_feeds_are_no_part_of_the_digest_of_data() -> None:
+    assert small().digest() == small(mounts="alt-az").digest()
+
+
+def test_unknown_feeds() -> None:
+    assert Feeds.unknown(3).mounts == ("", "", "")
+
+
+def test_the_command_says_it(data_dir: Path, tmp_path: Path) -> None:
+    path = data_dir / "vla_3c273_x.uvfits"
+    shutil.copy(path, tmp_path)
+    command = [sys.executable, "-m", "biro", "info", str(tmp_path / path.name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "\n  feeds         all mounts are alt-az: feeds turn" in done.stdout
