@@ -20,8 +20,11 @@ stretched: p7 is its full width at half maximum divided by emaj, and the visibil
 | `MRING` | diameter | Re, Im of beta_1, beta_2, beta_3; p6 is beta_0 |
 | `CRESCENT` | outer diameter | inner / outer diameter, offset, floor, angle of the hole from the major axis |
 | `EXPONENTIAL` | scale length | |
+| `SERSIC` | effective radius | n, 0.3 .. 8 |
+| `BETA_MODEL` | core radius | beta > 1/2 |
+| `SHAPELETS` | scale | order m0 along, order n across, then coefficients of m0 .. m0 + 5 along |
 
-Unused parameters are 0. V(0, 0) = 1, but beta_0 for an m-ring.
+Unused parameters are 0. V(0, 0) = 1, but beta_0 for an m-ring, and what its coefficients make of shapelets.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ import math
 
 from rime_kernels.compile.jit import physics_function, scalar
 from rime_kernels.compile.types import Scalar
-from rime_kernels.physics import discs, rings
+from rime_kernels.physics import beta_model, discs, rings, sersic, shapelets
 
-DISC, RING, LIMB_DARKENED, ANNULUS, SPHERE, MRING, CRESCENT, EXPONENTIAL = range(8)
-N_KIND = 8
+DISC, RING, LIMB_DARKENED, ANNULUS, SPHERE, MRING, CRESCENT, EXPONENTIAL, SERSIC, BETA_MODEL, SHAPELETS = (
+    range(11)
+)
+N_KIND = 11
 # Codes of shapes that are built in; those of a user's own come after `FIRST_REGISTERED`.
 CODES = {
     "disc": DISC,
@@ -44,6 +49,9 @@ CODES = {
     "m-ring": MRING,
     "crescent": CRESCENT,
     "exponential": EXPONENTIAL,
+    "sersic": SERSIC,
+    "beta-model": BETA_MODEL,
+    "shapelets": SHAPELETS,
 }
 FIRST_REGISTERED = 1000
 # Parameters beside emaj, emin and pa.
@@ -53,15 +61,12 @@ N_PARAMETER = 8
 _BLUR = math.pi * math.pi / (4.0 * 0.6931471805599453)
 _FOUR_PI2 = 4.0 * math.pi * math.pi
 
-annulus, disc, limb_darkened, ring, sphere = (
-    discs.annulus,
-    discs.disc,
-    discs.limb_darkened,
-    discs.ring,
-    discs.sphere,
-)
-crescent, crescent_slopes = rings.crescent, rings.crescent_slopes
+disc, ring, sphere = discs.disc, discs.ring, discs.sphere
+limb_darkened, annulus = discs.limb_darkened, discs.annulus
+of_sersic, of_beta_model = sersic.sersic, beta_model.beta_model
 mring, mring_slopes = rings.mring, rings.mring_slopes
+crescent, crescent_slopes = rings.crescent, rings.crescent_slopes
+of_shapelets, shapelet_slopes = shapelets.shapelets, shapelets.shapelet_slopes
 
 
 @scalar
@@ -86,6 +91,10 @@ def radial(kind: int, s: float, p0: float) -> Scalar:
         value, slope, by_p0 = annulus(s, p0)
     elif kind == SPHERE:
         value, slope = sphere(s)
+    elif kind == SERSIC:
+        value, slope, by_p0 = of_sersic(s, p0)
+    elif kind == BETA_MODEL:
+        value, slope, by_p0 = of_beta_model(s, p0)
     else:
         value, slope = exponential(s)
     return value, slope, by_p0
@@ -97,6 +106,8 @@ def profile_visibility(
     p6: float, p7: float,
 ) -> Scalar:  # fmt: skip
     """The visibility of the shape with this code: re, im."""
+    if kind == SHAPELETS:
+        return of_shapelets(a, b, p0, p1, p2, p3, p4, p5, p6, p7)
     s = a * a + b * b
     blur = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0
     if kind == MRING:
@@ -123,6 +134,14 @@ def profile_slopes(
     p6: float, p7: float,
 ) -> Scalar:  # fmt: skip
     """The visibility and its derivatives: re, im, re_a, im_a, re_b, im_b, re_p0, im_p0, ..., re_p7, im_p7."""
+    if kind == SHAPELETS:
+        re, im, re_a, im_a, re_b, im_b, d0, e0, d1, e1, d2, e2, d3, e3, d4, e4, d5, e5 = shapelet_slopes(
+            a, b, p0, p1, p2, p3, p4, p5, p6, p7
+        )
+        return (
+            re, im, re_a, im_a, re_b, im_b, 0.0, 0.0, 0.0, 0.0,
+            d0, e0, d1, e1, d2, e2, d3, e3, d4, e4, d5, e5,
+        )  # fmt: skip
     s = a * a + b * b
     g = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0
     if kind == MRING:
