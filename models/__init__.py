@@ -1,6 +1,8 @@
 """What the sky and the instrument are: sources, spectra, beams, noise, and priors on them."""
 
 from biro.models.bound.model import BoundModel
+from biro.models.components.antenna_terms.feeds import Feeds
+from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.components.image import ImageModel
@@ -33,6 +35,7 @@ __all__ = [
     "Condition",
     "Cos3Beam",
     "Cosine",
+    "Feeds",
     "Fixed",
     "Frozen",
     "GaussianBeam",
@@ -40,6 +43,7 @@ __all__ = [
     "HalfNormal",
     "ImageModel",
     "ImageTerm",
+    "Leakage",
     "LogUniform",
     "ModelError",
     "Noise",

@@ -19,7 +19,7 @@ from biro.models.quantities.strict import strict
 
 @strict
 class SkyModel(SkyDescription):
-    """Sources, beam, pointing, noise and constraints; frozen, and equal to its TOML file.
+    """Sources, beam, pointing, feeds, leakage, noise and constraints; frozen, and equal to its TOML file.
 
     Parameters
     ----------
@@ -32,6 +32,9 @@ class SkyModel(SkyDescription):
         Where east and north offsets start; default the phase centre of the first partition.
     beam : Cos3Beam, GaussianBeam or AiryBeam, optional
     pointing : Pointing, optional
+    feeds : Feeds, optional
+        Rotation of the feeds, which is not applied by default.
+    leakage : Leakage, optional
     noise : Noise
         Default: one fitted factor per partition.
     constraints : sequence of Order, Bounds, Condition, or functions

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
-from biro.feeds.mounts import ANGLES, check_mount, mount_angles, mount_kind
+from biro.feeds.mounts import mount_angles
 from biro.feeds.parallactic import apparent_place
 from biro.formatting import first_few
+from biro.models.components.antenna_terms.feeds import MOUNTS, NASMYTH, mount_kind
 
 Array = NDArray[np.float64]
 SAME_TIME = 1e-3
@@ -110,7 +111,7 @@ class Feeds:
 
 @dataclass(frozen=True, eq=False)
 class FeedAngles:
-    """Angles of the feeds of one partition; called, it works them out.
+    """Angles of the dishes and feeds of one partition.
 
     Attributes
     ----------
@@ -138,7 +139,7 @@ class FeedAngles:
     positions: Array
     used: NDArray[np.bool_]
 
-    def __call__(self, mounts: Mapping[str, str] | None = None, with_offset: Collection[str] = ()) -> Array:
+    def feed_angle(self, mounts: Mapping[str, str] | None = None, with_offset: Collection[str] = ()) -> Array:
         """Angle of each feed, north through east: that of the mount and that of the first receptor.
 
         Parameters
@@ -159,38 +160,62 @@ class FeedAngles:
         """
         if self.feeds.given is not None:
             return self.feeds.given.at(self.time)
-        index = np.flatnonzero(self.used)
-        kinds = self.kinds(mounts)
-        self._refuse_unknown([(self.antenna_names[i], kinds[i]) for i in index])
-        receptor = self.feeds.receptor_angle[index]
-        own = np.array([self.antenna_names[i] in with_offset for i in index], dtype=bool)
-        lacking = [self.antenna_names[i] for i in index[np.isnan(receptor) & ~own]]
+        found = self._of_mounts(self.kinds(mounts))
+        receptor = np.where(self.used, self.feeds.receptor_angle, 0.0)
+        own = np.array([name in with_offset for name in self.antenna_names], dtype=bool)
+        lacking = [self.antenna_names[i] for i in np.flatnonzero(np.isnan(receptor) & ~own)]
         if lacking:
             raise InputError(
                 f"{self.label}: FEED has no row for antenna {first_few(lacking)}, so that the angle of its "
                 "feeds is not known; give it in the model, [feeds] offset, or leave the antenna out"
             )
+        return np.asarray(found + np.nan_to_num(receptor, nan=0.0))
+
+    def frame_angle(self, mounts: Mapping[str, str] | None = None) -> Array:
+        """How far each dish is turned on the sky, north through east, without elevation and receptors.
+
+        It is that of the mount, and of Nasmyth mounts the parallactic angle, as of alt-az ones.
+
+        Parameters
+        ----------
+        mounts : mapping of antenna name to mount, optional
+            As of `feed_angle`.
+
+        Returns
+        -------
+        float64 (n_time, n_antenna), rad
+
+        Raises
+        ------
+        InputError
+            A mount that is not known, or positions that are not known.
+        """
+        return self._of_mounts(["alt-az" if kind in NASMYTH else kind for kind in self.kinds(mounts)])
+
+    def _of_mounts(self, kinds: list[str]) -> Array:
+        """Angle by which the mounts turn, (n_time, n_antenna), rad; 0 of antennas without a row."""
+        index = np.flatnonzero(self.used)
+        self._refuse_unknown([(self.antenna_names[i], kinds[i]) for i in index])
         found = np.zeros((self.time.size, len(self.antenna_names)))
-        found[:, index] = np.where(np.isnan(receptor), 0.0, receptor)
         turning = np.array([i for i in index if kinds[i] != "equatorial"], dtype=np.int64)
         if turning.size:
             time = self.time + self.utc_offset
             place = apparent_place(time, self.phase_centre, self.positions[turning])
-            found[:, turning] += mount_angles(place, [kinds[i] for i in turning])
+            found[:, turning] = mount_angles(place, [kinds[i] for i in turning])
         return found
 
     def kinds(self, mounts: Mapping[str, str] | None = None) -> list[str]:
         """The kind of mount of each antenna, with those that a model gives."""
-        given = {name: check_mount(mount) for name, mount in (mounts or {}).items()}
+        given = {name: mount_kind(mount) for name, mount in (mounts or {}).items()}
         of_data = zip(self.antenna_names, self.feeds.mounts, strict=True)
         return [given.get(name, given.get("", mount_kind(mount))) for name, mount in of_data]
 
     def _refuse_unknown(self, found: Sequence[tuple[str, str]]) -> None:
         for name, kind in found:
-            if kind not in ANGLES:
+            if kind not in MOUNTS:
                 same = [other for other, its in found if its == kind]
                 what = f"the mount {kind!r}, whose angle is not known here" if kind else "no mount"
                 raise InputError(
                     f"{self.label}: the data give antenna {first_few(same)} {what}; give it in the model, "
-                    f'[feeds] mount = {{ {name} = "alt-az" }}: one of {", ".join(ANGLES)}'
+                    f'[feeds] mount = {{ {name} = "alt-az" }}: one of {", ".join(MOUNTS)}'
                 )

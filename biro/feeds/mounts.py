@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import InputError
 from biro.feeds.parallactic import ApparentPlace
-from biro.models.quantities.strict import did_you_mean, short_repr
 
 Array = NDArray[np.float64]
 ANGLES: Mapping[str, Callable[[ApparentPlace], Array]] = {
@@ -19,17 +17,7 @@ ANGLES: Mapping[str, Callable[[ApparentPlace], Array]] = {
     "nasmyth-left": lambda place: place.parallactic_angle - place.elevation,
     "x-y": lambda place: place.east_west_angle,
 }
-"""Angle (n_time, n_antenna), rad, by which each kind of mount turns feeds (physics: section 6)."""
-_SAME = {
-    "altaz": "alt-az",
-    "az-el": "alt-az",
-    "alt-az+nasmyth-r": "nasmyth-right",
-    "alt-az+nasmyth-l": "nasmyth-left",
-    "nasmyth-r": "nasmyth-right",
-    "nasmyth-l": "nasmyth-left",
-    "xy": "x-y",
-}
-"""Other names of mounts, as files have them, in small letters."""
+"""Angle (n_time, n_antenna), rad, by which each of `MOUNTS` turns feeds (physics: section 6)."""
 UVFITS_MOUNTS = (
     "alt-az",
     "equatorial",
@@ -40,29 +28,6 @@ UVFITS_MOUNTS = (
     "phased",
 )
 """Mounts by the number MNTSTA of a UVFITS file (AIPS Memo 117)."""
-
-
-def mount_kind(text: str) -> str:
-    """The kind of a mount, one of `ANGLES`, or the text as it stands where it is none of them."""
-    name = text.strip().lower().replace("_", "-")
-    name = _SAME.get(name, name)
-    return name if name in ANGLES else text.strip()
-
-
-def check_mount(text: str) -> str:
-    """The kind of a mount that a person gave.
-
-    Raises
-    ------
-    InputError
-        None of `ANGLES`.
-    """
-    kind = mount_kind(text)
-    if kind not in ANGLES:
-        raise InputError(
-            f"mount: one of {', '.join(ANGLES)}, found {short_repr(text)}{did_you_mean(text.lower(), ANGLES)}"
-        )
-    return kind
 
 
 def mount_angles(place: ApparentPlace, kinds: Sequence[str]) -> Array:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from biro.errors import BiroError
 from biro.feeds.feeds import FeedAngles
-from biro.feeds.mounts import ANGLES
 from biro.formatting import first_few
+from biro.models.components.antenna_terms.feeds import MOUNTS
 
 Array = NDArray[np.float64]
 MANY_TIMES = 200
@@ -38,7 +38,7 @@ def assumed(partitions: Sequence[FeedAngles], columns: str) -> str:
     if unknown:
         return f"{mounts}: taken as free of feed rotation, and none is applied"
     try:
-        angles = [_thinned(each)(None, each.antenna_names) for each in partitions]
+        angles = [_thinned(each).feed_angle(None, each.antenna_names) for each in partitions]
     except BiroError as error:
         return f"{mounts}: taken as free of feed rotation, and none is applied ({error})"
     used = [angle[:, each.used] for angle, each in zip(angles, partitions, strict=True)]
@@ -86,7 +86,7 @@ def _mounts(partitions: Sequence[FeedAngles], mounts: Mapping[str, str] | None =
     if all(each.feeds.given is not None for each in partitions):
         return "angles are given", False
     counts = Counter(kind_of.values())
-    unknown = any(kind not in ANGLES for kind in counts)
+    unknown = any(kind not in MOUNTS for kind in counts)
     if len(counts) == 1 and not unknown:
         return f"all mounts are {next(iter(counts))}", False
     texts = (f"{number} {kind or 'not stated'}" for kind, number in counts.most_common())

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.feeds.feeds import Feeds
-from biro.feeds.mounts import check_mount
 from biro.files.foreign_text import visible_texts
 from biro.formatting import check_names
+from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.partition import (
     Convention,
@@ -267,11 +267,13 @@ def _feeds(n_antenna: int, metadata: ArrayMetadata) -> Feeds:
     mounts = (given,) * n_antenna if isinstance(given, str) else tuple(given)
     if len(mounts) != n_antenna:
         raise InputError(f"mounts must be one text or {n_antenna}, one for each antenna, got {len(mounts)}")
-    kinds = tuple(check_mount(mount) if mount else "" for mount in mounts)
+    unknown = [mount for mount in mounts if mount and mount_kind(mount) not in MOUNTS]
+    if unknown:
+        raise InputError(f"mounts: each one of {', '.join(MOUNTS)}, got {unknown[0]!r}")
     angle = np.asarray(metadata.receptor_angle, np.float64)
     if angle.shape not in ((), (n_antenna,)) or not np.isfinite(angle).all():
         raise InputError(f"receptor_angle must be one number or ({n_antenna},), finite, got {angle.shape}")
-    return Feeds(kinds, np.broadcast_to(angle, (n_antenna,)).copy())
+    return Feeds(mounts, np.broadcast_to(angle, (n_antenna,)).copy())
 
 
 def _direction(centre: tuple[float, float]) -> tuple[float, float]:

@@ -124,7 +124,8 @@ class Observation:
                 chan_freq=part.chan_freq,
                 antenna_names=self.antenna_names,
                 corr_type=part.corr_type,
-                feed_angles=self._feed_angles(label, part),
+                feeds=self._feed_angles(label, part),
+                used=part.used_antennas,
             )
             for label, field_name, window, part in zip(
                 self.labels, field_names(parts), window_names(parts), parts, strict=True
@@ -133,7 +134,7 @@ class Observation:
 
     @property
     def feed_angles(self) -> tuple[FeedAngles, ...]:
-        """The angles of feeds of each partition, to be called."""
+        """The angles of dishes and feeds of each partition, worked out when they are asked for."""
         return tuple(map(self._feed_angles, self.labels, self.partitions))
 
     def with_feed_angles(self, angles: Sequence[ArrayLike]) -> Observation:

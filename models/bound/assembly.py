@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.antenna_terms.jones import Terms
+from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
 from biro.models.bound.si_values import ArrayOfValues, SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots
@@ -52,6 +54,16 @@ class SourceGradient(Protocol):
     def template_scale(self) -> Array | None: ...
     @property
     def template_shift(self) -> Array | None: ...
+    @property
+    def antenna_terms(self) -> NDArray[np.complex128] | None: ...
+
+
+class OfPartition(NamedTuple):
+    """What the sources of a partition depend on besides the model."""
+
+    centre: Centre
+    pointing: PointingSlots | None
+    terms: TermSlots | None
 
 
 class Assembly:
@@ -67,7 +79,7 @@ class Assembly:
     resolved : ResolvedSlots
     origin : (float, float), rad
         Right ascension and declination from which offsets are counted.
-    partitions : sequence of (phase centre, PointingSlots or None)
+    partitions : sequence of OfPartition
     """
 
     def __init__(
@@ -76,7 +88,7 @@ class Assembly:
         instrument: InstrumentLayout,
         resolved: ResolvedSlots,
         origin: Centre,
-        partitions: Sequence[tuple[Centre, PointingSlots | None]],
+        partitions: Sequence[OfPartition],
     ) -> None:
         self._values = values = SIValues(resolved)
         self._stokes = fold_constants(resolved, values, partial(Brightness, layout))
@@ -93,15 +105,20 @@ class Assembly:
             self._scale = fold_constants(
                 resolved, values, partial(BeamScale, instrument.beam, instrument.scale)
             )
-        centres = list(dict.fromkeys(centre for centre, _ in partitions))
+        centres = list(dict.fromkeys(each.centre for each in partitions))
         self._positions = Positions(layout, resolved, values, TangentPlanes(centres, origin))
-        pointings = list(dict.fromkeys(slots for _, slots in partitions))
+        pointings = list(dict.fromkeys(each.pointing for each in partitions))
         self._pointings = [
             fold_constants(resolved, values, partial(PointingErrors, slots)) if slots is not None else None
             for slots in pointings
         ]
-        keys = [(centres.index(centre), pointings.index(slots)) for centre, slots in partitions]
-        # Which centre and which pointing a partition has, and whether it is the last one that has them.
+        terms = list(dict.fromkeys(each.terms for each in partitions))
+        self._antennas = [None if slots is None else Terms(slots, resolved, values) for slots in terms]
+        keys = [
+            (centres.index(each.centre), pointings.index(each.pointing), terms.index(each.terms))
+            for each in partitions
+        ]
+        # Which centre, pointing and terms a partition has, and whether it is the last one that has them.
         self._partitions = [(key, key not in keys[i + 1 :]) for i, key in enumerate(keys)]
 
     def values(self, theta: Array) -> Array:
@@ -121,7 +138,8 @@ class Assembly:
         scale = self._scale(values) if self._kind is not None else None
         template = self._template(values) if self._template is not None else None
         shift = template[..., 1:] if template is not None and self._moves_template else None
-        made: dict[tuple[int, int], Sources] = {}
+        made: dict[tuple[int, int, int], Sources] = {}
+        jones = [None if antennas is None else antennas(values) for antennas in self._antennas]
         for key, is_last in self._partitions:
             found = made.pop(key, None)
             if found is None:
@@ -136,6 +154,7 @@ class Assembly:
                     polarised=self._polarised,
                     template_scale=template[..., 0] if template is not None else None,
                     template_shift=shift,
+                    antenna_terms=jones[key[2]],
                 )
             if not is_last:
                 made[key] = found
@@ -160,7 +179,8 @@ class Assembly:
         )
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
         shift = template[..., 1:] if template is not None and self._moves_template else None
-        for (i_centre, i_pointing), _ in self._partitions:
+        jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
+        for (i_centre, i_pointing, i_terms), _ in self._partitions:
             yield Gradient(
                 lm[i_centre],
                 stokes,
@@ -170,6 +190,7 @@ class Assembly:
                 pointing=pushed(self._pointings[i_pointing]),
                 template_scale=None if template is None else template[..., 0],
                 template_shift=shift,
+                antenna_terms=jones[i_terms],
             )
 
     def pull_back(self, values: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
@@ -184,14 +205,21 @@ class Assembly:
         """
         into = np.zeros((len(values), self._values.n_free))
         lm, sums = self._positions.zeros(len(values)), dict[ArrayOfValues, Array]()
+        of_antennas: dict[Terms, NDArray[np.complex128]] = {}
         for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
             for step, slopes in self._steps(key[1], gradient):
                 product = slopes * factor.reshape(-1, *(1,) * (slopes.ndim - 1))
                 sums[step] = sums[step] + product if step in sums else product
+            antennas = self._antennas[key[2]]
+            if antennas is not None and gradient.antenna_terms is not None:
+                by_jones = gradient.antenna_terms * factor.reshape(-1, 1, 1, 1, 1, 1)
+                of_antennas[antennas] = of_antennas.get(antennas, 0.0) + by_jones
         self._positions.pull_back(values, lm, into)
         for step, slopes in sums.items():
             step.pull_back(values, slopes, into)
+        for antennas, by_jones in of_antennas.items():
+            antennas.pull_back(values, by_jones, into)
         return self._values.pull_back(into)
 
     def _steps(self, i_pointing: int, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.models.bound.assembly import Assembly, SourceGradient
+from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
@@ -278,7 +278,10 @@ class BoundModel:
         centres = [f"{partition.label} {partition.phase_centre!r}" for partition in self.partitions]
         lines = [line for line in self.to_toml().split("\n") if not line.startswith("file = ")]
         text = "\n".join([*lines, *self.parameter_names, *centres])
-        return hashlib.sha256(text.encode()).hexdigest()
+        sha = hashlib.sha256(text.encode())
+        for terms in self._instrument.terms:  # angles and gains, which the text does not have
+            sha.update(terms.angle.tobytes() + terms.gain.tobytes() + terms.time_block.tobytes())
+        return sha.hexdigest()
 
     def _shaped(self, theta: ArrayLike) -> Array:
         array = np.asarray(theta, dtype=np.float64)
@@ -298,9 +301,16 @@ class BoundModel:
         raise ModelError(f"theta must have shape (n_batch, {self.n_param}), got {array.shape}")
 
     def _assemble(self, i_partitions: Iterable[int]) -> Assembly:
-        pointing = self._instrument.pointing
-        pairs = [(self.partitions[i].phase_centre, pointing[i] if pointing else None) for i in i_partitions]
-        return Assembly(self._layout, self._instrument, self._resolved, self.origin, pairs)
+        pointing, terms = self._instrument.pointing, self._instrument.terms
+        each = [
+            OfPartition(
+                self.partitions[i].phase_centre,
+                pointing[i] if pointing else None,
+                terms[i] if terms else None,
+            )
+            for i in i_partitions
+        ]
+        return Assembly(self._layout, self._instrument, self._resolved, self.origin, each)
 
     def _check_times(self) -> None:
         n_time = self._layout.n_time

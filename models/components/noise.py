@@ -66,8 +66,13 @@ class Noise:
 
     def groups(self, partitions: Sequence[PartitionView]) -> list[str]:
         """The group that each partition belongs to; "" where all belong to one."""
-        keys = {"partition": "label", "hands": "label", "field": "field", "spw": "spw"}
-        if self.per == "all":
-            return [""] * len(partitions)
-        groups = [str(getattr(partition, keys[self.per])) for partition in partitions]
-        return groups if len(set(groups)) > 1 else [""] * len(partitions)
+        return grouped(self.per, partitions)
+
+
+def grouped(per: str, partitions: Sequence[PartitionView]) -> list[str]:
+    """The group that each partition belongs to by one of `GROUPINGS`; "" where all belong to one."""
+    keys = {"partition": "label", "hands": "label", "field": "field", "spw": "spw"}
+    if per == "all":
+        return [""] * len(partitions)
+    groups = [str(getattr(partition, keys[per])) for partition in partitions]
+    return groups if len(set(groups)) > 1 else [""] * len(partitions)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 
 class FeedAngles(Protocol):
-    """Angles at which the feeds of a partition stand on the sky, worked out when they are asked for."""
+    """Angles of the dishes and feeds of a partition on the sky, worked out when they are asked for."""
 
-    def __call__(
+    def feed_angle(
         self, mounts: Mapping[str, str] | None = None, with_offset: Collection[str] = ()
     ) -> NDArray[np.float64]:
-        """float64 (n_time, n_antenna), rad, from north through east.
+        """Angle of each feed, float64 (n_time, n_antenna), rad, from north through east.
 
         Parameters
         ----------
@@ -25,6 +25,10 @@ class FeedAngles(Protocol):
         with_offset : collection of str
             Antennas of whose feeds the data need not know the angle.
         """
+        ...
+
+    def frame_angle(self, mounts: Mapping[str, str] | None = None) -> NDArray[np.float64]:
+        """How far the dish is turned, float64 (n_time, n_antenna), rad: without elevation and receptors."""
         ...
 
 
@@ -46,8 +50,10 @@ class PartitionView:
     antenna_names : tuple of str
     corr_type : tuple of str
         "XX", "XY", ... or "RR", ...; empty where it is not known.
-    feed_angles : FeedAngles or None
+    feeds : FeedAngles or None
         None where nothing is known of the feeds.
+    used : bool (n_antenna,) or None
+        Antennas that have a row; None means all.
     """
 
     label: str
@@ -58,4 +64,12 @@ class PartitionView:
     chan_freq: NDArray[np.float64]
     antenna_names: tuple[str, ...]
     corr_type: tuple[str, ...] = ()
-    feed_angles: FeedAngles | None = None
+    feeds: FeedAngles | None = None
+    used: NDArray[np.bool_] | None = None
+
+    @property
+    def used_antennas(self) -> tuple[str, ...]:
+        """Names of the antennas that have a row."""
+        if self.used is None:
+            return self.antenna_names
+        return tuple(name for name, used in zip(self.antenna_names, self.used, strict=True) if used)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+from biro.models.components.antenna_terms.feeds import Feeds
+from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
 from biro.models.components.direction import Centre, parse_direction
@@ -34,6 +36,8 @@ class SkyDescription:
     centre: Entry = None
     beam: Entry = None
     pointing: Entry = None
+    feeds: Entry = None
+    leakage: Entry = None
     noise: Entry = DEFAULT_NOISE
     constraints: Entry = ()
 
@@ -48,6 +52,8 @@ class SkyDescription:
             object.__setattr__(self, "centre", read_entry("centre", parse_direction, self.centre))
         self._check_kind("beam", (Cos3Beam, GaussianBeam, AiryBeam))
         self._check_kind("pointing", (Pointing,))
+        self._check_kind("feeds", (Feeds,))
+        self._check_kind("leakage", (Leakage,))
         if self.pointing is not None and self.beam is None:
             raise ModelError("pointing: pointing errors have no effect without a beam; give one")
         if not isinstance(self.noise, Noise):

@@ -23,7 +23,7 @@ from biro.models.quantities.units import (
 )
 
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,63}\Z")
-RESERVED = ("noise", "beam", "pointing")
+RESERVED = ("noise", "beam", "pointing", "feeds", "leakage", "gain")
 
 DIMENSIONS: dict[str, Dimension] = {
     "ra": RIGHT_ASCENSION,

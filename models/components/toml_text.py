@@ -50,6 +50,10 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
         emit.table("[beam]", {"kind": model.beam.kind} | _entries(model.beam))
     if model.pointing is not None:
         emit.table("[pointing]", {k: v for k, v in _entries(model.pointing).items() if v != {}})
+    for name in ("feeds", "leakage"):
+        given = getattr(model, name)
+        if given is not None:
+            emit.table(f"[{name}]", _without_defaults(given))
     if model.noise != Noise() or python_as_comments:
         default = ("distribution",) if model.noise.distribution == Noise.distribution else ()
         emit.table("[noise]", _entries(model.noise, default))
@@ -62,6 +66,12 @@ def _entries(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
     """The entries of a part of a model by name, without those that are not given."""
     fields = [field.name for field in dataclasses.fields(item) if field.name not in leave]
     return {name: getattr(item, name) for name in fields if getattr(item, name) is not None}
+
+
+def _without_defaults(item: Entry) -> dict[str, object]:
+    """The entries of a part of a model that are not what they are by default."""
+    plain = {field.name: field.default for field in dataclasses.fields(item)}
+    return {name: value for name, value in _entries(item).items() if value not in (plain[name], {})}
 
 
 class _Emitter:
@@ -111,6 +121,10 @@ class _Emitter:
             return self._value(to_table(value))
         if isinstance(value, str):
             return _string(value)
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int):
+            return str(value)
         if isinstance(value, float):
             return _float(value)
         if isinstance(value, (list, tuple)):

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from biro.models.components.antenna_terms.feeds import Feeds
+from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
 from biro.models.components.image_term import ImageTerm
@@ -24,7 +26,7 @@ _TYPES: dict[str, type[PointSource] | type[GaussianSource]] = {
     "point": PointSource,
     "gaussian": GaussianSource,
 }
-_TABLES = ("sky", "source", "image", "beam", "pointing", "noise", "constraint")
+_TABLES = ("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "noise", "constraint")
 _SKY_KEYS = ("centre", "ref_freq")
 _MAX_DEPTH = 32
 # tomllib takes time and memory that grow with the square of the number of parts of a key.
@@ -84,6 +86,10 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
         given["beam"] = _beam(_table(tables, "beam"))
     if "pointing" in tables:
         given["pointing"] = Pointing(**_table(tables, "pointing"))
+    if "feeds" in tables:
+        given["feeds"] = Feeds(**_table(tables, "feeds"))
+    if "leakage" in tables:
+        given["leakage"] = Leakage(**_table(tables, "leakage"))
     if "noise" in tables:
         given["noise"] = Noise(**_table(tables, "noise"))
     sources = [_source(i, table) for i, table in enumerate(_tables(tables, "source"))]

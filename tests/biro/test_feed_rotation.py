@@ -115,7 +115,7 @@ def test_uvfits_has_the_mounts_of_its_measurement_set(
     one = biro.read(data_dir / "vla_3c273_x.uvfits")
     other = biro.read_ms(measurement_set("vla_3c273_x"))
     # Positions of the two differ by up to 39 m, 1.3 arcsec seen from the Earth's centre.
-    assert apart(one.feed_angles[0](), other.feed_angles[0]()) < 3.0
+    assert apart(one.feed_angles[0].feed_angle(), other.feed_angles[0].feed_angle()) < 3.0
 
 
 def test_the_second_receptor_of_circular_feeds_turns_nothing(measurement_set: Callable[[str], Path]) -> None:
@@ -144,37 +144,45 @@ def small(**metadata: object) -> biro.Observation:
 
 def test_unknown_mounts_and_missing_feed_rows_are_refused_in_one_line() -> None:
     with pytest.raises(InputError, match=r"antenna A, B no mount; give it in the model, \[feeds\] mount"):
-        small().feed_angles[0]()
+        small().feed_angles[0].feed_angle()
     orbiting = small(mounts="alt-az")
     part = orbiting.partitions[0]
     assert part.feeds is not None
     strange = replace(part, feeds=replace(part.feeds, mounts=("alt-az", "SPACE-HALCA")))
     with pytest.raises(InputError, match="antenna B the mount 'SPACE-HALCA', whose angle is not known"):
-        replace(orbiting, partitions=(strange,)).feed_angles[0]()
+        replace(orbiting, partitions=(strange,)).feed_angles[0].feed_angle()
     lost = replace(part, feeds=replace(part.feeds, receptor_angle=np.array([0.0, np.nan])))
     angles = replace(orbiting, partitions=(lost,)).feed_angles[0]
     with pytest.raises(InputError, match="FEED has no row for antenna B"):
-        angles()
-    assert np.array_equal(angles({}, ["B"]), orbiting.feed_angles[0]())
-    with pytest.raises(InputError, match=r"mount: one of alt-az, .*, found 'altazimuth'"):
+        angles.feed_angle()
+    assert np.array_equal(angles.feed_angle({}, ["B"]), orbiting.feed_angles[0].feed_angle())
+    with pytest.raises(InputError, match=r"mounts: each one of alt-az, .*, got 'altazimuth'"):
         small(mounts="altazimuth")
     with pytest.raises(InputError, match="need ITRF positions"):
-        small(mounts="alt-az", antenna_positions=np.zeros((2, 3))).feed_angles[0]()
+        small(mounts="alt-az", antenna_positions=np.zeros((2, 3))).feed_angles[0].feed_angle()
 
 
 def test_mounts_of_a_model_go_before_those_of_the_data() -> None:
     observation = small(mounts="alt-az", receptor_angle=[0.1, 0.2])
-    angle = observation.feed_angles[0]({"A": "EQUATORIAL"})
+    angle = observation.feed_angles[0].feed_angle({"A": "EQUATORIAL"})
     assert (angle[:, 0] == 0.1).all()
     assert np.ptp(angle[:, 1]) > 0.001
+
+
+def test_a_nasmyth_mount_turns_its_dish_as_an_alt_az_one() -> None:
+    angles = small(mounts="alt-az", receptor_angle=0.3).feed_angles[0]
+    plain = angles.feed_angle() - 0.3
+    assert np.array_equal(angles.frame_angle(), angles.frame_angle({"": "nasmyth-left"}))
+    assert np.allclose(angles.frame_angle(), plain, atol=1e-15)  # the rounding of one sum
+    assert not angles.frame_angle({"": "equatorial"}).any()
 
 
 def test_angles_that_are_given_take_the_place_of_mounts() -> None:
     given = np.array([[0.1, 0.2], [0.3, 0.4]])
     observation = small().with_feed_angles([given])
-    assert np.array_equal(observation.feed_angles[0](), given)
+    assert np.array_equal(observation.feed_angles[0].feed_angle(), given)
     later = observation.partitions[0]
-    assert np.array_equal(replace(observation, partitions=(later,)).feed_angles[0](), given)
+    assert np.array_equal(replace(observation, partitions=(later,)).feed_angles[0].feed_angle(), given)
     with pytest.raises(InputError, match=r"shape \(time, antenna\) = \(2, 2\), got \(2, 3\)"):
         small().with_feed_angles([np.zeros((2, 3))])
     with pytest.raises(InputError, match="each of 1 partitions, got 2"):

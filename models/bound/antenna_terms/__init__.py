@@ -1,0 +1,1 @@
+"""Jones matrices of the antennas as functions of the values, with their derivatives."""

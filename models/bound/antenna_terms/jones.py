@@ -1,0 +1,155 @@
+"""Jones matrices A = G D P of the antennas of a partition, with their derivative and its adjoint."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.antenna_terms.layout import TermSlots
+from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.slots import ResolvedSlots
+from rime_kernels.arrays import AntennaTerms
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+Numbers: TypeAlias = Array | Complex
+
+
+class Jones:
+    """A = G D P, complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2) (physics: section 6).
+
+        G = diag(g_0, g_1),  D = [[1, d_0], [d_1, 1]]
+        P = diag(e^-i phi, e^+i phi)  or, of linear feeds,  [[cos phi, sin phi], [-sin phi, cos phi]]
+
+    Parameters
+    ----------
+    slots : TermSlots
+    values : SIValues
+    """
+
+    def __init__(self, slots: TermSlots, values: SIValues) -> None:
+        self._slots = slots
+        self._gain = slots.gain[None, ..., None]
+        self._offset = None if slots.offset is None else Gathered(values, slots.offset)
+        self._leakage = None if slots.leakage is None else Gathered(values, slots.leakage)
+        n_block = 0 if slots.leakage is None else len(slots.leakage)
+        self._into_block = (slots.leakage_block[None, :] == np.arange(n_block)[:, None]).astype(np.float64)
+
+    def __call__(self, values: Array) -> Complex:
+        return self._with_leakage(self._rotation(values), values)
+
+    def push_forward(self, values: Array, changes: Array) -> Complex:
+        """d A = G (dD P + D dP/dphi dphi)."""
+        found = np.zeros((1, 1, 1, 1, 2, 2), np.complex128)
+        if self._offset is not None:
+            turned = self._turning(values) * self._offset(changes)[:, None, :, None, None, None]
+            found = found + self._with_leakage(turned, values)
+        if self._leakage is not None:
+            swapped = self._rotation(values)[..., ::-1, :]
+            found = found + self._gain * self._terms(self._leakage(changes))[..., None] * swapped
+        shape = (len(changes), *self._shape)
+        return np.ascontiguousarray(np.broadcast_to(found, shape))
+
+    def pull_back(self, values: Array, slopes: Complex, into: Array) -> None:
+        """Derivatives with respect to offsets and leakages; `slopes` are d/dRe A + i d/dIm A.
+
+        Of a real x it is sum Re(conj(slopes) dA/dx).
+        """
+        conjugated = slopes.conj()
+        if self._offset is not None:
+            turned = self._with_leakage(self._turning(values), values)
+            by_offset = np.sum((conjugated * turned).real, axis=(1, 3, 4, 5))
+            self._offset.pull_back(values, by_offset, into)
+        if self._leakage is not None:
+            swapped = self._rotation(values)[..., ::-1, :]
+            by_term = np.sum(conjugated * self._gain * swapped, axis=(1, 5))  # (batch, antenna, chan, feed)
+            by_block = np.einsum("bafi,kf->bkai", by_term, self._into_block)
+            # dA is proportional to d(real) + i d(imag).
+            by_parts = np.stack([by_block.real, -by_block.imag], axis=-1)
+            self._leakage.pull_back(values, by_parts, into)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        slots = self._slots
+        n_time = max(len(slots.angle), len(slots.gain))
+        return n_time, slots.angle.shape[1], len(slots.leakage_block), 2, 2
+
+    def _angle(self, values: Array) -> Array:
+        angle = self._slots.angle[None]
+        return angle if self._offset is None else angle + self._offset(values)[:, None]
+
+    def _rotation(self, values: Array) -> Complex:
+        """P, (n_batch or 1, n_time_block, n_antenna, 1, 2, 2)."""
+        angle = self._angle(values)
+        if self._slots.basis == "circular":
+            turn = np.exp(-1j * angle)
+            none = np.zeros_like(turn)
+            return _matrix(turn, none, none, turn.conj())
+        cos, sin = np.cos(angle), np.sin(angle)
+        return _matrix(cos, sin, -sin, cos)
+
+    def _turning(self, values: Array) -> Complex:
+        """The derivative of P with respect to phi."""
+        rotation = self._rotation(values)
+        if self._slots.basis == "circular":
+            return np.asarray(rotation * np.array([-1j, 1j]))
+        return np.asarray(rotation @ np.array([[0.0, 1.0], [-1.0, 0.0]]))  # P(phi + 90 deg)
+
+    def _with_leakage(self, right: Complex, values: Array) -> Complex:
+        """G D times a matrix."""
+        if self._leakage is not None:
+            right = right + self._terms(self._leakage(values))[..., None] * right[..., ::-1, :]
+        shape = (len(right), *self._shape)
+        return np.ascontiguousarray(np.broadcast_to(self._gain * right, shape))
+
+    def _terms(self, parts: Array) -> Complex:
+        """d_0, d_1 of each antenna and block of channels, (n_batch, 1, n_antenna, n_chan_block, 2)."""
+        terms = (parts[..., 0] + 1j * parts[..., 1])[:, self._slots.leakage_block]
+        return np.asarray(terms.transpose(0, 2, 1, 3)[:, None])
+
+
+class Terms:
+    """The antenna terms of a partition; worked out once where they depend on no parameter.
+
+    Parameters
+    ----------
+    slots : TermSlots
+    resolved : ResolvedSlots
+    values : SIValues
+    """
+
+    def __init__(self, slots: TermSlots, resolved: ResolvedSlots, values: SIValues) -> None:
+        self._blocks = slots.time_block, slots.chan_block
+        self._jones: Jones | None = None
+        self._fixed: AntennaTerms | None = None
+        trial = SIValues(resolved)
+        jones = Jones(slots, trial)
+        if trial.follow_theta:
+            self._jones = Jones(slots, values)
+        else:
+            constant = jones(trial.of(np.zeros((1, len(resolved.parameters)))))
+            self._fixed = AntennaTerms.unchecked(constant, *self._blocks)
+
+    def __call__(self, values: Array) -> AntennaTerms:
+        """The matrices, those of a batch of one where they are the same for every theta."""
+        if self._jones is None:
+            assert self._fixed is not None
+            return self._fixed
+        return AntennaTerms.unchecked(self._jones(values), *self._blocks)
+
+    def push_forward(self, values: Array, changes: Array) -> Complex | None:
+        """Changes of the matrices; None where no parameter changes them."""
+        return None if self._jones is None else self._jones.push_forward(values, changes)
+
+    def pull_back(self, values: Array, slopes: Complex, into: Array) -> None:
+        """Derivatives with respect to the values, from those to the matrices."""
+        if self._jones is not None:
+            self._jones.pull_back(values, slopes, into)
+
+
+def _matrix(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> Complex:
+    """[[a, b], [c, d]] with an axis of channels before the last two."""
+    flat = np.stack([a, b, c, d], axis=-1).astype(np.complex128)
+    return flat.reshape(*flat.shape[:-1], 1, 2, 2)

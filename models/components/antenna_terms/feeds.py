@@ -1,0 +1,126 @@
+"""How the feeds of antennas turn on the sky: P of the measurement equation (physics: section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from typing import ClassVar, Literal, TypeAlias
+
+from biro.models.components.antenna_terms.per_antenna import read_names, read_own
+from biro.models.errors import ModelError
+from biro.models.quantities.parameter import Quantity, quantity, read_entry
+from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
+from biro.models.quantities.units import ANGLE
+
+Basis: TypeAlias = Literal["linear", "circular"]
+MOUNTS = ("alt-az", "equatorial", "nasmyth-right", "nasmyth-left", "x-y")
+"""Mounts whose angles are known."""
+NASMYTH = ("nasmyth-right", "nasmyth-left")
+_SAME = {
+    "altaz": "alt-az",
+    "az-el": "alt-az",
+    "alt-az+nasmyth-r": "nasmyth-right",
+    "alt-az+nasmyth-l": "nasmyth-left",
+    "nasmyth-r": "nasmyth-right",
+    "nasmyth-l": "nasmyth-left",
+    "xy": "x-y",
+}
+"""Other names of mounts, as files have them, in small letters."""
+
+
+def mount_kind(text: str) -> str:
+    """The kind of a mount, one of `MOUNTS`, or the text as it stands where it is none of them."""
+    name = text.strip().lower().replace("_", "-")
+    name = _SAME.get(name, name)
+    return name if name in MOUNTS else text.strip()
+
+
+def check_mount(text: Entry) -> str:
+    """The kind of a mount that a person gave.
+
+    Raises
+    ------
+    ModelError
+        None of `MOUNTS`.
+    """
+    kind = mount_kind(text) if isinstance(text, str) else ""
+    if kind not in MOUNTS:
+        raise ModelError(
+            f"mount: one of {', '.join(MOUNTS)}, found {short_repr(text)}{did_you_mean(text, MOUNTS)}"
+        )
+    return kind
+
+
+@strict
+class Feeds:
+    """Rotation of the feeds by phi: diag(e^-i phi, e^+i phi), or [[cos phi, sin phi], [-sin phi, cos phi]].
+
+    phi is the angle of the mount (parallactic angle, elevation), of the feed as the data state it, and the
+    offset, which is counted north through east like the others.
+
+    Parameters
+    ----------
+    rotation : bool, default False
+        Whether the angles of mounts and feeds are applied. Calibrated data have them taken out as a rule.
+    mount : text, or {antenna name: text}, optional
+        "alt-az", "equatorial", "nasmyth-right", "nasmyth-left" or "x-y", in place of what the data say.
+    offset : angle, optional
+        Of every antenna in `antennas`, added to the rotation. A prior stands for one parameter per antenna.
+    antennas : list of str, default all
+    antenna : {name: {"offset": ...}}
+        Antennas that have offsets of their own.
+    """
+
+    label: ClassVar[str] = "feeds"
+    _: KW_ONLY
+    rotation: bool = False
+    mount: Entry = None
+    offset: Entry = None
+    antennas: Entry = None
+    antenna: Entry = None
+
+    def __post_init__(self) -> None:
+        if self.mount is not None:
+            if not self.rotation:
+                raise ModelError("mount: has no effect without rotation = true")
+            mount = self.mount
+            if isinstance(mount, Mapping):
+                read = {str(name): read_entry(f"mount.{name}", check_mount, m) for name, m in mount.items()}
+                object.__setattr__(self, "mount", read)
+            else:
+                object.__setattr__(self, "mount", check_mount(mount))
+        if self.offset is not None:
+            object.__setattr__(self, "offset", read_entry("offset", _angle, self.offset))
+        object.__setattr__(self, "antennas", read_names(self.antennas))
+        object.__setattr__(self, "antenna", read_own(self.antenna, {"offset": _angle}))
+
+    @property
+    def mounts(self) -> dict[str, str]:
+        """Mounts by name of antenna; "" stands for all others."""
+        if self.mount is None:
+            return {}
+        return {"": self.mount} if isinstance(self.mount, str) else dict(self.mount)
+
+    def named(self) -> set[str]:
+        """Antennas that the model names."""
+        return set(self.antennas or ()) | set(self.antenna) | (set(self.mounts) - {""})
+
+    def offset_of(self, antenna: str) -> Quantity | None:
+        """The offset of an antenna, None where it has none."""
+        own: Quantity | None = self.antenna.get(antenna, {}).get("offset")
+        if own is not None or (self.antennas is not None and antenna not in self.antennas):
+            return own
+        common: Quantity | None = self.offset
+        return common
+
+
+def _angle(value: Entry) -> Quantity:
+    return quantity(value, ANGLE)
+
+
+def basis_of(corr_type: tuple[str, ...]) -> Basis | None:
+    """Which feeds correlations are of; None of Stokes parameters, and where nothing is known."""
+    letters = set("".join(name for name in corr_type if len(name) == 2))
+    if letters & set("RL"):
+        return "circular"
+    return "linear" if letters & set("XY") else None
