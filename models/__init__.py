@@ -4,9 +4,11 @@ from biro.models.bound.model import BoundModel
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
+from biro.models.components.beam_cube import BeamCube
 from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
+from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import GaussianSource, PointSource
@@ -30,12 +32,14 @@ from biro.models.sky import SkyModel
 
 __all__ = [
     "AiryBeam",
+    "BeamCube",
     "BoundModel",
     "Bounds",
     "Condition",
     "Cos3Beam",
     "Cosine",
     "Feeds",
+    "FitsBeam",
     "Fixed",
     "Frozen",
     "GaussianBeam",
@@ -43,6 +47,7 @@ __all__ = [
     "HalfNormal",
     "ImageModel",
     "ImageTerm",
+    "KatBeam",
     "Leakage",
     "LogUniform",
     "ModelError",

@@ -15,6 +15,7 @@ from biro.errors import InputError
 from biro.images.frequency_nodes import Nodes, choose_nodes
 from biro.images.pixels import refuse_coarse
 from biro.images.seen_image import SeenImage, warn_where_empty
+from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
 from biro.observation.partition import Partition
@@ -43,7 +44,7 @@ def predict_image(
     part: Partition,
     image: ImageModel,
     *,
-    beam: Beam | None = None,
+    beam: Beam | PartitionBeam | None = None,
     accuracy: float = 1e-5,
     backend: Backend = "auto",
     memory_limit: int | str | None = None,
@@ -64,8 +65,8 @@ def predict_image(
     ----------
     part : Partition
     image : ImageModel
-    beam : Beam, optional
-        That of one parameter vector: `Sources.beam` of a batch of one.
+    beam : Beam or PartitionBeam, optional
+        That of one parameter vector: `BoundModel.fixed_beam`.
     accuracy : float
         Rms error over rms of the visibilities.
     backend : "auto", "cpu" or "cuda"
@@ -133,7 +134,7 @@ class _Gridder:
         self._grid = _grid(image)
         refuse_coarse(self._rows, self._grid, REMEDY)
 
-    def predict(self, nodes: Nodes, beam: Beam | None) -> Vis:
+    def predict(self, nodes: Nodes, beam: Beam | PartitionBeam | None) -> Vis:
         """Visibilities of the channels of some nodes, complex (n_row, n_chan of these, n_corr)."""
         seen, chan_freq = self._seen, self._part.chan_freq[nodes.channels]
         support = self._aterm_support(float(chan_freq.max()), beam) if seen.has_aterms and beam else 0.0
@@ -175,7 +176,7 @@ class _Gridder:
             vis[:, c] *= phasor.astype(vis.dtype)[:, None]
         return vis
 
-    def _aterm_support(self, freq: float, beam: Beam) -> float:
+    def _aterm_support(self, freq: float, beam: Beam | PartitionBeam) -> float:
         """The smallest support of A-terms, in cells, with which a sample of pixels and rows is exact enough.
 
         Raises
@@ -202,7 +203,9 @@ class _Gridder:
             f"{self._accuracy:g}; ask for less"
         )
 
-    def _as_points(self, freq: float, beam: Beam, rows: NDArray[np.int64], pixels: NDArray[np.int64]) -> Vis:
+    def _as_points(
+        self, freq: float, beam: Beam | PartitionBeam, rows: NDArray[np.int64], pixels: NDArray[np.int64]
+    ) -> Vis:
         """Visibilities of some pixels at some rows as a sum over point sources."""
         n, stokes = len(pixels), np.zeros((1, 1, len(pixels), 4))
         stokes[0, 0, :, : self._seen.n_stokes] = self._seen.brightness(freq, pixels).T
@@ -213,7 +216,7 @@ class _Gridder:
             spectral_terms=np.zeros((1, n, 4, 0)),
             log_spectrum=np.ones(n, dtype=np.bool_),
             shape=np.zeros((1, 0, 3)),
-            beam=beam,
+            beam=beam.at(np.array([freq])) if isinstance(beam, PartitionBeam) else beam,
         )
         rime = Rime(_sample_of(self._part.rows, rows, freq), extent=1.0, form="row", backend="cpu")
         vis: Vis = rime.predict(points)[0]

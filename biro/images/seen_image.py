@@ -11,6 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
 from biro.observation.partition import Partition
@@ -27,14 +28,14 @@ MAX_ATERM_BYTES = 2 << 30
 class SeenImage:
     """The nonzero pixels of an image, seen through the beam of a partition.
 
-    A beam that is the same for all antennas and times multiplies the image. Beams that differ in where they
-    point are A-terms.
+    A scalar beam that is the same for all antennas and times multiplies the image. Beams that differ in where
+    they point, and beams of Jones matrices, are A-terms.
 
     Parameters
     ----------
     part : Partition
     image : ImageModel
-    beam : Beam or None
+    beam : Beam, PartitionBeam or None
         Of one parameter vector.
 
     Attributes
@@ -46,7 +47,7 @@ class SeenImage:
     lm : float64 (n, 2)
         Their direction cosines about the phase centre.
     has_aterms : bool
-        Whether antennas or times differ in where they point.
+        Whether antennas or times differ in where they point, or beams are Jones matrices.
 
     Raises
     ------
@@ -54,7 +55,7 @@ class SeenImage:
         The image is not 0 at 90 degrees or more from the phase centre.
     """
 
-    def __init__(self, part: Partition, image: ImageModel, beam: Beam | None) -> None:
+    def __init__(self, part: Partition, image: ImageModel, beam: Beam | PartitionBeam | None) -> None:
         self._image, self.n_stokes = image, 4 if image.pixels[1:].any() else 1
         self.nonzero: NDArray[np.int64] = np.flatnonzero(image.pixels.any(axis=(0, 1)))
         same = image.centre == part.phase_centre
@@ -68,13 +69,15 @@ class SeenImage:
                 f"{n_beyond} pixels of the image lie 90 degrees or more from the phase centre of field "
                 f"{part.field}; give an image of this field, or select fields"
             )
-        self._beam, self._pointing = beam, _pointing(beam)
-        self.has_aterms = beam is not None and bool(np.ptp(self._pointing, axis=(0, 1)).any())
+        self._matrix = beam if isinstance(beam, PartitionBeam) else None
+        self._beam = None if isinstance(beam, PartitionBeam) else beam
+        self._pointing = _pointing(self._beam)
+        self.has_aterms = self._matrix is not None or bool(np.ptp(self._pointing, axis=(0, 1)).any())
 
     @property
     def aterm_slot(self) -> NDArray[np.int32] | None:
         """Index of the A-terms of each time, int32 (n_time,); None where all times share them."""
-        n_time = len(self._pointing)
+        n_time = len(self._pointing) if self._matrix is None else self._matrix.n_slot
         return np.arange(n_time, dtype=np.int32) if self.has_aterms and n_time > 1 else None
 
     def brightness(self, freq: float, index: NDArray[np.int64] | None = None) -> Array:
@@ -86,9 +89,15 @@ class SeenImage:
         """Brightness times E^2, float64 (..., n), whose change with frequency is to be interpolated.
 
         With A-terms, E is that of an antenna that points to the phase centre, and that of the antenna and
-        time with the largest pointing error.
+        time with the largest pointing error. Of Jones matrices, products of all pairs of elements of
+        the first antenna at the first and the last time.
         """
         bright = self.brightness(freq)
+        if self._matrix is not None:
+            l, m, slots = *self.lm.T, {0, self._matrix.n_slot - 1}
+            each = [self._matrix.jones(l, m, freq, slot, 0).reshape(-1, 4) for slot in sorted(slots)]
+            pairs = [(e[:, i] * e[:, j].conj()) for e in each for i in range(4) for j in range(i, 4)]
+            return np.concatenate([bright * part for pair in pairs for part in (pair.real, pair.imag)])
         if not self.has_aterms:
             return bright * self._power(freq, self._pointing[0, 0])
         flat = self._pointing.reshape(-1, 2)
@@ -109,23 +118,22 @@ class SeenImage:
         out[:, self.nonzero[index]] = values
         return out.reshape(-1, n, n)
 
-    def aterms(self, lm: tuple[Array, Array], freq: float) -> Array | None:
+    def aterms(self, lm: tuple[Array, Array], freq: float) -> NDArray[np.inexact] | None:
         """A-terms E at directions about the image's centre, float64 (n_slot, n_antenna, S, S), or None.
+
+        Of Jones matrices E P, complex128 (n_slot, n_antenna, S, S, 2, 2).
 
         Raises
         ------
         InputError
             They would take more memory than `MAX_ATERM_BYTES`.
         """
+        if self._matrix is not None:
+            return self._matrix_aterms(self._matrix, lm, freq)
         if not self.has_aterms or self._beam is None:
             return None
         n_slot, n_antenna = self._pointing.shape[:2]
-        size = 16 * n_slot * n_antenna * lm[0].size
-        if size > MAX_ATERM_BYTES:
-            raise InputError(
-                f"pointing errors of {n_slot} times and {n_antenna} antennas make {size / 1e9:.3g} GB of "
-                "A-terms for an image; average in time, or give pointing errors that are constant"
-            )
+        _check_size(n_slot, n_antenna, 16 * lm[0].size)
         l, m = np.moveaxis(self._about_phase_centre(lm[0], lm[1]), -1, 0)
         out = np.empty((n_slot, n_antenna, *lm[0].shape))
         for t in range(n_slot):
@@ -133,6 +141,19 @@ class SeenImage:
                 dl, dm = self._pointing[t, a]
                 # Beyond the horizon of the phase centre, where E is NaN, all pixels are 0.
                 out[t, a] = np.nan_to_num(self._voltage(freq, np.hypot(l - dl, m - dm)))
+        return out
+
+    def _matrix_aterms(
+        self, beam: PartitionBeam, lm: tuple[Array, Array], freq: float
+    ) -> NDArray[np.complex128]:
+        n_slot, n_antenna = beam.n_slot, beam.angle.shape[1]
+        _check_size(n_slot, n_antenna, 64 * lm[0].size)
+        # Beyond the horizon of the phase centre all pixels are 0, whatever the beam.
+        l, m = np.nan_to_num(np.moveaxis(self._about_phase_centre(lm[0], lm[1]), -1, 0))
+        out = np.empty((n_slot, n_antenna, *lm[0].shape, 2, 2), complex)
+        for slot in range(n_slot):
+            for antenna in range(n_antenna):
+                out[slot, antenna] = beam.jones(l, m, freq, slot, antenna)
         return out
 
     def _about_phase_centre(self, l: Array, m: Array) -> Array:
@@ -158,6 +179,16 @@ class SeenImage:
         scale = float(self._beam.scale[0]) * freq
         flat = np.ascontiguousarray(distance).ravel()
         return np.asarray(_voltages(CODES[self._beam.kind], scale, flat)).reshape(distance.shape)
+
+
+def _check_size(n_slot: int, n_antenna: int, n_byte: int) -> None:
+    """Refuse A-terms, of so many bytes each, that would take more memory than `MAX_ATERM_BYTES`."""
+    size = n_slot * n_antenna * n_byte
+    if size > MAX_ATERM_BYTES:
+        raise InputError(
+            f"beams of {n_slot} times and {n_antenna} antennas make {size / 1e9:.3g} GB of A-terms for an "
+            "image; average in time, or give pointing errors that are constant"
+        )
 
 
 def _pointing(beam: Beam | None) -> Array:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.beams.loading import beam_of
 from biro.errors import InputError
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.evaluation_count import EvaluationCount
@@ -112,7 +113,8 @@ class Likelihood:
         self.observation = observation.by_hands() if sky.noise.per == "hands" else observation
         observation = self.observation
         sky = with_noise_range(sky, observation.partitions)
-        self._sky, self.model = sky, sky.bind(observation.partition_views)
+        views = observation.partition_views
+        self._sky, self.model = sky, sky.bind(views, beam_of(sky, views))
         if self.model.noise_parameters and any(part.tapered for part in observation.partitions):
             raise InputError(
                 "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "

@@ -11,16 +11,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.beams.loading import beam_of
 from biro.errors import InputError
 from biro.images.prediction import check_image as check_image_for_partition
 from biro.images.prediction import predict_image
 from biro.images.templates import Templates
 from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
+from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
-from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
@@ -107,10 +108,7 @@ def predict(
     components = _predict_sky(observation, bound, theta, templates, sums, place)
     if image is None:
         return components
-    seen = [bound.sources(theta, i).beam for i in range(len(observation.partitions))]
-    beams = [beam for beam in seen if not isinstance(beam, JonesBeam)]
-    if len(beams) < len(seen):
-        raise InputError("an image is not seen through beams of Jones matrices yet; predict it without them")
+    beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
     images = _predict_image(observation, image, beams, accuracy, place)
     return (one + other for one, other in zip(components, images, strict=True))
 
@@ -141,7 +139,8 @@ def _bind(
     observation: Observation, sky: SkyModel, values: Mapping[str, float]
 ) -> tuple[BoundModel, NDArray[np.float64]]:
     """The model bound to the data, and the parameter vector of these values, float64 (1, n_param)."""
-    bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(observation.partition_views)
+    views = observation.partition_views
+    bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(views, beam_of(sky, views))
     # Noise and pointing errors are of the partitions and antennas that were fitted, which may be others.
     known = (*bound.parameter_names, "noise", "pointing")
     unknown = [name for name in values if name not in known and name.split(".")[0] not in known]
@@ -196,7 +195,7 @@ def _predict_sky(
 def _predict_image(
     observation: Observation,
     image: ImageModel,
-    beams: Sequence[Beam | None] | None,
+    beams: Sequence[Beam | PartitionBeam | None] | None,
     accuracy: float,
     place: _Device,
 ) -> Iterator[Vis]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.models.bound.antenna_terms.jones import Terms
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
+from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.bound.si_values import ArrayOfValues, SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
@@ -26,8 +27,9 @@ from biro.models.bound.source_arrays import (
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.tangent_planes import TangentPlanes
 from biro.models.components.direction import Centre
-from rime_kernels.arrays import Beam, Sources
+from rime_kernels.arrays import Beam, BeamKind, Sources
 from rime_kernels.gradient import Gradient
+from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
 
@@ -64,6 +66,7 @@ class OfPartition(NamedTuple):
     centre: Centre
     pointing: PointingSlots | None
     terms: TermSlots | None
+    beam: PartitionBeam | None
 
 
 class Assembly:
@@ -114,11 +117,17 @@ class Assembly:
         ]
         terms = list(dict.fromkeys(each.terms for each in partitions))
         self._antennas = [None if slots is None else Terms(slots, resolved, values) for slots in terms]
+        self._beams = list(dict.fromkeys(each.beam for each in partitions))
         keys = [
-            (centres.index(each.centre), pointings.index(each.pointing), terms.index(each.terms))
+            (
+                centres.index(each.centre),
+                pointings.index(each.pointing),
+                terms.index(each.terms),
+                self._beams.index(each.beam),
+            )
             for each in partitions
         ]
-        # Which centre, pointing and terms a partition has, and whether it is the last one that has them.
+        # What a partition has of each, and whether it is the last one that has them.
         self._partitions = [(key, key not in keys[i + 1 :]) for i, key in enumerate(keys)]
 
     def values(self, theta: Array) -> Array:
@@ -138,7 +147,7 @@ class Assembly:
         scale = self._scale(values) if self._kind is not None else None
         template = self._template(values) if self._template is not None else None
         shift = template[..., 1:] if template is not None and self._moves_template else None
-        made: dict[tuple[int, int, int], Sources] = {}
+        made: dict[tuple[int, int, int, int], Sources] = {}
         jones = [None if antennas is None else antennas(values) for antennas in self._antennas]
         for key, is_last in self._partitions:
             found = made.pop(key, None)
@@ -150,7 +159,7 @@ class Assembly:
                     terms,
                     self._log_spectrum,
                     shape,
-                    self._beam(values, scale, key[1]),
+                    self._beam(values, scale, key[1], key[3]),
                     polarised=self._polarised,
                     template_scale=template[..., 0] if template is not None else None,
                     template_shift=shift,
@@ -180,7 +189,7 @@ class Assembly:
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
-        for (i_centre, i_pointing, i_terms), _ in self._partitions:
+        for (i_centre, i_pointing, i_terms, _), _ in self._partitions:
             yield Gradient(
                 lm[i_centre],
                 stokes,
@@ -237,11 +246,16 @@ class Assembly:
             if errors is not None and gradient.pointing is not None:
                 yield errors, gradient.pointing
 
-    def _beam(self, values: Array, scale: Array | None, i_pointing: int) -> Beam | None:
+    def _beam(
+        self, values: Array, scale: Array | None, i_pointing: int, i_beam: int
+    ) -> Beam | JonesBeam | None:
         if self._kind is None or scale is None:
             return None
-        errors = self._pointings[i_pointing]
-        return Beam.unchecked(self._kind, scale, errors(values) if errors is not None else None)
+        errors, beam = self._pointings[i_pointing], self._beams[i_beam]
+        pointing = errors(values) if errors is not None else None
+        if beam is not None:
+            return JonesBeam.unchecked(beam.jones_beam, scale=scale, pointing=pointing)
+        return Beam.unchecked(cast(BeamKind, self._kind), scale, pointing)
 
 
 def _is_polarised(layout: SourceLayout, resolved: ResolvedSlots) -> bool:

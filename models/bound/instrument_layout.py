@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from biro.models.bound.antenna_terms.layout import TermSlots, antenna_term_slots
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.components.beam import AnyBeam
+from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import HIGHEST, LOWEST, Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
@@ -26,7 +27,7 @@ class InstrumentLayout:
 
     Attributes
     ----------
-    beam : Cos3Beam, GaussianBeam, AiryBeam or None
+    beam : Cos3Beam, GaussianBeam, AiryBeam, FitsBeam, KatBeam or None
     scale : int
         Slot of the one number of the beam, where there is a beam.
     pointing : list of PointingSlots
@@ -42,7 +43,7 @@ class InstrumentLayout:
     """
 
     def __init__(self, model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots) -> None:
-        self.beam: AnyBeam | None = model.beam
+        self.beam: AnyBeam | GridBeam | None = model.beam
         self.scale = ZERO
         self.positive: list[int] = []
         if model.beam is not None:

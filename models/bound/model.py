@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
+from biro.models.bound.jones_beams import PartitionBeam, partition_beams
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
 from biro.models.bound.prior.constrained import ConstrainedPrior
@@ -20,6 +21,7 @@ from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
+from biro.models.components.beam_cube import BeamCube
 from biro.models.components.constraint import Condition
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
@@ -47,6 +49,8 @@ class BoundModel:
     model : SkyDescription
         Such as a `SkyModel`.
     partitions : sequence of PartitionView
+    beam : BeamCube or None
+        What a beam of files holds.
 
     Attributes
     ----------
@@ -59,7 +63,9 @@ class BoundModel:
         In the order of the arrays: points, then Gaussians.
     """
 
-    def __init__(self, model: SkyDescription, partitions: Sequence[PartitionView]) -> None:
+    def __init__(
+        self, model: SkyDescription, partitions: Sequence[PartitionView], beam: BeamCube | None = None
+    ) -> None:
         partitions = tuple(partitions)
         if not partitions:
             raise ModelError("a sky model must be bound to at least one partition of data, found none")
@@ -68,6 +74,7 @@ class BoundModel:
         slots = Slots()
         self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots)
+        self._beams = partition_beams(model, beam, partitions)
         self._resolved = slots.resolve()
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
@@ -245,7 +252,7 @@ class BoundModel:
         shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(_TAIL))
         return float(max(np.abs(shift).max(initial=0.0) for shift in shifts))
 
-    def fixed_beam(self, i_partition: int) -> Beam | None:
+    def fixed_beam(self, i_partition: int) -> Beam | PartitionBeam | None:
         """The beam through which a partition sees an image that is worked out once.
 
         Raises
@@ -261,10 +268,15 @@ class BoundModel:
                 "pointing errors, or leave out [[image]]"
             )
         middle = self.prior_transform(np.full((1, self.n_param), 0.5))
-        beam = self.sources(middle, i_partition).beam
-        if isinstance(beam, JonesBeam):
-            raise ModelError("an image is not seen through beams of Jones matrices yet; leave out [[image]]")
-        return beam
+        return self.beam_at(middle, i_partition)
+
+    def beam_at(self, theta: ArrayLike, i_partition: int) -> Beam | PartitionBeam | None:
+        """The beam of a partition for one parameter vector, as images are seen through it."""
+        beam = self.sources(theta, i_partition).beam
+        if not isinstance(beam, JonesBeam):
+            return beam
+        pointing = None if beam.pointing is None else beam.pointing[0]
+        return self._beams[i_partition].fixed(float(beam.scale[0]), pointing)
 
     def to_toml(self) -> str:
         """The model with what the data decided filled in; what only Python can say stands in comments."""
@@ -281,6 +293,9 @@ class BoundModel:
         sha = hashlib.sha256(text.encode())
         for terms in self._instrument.terms:  # angles and gains, which the text does not have
             sha.update(terms.angle.tobytes() + terms.gain.tobytes() + terms.time_block.tobytes())
+        for beam in self._beams:
+            sha.update(beam.cube.jones.tobytes() + beam.cube.grid.tobytes() + beam.cube.freq.tobytes())
+            sha.update(beam.angle.tobytes() + beam.feed_angle.tobytes())
         return sha.hexdigest()
 
     def _shaped(self, theta: ArrayLike) -> Array:
@@ -307,6 +322,7 @@ class BoundModel:
                 self.partitions[i].phase_centre,
                 pointing[i] if pointing else None,
                 terms[i] if terms else None,
+                self._beams[i] if self._beams else None,
             )
             for i in i_partitions
         ]

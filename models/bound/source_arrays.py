@@ -13,6 +13,7 @@ from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.components.beam import AnyBeam
+from biro.models.components.jones_beam import GridBeam
 
 Array = NDArray[np.float64]
 
@@ -222,9 +223,9 @@ class Template:
 
 
 class BeamScale:
-    """`arrays.Beam.scale`, float64 (n_batch,)."""
+    """The scale of a beam, `arrays.Beam.scale` or `JonesBeam.scale`, float64 (n_batch,)."""
 
-    def __init__(self, beam: AnyBeam, slot: int, values: SIValues) -> None:
+    def __init__(self, beam: AnyBeam | GridBeam, slot: int, values: SIValues) -> None:
         self._beam, self._value = beam, Gathered(values, np.array(slot))
 
     def __call__(self, values: Array) -> Array:

@@ -98,17 +98,30 @@ class BeamCube:
         Those of the planes; the third derivative is continuous at the nodes next to the rim ("not a knot"),
         so that cubic polynomials are reproduced exactly.
         """
-        along_y = np.einsum("ij,fjxpq->fixpq", _spline_matrix(self.y.size), self.jones)
+        return self._fitted(self.jones)
+
+    def _fitted(self, jones: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        along_y = np.einsum("ij,fjxpq->fixpq", _spline_matrix(self.y.size), jones)
         return np.ascontiguousarray(np.einsum("ij,fyjpq->fyipq", _spline_matrix(self.x.size), along_y))
 
     def at(self, freq: ArrayLike) -> NDArray[np.complex128]:
         """Coefficients as `coefficients` at other frequencies (Hz), (n, n_y + 2, n_x + 2, 2, 2).
 
-        Beyond the planes they are those of the nearest one: `stretch` says what directions are multiplied by.
+        Beyond the planes' frequencies, of splines through the stretched beam at the nodes.
         """
+        wanted = np.atleast_1d(np.asarray(freq, dtype=np.float64))
+        found = self._planes(wanted)
+        at_y, at_x = np.meshgrid(self.y, self.x, indexing="ij")
+        for i in np.flatnonzero((wanted < self.freq[0]) | (wanted > self.freq[-1])):
+            found[i] = self._fitted(self(at_x, at_y, float(wanted[i]))[None])[0]
+        return found
+
+    def _planes(self, freq: ArrayLike) -> NDArray[np.complex128]:
+        """Coefficients at frequencies (Hz), those of the first or last plane beyond the planes."""
         wanted = np.clip(np.atleast_1d(np.asarray(freq, dtype=np.float64)), self.freq[0], self.freq[-1])
-        if self.freq.size == 1:
-            return np.repeat(self.coefficients, wanted.size, axis=0)
+        index = np.searchsorted(self.freq, wanted)
+        if np.array_equal(self.freq[index], wanted):
+            return self.coefficients[index]
         if self.freq.size >= LEAST_NODES:
             return np.asarray(CubicSpline(self.freq, self.coefficients, axis=0)(wanted))
         last = np.clip(np.searchsorted(self.freq, wanted, side="right"), 1, self.freq.size - 1)
@@ -116,16 +129,11 @@ class BeamCube:
         part = ((wanted - low) / (high - low))[:, None, None, None, None]
         return np.asarray((1.0 - part) * self.coefficients[last - 1] + part * self.coefficients[last])
 
-    def stretch(self, freq: ArrayLike) -> Array:
-        """nu / nu_plane beyond the planes' frequencies, 1 between them, float64 (n,)."""
-        wanted = np.atleast_1d(np.asarray(freq, dtype=np.float64))
-        return np.asarray(wanted / np.clip(wanted, self.freq[0], self.freq[-1]))
-
     def __call__(self, x: ArrayLike, y: ArrayLike, freq: float) -> NDArray[np.complex128]:
         """E at directions in the frame of the antenna, complex128 (..., 2, 2); clamped to the grid."""
         x0, step_x, y0, step_y = self.grid
-        factor = float(self.stretch(freq)[0])
-        planes = self.at(freq)[0]
+        factor = freq / float(np.clip(freq, self.freq[0], self.freq[-1]))
+        planes = self._planes(freq)[0]
         at_x, weight_x = _taps((np.asarray(x, np.float64) * factor - x0) / step_x, self.x.size)
         at_y, weight_y = _taps((np.asarray(y, np.float64) * factor - y0) / step_y, self.y.size)
         found = np.zeros((*np.shape(at_x), 2, 2), complex)
@@ -165,7 +173,7 @@ class BeamCube:
             return float("nan")
         coarse = BeamCube(self.x, self.y, self.freq[::2], self.jones[::2], self.name)
         left_out = self.freq[1::2][: coarse.freq.size - 1]
-        difference = coarse.at(left_out) - self.coefficients[1::2][: len(left_out)]
+        difference = coarse._planes(left_out) - self.coefficients[1::2][: len(left_out)]
         return float(np.abs(difference).max()) / 4.0 / self._peak
 
     @property

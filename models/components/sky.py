@@ -12,6 +12,7 @@ from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointi
 from biro.models.components.constraint import read_constraints
 from biro.models.components.direction import Centre, parse_direction
 from biro.models.components.image_term import ImageTerm
+from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import GaussianSource, PointSource
@@ -50,7 +51,7 @@ class SkyDescription:
             object.__setattr__(self, "ref_freq", ref_freq)
         if self.centre is not None:
             object.__setattr__(self, "centre", read_entry("centre", parse_direction, self.centre))
-        self._check_kind("beam", (Cos3Beam, GaussianBeam, AiryBeam))
+        self._check_kind("beam", (Cos3Beam, GaussianBeam, AiryBeam, FitsBeam, KatBeam))
         self._check_kind("pointing", (Pointing,))
         self._check_kind("feeds", (Feeds,))
         self._check_kind("leakage", (Leakage,))

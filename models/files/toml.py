@@ -13,6 +13,7 @@ from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
 from biro.models.components.image_term import ImageTerm
+from biro.models.components.jones_beam import GRID_BEAMS, GridBeam
 from biro.models.components.noise import Noise
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.components.toml_text import to_toml
@@ -83,7 +84,7 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
     _refuse_unknown("[sky] key", sky, _SKY_KEYS)
     given: Table = {key: sky[key] for key in _SKY_KEYS if key in sky}
     if "beam" in tables:
-        given["beam"] = _beam(_table(tables, "beam"))
+        given["beam"] = _beam(_table(tables, "beam"), Path(folder))
     if "pointing" in tables:
         given["pointing"] = Pointing(**_table(tables, "pointing"))
     if "feeds" in tables:
@@ -161,10 +162,13 @@ def _image(index: int, table: Table, folder: Path) -> ImageTerm:
     return ImageTerm(**(table | {"file": path}))
 
 
-def _beam(table: Table) -> AnyBeam:
-    kind = table.get("kind")
-    if not isinstance(kind, str) or kind not in BEAMS:
+def _beam(table: Table, folder: Path) -> AnyBeam | GridBeam:
+    kind, known = table.get("kind"), BEAMS | GRID_BEAMS
+    if not isinstance(kind, str) or kind not in known:
         raise ModelError(
-            f"beam: kind: one of {', '.join(BEAMS)}, found {short_repr(kind)}{did_you_mean(kind, BEAMS)}"
+            f"beam: kind: one of {', '.join(known)}, found {short_repr(kind)}{did_you_mean(kind, known)}"
         )
-    return BEAMS[kind](**{key: value for key, value in table.items() if key != "kind"})
+    given = {key: value for key, value in table.items() if key != "kind"}
+    if isinstance(given.get("file"), str):
+        given["file"] = folder / given["file"] if given["file"] else ""
+    return known[kind](**given)
