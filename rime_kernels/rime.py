@@ -294,8 +294,6 @@ class Rime:
         check_axes(self.rows, self._n_template, sources)
         if isinstance(sources.beam, JonesBeam) and self.backend != "cpu":
             raise BackendError('beams of Jones matrices are computed on the CPU alone; give backend="cpu"')
-        if isinstance(sources.beam, JonesBeam):
-            raise InputError("beams of Jones matrices are not computed by these kernels yet; leave them out")
 
     def _run(self, sources: Sources, output: Output) -> Visibilities:
         self._refuse_impossible(sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -13,13 +14,17 @@ from rime_kernels.arrays import Sources
 from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
 from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
+from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
+from rime_kernels.cpu.jones.spline import Beams, beams_of
 from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
-from rime_kernels.cpu.outputs import correlations
+from rime_kernels.cpu.outputs import Correlations, correlations
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.physics.feeds import feeds_of
 
 # Bytes of spectral factors and partial sums that one pass over a part of the batch may take.
 _MEMORY_BUDGET = 256 << 20
@@ -54,6 +59,7 @@ class Engine:
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[int, NDArray[np.int64]] = {}
+        self._matrix = fixed.matrix
         self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
         self._transposed = {k: correlations(fixed.matrix[:, :k].conj().T, real) for k in (1, 4)}
 
@@ -66,10 +72,18 @@ class Engine:
         n_batch, n_source = parameters.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         result = self._result(n_batch, variant, output)
+        beams = beams_of(self._matrix, sources, n_source)
         for start in range(0, n_batch, step):
             part = parameters.batch(start, start + step) if step < n_batch else parameters
-            self._run_part(part, shared_beam, variant, output, tasks, result[start : start + step])
+            self._run_part(part, beams, shared_beam, variant, output, tasks, result[start : start + step])
         return result
+
+    @functools.cached_property
+    def _of_feeds(self) -> tuple[Correlations, Correlations]:
+        """The map from products of feeds to correlations, and its transpose."""
+        select = np.eye(4, dtype=complex)[list(feeds_of(self._matrix)[1])]
+        real = np.float32 if self._single else np.float64
+        return correlations(select, real), correlations(select.T, real)
 
     def _parameters(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
@@ -81,7 +95,7 @@ class Engine:
             beam = NO_BEAM
         shifted = sources.template_shift is not None
         variant = Variant(
-            self._single, self._factored, beam, sources.polarised, shifted, scaled_dof is not None
+            self._single, self._factored, beam, _is_polarised(sources), shifted, scaled_dof is not None
         )
         return shared_beam, parameters, variant
 
@@ -113,7 +127,7 @@ class Engine:
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""
-        variant = Variant(self._single, self._factored, beam_codes(sources)[1], sources.polarised)
+        variant = Variant(self._single, self._factored, beam_codes(sources)[1], _is_polarised(sources))
         n_source = max(1, sources.n_source)
         step = self._batch_step(variant, n_source, sources.n_batch)
         lanes = self._lanes
@@ -142,8 +156,8 @@ class Engine:
         return np.empty((n_batch, *self._shape), np.float64 if output is Output.WEIGHTED else variant.complex)
 
     def _run_part(
-        self, inputs: Inputs, shared_beam: int, variant: Variant, output: Output, tasks: NDArray[np.int64],
-        result: Visibilities,
+        self, inputs: Inputs, beams: Beams | None, shared_beam: int, variant: Variant, output: Output,
+        tasks: NDArray[np.int64], result: Visibilities,
     ) -> None:  # fmt: skip
         n_batch, spectra = len(inputs.direction), self._spectra(inputs, shared_beam, variant)
         none = (n_batch, 0, 0, 0)
@@ -153,11 +167,16 @@ class Engine:
         elif output not in _SUMS:
             vis_out = result.view(variant.real)
         partial = np.empty((n_batch, len(tasks)))
-        loop = make_visibilities(variant.single, variant.n_stokes)
-        loop(
-            variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs, spectra,
-            self._correlations[variant.n_stokes], vis_out, real_out, partial,
-        )  # fmt: skip
+        if beams is not None:
+            make_jones_visibilities(variant.single)(
+                variant.factored, variant.shifted, int(output), tasks, self._lanes, inputs, beams, spectra,
+                self._of_feeds[0], vis_out, real_out, partial,
+            )  # fmt: skip
+        else:
+            make_visibilities(variant.single, variant.n_stokes)(
+                variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs,
+                spectra, self._correlations[variant.n_stokes], vis_out, real_out, partial,
+            )  # fmt: skip
         if output in _SUMS:
             # NumPy sums each row by itself, in an order that depends on its length alone.
             np.sum(partial, axis=1, out=result)
@@ -182,6 +201,11 @@ class Engine:
             self._transposed[variant.n_stokes], np.empty(none, variant.real), np.empty(none), parts,
         )  # fmt: skip
         return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq)
+
+
+def _is_polarised(sources: Sources) -> bool:
+    """Whether loops have four Stokes parameters: Jones matrices make them of I alone."""
+    return sources.polarised or isinstance(sources.beam, JonesBeam)
 
 
 def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from rime_kernels.arrays import Beam, Rows, Sources
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.brightness import stokes_to_corr
 
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -108,3 +109,24 @@ def beam_of() -> Callable[..., Beam]:
 @pytest.fixture
 def error_of() -> Callable[[np.ndarray, np.ndarray], float]:
     return relative
+
+
+def make_jones_beam(rows: Rows, n_batch: int = 2, *, seed: int = 4, **changes: Any) -> JonesBeam:
+    """Random matrices of two classes, turned and pointed anew at each time; some sources lie beyond."""
+    rng = np.random.default_rng(seed)
+    shape, turned = (2, rows.n_chan, 9, 10, 2, 2), (rows.n_time, rows.n_antenna)
+    fields: dict[str, Any] = {
+        "coefficient": rng.normal(size=shape) + 1j * rng.normal(size=shape),
+        "grid": [-0.04, 0.012, -0.035, 0.011],
+        "antenna_class": np.arange(rows.n_antenna) // 2 % 2,
+        "angle": rng.normal(size=turned),
+        "feed_angle": rng.normal(size=turned),
+        "scale": rng.uniform(0.8, 1.2, n_batch),
+        "pointing": rng.normal(scale=0.004, size=(n_batch, *turned, 2)),
+    }
+    return JonesBeam(**{**fields, **changes})
+
+
+@pytest.fixture
+def jones_beam_of() -> Callable[..., JonesBeam]:
+    return make_jones_beam

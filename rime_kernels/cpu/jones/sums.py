@@ -1,0 +1,230 @@
+"""Jones matrices of antennas towards sources, T_p = E_p P_p K_p, and sums over sources of T_p B T_q^H.
+
+A 2x2 matrix is eight vectors over the lanes: real and imaginary part of 00, 01, 10, 11, in this order. In the
+row form T has no K, which each row has of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rime_kernels.compile.jit import inner_function, vector_function
+from rime_kernels.compile.types import Array, Pointer, Vector
+from rime_kernels.cpu.jones.spline import Beams, fill_rotation, fill_voltages
+from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
+from rime_kernels.cpu.sums import _dot, _envelope, wavelengths
+from rime_kernels.cpu.vector_math import cos_sin_turns
+
+
+class Sky(NamedTuple):
+    """What a task sums over; pointers to contiguous arrays, `n` the number of lanes."""
+
+    n_source: int
+    n_point: int
+    direction: Pointer  # float64 (n_source, 3)
+    projection: Pointer  # float64 (n_gaussian, 2, 3)
+    bright: Pointer  # (n_source, 4, n): I, Q, U, V
+    circular: bool
+
+
+class Antennas(NamedTuple):
+    """The antennas of a slot, and scratch memory of the task."""
+
+    n_antenna: int
+    uvw: Pointer  # float64 (n_antenna, 3, n_uvw_lane), of the slot
+    n_uvw_lane: int
+    factored: bool  # T has the phases K
+    times: Array  # int64 (1 or n,)
+    chan: Array  # int64 (n,)
+    alike: Pointer  # int64 (n_antenna,)
+    voltage: Pointer  # float64 (24, n): E, dE/dx, dE/dy
+    rotation: Pointer  # float64 (2, n)
+    scratch: Pointer  # float64 (8,)
+
+
+@vector_function
+def load_matrix(pointer: Pointer, at: int, like: Vector) -> Vector:
+    """Eight vectors from `at` on."""
+    n = size(like)
+    return (
+        load(pointer, at, like), load(pointer, at + n, like), load(pointer, at + 2 * n, like),
+        load(pointer, at + 3 * n, like), load(pointer, at + 4 * n, like), load(pointer, at + 5 * n, like),
+        load(pointer, at + 6 * n, like), load(pointer, at + 7 * n, like),
+    )  # fmt: skip
+
+
+@vector_function
+def store_matrix(pointer: Pointer, at: int, m: Vector) -> None:
+    """Eight vectors from `at` on."""
+    for k in range(8):
+        store(pointer, at + k * size(m[0]), m[k])
+
+
+@vector_function
+def zero_matrix(like: Vector) -> Vector:
+    """0, 2x2."""
+    zero = constant(0.0, like)
+    return zero, zero, zero, zero, zero, zero, zero, zero
+
+
+@vector_function
+def times_number(m: Vector, re: Vector, im: Vector) -> Vector:
+    """m times re + i im."""
+    return (
+        m[0] * re - m[1] * im, m[0] * im + m[1] * re, m[2] * re - m[3] * im, m[2] * im + m[3] * re,
+        m[4] * re - m[5] * im, m[4] * im + m[5] * re, m[6] * re - m[7] * im, m[6] * im + m[7] * re,
+    )  # fmt: skip
+
+
+@vector_function
+def add_times_adjoint(c: Vector, a: Vector, b: Vector) -> Vector:
+    """c + a b^H."""
+    return (
+        c[0] + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3],
+        c[1] + a[1] * b[0] - a[0] * b[1] + a[3] * b[2] - a[2] * b[3],
+        c[2] + a[0] * b[4] + a[1] * b[5] + a[2] * b[6] + a[3] * b[7],
+        c[3] + a[1] * b[4] - a[0] * b[5] + a[3] * b[6] - a[2] * b[7],
+        c[4] + a[4] * b[0] + a[5] * b[1] + a[6] * b[2] + a[7] * b[3],
+        c[5] + a[5] * b[0] - a[4] * b[1] + a[7] * b[2] - a[6] * b[3],
+        c[6] + a[4] * b[4] + a[5] * b[5] + a[6] * b[6] + a[7] * b[7],
+        c[7] + a[5] * b[4] - a[4] * b[5] + a[7] * b[6] - a[6] * b[7],
+    )
+
+
+@vector_function
+def times_brightness(t: Vector, bright: Pointer, circular: bool, like: Vector) -> Vector:
+    """t B, B = [[a + b, c + i d], [c - i d, a - b]]; (a, b, c, d) is (I, Q, U, V), or (I, V, Q, U)."""
+    n = size(like)
+    first = 1 if circular else 0
+    a, b = load(bright, 0, like), load(bright, (3 if circular else 1) * n, like)
+    c, d = load(bright, (2 - first) * n, like), load(bright, (3 - first) * n, like)
+    plus, minus = a + b, a - b
+    return (
+        t[0] * plus + t[2] * c + t[3] * d, t[1] * plus + t[3] * c - t[2] * d,
+        t[0] * c - t[1] * d + t[2] * minus, t[1] * c + t[0] * d + t[3] * minus,
+        t[4] * plus + t[6] * c + t[7] * d, t[5] * plus + t[7] * c - t[6] * d,
+        t[4] * c - t[5] * d + t[6] * minus, t[5] * c + t[4] * d + t[7] * minus,
+    )  # fmt: skip
+
+
+@vector_function
+def rotated(voltage: Pointer, rotation: Pointer, circular: bool, like: Vector, wide: Vector) -> Vector:
+    """E P from E (8, n) and cos, sin of the feed angle (2, n), float64."""
+    n = size(like)
+    e = load_matrix(voltage, 0, wide)
+    cos, sin = load(rotation, 0, wide), load(rotation, n, wide)
+    if circular:  # e^-i phi and e^+i phi
+        j = (
+            e[0] * cos + e[1] * sin, e[1] * cos - e[0] * sin, e[2] * cos - e[3] * sin,
+            e[3] * cos + e[2] * sin, e[4] * cos + e[5] * sin, e[5] * cos - e[4] * sin,
+            e[6] * cos - e[7] * sin, e[7] * cos + e[6] * sin,
+        )  # fmt: skip
+    else:  # [[cos, sin], [-sin, cos]]
+        j = (
+            e[0] * cos - e[2] * sin, e[1] * cos - e[3] * sin, e[0] * sin + e[2] * cos,
+            e[1] * sin + e[3] * cos, e[4] * cos - e[6] * sin, e[5] * cos - e[7] * sin,
+            e[4] * sin + e[6] * cos, e[5] * sin + e[7] * cos,
+        )  # fmt: skip
+    return (
+        convert(j[0], like), convert(j[1], like), convert(j[2], like), convert(j[3], like),
+        convert(j[4], like), convert(j[5], like), convert(j[6], like), convert(j[7], like),
+    )  # fmt: skip
+
+
+@vector_function
+def antenna_phase(antennas: Antennas, sky: Sky, a: int, s: int, scale: Vector, like: Vector) -> Vector:
+    """K of antenna a towards source s; 1 in the row form."""
+    re, im = constant(1.0, like), constant(0.0, like)
+    if antennas.factored:
+        u, v, w = wavelengths(antennas.uvw, a, antennas.n_uvw_lane, scale)
+        re, im = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+    return re, im
+
+
+@inner_function
+def fill_terms(
+    beams: Beams, beam_scale: float, pointing: Array, direction: Array, antennas: Antennas, sky: Sky,
+    first: int, stop: int, scale: Vector, terms: Pointer, like: Vector, eight: Vector,
+) -> None:  # fmt: skip
+    """T and T B of sources first .. stop - 1, (n_antenna, source, 2, 8, n)."""
+    n = size(like)
+    for s in range(first, stop):
+        bright = ahead(sky.bright, 4 * n * s)
+        for a in range(antennas.n_antenna):
+            if a == 0 or antennas.alike[a] == 0:
+                fill_voltages(
+                    beams, beam_scale, pointing, direction, s, a, antennas.times, antennas.chan, False,
+                    antennas.scratch, antennas.voltage, eight,
+                )  # fmt: skip
+            fill_rotation(beams, a, antennas.times, n, antennas.rotation)
+            t = rotated(antennas.voltage, antennas.rotation, sky.circular, like, scale)
+            if antennas.factored:
+                re, im = antenna_phase(antennas, sky, a, s, scale, like)
+                t = times_number(t, re, im)
+            at = 16 * n * (a * (stop - first) + s - first)
+            store_matrix(terms, at, t)
+            store_matrix(terms, at + 8 * n, times_brightness(t, bright, sky.circular, like))
+
+
+# `sums` has the real parts of the four products, then their imaginary parts, as the endings read them.
+
+
+@vector_function
+def _begin(sums: Pointer, more: bool, like: Vector) -> Vector:
+    n, m = size(like), zero_matrix(like)
+    if more:
+        m = (
+            load(sums, 0, like), load(sums, 4 * n, like), load(sums, n, like), load(sums, 5 * n, like),
+            load(sums, 2 * n, like), load(sums, 6 * n, like), load(sums, 3 * n, like),
+            load(sums, 7 * n, like),
+        )  # fmt: skip
+    return m
+
+
+@vector_function
+def _end(sums: Pointer, m: Vector) -> None:
+    for k in range(8):
+        store(sums, (k // 2 + 4 * (k % 2)) * size(m[0]), m[k])
+
+
+@inner_function
+def sum_points(n_source: int, p: Pointer, q: Pointer, sums: Pointer, more: bool, like: Vector) -> None:
+    """Add n_source points whose T have the phases; p and q point to the terms of two antennas."""
+    n, total = size(like), _begin(sums, more, like)
+    for s in range(n_source):
+        left = load_matrix(p, 16 * n * s + 8 * n, like)
+        total = add_times_adjoint(total, left, load_matrix(q, 16 * n * s, like))
+    _end(sums, total)
+
+
+@inner_function
+def sum_gaussians(
+    first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
+    sums: Pointer, more: bool, like: Vector,
+) -> None:  # fmt: skip
+    """Add Gaussians first .. stop - 1 whose T have the phases, at coordinates in wavelengths."""
+    n, total = size(like), _begin(sums, more, like)
+    for g in range(first, stop):
+        e, at = _envelope(u, v, w, projection, g, like), 16 * n * (g - first)
+        a = load_matrix(p, at + 8 * n, like)
+        left = (e * a[0], e * a[1], e * a[2], e * a[3], e * a[4], e * a[5], e * a[6], e * a[7])
+        total = add_times_adjoint(total, left, load_matrix(q, at, like))
+    _end(sums, total)
+
+
+@inner_function
+def sum_rows(
+    sky: Sky, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer, sums: Pointer,
+    more: bool, like: Vector,
+) -> None:  # fmt: skip
+    """Add sources first .. stop - 1 whose T have no phases, at coordinates in wavelengths."""
+    n, total = size(like), _begin(sums, more, like)
+    for s in range(first, stop):
+        re, im = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+        if s >= sky.n_point:
+            e = _envelope(u, v, w, sky.projection, s - sky.n_point, like)
+            re, im = e * re, e * im
+        at = 16 * n * (s - first)
+        left = times_number(load_matrix(p, at + 8 * n, like), re, im)
+        total = add_times_adjoint(total, left, load_matrix(q, at, like))
+    _end(sums, total)
