@@ -11,6 +11,20 @@ from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
+from biro.models.components.shaped_source import (
+    AnnulusSource,
+    BetaModelSource,
+    CoreHaloSource,
+    CrescentSource,
+    DiscSource,
+    ExponentialSource,
+    LimbDarkenedSource,
+    MRingSource,
+    RingSource,
+    SersicSource,
+    ShapeletSource,
+    SphereSource,
+)
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.files import read_model, read_sky, write_model, write_sky
@@ -32,12 +46,18 @@ from biro.models.sky import SkyModel
 
 __all__ = [
     "AiryBeam",
+    "AnnulusSource",
     "BeamCube",
+    "BetaModelSource",
     "BoundModel",
     "Bounds",
     "Condition",
+    "CoreHaloSource",
     "Cos3Beam",
     "Cosine",
+    "CrescentSource",
+    "DiscSource",
+    "ExponentialSource",
     "Feeds",
     "FitsBeam",
     "Fixed",
@@ -49,7 +69,9 @@ __all__ = [
     "ImageTerm",
     "KatBeam",
     "Leakage",
+    "LimbDarkenedSource",
     "LogUniform",
+    "MRingSource",
     "ModelError",
     "Noise",
     "Normal",
@@ -59,8 +81,12 @@ __all__ = [
     "PointSource",
     "Pointing",
     "Prior",
+    "RingSource",
+    "SersicSource",
+    "ShapeletSource",
     "Sine",
     "SkyModel",
+    "SphereSource",
     "Tie",
     "Triangular",
     "TruncatedNormal",

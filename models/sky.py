@@ -24,7 +24,7 @@ class SkyModel(SkyDescription):
 
     Parameters
     ----------
-    sources : sequence of PointSource and GaussianSource
+    sources : sequence of PointSource, GaussianSource, RingSource and the like
     images : sequence of ImageTerm, optional
         With images there may be no sources.
     ref_freq : frequency, optional

@@ -103,7 +103,7 @@ def _imager(observation: Observation, offsets: NDArray[np.float64], options: Ima
 def source_offsets(
     likelihood: PredictsVisibilities, theta: NDArray[np.float64], i_partition: int
 ) -> NDArray[np.float64]:
-    """Direction cosines (n_source, 2) of a model's points and Gaussians; none where it has none."""
+    """Direction cosines (n_source, 2) of a model's sources; none where it has none."""
     model = getattr(likelihood, "model", None)
     if model is None or not getattr(model, "source_names", ()):
         return np.zeros((0, 2))

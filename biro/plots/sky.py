@@ -70,7 +70,7 @@ def sky(
         The model has images alone, and no sources.
     """
     if not likelihood.model.source_names:
-        raise InputError("the model has no points and no Gaussians to be shown, only images")
+        raise InputError("the model has no sources to be shown, only images")
     draws = posterior.equal_weight(n_draw).samples
     sources = likelihood.model.sources(draws, i_partition)
     beam = 0.0 if image is None or image.beam is None else image.beam.major
@@ -80,6 +80,8 @@ def sky(
     mark = "?" * posterior.summary().noise_is_cut_off
     with drawing_on(ax, (6.4, 4.2), "compressed") as drawn:
         for i, text in enumerate(_source_texts(likelihood, sources, mark)):
+            if not _is_shown(likelihood.model.source_names[i]):
+                continue
             shade = colour(i)
             gaussian = i - sources.n_point
             if gaussian >= 0:
@@ -106,6 +108,11 @@ def _legend(ax: Axes, *, is_own: bool) -> None:
         ax.legend()
 
 
+def _is_shown(name: str) -> bool:
+    """Whether a part of a source is drawn by itself: "ring:Q", for example, lies where "ring" does."""
+    return ":" not in name or name.endswith((":core", ":halo"))
+
+
 def _source_texts(likelihood: Likelihood, sources: Sources, mark: str) -> list[str]:
     """What the legend says of each source; nothing of those beyond the first ten or so."""
     flux = np.asarray(sources.stokes)[:, :, :, 0].mean(axis=(0, 1))
@@ -117,7 +124,7 @@ def _source_texts(likelihood: Likelihood, sources: Sources, mark: str) -> list[s
         unit = unit_for([sigma], ANGLES)
         text = f", ±{unit.text(sigma)}{mark} {unit.name.replace('uas', 'µas')}"
         known = text if sigma > 1e-12 * np.abs(lm).max() else ""
-        texts.append(f"{name}  {_flux_text(flux[i])}{known}")
+        texts.append(f"{name}  {_flux_text(flux[i])}{known}" if _is_shown(name) else "_")
     if len(texts) > MOST_IN_LEGEND + 1:
         more = len(texts) - MOST_IN_LEGEND
         rest = ["_"] * (more - 1)  # Matplotlib leaves out what begins with an underscore
@@ -161,7 +168,7 @@ def _sky_extent(sources: Sources, beams: float) -> float:
 def _outlines(
     ax: Axes, centres: NDArray[np.float64], shapes: NDArray[np.float64], scale: float, shade: str
 ) -> None:
-    """FWHM ellipses; the major axis points to (sin pa, cos pa) in (east, north)."""
+    """Ellipses as wide as the sizes; the major axis points to (sin pa, cos pa) in (east, north)."""
     for centre, (emaj, emin, pa) in zip(centres, shapes, strict=True):
         angle = 90.0 - np.degrees(pa)
         size = (emaj * scale, emin * scale)

@@ -13,6 +13,7 @@ from biro.models.bound.antenna_terms.jones import Terms
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
 from biro.models.bound.jones_beams import PartitionBeam
+from biro.models.bound.shapes.profiles import Profiles
 from biro.models.bound.si_values import ArrayOfValues, SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
@@ -48,6 +49,8 @@ class SourceGradient(Protocol):
     def spectral_terms(self) -> Array: ...
     @property
     def shape(self) -> Array: ...
+    @property
+    def profile(self) -> Array | None: ...
     @property
     def beam_scale(self) -> Array | None: ...
     @property
@@ -97,6 +100,12 @@ class Assembly:
         self._stokes = fold_constants(resolved, values, partial(Brightness, layout))
         self._terms = fold_constants(resolved, values, partial(SpectralTerms, layout))
         self._shape = fold_constants(resolved, values, partial(Shapes, layout))
+        self._profile_kind = layout.profiles.kind if layout.profiles.kind.size else None
+        self._profile = (
+            fold_constants(resolved, values, partial(Profiles, layout.profiles))
+            if self._profile_kind is not None
+            else None
+        )
         self._template = (
             fold_constants(resolved, values, partial(Template, layout)) if layout.image.size else None
         )
@@ -145,6 +154,7 @@ class Assembly:
         lm = self._positions(values)
         stokes, terms, shape = self._stokes(values), self._terms(values), self._shape(values)
         scale = self._scale(values) if self._kind is not None else None
+        profile = self._profile(values) if self._profile is not None else None
         template = self._template(values) if self._template is not None else None
         shift = template[..., 1:] if template is not None and self._moves_template else None
         made: dict[tuple[int, int, int, int], Sources] = {}
@@ -163,6 +173,8 @@ class Assembly:
                     polarised=self._polarised,
                     template_scale=template[..., 0] if template is not None else None,
                     template_shift=shift,
+                    profile=profile,
+                    profile_kind=self._profile_kind,
                     antenna_terms=jones[key[2]],
                 )
             if not is_last:
@@ -187,6 +199,7 @@ class Assembly:
             step.push_forward(values, changes) for step in (self._stokes, self._terms, self._shape)
         )
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
+        profile = pushed(self._profile)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
         for (i_centre, i_pointing, i_terms, _), _ in self._partitions:
@@ -200,6 +213,7 @@ class Assembly:
                 template_scale=None if template is None else template[..., 0],
                 template_shift=shift,
                 antenna_terms=jones[i_terms],
+                profile=profile,
             )
 
     def pull_back(self, values: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
@@ -236,6 +250,8 @@ class Assembly:
         yield self._stokes, gradient.stokes
         yield self._terms, gradient.spectral_terms
         yield self._shape, gradient.shape
+        if self._profile is not None and gradient.profile is not None:
+            yield self._profile, gradient.profile
         if self._template is not None and gradient.template_scale is not None:
             scale, shift = gradient.template_scale, gradient.template_shift
             moved = np.zeros((*scale.shape, 2)) if shift is None else shift

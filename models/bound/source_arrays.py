@@ -30,8 +30,14 @@ class Brightness:
         rows, fraction = layout.circular.T
         self._circular = as_slice(rows) if rows.size else None
         self._v_fraction = Gathered(values, fraction[None])
+        self._shares = Shares(layout, values) if layout.weights else None
 
     def __call__(self, values: Array) -> Array:
+        stokes = self._whole(values)
+        return stokes if self._shares is None else self._shares.of(values, stokes)
+
+    def _whole(self, values: Array) -> Array:
+        """Before a source's flux is shared among its parts."""
         stokes = self._stokes(values)
         if self._linear is not None:
             rows = self._linear
@@ -57,11 +63,15 @@ class Brightness:
             rows = self._circular
             by_fraction = self._v_fraction(changes) * intensity[:, :, rows]
             found[:, :, rows, 3] = by_fraction + self._v_fraction(values) * found[:, :, rows, 0]
+        if self._shares is not None:
+            return self._shares.push_forward(values, changes, self._whole(values), found)
         return found
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
         slopes = slopes.copy()
+        if self._shares is not None:
+            self._shares.pull_back(values, self._whole(values), slopes, into)
         intensity = self._stokes(values)[..., 0]
         if self._linear is not None:
             rows, fraction, twice = self._linear, self._fraction(values), 2 * self._angle(values)
@@ -82,6 +92,40 @@ class Brightness:
     @staticmethod
     def _over_times(table: Gathered, values: Array, slopes: Array, into: Array) -> None:
         table.pull_back(values, slopes.sum(axis=1, keepdims=True), into)
+
+
+class Shares:
+    """Parts of sources that have a share constant + factor * value of the flux."""
+
+    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+        self._rows = np.array([row for row, _ in layout.weights])
+        self._constant = np.array([weight.constant for _, weight in layout.weights])
+        self._factor = np.array([weight.factor for _, weight in layout.weights])
+        self._value = Gathered(values, np.array([weight.slot for _, weight in layout.weights]))
+
+    def _share(self, values: Array) -> Array:
+        """With axes for time and Stokes parameters."""
+        return np.asarray((self._constant + self._factor * self._value(values))[:, None, :, None])
+
+    def of(self, values: Array, stokes: Array) -> Array:
+        """The brightness of the parts; changes `stokes`."""
+        stokes[:, :, self._rows] *= self._share(values)
+        return stokes
+
+    def push_forward(self, values: Array, changes: Array, whole: Array, found: Array) -> Array:
+        """d(share * S) = share dS + S dshare; changes `found`, which is dS."""
+        moves = (self._factor * self._value(changes))[:, None, :, None]
+        found[:, :, self._rows] = (
+            found[:, :, self._rows] * self._share(values) + whole[:, :, self._rows] * moves
+        )
+        return found
+
+    def pull_back(self, values: Array, whole: Array, slopes: Array, into: Array) -> None:
+        """The adjoint; `slopes` become those of the whole brightness."""
+        of_parts = slopes[:, :, self._rows]
+        by_share = (of_parts * whole[:, :, self._rows]).sum(axis=(1, 3))
+        self._value.pull_back(values, by_share * self._factor, into)
+        slopes[:, :, self._rows] = of_parts * self._share(values)
 
 
 class SpectralTerms:
@@ -107,7 +151,7 @@ class SpectralTerms:
 
 
 class Shapes:
-    """emaj, emin, pa, rad (n_batch, n_gaussian, 3)."""
+    """emaj, emin, pa, rad (n_batch, n_gaussian + n_profile, 3)."""
 
     def __init__(self, layout: SourceLayout, values: SIValues) -> None:
         self._shape = Gathered(values, layout.shape)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, Combination, Weight, parts
+from biro.models.bound.shapes.profiles import ProfileTables
 from biro.models.bound.slots import ZERO, Slots
+from biro.models.components.shaped_source import Limits, ShapedSource
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import DIMENSIONS, GaussianSource, Source, si_value
 from biro.models.components.spectrum import STOKES, term_scale
@@ -21,7 +24,9 @@ _IMAGE_DIMENSIONS = {"scale": units.NUMBER, "east": units.ANGLE, "north": units.
 
 
 class SourceLayout:
-    """Index tables of the sources and images of a sky model, points first.
+    """Index tables of the sources and images of a sky model: points, then Gaussians, then profiles.
+
+    A source that is made of several appears as often, with its position, its spectrum and its name.
 
     Parameters
     ----------
@@ -45,8 +50,14 @@ class SourceLayout:
         A source, and the slot of its v_fraction.
     terms : int (n_source, 4, n_term)
         Terms of the spectra; their values are multiplied by `term_scale`, which has the same shape.
-    shape : int (n_gaussian, 3)
-        emaj, emin or ratio, pa; `by_ratio` (n_gaussian,) tells which.
+    shape : int (n_gaussian + n_profile, 3)
+        emaj, emin or ratio, pa; `by_ratio`, as long, tells which.
+    profiles : ProfileTables
+        Of the sources that are neither points nor Gaussians.
+    limits : list of (int, Limits)
+        Slots, and between which values they must lie.
+    weights : list of (int, Weight)
+        Sources that have a share of a flux.
     image : int (n_image, 3)
         Factor of each image, and how far east and north it is moved; `moves_image` tells whether any is.
     """
@@ -58,16 +69,19 @@ class SourceLayout:
     ) -> None:
         ref_freq = None if sky.ref_freq is None else si_value(sky.ref_freq, units.FREQUENCY)
         # Parameters are numbered in the order of the file; arrays have points first.
-        tables = [_SourceSlots(source, ref_freq, slots) for source in sky.sources]
-        tables.sort(key=lambda table: table.is_gaussian)
+        tables = [part for source in sky.sources for part in _parts(source, ref_freq, slots)]
+        tables.sort(key=lambda table: table.rank)
         self.names = [table.name for table in tables]
-        gaussians = [table for table in tables if table.is_gaussian]
+        shaped = [table for table in tables if table.rank != POINT]
         self.position = np.array([table.position for table in tables], dtype=np.int64).reshape(-1, 2)
         self.by_offset = np.array([table.by_offset for table in tables], dtype=bool)
-        self.shape = np.array([table.shape for table in gaussians], dtype=np.int64).reshape(-1, 3)
-        self.by_ratio = np.array([table.by_ratio for table in gaussians], dtype=bool)
+        self.shape = np.array([table.shape for table in shaped], dtype=np.int64).reshape(-1, 3)
+        self.by_ratio = np.array([table.by_ratio for table in shaped], dtype=bool)
         self.ref_freq = np.array([table.ref_freq for table in tables], dtype=np.float64)
         self.log_spectrum = np.array([table.log_spectrum for table in tables], dtype=bool)
+        self.profiles = ProfileTables([table for table in tables if table.rank == PROFILE])
+        self.limits = [limit for table in tables for limit in table.limits]
+        self.weights = [(i, table.weight) for i, table in enumerate(tables) if table.weight is not None]
         self._brightness(tables)
         self._spectra(tables)
         self.moves_image = any(image.is_moved for image in sky.images)
@@ -108,12 +122,25 @@ class SourceLayout:
                 self.term_scale[i, stokes, : len(terms)] = term_scale(table.form, len(terms))
 
 
+def _parts(source: Source, ref_freq: float | None, slots: Slots) -> list[_SourceSlots]:
+    table = _SourceSlots(source, ref_freq, slots)
+    return parts(table, source, slots) if isinstance(source, ShapedSource) else [table]
+
+
 class _SourceSlots:
     """The slots of one source."""
 
+    kind: str = ""
+    shape: list[int]
+    by_ratio: bool = False
+    turns: bool = False
+    numbers: tuple[Combination, ...] = ()
+    weight: Weight | None = None
+
     def __init__(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
         self.name = source.name
-        self.is_gaussian = isinstance(source, GaussianSource)
+        self.rank = GAUSSIAN if isinstance(source, GaussianSource) else POINT
+        self.limits: list[tuple[int, Limits]] = []
         self.by_offset = source.ra is None
         keys = ("east", "north") if self.by_offset else ("ra", "dec")
         self.position = [self._one(source, key, slots) for key in keys]

@@ -15,7 +15,7 @@ from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
-from biro.models.components.source import GaussianSource, PointSource
+from biro.models.components.source import Source
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
 from biro.models.quantities.strict import Entry, short_repr
@@ -62,7 +62,7 @@ class SkyDescription:
         object.__setattr__(self, "constraints", read_entry("constraints", read_constraints, self.constraints))
 
     def _check_sources(self) -> None:
-        if isinstance(self.sources, (PointSource, GaussianSource)):
+        if isinstance(self.sources, Source):
             object.__setattr__(self, "sources", (self.sources,))
         if isinstance(self.images, ImageTerm):
             object.__setattr__(self, "images", (self.images,))
@@ -80,9 +80,9 @@ class SkyDescription:
                 raise ModelError(
                     f"sources: {source.name!r} is an image; give it as SkyModel(sources, images=[...])"
                 )
-            if not isinstance(source, (PointSource, GaussianSource)):
+            if not isinstance(source, Source):
                 raise ModelError(
-                    f"sources: expected PointSource or GaussianSource, found {short_repr(source)}"
+                    f"sources: expected PointSource, GaussianSource or the like, found {short_repr(source)}"
                 )
             if source.name in seen:
                 raise ModelError(

@@ -42,6 +42,22 @@ DIMENSIONS: dict[str, Dimension] = {
     "ratio": NUMBER,
     "pa": ANGLE,
     "fwhm": ANGLE,
+    "diameter": ANGLE,
+    "effective_radius": ANGLE,
+    "scale_length": ANGLE,
+    "core_radius": ANGLE,
+    "core_fwhm": ANGLE,
+    "scale": ANGLE,
+    "blur": ANGLE,
+    "hole_pa": ANGLE,
+    "axis_pa": ANGLE,
+    "limb_darkening": NUMBER,
+    "inner_ratio": NUMBER,
+    "offset": NUMBER,
+    "floor": NUMBER,
+    "n": NUMBER,
+    "beta": NUMBER,
+    "core_fraction": NUMBER,
 }
 
 

@@ -126,6 +126,12 @@ def from_model(model: SkyModel) -> list[Component]:
         A source has a prior, varies in time, or is an offset from a centre that the model does not state;
         or the model has images.
     """
+    for source in model.sources:
+        if not isinstance(source, (PointSource, GaussianSource)):
+            raise ModelError(
+                f"source {source.name!r} is of type {source.type!r}; a component list holds points and "
+                "Gaussians only, write a model file"
+            )
     slots = Slots()
     layout = SourceLayout(model, slots)
     resolved = slots.resolve()

@@ -15,7 +15,8 @@ from biro.models.components.constraint import read_constraint
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, GridBeam
 from biro.models.components.noise import Noise
-from biro.models.components.source import GaussianSource, PointSource
+from biro.models.components.shaped_source import SHAPED
+from biro.models.components.source import GaussianSource, PointSource, Source
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
 from biro.models.files.text import naming, read_text, write_text
@@ -23,10 +24,7 @@ from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.models.sky import SkyModel
 
 Table: TypeAlias = dict[str, Any]  # as tomllib gives it; the classes of a model check every entry
-_TYPES: dict[str, type[PointSource] | type[GaussianSource]] = {
-    "point": PointSource,
-    "gaussian": GaussianSource,
-}
+_TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSource, **SHAPED}
 _TABLES = ("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "noise", "constraint")
 _SKY_KEYS = ("centre", "ref_freq")
 _MAX_DEPTH = 32
@@ -136,7 +134,7 @@ def _tables(tables: Table, key: str) -> list[Table]:
     return found
 
 
-def _source(index: int, table: Table) -> PointSource | GaussianSource:
+def _source(index: int, table: Table) -> Source:
     label = f"source {table.get('name', index + 1)!r}"
     kind = table.get("type", "point")
     if not isinstance(kind, str) or kind not in _TYPES:

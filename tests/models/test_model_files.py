@@ -235,7 +235,7 @@ SOURCE = '[[source]]\nname = "core"\neast = "0 deg"\nnorth = "0 deg"\n'
         (SOURCE + 'I = "1 Jy"\nemajj = 3', "unknown key 'emajj'"),
         (SOURCE + 'I = "1 Jy"\nspectralindex = 3', "did you mean 'spectral_index'?"),
         (SOURCE + 'I = "1 Jy"\nfwhm = "3 deg"', 'a point has no shape; write type = "gaussian"'),
-        (SOURCE + 'I = "1 Jy"\ntype = "gauss"', "type: one of point, gaussian, found 'gauss' (did you mean"),
+        (SOURCE + 'I = "1 Jy"\ntype = "gauss"', "found 'gauss' (did you mean 'gaussian'"),
         (SOURCE + 'I = "1 Jy"\nra = "1 deg"', "a position is ra and dec, or east and north"),
         (SOURCE + 'I = "1 Jy"\npol_fraction = 0.1', "go together"),
         (

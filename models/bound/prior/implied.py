@@ -85,8 +85,12 @@ class Implied:
         return unit, [convert(value, si, unit) for value in values]
 
     def shapes(self, layout: SourceLayout) -> None:
-        """Demand that sizes are not negative and that no major axis is below its minor axis."""
+        """Demand that sizes are not negative, no major axis is below its minor axis, and limits hold."""
+        seen: set[tuple[int, int]] = set()  # the parts of a source may share their axes
         for (major, second, _), by_ratio in zip(layout.shape, layout.by_ratio, strict=True):
+            if (int(major), int(second)) in seen:
+                continue
+            seen.add((int(major), int(second)))
             self.limit(major, 0.0, math.inf)
             if by_ratio:
                 self.limit(second, 0.0, 1.0)
@@ -94,6 +98,8 @@ class Implied:
                 self.limit(second, 0.0, math.inf)
                 owner = self.name_of[major].rsplit(".", 1)[0]
                 self.greater(major, second, f"source {owner!r}: emaj must not be below emin")
+        for slot, limits in dict(layout.limits).items():
+            self.limit(slot, *limits)
 
     def constraints(self, given: tuple[object, ...]) -> None:
         """Demand the orders and bounds that the user wrote."""

@@ -1,0 +1,200 @@
+"""The sources of the kernels that a source with a shape of its own is made of."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from biro.models.bound.slots import ZERO, Slots
+from biro.models.components.shaped_source import (
+    CoreHaloSource,
+    CrescentSource,
+    Limits,
+    MRingSource,
+    ShapedSource,
+    ShapeletSource,
+)
+from biro.models.components.source import DIMENSIONS
+from biro.models.quantities.parameter import Series
+from biro.models.quantities.units import NUMBER
+
+POINT, GAUSSIAN, PROFILE = range(3)
+# The names of the shapes in `rime_kernels.physics.profiles.CODES`, where they are not the user's.
+_KERNEL_NAMES = {"limb-darkened-disc": "limb-darkened"}
+N_PARAMETER = 8
+_BLUR = 7
+_SHAPELET_TERMS = 6
+
+
+class Combination(NamedTuple):
+    """A constant, and multiples of at most two slots: (factor, slot), ..."""
+
+    constant: float = 0.0
+    terms: tuple[tuple[float, int], ...] = ()
+
+
+class Weight(NamedTuple):
+    """The share constant + factor * slot of a part in the flux of its source."""
+
+    constant: float
+    factor: float
+    slot: int
+
+
+class Part(Protocol):
+    """What a part changes of the slots of its source."""
+
+    name: str
+    stokes: dict[str, list[int]]
+    linear: tuple[int, int] | None
+    circular: int | None
+    rank: int
+    kind: str
+    shape: list[int]
+    by_ratio: bool
+    turns: bool
+    numbers: tuple[Combination, ...]
+    weight: Weight | None
+    limits: list[tuple[int, Limits]]
+
+
+P = TypeVar("P", bound=Part)
+One = Callable[[str], int]
+
+
+def slot_of(source: ShapedSource, slots: Slots) -> One:
+    """A function that adds a quantity of a source to the slots, by its key, and gives its slot."""
+
+    def add(key: str) -> int:
+        return slots.add(source.name, key, getattr(source, key), DIMENSIONS[key])
+
+    return add
+
+
+def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
+    """The parts of a source, of which `table` has position, brightness and spectrum."""
+    one = slot_of(source, slots)
+    if isinstance(source, ShapeletSource):
+        return list(_shapelets(table, source, slots, one))
+    _size(table, source, one)
+    table.kind = _KERNEL_NAMES.get(source.type, source.type)
+    if isinstance(source, CoreHaloSource):
+        return _core_and_halo(table, one)
+    table.rank = PROFILE
+    blur = Combination()
+    if getattr(source, "blur", None) is not None:
+        slot = one("blur")
+        blur = Combination(0.0, ((1.0, slot),))
+        table.limits += [(slot, Limits(0.0, math.inf)), (table.shape[0], Limits(0.0, math.inf, True))]
+    if isinstance(source, MRingSource):
+        return list(_mrings(table, source, slots, blur))
+    found = [Combination(0.0, ((1.0, slot),)) for slot in _limited(table, source.numbers, one)]
+    if isinstance(source, CrescentSource):
+        ((_, hole),) = found[3].terms
+        found[3] = Combination(0.0, ((1.0, hole), (-1.0, table.shape[2])))
+    table.numbers = _numbers(found, blur)
+    return [table]
+
+
+def _size(table: Part, source: ShapedSource, one: One) -> None:
+    table.by_ratio = source.ratio is not None
+    if source.emaj is None:
+        size = one(source.size_key)
+        table.shape = [size, size, ZERO]
+    else:
+        table.shape = [one("emaj"), one("ratio" if table.by_ratio else "emin"), one("pa")]
+        table.turns = True
+
+
+def _limited(table: Part, limits: Mapping[str, Limits], one: One) -> list[int]:
+    found = [one(key) for key in limits]
+    table.limits += zip(found, limits.values(), strict=True)
+    return found
+
+
+def _numbers(given: Sequence[Combination], last: Combination) -> tuple[Combination, ...]:
+    return (*given, *[Combination()] * (_BLUR - len(given)), last)
+
+
+def _core_and_halo(table: P, one: One) -> list[P]:
+    core = copy.copy(table)
+    if (size := one("core_fwhm")) == ZERO:
+        core.rank, core.shape = POINT, []
+    else:
+        core.rank, core.shape = GAUSSIAN, [size, size, ZERO]
+    core.by_ratio = False
+    core.name, table.name = f"{table.name}:core", f"{table.name}:halo"
+    (fraction,) = _limited(table, CoreHaloSource.numbers, one)
+    table.rank = GAUSSIAN
+    core.weight, table.weight = Weight(0.0, 1.0, fraction), Weight(1.0, -1.0, fraction)
+    return [core, table]
+
+
+def _series(source: MRingSource, key: str, slots: Slots) -> list[int]:
+    values: Series | None = getattr(source, key)
+    return [] if values is None else slots.add_series(source.name, key, values, NUMBER)
+
+
+def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> Iterator[P]:
+    """A ring for Stokes I and what follows it, others for Q, U and V that have a structure of their own.
+
+    With P = Q + i U = sum_m p_m e^(i m phi), the coefficients of Q are (p_m + conj(p_-m)) / 2, those of U
+    (p_m - conj(p_-m)) / (2i).
+    """
+    keys = ("beta_re", "beta_im", "beta_pol_re", "beta_pol_im", "beta_v_re", "beta_v_im")
+    re, im, pol_re, pol_im, v_re, v_im = (_series(source, key, slots) for key in keys)
+
+    def ring(beta0: Combination, betas: Sequence[Combination], stokes: str | None = None) -> P:
+        part = copy.copy(table)
+        if stokes is not None:
+            part.stokes, part.linear, part.circular = {stokes: table.stokes["I"]}, None, None
+            part.name = f"{table.name}:{stokes}"
+        numbers = [*betas, *[Combination()] * (6 - len(betas)), beta0]
+        part.numbers = _numbers(numbers, blur)
+        return part
+
+    def each(of_re: Sequence[int], of_im: Sequence[int]) -> list[Combination]:
+        pairs = zip(of_re, of_im, strict=True)
+        return [Combination(0.0, ((1.0, slot),)) for pair in pairs for slot in pair]
+
+    yield ring(Combination(1.0), each(re, im))
+    if pol_re:
+        zero = len(pol_re) // 2
+        of_q, of_u = [], []
+        for m in range(1, zero + 1):
+            up, down = zero + m, zero - m
+            of_q.append(Combination(0.0, ((0.5, pol_re[up]), (0.5, pol_re[down]))))
+            of_q.append(Combination(0.0, ((0.5, pol_im[up]), (-0.5, pol_im[down]))))
+            of_u.append(Combination(0.0, ((0.5, pol_im[up]), (0.5, pol_im[down]))))
+            of_u.append(Combination(0.0, ((-0.5, pol_re[up]), (0.5, pol_re[down]))))
+        yield ring(Combination(0.0, ((1.0, pol_re[zero]),)), of_q, "Q")
+        yield ring(Combination(0.0, ((1.0, pol_im[zero]),)), of_u, "U")
+    if v_re:
+        yield ring(Combination(0.0, ((1.0, v_re[0]),)), each(v_re[1:], v_im[1:]), "V")
+
+
+def _shapelets(table: P, source: ShapeletSource, slots: Slots, one: One) -> Iterator[P]:
+    """Six orders along the axis in each part, one order across it."""
+    size = one("scale")
+    table.shape, table.rank, table.kind = [size, size, one("axis_pa")], PROFILE, source.type
+    found = slots.add_series(source.name, "coefficients", source.coefficients, NUMBER)
+
+    def coefficient(m: int, n: int) -> Combination:
+        if m == n == 0:
+            return Combination(1.0)
+        order = m + n
+        return Combination(0.0, ((1.0, found[order * (order + 1) // 2 + n - 1]),))
+
+    highest = source.order()
+    for n in range(highest + 1):
+        for first in range(0, highest - n + 1, _SHAPELET_TERMS):
+            part = copy.copy(table)
+            if first or n:
+                part.name = f"{table.name}:{first},{n}"
+            orders = range(first, min(first + _SHAPELET_TERMS, highest - n + 1))
+            terms = [coefficient(m, n) for m in orders]
+            padding = [Combination()] * (_SHAPELET_TERMS - len(terms))
+            part.numbers = (Combination(float(first)), Combination(float(n)), *terms, *padding)
+            yield part
