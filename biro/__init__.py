@@ -15,6 +15,7 @@ from biro._version import __version__
 
 if TYPE_CHECKING:
     from biro import plots, sbc
+    from biro.beams.cube_files import read_beam
     from biro.errors import BiroError
     from biro.images.fits import read_image
     from biro.images.imager import image
@@ -52,6 +53,7 @@ __all__ = [
     "maximise",
     "plots",
     "read",
+    "read_beam",
     "read_image",
     "read_model",
     "read_ms",
@@ -77,6 +79,7 @@ _HOME = {
     "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",
     "read": "biro.reading",
+    "read_beam": "biro.beams.cube_files",
     "read_image": "biro.images.fits",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
