@@ -1,0 +1,149 @@
+"""Sky models with beams of Jones matrices: predictions against explicit sums, images against points."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.interpolate import RectBivariateSpline
+
+import biro
+from biro.errors import BiroError
+from biro.models import BeamCube, FitsBeam, ImageModel, Pointing, PointSource, SkyModel
+from biro.models.components.antenna_terms.feeds import Feeds
+from biro.simulation.prediction import predict
+
+C = 299792458.0
+STEP = 0.001
+
+
+@pytest.fixture(scope="module")
+def observation(measurement_set) -> biro.Observation:
+    """A small array of alt-azimuth antennas with linear feeds."""
+    return biro.read_ms(measurement_set("sim_7_lin"))
+
+
+def beam_cube(freq: np.ndarray) -> BeamCube:
+    """A beam that is like nothing else: squinted, complex, with cross-hands."""
+    x, y = np.arange(-20, 21) * STEP, np.arange(-18, 19) * STEP
+    planes = np.linspace(freq.min(), freq.max() * 1.001, 4)
+    at_y, at_x = np.meshgrid(y, x, indexing="ij")
+    jones = np.empty((4, y.size, x.size, 2, 2), complex)
+    for i, nu in enumerate(planes):
+        u, v = at_x / 0.015 * nu / planes[0], at_y / 0.02 * nu / planes[0]
+        jones[i, ..., 0, 0] = np.exp(-((u - 0.1) ** 2) - v**2 + 0.3j * u)
+        jones[i, ..., 1, 1] = np.exp(-((u + 0.1) ** 2) - v**2 - 0.2j * v)
+        jones[i, ..., 0, 1] = 0.1 * u * v + 0.05j * u
+        jones[i, ..., 1, 0] = -0.08 * u * v + 0.03
+    return BeamCube(x, y, planes, jones)
+
+
+def sources() -> list[PointSource]:
+    lm = [(0.004, -0.006), (-0.007, 0.003), (0.0, 0.0)]
+    stokes = [(1.0, 0.1, -0.2, 0.05), (2.0, -0.3, 0.4, 0.0), (0.5, 0.0, 0.0, 0.1)]
+    return [
+        PointSource(
+            f"s{i}", east=f"{l} rad", north=f"{m} rad", I=f"{a} Jy", Q=f"{b} Jy", U=f"{c} Jy", V=f"{d} Jy"
+        )
+        for i, ((l, m), (a, b, c, d)) in enumerate(zip(lm, stokes, strict=True))
+    ]
+
+
+def explicit(observation, cube, *, width=1.0, rotates=False, pointing=(0.0, 0.0)) -> np.ndarray:
+    """The sum over sources of E P B P^H E^H K, with splines of scipy, of the first partition."""
+    part, view = observation.partitions[0], observation.partition_views[0]
+    angle = view.feeds.frame_angle()
+    phi = view.feeds.feed_angle() if rotates else np.zeros_like(angle)
+    rows, vis = part.rows, 0.0
+    for source in sources():
+        l, m = source.east.value, source.north.value
+        n = np.sqrt(1 - l * l - m * m)
+        i, q, u, v = (getattr(source, key)[0].value for key in "IQUV")
+        bright = np.array([[i + q, u + 1j * v], [u - 1j * v, i - q]])
+        metres = rows.uvw @ np.array([l, m, n - 1])
+        for c, nu in enumerate(part.chan_freq):
+            dl, dm = l - pointing[0], m - pointing[1]
+            x = (dl * np.cos(angle) - dm * np.sin(angle)) / width
+            y = (dl * np.sin(angle) + dm * np.cos(angle)) / width
+            plane = np.empty((*angle.shape, 2, 2), complex)
+            for a in range(2):
+                for b in range(2):
+                    values = [_spline(cube, k, a, b, x, y) for k in range(cube.freq.size)]
+                    # A polynomial of third order through the four planes, which a cubic spline is.
+                    plane[..., a, b] = _lagrange(cube.freq, values, nu)
+            p = np.moveaxis(
+                np.array([[np.cos(phi), np.sin(phi)], [-np.sin(phi), np.cos(phi)]]), (0, 1), (-2, -1)
+            )
+            jones = plane @ p
+            first, second = jones[rows.time_index, rows.antenna1], jones[rows.time_index, rows.antenna2]
+            phase = np.exp(2j * np.pi * metres * nu / C)[:, None, None]
+            term = first @ bright @ second.conj().swapaxes(-1, -2) * phase
+            vis = vis + np.eye(part.n_chan)[c][None, :, None] * term.reshape(-1, 1, 4)
+    return vis
+
+
+def _spline(cube, k, a, b, x, y):
+    real, imag = (RectBivariateSpline(cube.y, cube.x, part, s=0) for part in _parts(cube.jones[k, ..., a, b]))
+    return real.ev(y, x) + 1j * imag.ev(y, x)
+
+
+def _parts(values):
+    return values.real, values.imag
+
+
+def _lagrange(nodes, values, at):
+    total = 0.0
+    for i, value in enumerate(values):
+        others = np.delete(nodes, i)
+        total = total + value * np.prod((at - others) / (nodes[i] - others))
+    return total
+
+
+def prediction(observation, model, **options) -> np.ndarray:
+    return next(iter(predict(observation, model, precision="double", backend="cpu", **options)))
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+def test_points_through_a_turning_beam(observation, rotates) -> None:
+    cube = beam_cube(observation.partitions[0].chan_freq)
+    model = SkyModel(
+        sources(),
+        beam=FitsBeam(file=cube, width=1.1),
+        pointing=Pointing(east="0.0007 rad", north="-0.0004 rad"),
+        feeds=Feeds(rotation=True) if rotates else None,
+    )
+    expected = explicit(observation, cube, width=1.1, rotates=rotates, pointing=(0.0007, -0.0004))
+    found = prediction(observation, model)
+    # Rounding of splines and phases in double precision, relative to fluxes of order 1.
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    assert np.ptp(observation.partition_views[0].feeds.frame_angle()) > 0.1
+
+
+def test_an_image_is_seen_as_its_pixels_are(observation) -> None:
+    """Two bright pixels of an image, and two points at their places."""
+    cell, n = 0.0001, 256
+    pixels = np.zeros((4, 1, n, n))
+    # Pixel (x, y) lies at l = -(x - N/2) cell, m = (y - N/2) cell.
+    pixels[:, 0, 128 - 60, 128 - 40] = 1.0, 0.1, -0.2, 0.05
+    pixels[:, 0, 128 + 30, 128 + 70] = 2.0, -0.3, 0.4, 0.0
+    points = [
+        dataclasses.replace(sources()[0], east=f"{40 * cell} rad", north=f"{-60 * cell} rad"),
+        dataclasses.replace(sources()[1], east=f"{-70 * cell} rad", north=f"{30 * cell} rad"),
+    ]
+    part = observation.partitions[0]
+    beam = FitsBeam(file=beam_cube(part.chan_freq))
+    expected = prediction(observation, SkyModel(points, beam=beam, feeds=Feeds(rotation=True)))
+    image = ImageModel(pixels, cell, part.phase_centre)
+    nothing = SkyModel([PointSource("none", east=0, north=0, I=0)], beam=beam, feeds=Feeds(rotation=True))
+    found = prediction(observation, nothing, image=image, accuracy=1e-4)
+    error = np.sqrt(np.mean(np.abs(found - expected) ** 2) / np.mean(np.abs(expected) ** 2))
+    # The accuracy that was asked for.
+    assert error < 1e-4
+
+
+def test_stokes_parameters_have_no_jones_matrices(measurement_set) -> None:
+    observation = biro.read_ms(measurement_set("sim_7_lin"), stokes="I")
+    cube = beam_cube(observation.partitions[0].chan_freq)
+    with pytest.raises(BiroError, match=r"belong to the correlations of feeds, but partition .* has Stokes"):
+        prediction(observation, SkyModel(sources(), beam=FitsBeam(file=cube)))
