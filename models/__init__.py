@@ -11,19 +11,23 @@ from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
-from biro.models.components.shaped_source import (
+from biro.models.components.shapes.discs import (
     AnnulusSource,
+    DiscSource,
+    LimbDarkenedSource,
+    RingSource,
+    SphereSource,
+)
+from biro.models.components.shapes.galaxies import (
     BetaModelSource,
     CoreHaloSource,
-    CrescentSource,
-    DiscSource,
     ExponentialSource,
-    LimbDarkenedSource,
-    MRingSource,
-    RingSource,
     SersicSource,
     ShapeletSource,
-    SphereSource,
+)
+from biro.models.components.shapes.one_sided import (
+    CrescentSource,
+    MRingSource,
 )
 from biro.models.components.source import GaussianSource, PointSource
 from biro.models.errors import ModelError

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, Combination, Weight, parts
 from biro.models.bound.shapes.profiles import ProfileTables
 from biro.models.bound.slots import ZERO, Slots
-from biro.models.components.shaped_source import Limits, ShapedSource
+from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import DIMENSIONS, GaussianSource, Source, si_value
 from biro.models.components.spectrum import STOKES, term_scale

@@ -15,7 +15,7 @@ from biro.models.components.constraint import read_constraint
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, GridBeam
 from biro.models.components.noise import Noise
-from biro.models.components.shaped_source import SHAPED
+from biro.models.components.shapes.kinds import SHAPED
 from biro.models.components.source import GaussianSource, PointSource, Source
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError

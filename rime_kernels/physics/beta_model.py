@@ -11,6 +11,8 @@ _PI2 = math.pi * math.pi
 # Trapezoids of this width over 1 + mu/10 integrate to 1e-13; integrands below e^-_DROP are left out.
 _STEP = 0.28
 _DROP = 34.0
+# Where the sum would take too long; no model asks for it.
+_MOST_MU = 100.0
 # Shorter baselines, in wavelengths times rc, are taken as this one: V there differs from 1 by less than 1e-8.
 _LEAST = 1e-12
 
@@ -38,6 +40,8 @@ def beta_model(s: float, beta: float) -> Scalar:
     by trapezoids in x (Abramowitz & Stegun 9.6.24 with the same substitution); exact derivatives of that sum.
     """
     mu = 3.0 * beta - 1.5
+    if not 0.0 < mu < _MOST_MU:
+        return math.nan, math.nan, math.nan
     quarter = _PI2 * max(s, _LEAST * _LEAST)
     step = _STEP / (1.0 + 0.1 * mu)
     # exp(-k^2/(4t)) or t^mu is negligible below, e^-t above.

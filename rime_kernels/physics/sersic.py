@@ -70,7 +70,8 @@ def sersic(s: float, n: float) -> Scalar:
     # The place along the table in patches, held to its ends.
     x = 0.5 * math.log(s) if s > 0.0 else low - 1.0
     place = min(max((x - low) / wide, 0.0), 1.0) * _n_patch[piece]
-    patch = min(int(place), _n_patch[piece] - 1)
+    # NaN, which as a whole number may be anything, must not lead out of the table.
+    patch = max(min(int(place), _n_patch[piece] - 1), 0)
     y = 2.0 * (place - patch) - 1.0
     value, by_t, by_y = _series(_first_patch[piece] + patch, t, y)
     by_n = by_t * t_n

@@ -231,6 +231,17 @@ def test_the_centre_is_smooth(kind: int) -> None:
         assert found[:2] == pytest.approx((total, 0.0), abs=1e-15)
 
 
+@pytest.mark.parametrize("kind", range(kinds.N_KIND))
+@pytest.mark.parametrize("broken", [0, 1, 2, 9])
+def test_nan_comes_out_as_nan(kind: int, broken: int) -> None:
+    x = draws(kind)
+    if x[broken] == 0.0 or (kind == kinds.SHAPELETS and broken == 2):  # not used, or an order
+        return
+    x[broken] = math.nan
+    assert math.isnan(kinds.profile_visibility(kind, *x)[0] + kinds.profile_visibility(kind, *x)[1])
+    assert math.isnan(sum(kinds.profile_slopes(kind, *x)[:2]))
+
+
 def test_bessel_functions() -> None:
     z = np.concatenate([np.linspace(1e-3, 8.5, 500), np.linspace(8, 300, 500)])
     found = np.array([bessel.ratios(x) for x in z])

@@ -8,14 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from biro.models.bound.slots import ZERO, Slots
-from biro.models.components.shaped_source import (
-    CoreHaloSource,
-    CrescentSource,
-    Limits,
-    MRingSource,
-    ShapedSource,
-    ShapeletSource,
-)
+from biro.models.components.shapes.galaxies import CoreHaloSource, ShapeletSource
+from biro.models.components.shapes.one_sided import CrescentSource, MRingSource
+from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.source import DIMENSIONS
 from biro.models.quantities.parameter import Series
 from biro.models.quantities.units import NUMBER

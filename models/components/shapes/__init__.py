@@ -1,0 +1,1 @@
+"""What a user writes for sources that are neither points nor Gaussians."""

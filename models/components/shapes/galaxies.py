@@ -1,0 +1,159 @@
+"""Sources without an edge: galaxies, clusters, cores with halos, shapelets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from typing import ClassVar
+
+from biro.models.components.shapes.shaped import FRACTION, Limits, ShapedSource
+from biro.models.errors import ModelError
+from biro.models.quantities.parameter import QuantityLike, series
+from biro.models.quantities.strict import Entry, strict
+from biro.models.quantities.units import NUMBER
+
+
+@strict
+class ExponentialSource(ShapedSource):
+    """A disc of brightness exp(-r / scale_length): V = (1 + (2 pi scale_length q)^2)^(-3/2).
+
+    Parameters
+    ----------
+    scale_length : angle
+        Or emaj, emin, pa; or emaj, ratio, pa. blur as for `DiscSource`.
+    """
+
+    type: ClassVar[str] = "exponential"
+    size_key: ClassVar[str] = "scale_length"
+    shape_keys: ClassVar[tuple[str, ...]] = ("scale_length", "emaj", "emin", "ratio", "pa", "blur")
+    _: KW_ONLY
+    scale_length: QuantityLike = None
+    blur: QuantityLike = None
+
+
+@strict
+class SersicSource(ShapedSource):
+    """Brightness exp(-b (r / effective_radius)^(1/n)), half of the flux within effective_radius.
+
+    Parameters
+    ----------
+    effective_radius : angle
+        Or emaj, emin, pa; or emaj, ratio, pa. blur as for `DiscSource`.
+    n : number, 0.3 .. 8
+        1 is exponential, 4 de Vaucouleurs' law.
+    """
+
+    type: ClassVar[str] = "sersic"
+    size_key: ClassVar[str] = "effective_radius"
+    shape_keys: ClassVar[tuple[str, ...]] = ("effective_radius", "emaj", "emin", "ratio", "pa", "blur", "n")
+    numbers: ClassVar[Mapping[str, Limits]] = {"n": Limits(0.3, 8.0)}
+    _: KW_ONLY
+    effective_radius: QuantityLike = None
+    blur: QuantityLike = None
+    n: QuantityLike = None
+
+
+@strict
+class BetaModelSource(ShapedSource):
+    """Brightness (1 + (r / core_radius)^2)^(1/2 - 3 beta) (Cavaliere & Fusco-Femiano 1976).
+
+    Parameters
+    ----------
+    core_radius : angle
+        Or emaj, emin, pa; or emaj, ratio, pa. blur as for `DiscSource`.
+    beta : number, 0.505 .. 8
+        The flux is finite for beta > 1/2.
+    """
+
+    type: ClassVar[str] = "beta-model"
+    size_key: ClassVar[str] = "core_radius"
+    shape_keys: ClassVar[tuple[str, ...]] = ("core_radius", "emaj", "emin", "ratio", "pa", "blur", "beta")
+    numbers: ClassVar[Mapping[str, Limits]] = {"beta": Limits(0.505, 8.0)}
+    _: KW_ONLY
+    core_radius: QuantityLike = None
+    blur: QuantityLike = None
+    beta: QuantityLike = None
+
+
+@strict
+class CoreHaloSource(ShapedSource):
+    """A point or small Gaussian within a larger Gaussian; both have one position, spectrum and polarisation.
+
+    Parameters
+    ----------
+    I : flux density
+        Of both together.
+    fwhm : angle
+        Of the halo; or its emaj, emin, pa; or emaj, ratio, pa.
+    core_fraction : number, 0 .. 1
+        The share of the core in the flux.
+    core_fwhm : angle, optional
+        Of the core, a circle; a point without it.
+    """
+
+    type: ClassVar[str] = "core-halo"
+    size_key: ClassVar[str] = "fwhm"
+    numbers: ClassVar[Mapping[str, Limits]] = {"core_fraction": FRACTION}
+    shape_keys: ClassVar[tuple[str, ...]] = (
+        "fwhm",
+        "emaj",
+        "emin",
+        "ratio",
+        "pa",
+        "core_fwhm",
+        "core_fraction",
+    )
+    _: KW_ONLY
+    fwhm: QuantityLike = None
+    core_fwhm: QuantityLike = None
+    core_fraction: QuantityLike = None
+
+
+MOST_ORDER = 10
+
+
+@strict
+class ShapeletSource(ShapedSource):
+    """Cartesian shapelets (Refregier 2003): a Gaussian times polynomials, in two dimensions.
+
+    Brightness sum_mn c_mn h_m(x) h_n(y), h_m(x) = H_m(x / scale) e^(-x^2 / (2 scale^2)) / sqrt(2^m m!); x is
+    along the axis of position angle axis_pa, y along axis_pa + 90 deg. c_00 = 1.
+
+    Parameters
+    ----------
+    I : flux density
+        Of the term m = n = 0.
+    scale : angle
+        beta of the shapelets.
+    axis_pa : angle, default 0
+    coefficients : list of numbers
+        c_10, c_01, c_20, c_11, c_02, c_30, ...: whole orders m + n, up to 10.
+    """
+
+    type: ClassVar[str] = "shapelets"
+    size_key: ClassVar[str] = "scale"
+    shape_keys: ClassVar[tuple[str, ...]] = ("scale", "axis_pa")
+    _: KW_ONLY
+    scale: QuantityLike = None
+    axis_pa: QuantityLike = None
+    coefficients: Entry = None
+
+    def _check_shape(self) -> None:
+        if any(getattr(self, key) is not None for key in ("emaj", "emin", "ratio", "pa")):
+            raise ModelError("shapelets have a scale and axis_pa; no emaj, emin, ratio, pa")
+        if self.scale is None:
+            raise ModelError("scale: is missing; a source of type 'shapelets' needs it")
+        if self.coefficients is None:
+            raise ModelError("coefficients: is missing; a source of type 'shapelets' needs it")
+        self._set("coefficients", series, NUMBER)
+        self.order()
+
+    def order(self) -> int:
+        """The highest order m + n."""
+        for order in range(1, MOST_ORDER + 1):
+            if (order + 1) * (order + 2) // 2 - 1 == len(self.coefficients):
+                return order
+        raise ModelError(
+            f"coefficients: whole orders have 2, 5, 9, 14, 20, 27, 35, 44, 54 or 65 numbers (c_00 is 1), "
+            f"found {len(self.coefficients)}"
+        )
