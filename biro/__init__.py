@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from biro import plots, sbc
     from biro.beams.cube_files import read_beam
     from biro.errors import BiroError
+    from biro.gain_files import read_gains
     from biro.images.fits import read_image
     from biro.images.imager import image
     from biro.likelihood.likelihood import Likelihood
@@ -54,6 +55,7 @@ __all__ = [
     "plots",
     "read",
     "read_beam",
+    "read_gains",
     "read_image",
     "read_model",
     "read_ms",
@@ -80,6 +82,7 @@ _HOME = {
     "maximise": "biro.maximum.maximum",
     "read": "biro.reading",
     "read_beam": "biro.beams.cube_files",
+    "read_gains": "biro.gain_files",
     "read_image": "biro.images.fits",
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",

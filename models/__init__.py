@@ -2,6 +2,7 @@
 
 from biro.models.bound.model import BoundModel
 from biro.models.components.antenna_terms.feeds import Feeds
+from biro.models.components.antenna_terms.gain import Gain, GainSolutions
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.beam_cube import BeamCube
@@ -66,6 +67,8 @@ __all__ = [
     "FitsBeam",
     "Fixed",
     "Frozen",
+    "Gain",
+    "GainSolutions",
     "GaussianBeam",
     "GaussianSource",
     "HalfNormal",

@@ -20,7 +20,7 @@ from biro.models.quantities.strict import strict
 
 @strict
 class SkyModel(SkyDescription):
-    """Sources, beam, pointing, feeds, leakage, noise and constraints; frozen, and equal to its TOML file.
+    """Sources, what the instrument is, noise and constraints; frozen, and equal to its TOML file.
 
     Parameters
     ----------
@@ -36,6 +36,7 @@ class SkyModel(SkyDescription):
     feeds : Feeds, optional
         Rotation of the feeds, which is not applied by default.
     leakage : Leakage, optional
+    gain : Gain, optional
     noise : Noise
         Default: one fitted factor per partition.
     constraints : sequence of Order, Bounds, Condition, or functions

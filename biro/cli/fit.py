@@ -85,6 +85,8 @@ def fit(
         memory_limit=memory_limit,
     )
     say(_problem_text(likelihood, backend.value))
+    for line in likelihood.observation.instrument_lines(likelihood.sky):
+        say(line)
     if asked == "auto":
         say(f"precision {likelihood.precision_reason}")
     plan = likelihood.plan(_batch_size(sampler.value, options, likelihood.n_param))

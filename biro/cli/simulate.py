@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from biro.cli.guard import guard, refuse_existing, say
 from biro.cli.options import Backend, BackendOption, Feeds, SkyFrameOption, quantity
 from biro.cli.sky import read_sky_or_run
+
+if TYPE_CHECKING:
+    from biro.simulation.gains import GainScatter
 
 
 @guard
@@ -35,19 +38,29 @@ def simulate(
     noise: Annotated[str, typer.Option(help="Of the real and of the imaginary part, as '10 mJy'.")] = "0",
     sefd: Annotated[str | None, typer.Option(help="Noise from this SEFD instead, as '400 Jy'.")] = None,
     elevation_limit: Annotated[float, typer.Option(help="Leave out times lower than this, deg.")] = 10.0,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same noise.")] = None,
+    gain_amplitude: Annotated[
+        float, typer.Option(help="Scatter of the amplitudes of gains, relative to 1; drawn with the seed.")
+    ] = 0.0,
+    gain_phase: Annotated[str, typer.Option(help="Scatter of the phases of gains, as '20 deg'.")] = "0 deg",
+    gain_interval: Annotated[
+        str | None, typer.Option(help="Draw gains anew after so long, as '5 min'; default: never.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same noise and gains.")] = None,
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Make a new Measurement Set of a sky, with noise."""
+    """Make a new Measurement Set of a sky, with noise, and gains that are written beside it."""
     import secrets
 
+    from biro.gain_files import write_gains
     from biro.measurement_set import create_ms
     from biro.simulation.simulator import Channels, Track, radiometer_noise
     from biro.simulation.simulator import simulate as simulate_sky
 
-    refuse_existing([out], overwrite)
+    scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
+    beside = out.with_suffix(".gains.npz")
+    refuse_existing([out] if scatter is None else [out, beside], overwrite)
     seconds, width = quantity(integration, "s", "--integration"), quantity(chan_width, "Hz", "--chan-width")
     sigma = quantity(noise, "Jy", "--noise")
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -66,14 +79,32 @@ def simulate(
         noise=sigma,
         seed=seed,
         elevation_limit=elevation_limit,
+        gains=scatter,
         values=named.values,
         gaussian_frame=named.gaussian_frame,
         backend=backend.value,
     )
     create_ms(out, observation, overwrite=overwrite)
+    if scatter is not None:
+        write_gains(beside, scatter.draw(observation, seed))
+        say(f"{beside}: the gains that were applied; [gain] table in a model reads them")
     part = observation.partitions[0]
     noise_text = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
     say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noise_text}")
     n_below = int(track.duration / track.integration + 1e-9) - len(part.times)
     if n_below > 0:
         say(f"{n_below} times are left out, where the field is lower than {elevation_limit:g} deg")
+
+
+def _gain_scatter(amplitude: float, phase: str, interval: str | None) -> GainScatter | None:
+    """The scatter of gains that options ask for, None where they ask for none."""
+    from biro.errors import InputError
+    from biro.simulation.gains import GainScatter
+
+    angle = quantity(phase, "rad", "--gain-phase")
+    if not (amplitude or angle):
+        if interval is not None:
+            raise InputError("--gain-interval needs --gain-amplitude or --gain-phase")
+        return None
+    seconds = None if interval is None else quantity(interval, "s", "--gain-interval")
+    return GainScatter(amplitude, angle, seconds)

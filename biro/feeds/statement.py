@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.errors import BiroError
 from biro.feeds.feeds import FeedAngles
 from biro.formatting import first_few
+from biro.models import SkyModel
 from biro.models.components.antenna_terms.feeds import MOUNTS
 
 Array = NDArray[np.float64]
@@ -75,6 +76,33 @@ def applied(partitions: Sequence[FeedAngles], mounts: Mapping[str, str], angles:
     if any(each.feeds.corrected for each in partitions):
         text += "; CAUTION: CORRECTED_DATA is corrected for it already, as a rule"
     return text
+
+
+def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyModel) -> list[str]:
+    """What a model does to feeds, and which tables of gains it applies; or what is assumed of feeds.
+
+    Parameters
+    ----------
+    partitions : sequence of FeedAngles
+        Those whose correlations are those of feeds.
+    columns : str
+        What the visibilities are called.
+    sky : SkyModel
+        With the tables of its gains in memory.
+    """
+    feeds = sky.feeds
+    if feeds is None or not feeds.rotation:
+        text = assumed(partitions, columns)
+        lines = [text if feeds is None else f"{text}; offsets of the model are applied"]
+    else:
+        own = [[n for n in each.antenna_names if feeds.offset_of(n) is not None] for each in partitions]
+        pairs = zip(partitions, own, strict=True)
+        lines = [applied(partitions, feeds.mounts, [each.feed_angle(feeds.mounts, n) for each, n in pairs])]
+    lines = [f"feeds: {line}" for line in lines]
+    if sky.gain is not None and sky.gain.table:
+        how = "nearest solutions" if sky.gain.interpolation == "nearest" else "interpolated linearly in time"
+        lines += [f"gains: {table}; {how}" for table in sky.gain.solutions]
+    return lines
 
 
 def _mounts(partitions: Sequence[FeedAngles], mounts: Mapping[str, str] | None = None) -> tuple[str, bool]:

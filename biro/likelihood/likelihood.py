@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.beams.loading import beam_of
 from biro.errors import InputError
+from biro.gain_files import with_gains_read
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.evaluation_count import EvaluationCount
 from biro.likelihood.fisher import Fisher
@@ -112,7 +113,7 @@ class Likelihood:
         )
         self.observation = observation.by_hands() if sky.noise.per == "hands" else observation
         observation = self.observation
-        sky = with_noise_range(sky, observation.partitions)
+        sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         views = observation.partition_views
         self._sky, self.model = sky, sky.bind(views, beam_of(sky, views))
         if self.model.noise_parameters and any(part.tapered for part in observation.partitions):

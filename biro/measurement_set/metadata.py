@@ -57,6 +57,8 @@ class NewMetadata(TypedDict):
     antenna_names: list[str]
     antenna_positions: list[list[float]]
     dish_diameter: list[float]
+    mounts: list[str]
+    receptor_angles: list[float]
     telescope: str
     n_row: int
     time_range: list[float]

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, MeasurementSetError
+from biro.feeds.feeds import Feeds
 from biro.files.child_messages import Header
 from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
 from biro.measurement_set.temporary import clean_up, temporary_folders
+from biro.models.components.antenna_terms.feeds import mount_kind
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -26,6 +28,15 @@ SPARE_BYTES = 1 << 20
 """Room that is left on the disk beyond what the set needs."""
 SECOND_RECEPTORS = "LY"
 """Receptors that are the second of an antenna; X and R are the first."""
+MOUNT_NAMES = {
+    "": "ALT-AZ",
+    "alt-az": "ALT-AZ",
+    "equatorial": "EQUATORIAL",
+    "nasmyth-right": "ALT-AZ+NASMYTH-R",
+    "nasmyth-left": "ALT-AZ+NASMYTH-L",
+    "x-y": "X-Y",
+}
+"""What the column MOUNT calls mounts; those that are not known are taken as the commonest."""
 ROW_COLUMNS = ("TIME", "ANTENNA1", "ANTENNA2", "UVW", "FIELD_ID", "DATA_DESC_ID", "INTERVAL", "SCAN_NUMBER")
 
 
@@ -174,10 +185,13 @@ def _metadata(observation: Observation) -> NewMetadata:
     descriptions = {part.data_desc_id: part for part in reversed(parts)}
     times = np.concatenate([part.times for part in parts]) + observation.utc_offset
     diameter = observation.dish_diameter
+    feeds = parts[0].feeds or Feeds.unknown(observation.n_antenna)
     return {
         "antenna_names": list(observation.antenna_names),
         "antenna_positions": observation.antenna_positions.tolist(),
         "dish_diameter": (diameter if len(diameter) else np.zeros(observation.n_antenna)).tolist(),
+        "mounts": [MOUNT_NAMES.get(mount_kind(mount), mount) for mount in feeds.mounts],
+        "receptor_angles": np.nan_to_num(feeds.receptor_angle).tolist(),
         "telescope": observation.telescope,
         "n_row": sum(part.n_row for part in parts),
         "time_range": [float(times.min()), float(times.max())],

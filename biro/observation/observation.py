@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.feeds.feeds import FeedAngles, Feeds
+from biro.feeds.statement import instrument_lines
 from biro.formatting import html_text
+from biro.models import SkyModel
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
@@ -136,6 +138,12 @@ class Observation:
     def feed_angles(self) -> tuple[FeedAngles, ...]:
         """The angles of dishes and feeds of each partition, worked out when they are asked for."""
         return tuple(map(self._feed_angles, self.labels, self.partitions))
+
+    def instrument_lines(self, sky: SkyModel) -> list[str]:
+        """What a model applies or assumes of feeds and gains, a line each."""
+        pairs = zip(self.partitions, self.feed_angles, strict=True)
+        of_feeds = [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")]
+        return instrument_lines(of_feeds, self.column, sky)
 
     def with_feed_angles(self, angles: Sequence[ArrayLike]) -> Observation:
         """The same observation with angles of feeds that take the place of those of the mounts.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
 from biro.errors import InputError
+from biro.gain_files import with_gains_read
 from biro.images.prediction import check_image as check_image_for_partition
 from biro.images.prediction import predict_image
 from biro.images.templates import Templates
@@ -102,6 +103,11 @@ def predict(
             raise InputError("there is nothing to predict: give a sky model, an image, or both")
         return _predict_image(observation, image, None, accuracy, place)
     bound, theta = _bind(observation, sky, values or {})
+    if image is not None and bound.has_antenna_terms:
+        raise InputError(
+            "an image beside the sky model is predicted without feeds, leakage and gains, which the model "
+            "has: write it into the model as [[image]]"
+        )
     templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
     templates.check()
     sums = _Sums(resolve_precision(precision, backend), gaussian_frame)
@@ -140,9 +146,10 @@ def _bind(
 ) -> tuple[BoundModel, NDArray[np.float64]]:
     """The model bound to the data, and the parameter vector of these values, float64 (1, n_param)."""
     views = observation.partition_views
-    bound = dataclasses.replace(sky, noise=Noise(factor=1.0)).bind(views, beam_of(sky, views))
-    # Noise and pointing errors are of the partitions and antennas that were fitted, which may be others.
-    known = (*bound.parameter_names, "noise", "pointing")
+    sky = with_gains_read(dataclasses.replace(sky, noise=Noise(factor=1.0)), observation)
+    bound = sky.bind(views, beam_of(sky, views))
+    # Noise and what antennas have are of the partitions and antennas that were fitted, which may be others.
+    known = (*bound.parameter_names, "noise", "pointing", "feeds", "leakage")
     unknown = [name for name in values if name not in known and name.split(".")[0] not in known]
     if unknown:
         raise InputError(

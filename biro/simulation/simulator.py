@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from biro.data_set.plausible import HIGHEST, is_frequency
 from biro.errors import InputError
 from biro.files.memory import check_memory
-from biro.models import SkyModel
+from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
+from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
 from biro.simulation.telescopes import telescope as telescope_by_name
@@ -123,6 +124,7 @@ def simulate(
     noise: float = 0.0,
     seed: int | None = None,
     elevation_limit: float = 0.0,
+    gains: GainScatter | None = None,
     values: Mapping[str, float] | None = None,
     gaussian_frame: GaussianFrame = "tangent",
     backend: Backend = "auto",
@@ -150,6 +152,9 @@ def simulate(
         The same seed gives the same noise. None: other noise each time.
     elevation_limit : float, deg
         Times at which the phase centre is lower, seen from the middle of the array, are left out.
+    gains : GainScatter, optional
+        Gains that are drawn, with the seed, beside those of the model; `gains.draw(observation, seed)` of the
+        simulated observation gives the same again.
     values : mapping name -> float, optional
         Values of the free parameters, where the model has any, in their own units.
     gaussian_frame : "tangent" or "uv"
@@ -175,6 +180,8 @@ def simulate(
             f"noise must be 0, or {LEAST_NOISE:g} to {MOST_NOISE:g} Jy, whose weights a Measurement Set can "
             f"hold; got {noise}"
         )
+    if gains is not None and seed is None:
+        raise InputError("gains that are drawn need a seed, by which they are known again")
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"seed must be from 0 to 2^63 - 1, got {seed}")
     if isinstance(telescope, str):
@@ -183,6 +190,8 @@ def simulate(
     _check_size(telescope, times, channels)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
+    if gains is not None:
+        sky = _with_gains(sky, gains.draw(blank, seed))
     (predicted,) = predict(blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
     vis = predicted.astype(np.complex128)
     weight = np.ones(vis.shape)
@@ -192,6 +201,11 @@ def simulate(
         weight /= noise**2
     part = replace(blank.partitions[0], vis=vis, weight=weight, interval=times.integration)
     return replace(blank, partitions=(part,), source="simulated", column="DATA")
+
+
+def _with_gains(sky: SkyModel, drawn: GainSolutions) -> SkyModel:
+    gain = sky.gain or Gain()
+    return replace(sky, gain=replace(gain, table=(*(gain.table or ()), drawn)))
 
 
 def _check_size(telescope: Telescope, times: Track, channels: Channels) -> None:
@@ -273,4 +287,5 @@ def _blank(
         dish_diameter=telescope.diameter,
         telescope=telescope.name,
         field="simulated",
+        mounts=telescope.mount,
     )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
 from biro.models.quantities.strict import short_repr
 
 CoordSys = Literal["global", "local"]
@@ -44,6 +45,8 @@ class Telescope:
     diameter : float64 (n_antenna,), m
     source : str
         Where the positions come from.
+    mount : str
+        Of all antennas.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Telescope:
     positions: NDArray[np.float64]
     diameter: NDArray[np.float64]
     source: str = ""
+    mount: str = "alt-az"
 
     def __post_init__(self) -> None:
         n_antenna = len(self.antenna_names)
@@ -117,8 +121,8 @@ def read_antennas(
 
     Each line holds `x y z diameter name`, separated by commas or white space; lines that begin with #
     may state `coordsys = global` (ITRF metres; CASA: XYZ) or `local` (metres east, north and up of a
-    centre; CASA: LOC), `centre = longitude latitude height` (deg, deg, m on WGS84; CASA: COFA) and a
-    name (CASA: observatory).
+    centre; CASA: LOC), `centre = longitude latitude height` (deg, deg, m on WGS84; CASA: COFA), a
+    name (CASA: observatory), and the mount of all antennas (`alt-az` by default).
 
     Parameters
     ----------
@@ -148,6 +152,7 @@ def read_antennas(
         positions=positions,
         diameter=np.array([row[3] for row in rows], dtype=np.float64),
         source=head.get("source", str(path)),
+        mount=_mount(path, head.get("mount", "alt-az")),
     )
 
 
@@ -252,6 +257,13 @@ def _parse_row(path: Path, number: int, line: str) -> tuple[float, float, float,
             f"found {short_repr(line.strip())}"
         ) from None
     return x, y, z, diameter, name
+
+
+def _mount(path: Path, text: str) -> str:
+    kind = mount_kind(text)
+    if kind not in MOUNTS:
+        raise InputError(f"{path}: mount must be one of {', '.join(MOUNTS)}, found {short_repr(text)}")
+    return kind
 
 
 def _centre(path: Path, centre: tuple[float, ...] | None, head: dict[str, str]) -> Centre:

@@ -247,6 +247,11 @@ class BoundModel:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
         return self._extent[i_partition]
 
+    @property
+    def has_antenna_terms(self) -> bool:
+        """Whether rotation of feeds, leakage or gains belong to the model."""
+        return bool(self._instrument.terms)
+
     def image_shift(self) -> float:
         """How far east or north an image is moved at most under the prior, rad; 0 where none is."""
         shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(_TAIL))
@@ -288,7 +293,7 @@ class BoundModel:
         Not of where images lie: `Likelihood.digest` has what is in them.
         """
         centres = [f"{partition.label} {partition.phase_centre!r}" for partition in self.partitions]
-        lines = [line for line in self.to_toml().split("\n") if not line.startswith("file = ")]
+        lines = [line for line in self.to_toml().split("\n") if not line.startswith(("file = ", "table = "))]
         text = "\n".join([*lines, *self.parameter_names, *centres])
         sha = hashlib.sha256(text.encode())
         for terms in self._instrument.terms:  # angles and gains, which the text does not have

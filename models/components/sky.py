@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from biro.models.components.antenna_terms.feeds import Feeds
+from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
@@ -39,6 +40,7 @@ class SkyDescription:
     pointing: Entry = None
     feeds: Entry = None
     leakage: Entry = None
+    gain: Entry = None
     noise: Entry = DEFAULT_NOISE
     constraints: Entry = ()
 
@@ -55,6 +57,7 @@ class SkyDescription:
         self._check_kind("pointing", (Pointing,))
         self._check_kind("feeds", (Feeds,))
         self._check_kind("leakage", (Leakage,))
+        self._check_kind("gain", (Gain,))
         if self.pointing is not None and self.beam is None:
             raise ModelError("pointing: pointing errors have no effect without a beam; give one")
         if not isinstance(self.noise, Noise):

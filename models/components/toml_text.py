@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from biro.models.components.antenna_terms.gain import Gain, GainSolutions
 from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.components.direction import Centre
 from biro.models.components.image import ImageModel
@@ -54,6 +55,8 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
         given = getattr(model, name)
         if given is not None:
             emit.table(f"[{name}]", _without_defaults(given))
+    if model.gain is not None:
+        emit.gain(model.gain)
     if model.noise != Noise() or python_as_comments:
         default = ("distribution",) if model.noise.distribution == Noise.distribution else ()
         emit.table("[noise]", _entries(model.noise, default))
@@ -102,6 +105,18 @@ class _Emitter:
                 )
             given["file"] = ""  # which no reader takes: without its image the model is another
         self.table("[[image]]", given)
+
+    def gain(self, gain: Gain) -> None:
+        given = _without_defaults(gain)
+        if gain.table is not None:
+            paths = [one.source if isinstance(one, GainSolutions) else one for one in gain.table]
+            if not all(paths) and not self._comments:
+                raise ModelError(
+                    "gain: gains in memory cannot be written to a model file; write them with "
+                    "biro.gain_files.write_gains and give the path"
+                )
+            given["table"] = paths[0] if len(paths) == 1 else paths
+        self.table("[gain]", given)
 
     def constraint(self, constraint: Order | Bounds | Condition) -> None:
         if not isinstance(constraint, Condition):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from biro.models.components.antenna_terms.feeds import Feeds
+from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
@@ -25,7 +26,7 @@ from biro.models.sky import SkyModel
 
 Table: TypeAlias = dict[str, Any]  # as tomllib gives it; the classes of a model check every entry
 _TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSource, **SHAPED}
-_TABLES = ("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "noise", "constraint")
+_TABLES = ("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "gain", "noise", "constraint")
 _SKY_KEYS = ("centre", "ref_freq")
 _MAX_DEPTH = 32
 # tomllib takes time and memory that grow with the square of the number of parts of a key.
@@ -89,6 +90,8 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
         given["feeds"] = Feeds(**_table(tables, "feeds"))
     if "leakage" in tables:
         given["leakage"] = Leakage(**_table(tables, "leakage"))
+    if "gain" in tables:
+        given["gain"] = _gain(_table(tables, "gain"), Path(folder))
     if "noise" in tables:
         given["noise"] = Noise(**_table(tables, "noise"))
     sources = [_source(i, table) for i, table in enumerate(_tables(tables, "source"))]
@@ -158,6 +161,13 @@ def _image(index: int, table: Table, folder: Path) -> ImageTerm:
             raise ModelError(f"{label}: {key}: expected a text, found {short_repr(table.get(key))}")
     path = folder / table["file"] if table["file"] else ""
     return ImageTerm(**(table | {"file": path}))
+
+
+def _gain(table: Table, folder: Path) -> Gain:
+    if "table" not in table:
+        return Gain(**table)
+    paths = table["table"] if isinstance(table["table"], list) else [table["table"]]
+    return Gain(**(table | {"table": [folder / p if isinstance(p, str) and p else p for p in paths]}))
 
 
 def _beam(table: Table, folder: Path) -> AnyBeam | GridBeam:

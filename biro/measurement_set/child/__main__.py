@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.components import ComponentReader
 from biro.measurement_set.child.create import Creator
+from biro.measurement_set.child.gains import GainReader
 from biro.measurement_set.child.read import Reader
 from biro.measurement_set.child.write import Writer
 
@@ -22,6 +23,7 @@ def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
     reader = Reader(parent)
     yield from ((name, getattr(reader, name)) for name in ("open", "metadata", "index", "read"))
     yield "components", ComponentReader(parent).components
+    yield "gains", GainReader(parent).gains
     writer = Writer(parent)
     names: tuple[str, ...] = ("prepare", "begin", "select", "write", "finish")
     yield from ((name, getattr(writer, name)) for name in names)

@@ -58,7 +58,7 @@ class Creator:
         antenna.putcol("OFFSET", np.zeros((n_antenna, 3)))
         antenna.putcol("DISH_DIAMETER", np.array(metadata["dish_diameter"], np.float64))
         antenna.putcol("TYPE", ["GROUND-BASED"] * n_antenna)
-        antenna.putcol("MOUNT", ["ALT-AZ"] * n_antenna)
+        antenna.putcol("MOUNT", metadata["mounts"])
         antenna.close()
 
     def _feeds(self, metadata: NewMetadata) -> None:
@@ -75,7 +75,7 @@ class Creator:
             feed.putcell("POLARIZATION_TYPE", i, ["R", "L"] if circular else ["X", "Y"])
             feed.putcell("POL_RESPONSE", i, np.eye(2, dtype=np.complex64))
             feed.putcell("POSITION", i, np.zeros(3))
-            feed.putcell("RECEPTOR_ANGLE", i, np.zeros(2))
+            feed.putcell("RECEPTOR_ANGLE", i, np.full(2, metadata["receptor_angles"][i]))
         feed.putcol("TIME", np.full(n_antenna, np.mean(metadata["time_range"])))
         feed.putcol("INTERVAL", np.full(n_antenna, 1e30))
         feed.close()

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of
+from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
 from biro.models.components.antenna_terms.per_antenna import check_known
+from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.noise import grouped
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
@@ -19,6 +21,7 @@ from biro.models.errors import ModelError
 from biro.models.quantities.units import ANGLE, NUMBER
 
 Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
 Index = NDArray[np.int64]
 Block = NDArray[np.int32]
 
@@ -69,31 +72,71 @@ def antenna_term_slots(
     ModelError
         Data in Stokes parameters; antennas, or leakages of feeds, that the data do not have.
     """
-    if model.feeds is None and model.leakage is None:
+    if model.feeds is None and model.leakage is None and model.gain is None:
+        return []
+    feeds = _behind_beam(model)
+    if feeds is None and model.leakage is None and model.gain is None:
         return []
     bases = [_basis(partition) for partition in partitions]
-    offsets = _offsets(model.feeds, partitions, slots)
+    offsets = _offsets(feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     made: dict[tuple[object, ...], TermSlots] = {}
     each = []
     for i, partition in enumerate(partitions):
-        angle, time_block = _angles(model.feeds, partition)
         leakage = leakages[i]
-        n_chan = partition.chan_freq.size
-        of_leakage = _equal_blocks(n_chan, 1 if leakage is None else len(leakage))
-        blocks, chan_block = np.unique(of_leakage, return_inverse=True)
+        angle, gain, time_block = _by_time(_angles(feeds, partition), _gains(model.gain, partition, bases[i]))
+        n_leakage = 1 if leakage is None else len(leakage)
+        of_channels = _equal_blocks(partition.chan_freq.size, n_leakage)
+        gain, of_leakage, chan_block = _by_chan(gain, of_channels)
         found = TermSlots(
             basis=bases[i],
             angle=angle,
-            gain=np.ones((1, angle.shape[1], 1, 2), np.complex128),
+            gain=gain,
             offset=offsets[i],
             leakage=leakage,
-            leakage_block=blocks.astype(np.int64),
+            leakage_block=of_leakage,
             time_block=time_block,
-            chan_block=chan_block.astype(np.int32),
+            chan_block=chan_block,
         )
         each.append(made.setdefault(found.key, found))
     return each
+
+
+def _behind_beam(model: SkyDescription) -> Feeds | None:
+    """The feeds whose rotation is a term of its own: none where a beam of Jones matrices has it, E P.
+
+    Raises
+    ------
+    ModelError
+        Offsets beside such a beam.
+    """
+    feeds: Feeds | None = model.feeds
+    if feeds is None or not isinstance(model.beam, (FitsBeam, KatBeam)):
+        return feeds
+    if feeds.offset is not None or feeds.antenna:
+        raise ModelError(
+            "feeds: offset cannot be used with a beam of Jones matrices, which comes after the feeds turn"
+        )
+    return None
+
+
+def _by_time(angle: Array, gain: Complex) -> tuple[Array, Complex, Block]:
+    """Angles and gains of the different blocks of times, and the block of each time."""
+    flat = [angle, *(part.reshape(len(part), -1) for part in (gain.real, gain.imag) if len(gain) > 1)]
+    _, first, block = np.unique(np.concatenate(flat, axis=1), axis=0, return_index=True, return_inverse=True)
+    found = gain[first] if len(gain) > 1 else gain
+    return angle[first], found, block.reshape(-1).astype(np.int32)
+
+
+def _by_chan(gain: Complex, of_leakage: Block) -> tuple[Complex, Index, Block]:
+    """Gains and leakages of the different blocks of channels, and the block of each channel."""
+    key = of_leakage[:, None].astype(np.float64)
+    if gain.shape[2] > 1:
+        flat = np.moveaxis(gain, 2, 0).reshape(gain.shape[2], -1)
+        key = np.concatenate([key, flat.real, flat.imag], axis=1)
+    _, first, block = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    found = gain[:, :, first] if gain.shape[2] > 1 else gain
+    return found, of_leakage[first].astype(np.int64), block.reshape(-1).astype(np.int32)
 
 
 def _basis(partition: PartitionView) -> Basis:
@@ -108,17 +151,35 @@ def _basis(partition: PartitionView) -> Basis:
     return basis
 
 
-def _angles(feeds: Feeds | None, partition: PartitionView) -> tuple[Array, Block]:
-    """Angles (n_time_block, n_antenna), rad, and the block of each time."""
-    n_time, n_antenna = partition.time.size, len(partition.antenna_names)
+def _angles(feeds: Feeds | None, partition: PartitionView) -> Array:
+    """Angles by which feeds are turned, apart from offsets, float64 (n_time, n_antenna), rad."""
     if feeds is None or not feeds.rotation:
-        return np.zeros((1, n_antenna)), np.zeros(n_time, np.int32)
+        return np.zeros((partition.time.size, len(partition.antenna_names)))
     if partition.feeds is None:
         raise ModelError(f"feeds: nothing is known of the feeds of partition {partition.label!r}")
     own = [name for name in partition.antenna_names if feeds.offset_of(name) is not None]
-    angle = partition.feeds.feed_angle(feeds.mounts, own)
-    angle, block = np.unique(angle, axis=0, return_inverse=True)
-    return np.ascontiguousarray(angle), block.reshape(-1).astype(np.int32)
+    return partition.feeds.feed_angle(feeds.mounts, own)
+
+
+def _gains(gain: Gain | None, partition: PartitionView, basis: Basis) -> Complex:
+    """Known gains, complex128 (n_time or 1, n_antenna, n_chan or 1, 2); 1 of antennas without a row."""
+    names = partition.antenna_names
+    found = np.ones((1, len(names), 1, 2), np.complex128)
+    if gain is None:
+        return found
+    check_known("gain", gain.named(), names)
+    for i, name in enumerate(names):
+        found[0, i, 0] = gain.number(name, basis)
+    used = set(partition.used_antennas)
+    for table in gain.solutions:
+        one = np.ones((1, 1, 2), np.complex128)
+        own = [
+            table.at(name, partition.time, partition.chan_freq, gain.interpolation) if name in used else one
+            for name in names
+        ]
+        n_time, n_chan = (max(each.shape[axis] for each in own) for axis in (0, 1))
+        found = found * np.stack([np.broadcast_to(each, (n_time, n_chan, 2)) for each in own], axis=1)
+    return found
 
 
 def _offsets(feeds: Feeds | None, partitions: Sequence[PartitionView], slots: Slots) -> list[Index | None]:

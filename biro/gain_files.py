@@ -1,0 +1,109 @@
+"""Gains of antennas in files: tables of CASA, and those that simulations wrote beside their data."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from biro.errors import DataError, InputError, ModelError
+from biro.files.atomic import atomic_path
+from biro.files.foreign_text import visible_texts
+from biro.measurement_set.gain_table import read_gain_table
+from biro.measurement_set.storage import TIME_LIMIT, ask_storage
+from biro.models.components.antenna_terms.gain import GainSolutions
+from biro.models.sky import SkyModel
+from biro.observation.observation import Observation
+
+ARRAYS = ("time", "freq", "antenna_names", "gain", "usable")
+"""Arrays of a file of gains; see `GainSolutions`."""
+LARGEST = 1 << 32
+"""Bytes that the arrays of a file may take."""
+
+
+def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
+    """Gains of a CASA calibration table (G, T or B Jones), or of a file that a simulation wrote (.npz).
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    GainSolutions
+        Times are MJD in seconds, UTC.
+
+    Raises
+    ------
+    DataError
+        No such file or table, or one that is broken or of another kind.
+
+    Examples
+    --------
+    >>> read_gains("day1.G0")
+    """
+    place = Path(path)
+    if ask_storage(place, TIME_LIMIT, "looking at it", place.is_dir):
+        return read_gain_table(place, TIME_LIMIT)
+    if not place.exists():
+        raise DataError(f"{path}: no such table of gains")
+    try:
+        with zipfile.ZipFile(place) as archive:
+            size = sum(item.file_size for item in archive.infolist())
+        if size > LARGEST:
+            raise DataError(f"{path}: holds {size / 1e9:.3g} GB, which is no file of gains")
+        with np.load(place, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ARRAYS}
+        return GainSolutions(
+            str(place),
+            arrays["time"].astype(np.float64),
+            arrays["freq"].astype(np.float64),
+            tuple(visible_texts(arrays["antenna_names"].astype(str).tolist())),
+            arrays["gain"].astype(np.complex128),
+            arrays["usable"].astype(bool),
+        )
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, ModelError) as error:
+        raise DataError(f"{path}: no file of gains, or a broken one ({error})") from None
+
+
+def write_gains(path: str | os.PathLike[str], gains: GainSolutions) -> None:
+    """Write gains into a file that `read_gains`, and a model's `[gain] table`, read back.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written.
+    """
+    try:
+        with atomic_path(Path(path)) as temporary, open(temporary, "wb") as file:
+            np.savez(
+                file,
+                time=gains.time,
+                freq=gains.freq,
+                antenna_names=np.array(gains.antenna_names),
+                gain=gains.gain,
+                usable=gains.usable,
+            )
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def with_gains_read(sky: SkyModel, observation: Observation) -> SkyModel:
+    """The model with the tables of its gains in memory, at times on the scale of the data.
+
+    Raises
+    ------
+    DataError
+        A table cannot be read.
+    """
+    gain = sky.gain
+    if gain is None or gain.table is None or all(isinstance(one, GainSolutions) for one in gain.table):
+        return sky
+    read = [
+        one if isinstance(one, GainSolutions) else read_gains(one).later(-observation.utc_offset)
+        for one in gain.table
+    ]
+    return replace(sky, gain=replace(gain, table=read))
