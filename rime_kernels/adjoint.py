@@ -43,3 +43,5 @@ class Adjoint(NamedTuple):
     # 2 sum y / (1 + y).
     template: NDArray[np.float64]
     profile: NDArray[np.float64]  # (n_batch, n_profile or 1, 8): the parameters of the profiles
+    # (n_batch, n_source, 4): `Sources.faraday`; (n_batch, 0, 4) where nothing turns
+    faraday: NDArray[np.float64]

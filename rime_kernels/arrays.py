@@ -13,6 +13,8 @@ from rime_kernels import check
 from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
 
+# Of `physics.spectral_forms`, which needs Numba: codes, the last of a polynomial, terms that others need.
+_N_FORM, _POLYNOMIALS, _N_OWN = 8, 1, 4
 # Parameters of a profile beside maj, min and pa: `physics.profiles.N_PARAMETER`, which needs Numba.
 _N_PARAMETER = 8
 
@@ -270,11 +272,17 @@ class Sources:
         What each profile is: a code of `physics.profiles.CODES`, or one that `register_profile` gave.
     antenna_terms : AntennaTerms or None
         Jones matrices of the antennas, applied to the sum over sources and templates.
+    spectral_form : int32 (n_source,) or None
+        Codes of `spectral_forms`: what `spectral_terms` mean, at least four of them. Up to 1 and where there
+        is None they are those of a polynomial, as above.
+    faraday : float64 (n_batch, n_source, 4) or None
+        RM (rad/m^2), lambda0^2 (m^2), width of a Burn slab and dispersion (rad/m^2): `brightness.faraday`.
+        They turn Q and U, which are those at lambda0.
 
     Raises
     ------
     InputError
-        A wrong shape or type, or a reference frequency that is not positive.
+        A wrong shape or type, a reference frequency that is not positive, or an unknown form of spectrum.
     """
 
     lm: NDArray[np.float64]
@@ -289,6 +297,8 @@ class Sources:
     profile: NDArray[np.float64] | None = None
     profile_kind: NDArray[np.int32] | None = None
     antenna_terms: AntennaTerms | None = None
+    spectral_form: NDArray[np.int32] | None = None
+    faraday: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
@@ -304,6 +314,11 @@ class Sources:
             if self.template_scale is None:
                 raise InputError("template_shift was given without template_scale")
             _coerce(self, "template_shift", np.float64, ("batch", "template", 2), sizes)
+        if self.faraday is not None:
+            _coerce(self, "faraday", np.float64, ("batch", "source", 4), sizes)
+        if self.spectral_form is not None:
+            _coerce(self, "spectral_form", np.int32, ("source",), sizes)
+            self._check_forms(self.spectral_form, sizes["term"])
         if sizes["shape"] > sizes["source"]:
             n_shape, n_source = sizes["shape"], sizes["source"]
             what = "Gaussians" if self.profile is None else "Gaussians and profiles"
@@ -336,6 +351,14 @@ class Sources:
                 f"shape must have a row for each of the {sizes['profile']} profiles, got {sizes['shape']}"
             )
 
+    @staticmethod
+    def _check_forms(form: NDArray[np.int32], n_term: int) -> None:
+        low, high = int(form.min(initial=0)), int(form.max(initial=0))
+        if low < 0 or high >= _N_FORM:
+            raise InputError(f"spectral_form must be within 0 .. {_N_FORM - 1}, got {low} .. {high}")
+        if high > _POLYNOMIALS and n_term < _N_OWN:
+            raise InputError(f"spectral_form {high} needs {_N_OWN} spectral terms or more, got {n_term}")
+
     @classmethod
     def unchecked(
         cls,
@@ -353,6 +376,8 @@ class Sources:
         profile: NDArray[np.float64] | None = None,
         profile_kind: NDArray[np.int32] | None = None,
         antenna_terms: AntennaTerms | None = None,
+        spectral_form: NDArray[np.int32] | None = None,
+        faraday: NDArray[np.float64] | None = None,
     ) -> Sources:
         """Sources of contiguous arrays that have the right shapes and types: nothing is checked.
 
@@ -381,6 +406,8 @@ class Sources:
             profile=profile,
             profile_kind=profile_kind,
             antenna_terms=antenna_terms,
+            spectral_form=spectral_form,
+            faraday=faraday,
         )
         return new
 
@@ -406,6 +433,8 @@ class Sources:
             profile=None if self.profile is None else self.profile.copy(),
             profile_kind=None if self.profile_kind is None else self.profile_kind.copy(),
             antenna_terms=terms,
+            spectral_form=None if self.spectral_form is None else self.spectral_form.copy(),
+            faraday=None if self.faraday is None else self.faraday.copy(),
         )
 
     def entries(self, start: int, stop: int) -> Sources:
@@ -430,6 +459,8 @@ class Sources:
             profile=None if self.profile is None else self.profile[batch],
             profile_kind=self.profile_kind,
             antenna_terms=None if self.antenna_terms is None else self.antenna_terms.entries(start, stop),
+            spectral_form=self.spectral_form,
+            faraday=None if self.faraday is None else self.faraday[batch],
         )
 
     @cached_property

@@ -39,6 +39,7 @@ class Gradient:
     antenna_terms : complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2), or None
         With respect to the real part of `AntennaTerms.jones`, plus i times that to the imaginary part. 0 off
         the diagonal where there are templates without all four correlations: A has to stay diagonal there.
+    faraday : float64 (n_batch, n_source, 4), or None without Faraday rotation
     """
 
     lm: NDArray[np.float64]
@@ -52,6 +53,7 @@ class Gradient:
     scaled_dof: NDArray[np.float64] | None = None
     profile: NDArray[np.float64] | None = None
     antenna_terms: NDArray[np.complex128] | None = None
+    faraday: NDArray[np.float64] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Gradient]) -> Gradient:
@@ -119,8 +121,21 @@ def gradient_of(
         if sources.beam.pointing is not None:
             pointing = np.broadcast_to(adjoint.pointing, sources.beam.pointing.shape).copy()
     profile = None if sources.profile is None else adjoint.profile[:, : sources.n_profile]
+    faraday = None
+    if sources.faraday is not None:
+        turned = adjoint.faraday[:, :n_source]
+        faraday = turned if turned.size else np.zeros_like(sources.faraday)
     return Gradient(
-        lm, stokes, terms, shape, scale, pointing, template_scale, template_shift, profile=profile
+        lm,
+        stokes,
+        terms,
+        shape,
+        scale,
+        pointing,
+        template_scale,
+        template_shift,
+        profile=profile,
+        faraday=faraday,
     )
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import AntennaTerms, Rows, Sources
-from rime_kernels.compile.types import Array
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import beam, envelope, feeds, phase
+from rime_kernels.physics.spectral_forms import POWER_LAW
 
 T = TypeVar("T", bound=np.generic)
 
@@ -93,16 +93,17 @@ class Inputs(NamedTuple):
     direction: NDArray[np.float64]  # (n_batch, n_source, 3): l, m, n - 1
     stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, 4)
     ref_freq: NDArray[np.float64]  # (n_source,)
-    log_spectrum: NDArray[np.float64]  # (n_source,), 1 or 0
+    spectral_form: NDArray[np.float64]  # (n_source,): `forms_of`
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
     projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
     template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
+    faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
-        shared = {"ref_freq", "log_spectrum"}
+        shared = {"ref_freq", "spectral_form"}
         return Inputs(
             *(
                 value if name in shared else value[start:stop]
@@ -121,12 +122,13 @@ class Parameters(NamedTuple):
     lm: NDArray[np.float64]  # (n_batch, n_source, 2)
     stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, 4)
     ref_freq: NDArray[np.float64]  # (n_source,)
-    log_spectrum: Array  # (n_source,), bool; float64 on the device
+    spectral_form: NDArray[np.float64]  # (n_source,): `forms_of`
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
     shape: NDArray[np.float64]  # (n_batch, n_gaussian, 3)
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
     template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
+    faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
@@ -134,7 +136,7 @@ class Parameters(NamedTuple):
         return self._replace(**part)
 
 
-_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template")
+_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template", "faraday")
 
 
 def parameters(
@@ -151,8 +153,8 @@ def parameters(
     scale = np.zeros(n_batch) if beam is None else beam.scale
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
     return Parameters(
-        sources.lm, sources.stokes, sources.ref_freq, sources.log_spectrum, terms, shape, scale, pointing,
-        _template(sources, template_lm, scaled_dof),
+        sources.lm, sources.stokes, sources.ref_freq, forms_of(sources), terms, shape, scale, pointing,
+        _template(sources, template_lm, scaled_dof), _faraday(sources),
     )  # fmt: skip
 
 
@@ -241,13 +243,18 @@ def inputs(
         _contiguous(direction),
         _contiguous(sources.stokes),
         _contiguous(sources.ref_freq),
-        _contiguous(sources.log_spectrum.astype(np.float64)),
+        _contiguous(forms_of(sources)),
         _contiguous(terms if terms.size else np.zeros((*terms.shape[:3], 1))),
         _contiguous(envelope.projections(sources.shape, gaussian, frame)),
         _contiguous(scale),
         _contiguous(pointing),
         _template(sources, template_lm, scaled_dof),
+        _contiguous(_faraday(sources)),
     )
+
+
+def _faraday(sources: Sources) -> NDArray[np.float64]:
+    return np.zeros((sources.n_batch, 1, 1)) if sources.faraday is None else sources.faraday
 
 
 def _one_without_flux(sources: Sources) -> Sources:
@@ -262,6 +269,14 @@ def _one_without_flux(sources: Sources) -> Sources:
         template_scale=sources.template_scale,
         template_shift=sources.template_shift,
     )
+
+
+def forms_of(sources: Sources) -> NDArray[np.float64]:
+    """The form of each spectrum: a code of `spectral_forms`."""
+    polynomial = sources.log_spectrum.astype(np.float64)
+    if sources.spectral_form is None:
+        return polynomial
+    return np.where(sources.spectral_form > POWER_LAW, sources.spectral_form, polynomial)
 
 
 def beam_codes(sources: Sources) -> tuple[int, int]:

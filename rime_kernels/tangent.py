@@ -21,12 +21,12 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes
 from rime_kernels.physics import beam, phase
 from rime_kernels.physics.envelope import GaussianFrame, projections
-from rime_kernels.source_spectra import shared_voltage, spectra_of
+from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
 _TWO_PI = 2.0 * np.pi
 _NEEDED = ("lm", "stokes", "spectral_terms", "shape")
-_ARRAYS = (*_NEEDED, "template_scale", "template_shift")
+_ARRAYS = (*_NEEDED, "template_scale", "template_shift", "faraday")
 _OF_BEAM = ("beam_scale", "pointing")
 
 
@@ -175,6 +175,9 @@ def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
     projection = projections(sources.shape[0], direction[sources.n_point :], fixed.frame)
     factor = spectra_of(sources, fixed.rows.chan_freq, n_stokes).factor[0]
     voltage, _ = shared_voltage(sources, fixed.rows.chan_freq)
+    factor = np.moveaxis(factor * (voltage[0] ** 2)[..., None], 0, -1)
+    rotation = rotation_of(sources, fixed.rows.chan_freq)
+    factor, cross = _turned(factor, None if rotation is None else rotation.factor[0].T)
     scale, pointing = 0.0, np.zeros((1, 1, 2))
     if sources.beam is not None:
         scale = float(sources.beam.scale[0])
@@ -184,10 +187,21 @@ def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
         np.ascontiguousarray(direction),
         np.ascontiguousarray(projection),
         np.ascontiguousarray(sources.stokes[0, ..., :n_stokes]),
-        np.ascontiguousarray(np.moveaxis(factor * (voltage[0] ** 2)[..., None], 0, -1)),
+        factor,
         scale,
         pointing,
+        cross,
     )
+
+
+def _turned(factor: Array, rotation: NDArray[np.complex128] | None) -> tuple[Array, Array]:
+    """Factors (n, n_stokes, n_chan) of a brightness that is turned by (n, n_chan), and `Sky.cross`."""
+    if rotation is None:
+        return np.ascontiguousarray(factor), np.zeros((0, 2, 1))
+    q, u = factor[:, 1], factor[:, 2]
+    cross = np.stack([-u * rotation.imag, q * rotation.imag], axis=1)
+    kept = [factor[:, 0], q * rotation.real, u * rotation.real, factor[:, 3]]
+    return np.stack(kept, axis=1), np.ascontiguousarray(cross)
 
 
 def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Changes:
@@ -207,15 +221,17 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Chan
             change.shape[which[some], gaussian[some]], lm[some],
         )  # fmt: skip
     stokes = np.moveaxis(change.stokes[..., :n_stokes], 2, 1)[which, source]
+    of_factor, of_cross = _of_factor(fixed, sources, change, beam_scale, which, source, n_stokes)
     return Changes(
         np.searchsorted(which, np.arange(n_change + 1)).astype(np.int64),
         source.astype(np.int64),
         np.ascontiguousarray(direction),
         projection,
         np.ascontiguousarray(stokes),
-        _of_factor(fixed, sources, change, beam_scale, which, source, n_stokes),
+        of_factor,
         np.ascontiguousarray(beam_scale),
         np.ascontiguousarray(np.broadcast_to(pointing, (n_change, *pointing.shape[1:]))),
+        of_cross,
     )
 
 
@@ -223,6 +239,8 @@ def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Ar
     """Which sources each change affects, bool (n_change, n_source)."""
     touched = np.any(change.lm != 0.0, axis=-1) | np.any(change.stokes != 0.0, axis=(1, 3))
     touched |= np.any(change.spectral_terms != 0.0, axis=(2, 3))
+    if change.faraday is not None:
+        touched |= np.any(change.faraday != 0.0, axis=-1)
     touched[:, sources.n_point :] |= np.any(change.shape != 0.0, axis=-1)
     return touched | (beam_scale != 0.0)[:, None] | np.any(pointing != 0.0, axis=(1, 2, 3))[:, None]
 
@@ -230,16 +248,23 @@ def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Ar
 def _of_factor(
     fixed: Fixed, sources: Sources, change: Gradient, beam_scale: Array, which: NDArray[np.int64],
     source: NDArray[np.int64], n_stokes: int,
-) -> Array:  # fmt: skip
+) -> tuple[Array, Array]:  # fmt: skip
     """Changes of spectrum times E^2 of the beam that antennas share, (n_pair, n_stokes, n_chan).
 
-    0 where there is no flux, whatever the spectrum.
+    0 where there is no flux, whatever the spectrum. Where Q and U are turned, the changes of what is left of
+    them, and those of `Sky.cross`.
     """
     freq = fixed.rows.chan_freq
     spectra = spectra_of(sources, freq, n_stokes)
     factor, of_polynomial = (x[0].swapaxes(0, 1)[source] for x in (spectra.factor, spectra.slope))
     terms = change.spectral_terms[which, source][:, :n_stokes]
     of_spectrum = of_polynomial * np.einsum("jcp,pkj->pck", spectra.powers[:, :, source], terms)
+    if spectra.others.size:
+        place = np.full(sources.n_source, -1)
+        place[spectra.others] = np.arange(spectra.others.size)
+        some = np.flatnonzero(place[source] >= 0)
+        by_term = spectra.by_term[0][:, place[source[some]]]
+        of_spectrum[some] = np.einsum("cpkj,pkj->pck", by_term, terms[some])
     voltage, slope = (np.broadcast_to(x, (1, freq.size, sources.n_source))[0].T[source]
                       for x in shared_voltage(sources, freq))  # fmt: skip
     of_spectrum *= (voltage**2)[..., None]
@@ -251,7 +276,18 @@ def _of_factor(
         by_beam = 2.0 * voltage * slope * np.outer(change_of_x, freq)
         of_spectrum = of_spectrum + factor * by_beam[..., None]
     dark = np.all(sources.stokes[0, ..., :n_stokes] == 0.0, axis=0)[source]
-    return np.ascontiguousarray(np.where(dark[:, None], 0.0, of_spectrum).transpose(0, 2, 1))
+    of_factor = np.where(dark[:, None], 0.0, of_spectrum).transpose(0, 2, 1)
+    rotation = rotation_of(sources, freq)
+    if rotation is None:
+        return _turned(of_factor, None)
+    kept, cross = _turned(of_factor, rotation.factor[0].T[source])
+    if change.faraday is None:
+        return kept, cross
+    of_rotation = np.einsum("jcp,pj->pc", rotation.slopes[:, 0][:, :, source], change.faraday[which, source])
+    factor = np.where(dark[:, None], 0.0, factor * (voltage**2)[..., None]).transpose(0, 2, 1)
+    by_turning = _turned(factor, of_rotation)
+    by_turning[0][:, [0, 3]] = 0.0  # which are not turned
+    return kept + by_turning[0], cross + by_turning[1]
 
 
 def _push_directions(direction: Array, lm: Array) -> Array:

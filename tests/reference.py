@@ -7,6 +7,7 @@ For a row (antennas p and q at one time) and a channel of frequency nu, `visibil
     K         phase_term           exp(+2 pi i (u l + v m + w (n - 1)) nu/c)        conventions, section 2
     B         corr_of_stokes       Stokes parameters, mapped to correlations        section 3
               spectrum             how each Stokes parameter changes with nu        section 4
+              faraday_factor       how Q and U turn into each other                 section 4
     envelope  gaussian_envelope    1 for a point source                             section 5
               PROFILES             any other shape                                  section 5
     E         voltage_beam         of each antenna, 1 without a beam                section 6
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
+from scipy.optimize import brentq
 from scipy.special import j0, j1
 
 if TYPE_CHECKING:
@@ -165,6 +167,34 @@ def spectrum(nu: float, ref_freq: float, terms: NDArray[np.float64], is_log: boo
     return float(1.0 + sum(c * x ** (j + 1) for j, c in enumerate(terms)))
 
 
+def other_spectrum(form: int, nu: float, ref_freq: float, terms: NDArray[np.float64]) -> float:
+    """S(nu) / S0 of the forms that are more than a polynomial, by their codes."""
+    first, second, third, fourth = terms[:4]
+    power = spectrum(nu, ref_freq, terms[4:], True) if form < 6 else 0.0
+    if form == 2:  # absorbed by ionised gas
+        return power * float(np.exp(-((nu / first) ** -2.1)))
+    if form == 3:  # synchrotron, with the optical depth at the peak
+        depth = brentq(lambda t: np.expm1(t) / t - 1.0 + second / third, 1e-9, 50.0, xtol=1e-15)
+        y = nu / first
+        return float(y**third * (1.0 - np.exp(-depth * y ** (second - third))) / (1.0 - np.exp(-depth)))
+    if form == 4:  # lines: sigma = w / sqrt(8 ln 2), half width w / 2
+        return third * float(np.exp(-4.0 * np.log(2.0) * ((nu - first) / second) ** 2)) + fourth * power
+    if form == 5:
+        return third * (second / 2.0) ** 2 / ((nu - first) ** 2 + (second / 2.0) ** 2) + fourth * power
+    knots, values = terms[0::2][: len(terms) // 2], terms[1::2]
+    knots, values = knots[knots > 0.0], values[: np.count_nonzero(knots > 0.0)]
+    if form == 6:
+        return float(np.interp(nu, knots, values))
+    return float(np.exp(np.interp(np.log(nu), np.log(knots), np.log(values))))
+
+
+def faraday_factor(nu: float, rm: float, wave2_0: float, slab: float, sigma: float) -> complex:
+    """What multiplies Q + iU: rotation from lambda0, Burn's slab, and a screen of scatter sigma."""
+    wave2 = (SPEED_OF_LIGHT / nu) ** 2
+    lost = np.sinc(slab * wave2 / np.pi) * np.exp(-2.0 * sigma**2 * wave2**2)
+    return complex(np.exp(2j * rm * (wave2 - wave2_0)) * lost)
+
+
 def gaussian_envelope(
     uvw: NDArray[np.float64], lm: Sequence[float], shape: NDArray[np.float64], nu: float, frame: str
 ) -> NDArray[np.float64]:
@@ -235,11 +265,17 @@ def _brightness(
 ) -> NDArray[np.complex128]:
     """B of source s in entry b of the batch, of each row: (n_row, n_corr)."""
     stokes = sources.stokes[b, np.minimum(rows.time_index, sources.stokes.shape[1] - 1), s]
-    factors = [
-        spectrum(nu, sources.ref_freq[s], sources.spectral_terms[b, s, k], bool(sources.log_spectrum[s]))
-        for k in range(4)
-    ]
-    return corr_of_stokes(corr_type, stokes * np.array(factors))
+    form = 0 if sources.spectral_form is None else sources.spectral_form[s]
+    given = [(nu, sources.ref_freq[s], sources.spectral_terms[b, s, k]) for k in range(4)]
+    if form > 1:
+        factors = [other_spectrum(int(form), *each) for each in given]
+    else:
+        factors = [spectrum(*each, bool(sources.log_spectrum[s])) for each in given]
+    bright = stokes * np.array(factors)
+    if sources.faraday is not None:
+        turned = (bright[:, 1] + 1j * bright[:, 2]) * faraday_factor(nu, *sources.faraday[b, s])
+        bright = np.stack([bright[:, 0], turned.real, turned.imag, bright[:, 3]], axis=1)
+    return corr_of_stokes(corr_type, bright)
 
 
 def _voltage(

@@ -184,7 +184,9 @@ class Engine:
     def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[np.floating]:
         n_batch, n_source = inputs.direction.shape[:2]
         n_block, n_lane = self._lanes.scale.shape
-        spectra = aligned((n_batch, n_block, n_source, variant.n_stokes, n_lane), variant.real)
+        turned = variant.polarised and inputs.faraday.shape[1:] == (n_source, 4)
+        n_row = variant.n_stokes + 2 * turned
+        spectra = aligned((n_batch, n_block, n_source, n_row, n_lane), variant.real)
         make_spectra(variant.single)(shared_beam, inputs, self._lanes.scale, spectra)
         return spectra
 

@@ -174,9 +174,12 @@ def adjoint_of(
     bright = 2.0 * _brightness(parts, tasks, lanes, inputs.stokes.shape[1], chan_freq.size)
     template = parts.template.sum(axis=1) * [2.0, *[4.0 * np.pi] * 3]
     projection = -4.0 * phase.SPEED_OF_LIGHT * parts.projection.sum(axis=1)
+    of_bright = pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq)
     return Adjoint(
         parts.chi2.sum(axis=1),
-        *pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq),
+        of_bright.stokes,
+        of_bright.spectral_terms,
+        of_bright.argument,
         4.0 * np.pi * parts.direction.sum(axis=1),
         projection.reshape(*projection.shape[:2], 2, 3),
         parts.beam_scale.sum(axis=(1, 2)),
@@ -184,6 +187,7 @@ def adjoint_of(
         parts.voltage_lm.sum(axis=1),
         template,
         np.zeros((len(template), 1, 8)),
+        of_bright.faraday,
     )
 
 

@@ -44,6 +44,8 @@ class Sky(NamedTuple):
     ]  # (n_source, n_stokes, n_chan): spectrum times E^2 of a beam that all antennas share
     beam_scale: float
     pointing: NDArray[np.float64]  # (n_time or 1, n_antenna, 2)
+    # (n_source, 2, n_chan), or without sources where nothing is turned: what U adds to Q, and Q to U
+    cross: NDArray[np.float64]
 
 
 class Changes(NamedTuple):
@@ -57,6 +59,7 @@ class Changes(NamedTuple):
     factor: NDArray[np.float64]  # (n_pair, n_stokes, n_chan)
     beam_scale: NDArray[np.float64]  # (n_change,)
     pointing: NDArray[np.float64]  # (n_change, n_time or 1, n_antenna, 2)
+    cross: NDArray[np.float64]  # (n_pair, 2, n_chan), or of no pairs
 
 
 class _Block(NamedTuple):
@@ -139,6 +142,8 @@ def _fill_brightness(samples: Samples, block: _Block, sky: Sky, s: int, terms: _
         for i in range(block.nu.size):
             time = min(samples.time[block.row[i]], n_time - 1)
             terms.bright[s, k, i] = sky.stokes[time, s, k] * sky.factor[s, k, block.chan[i]]
+            if sky.cross.shape[0] and (k == 1 or k == 2):
+                terms.bright[s, k, i] += sky.stokes[time, s, 3 - k] * sky.cross[s, k - 1, block.chan[i]]
 
 
 @vector_function
@@ -240,6 +245,9 @@ def _add_bright(
             time, chan = min(samples.time[block.row[i]], n_time - 1), block.chan[i]
             of_bright[i] = changes.stokes[pair, time, k] * sky.factor[s, k, chan]
             of_bright[i] += sky.stokes[time, s, k] * changes.factor[pair, k, chan]
+            if sky.cross.shape[0] and (k == 1 or k == 2):
+                of_bright[i] += changes.stokes[pair, time, 3 - k] * sky.cross[s, k - 1, chan]
+                of_bright[i] += sky.stokes[time, s, 3 - k] * changes.cross[pair, k - 1, chan]
         sum_re, sum_im = workspace.sums[0, k], workspace.sums[1, k]
         for i in range(of_bright.size):
             x = of_bright[i] * gain[i]
@@ -266,7 +274,8 @@ def _add_pair(
 ) -> None:  # fmt: skip
     """Add what a change of a source does to the sums; what does not change is passed over."""
     s = changes.source[pair]
-    if _any(changes.stokes[pair]) or _any(changes.factor[pair]):
+    turns_more = sky.cross.shape[0] > 0 and _any(changes.cross[pair])
+    if turns_more or _any(changes.stokes[pair]) or _any(changes.factor[pair]):
         _add_bright(samples, block, sky, changes, pair, s, terms, workspace)
     turns, shapes = _any(changes.direction[pair]), _any(changes.projection[pair])
     points = code != _NO_BEAM and (moves or turns or changes.beam_scale[i_change] != 0.0)

@@ -33,14 +33,17 @@ class AdjointSums:
     variant : Variant
     shared_beam : int
         Code of the beam that all antennas share.
+    spectrum : Spectrum
     given : Parameters
         Of a call; sizes alone matter.
     n_template : int
     """
 
     def __init__(
-        self, gather: Gather, variant: Variant, shared_beam: int, given: Parameters, n_template: int
-    ) -> None:
+        self, gather: Gather, variant: Variant, shared_beam: int, spectrum: brightness.Spectrum,
+        given: Parameters, n_template: int,
+    ) -> None:  # fmt: skip
+        self._spectrum = spectrum
         self._gather, self._variant, self._shared_beam = gather, variant, shared_beam
         self._n_template, self._n_term = n_template, given.spectral_terms.shape[3]
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
@@ -101,7 +104,8 @@ class AdjointSums:
         moments = self._gather.moments
         of_time = n_batch, self._n_time, self._n_source, self._variant.n_stokes
         shapes: list[tuple[int, ...]] = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
-        shapes += [of_time, (*of_time, self._n_term), of_time]
+        turned = (*of_time, 4) if self._spectrum.turned else (1, 1, 1, 1, 1)
+        shapes += [of_time, (*of_time, self._n_term), of_time, turned]
         if moments.has_beam:
             shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
         return shapes
@@ -126,21 +130,21 @@ class AdjointSums:
         add_up(
             totals, (n_batch * self._n_time, groups_of_time), bright, main, moments.n_value, moments.n_bright
         )
-        brightness.make_pull_brightness(variant, self._shared_beam, self._n_term)[
+        brightness.make_pull_brightness(variant, self._shared_beam, self._n_term, self._spectrum)[
             n_batch * self._n_time * self._n_source, brightness.pull_threads(), main
         ](
-            bright, chan_freq, given.lm, given.stokes, given.ref_freq, given.log_spectrum,
-            given.spectral_terms, given.beam_scale, *of_bright[:3],
+            bright, chan_freq, given.lm, given.stokes, given.ref_freq, given.spectral_form,
+            given.spectral_terms, given.faraday, given.beam_scale, *of_bright[:4],
         )  # fmt: skip
         if moments.has_beam:
-            gather.sum_pointing(workspace, n_batch, of_bright[3], main)
+            gather.sum_pointing(workspace, n_batch, of_bright[4], main)
         return whole
 
     def adjoint(self, fetched: NDArray[np.float64], n_batch: int) -> Adjoint:
         """The derivatives from what was fetched."""
         shapes = self._shapes(n_batch)
         parts = np.split(fetched, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-        rows, of_source, stokes, terms, argument, *by_antenna = (
+        rows, of_source, stokes, terms, argument, turned, *by_antenna = (
             part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)
         )
         moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
@@ -161,6 +165,7 @@ class AdjointSums:
             rows[:, 0], stokes, terms.sum(axis=1), argument.sum(axis=(1, 3)), 4.0 * math.pi * direction,
             projection, scale, pointing, voltage_lm, template.reshape(n_batch, n_row, 4),
             np.zeros((n_batch, 1, 8)),
+            turned.sum(axis=(1, 3)) if self._spectrum.turned else np.zeros((n_batch, 0, 4)),
         )  # fmt: skip
 
 

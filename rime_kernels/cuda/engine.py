@@ -168,7 +168,7 @@ class Engine:
         self, what: str, sources: Sources, given: Parameters, scaled_dof: NDArray[np.float64] | None
     ) -> tuple[Any, ...]:
         """What calls that are recorded as one have in common."""
-        kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None
+        kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None, _spectrum(sources)
         return _beam_codes(sources), kind, sources.n_gaussian, tuple([value.shape for value in given])
 
     def _recorded(
@@ -229,7 +229,7 @@ class Engine:
         variant = Variant(self._single, self._factored, beam, sources.polarised, shifted, is_log)
         layout = self._layout(variant, sources)
         given = parameters(sources, self._fixed.template_lm, scaled_dof)
-        return Call(given, shared_beam, variant, layout, sources.n_gaussian)
+        return Call(given, shared_beam, variant, layout, sources.n_gaussian, _spectrum(sources))
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
@@ -380,6 +380,7 @@ class Engine:
             call.layout,
             call.n_gaussian > 0,
             call.shared_beam,
+            call.spectrum,
             *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape, given.spectral_terms)),
         )
         if key not in self._adjoints:
@@ -387,7 +388,9 @@ class Engine:
                 self._adjoints.clear()
             gather = gather_of(call.layout, call.n_gaussian > 0, call.per_time, given.pointing.shape[1])
             n_template = len(self._fixed.template)
-            self._adjoints[key] = AdjointSums(gather, call.variant, call.shared_beam, given, n_template)
+            self._adjoints[key] = AdjointSums(
+                gather, call.variant, call.shared_beam, call.spectrum, given, n_template
+            )
         return self._adjoints[key]
 
     def _predict(self, call: Call) -> NDArray[Any]:
@@ -425,3 +428,8 @@ class Engine:
 def _beam_codes(sources: Sources) -> tuple[int, int]:
     """As `beam_codes`, but the source of no flux that stands for none has no beam either."""
     return beam_codes(sources) if sources.n_source else (NO_BEAM, NO_BEAM)
+
+
+def _spectrum(sources: Sources) -> brightness.Spectrum:
+    """As `Spectrum.of`; the source of no flux that stands for none is a polynomial."""
+    return brightness.Spectrum.of(sources) if sources.n_source else brightness.Spectrum()

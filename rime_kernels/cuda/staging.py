@@ -24,6 +24,7 @@ class Call(NamedTuple):
     variant: Variant
     layout: Layout
     n_gaussian: int
+    spectrum: rime_cuda.Spectrum
 
     @property
     def n_batch(self) -> int:
@@ -81,8 +82,8 @@ class Staging:
             call.n_source - call.n_gaussian, given.lm, given.shape, direction, projection
         )
         return Inputs(  # every array on the device
-            direction, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms, projection,
-            given.beam_scale, given.pointing, given.template,
+            direction, given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms, projection,
+            given.beam_scale, given.pointing, given.template, given.faraday,
         )  # fmt: skip
 
     def brightness(
@@ -95,11 +96,13 @@ class Staging:
         kind = call.variant.complex if polarised else call.variant.real
         bright = self._workspace.array(name, (n_item * (2 if polarised else 1),), kind)
         n_thread = device.threads_per_block()
-        kernel = rime_cuda.make_brightness(call.variant, call.shared_beam, call.layout.source_first)
+        kernel = rime_cuda.make_brightness(
+            call.variant, call.shared_beam, call.layout.source_first, call.spectrum
+        )
         kernel[-(-n_item // n_thread), n_thread, stream](
             call.layout.n_chan, first, n_time, call.layout.chan_freq,
-            given.lm, given.stokes, given.ref_freq, given.log_spectrum, given.spectral_terms,
-            given.beam_scale, bright,
+            given.lm, given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms,
+            given.faraday, given.beam_scale, bright,
         )  # fmt: skip
         return bright
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 from numba import float64
 
 from rime_kernels import device
+from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import Array, Compiled, Module
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
 from rime_kernels.inputs import Variant
-from rime_kernels.physics import beam, brightness, envelope, phase
+from rime_kernels.physics import beam, brightness, envelope, phase, spectral_forms
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -24,6 +26,9 @@ _variable, _factor, _brightness = (
     brightness.brightness,
 )
 _factor_slope, _voltage_slope = brightness.spectral_slope, beam.voltage_slope
+_is_table, _form_factor = spectral_forms.is_table, spectral_forms.form_factor
+_form_slopes, _N_OWN, _POWER_LAW = spectral_forms.form_slopes, spectral_forms.N_OWN, spectral_forms.POWER_LAW
+_faraday, _faraday_slopes, _C = brightness.faraday, brightness.faraday_slopes, phase.SPEED_OF_LIGHT
 
 
 @functools.cache
@@ -58,20 +63,41 @@ def make_geometry(tangent: bool) -> Compiled:
     return fill_geometry
 
 
+class Spectrum(NamedTuple):
+    """What kernels of the brightness are compiled for.
+
+    Attributes
+    ----------
+    forms : bool
+        Some spectra are more than polynomials: `spectral_forms`.
+    turned : bool
+        Q and U are turned: `brightness.faraday`.
+    """
+
+    forms: bool = False
+    turned: bool = False
+
+    @classmethod
+    def of(cls, sources: Sources) -> Spectrum:
+        """That of these sources."""
+        return cls(sources.spectral_form is not None, sources.faraday is not None and sources.polarised)
+
+
 @functools.cache
-def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Compiled:
+def make_brightness(variant: Variant, beam_code: int, source_first: bool, spectrum: Spectrum) -> Compiled:
     """Kernel that fills B (n_batch, n_time or 1, n_chan, n_source), or with the last two axes exchanged.
 
-    Stokes parameters times the spectral factor and the power of the beam that all antennas share:
-    pairs I + iQ and U + iV, complex, or I alone, real, as a flat array. `n_chan` may exceed the
+    Stokes parameters times the spectral factor and the power of the beam that all antennas share, Q and U
+    turned: pairs I + iQ and U + iV, complex, or I alone, real, as a flat array. `n_chan` may exceed the
     frequencies, for kernels that read whole runs of channels: the last one is repeated.
     """
-    real, n_stokes = variant.real, variant.n_stokes
+    real, n_stokes, (forms, turned) = variant.real, variant.n_stokes, spectrum
 
     @device.kernel(0)
     def fill_brightness(
         n_chan: int, first_time: int, n_time: int, chan_freq: Array, lm: Array, stokes: Array,
-        ref_freq: Array, log_spectrum: Array, spectral_terms: Array, beam_scale: Array, out: Array,
+        ref_freq: Array, spectral_form: Array, spectral_terms: Array, faraday: Array, beam_scale: Array,
+        out: Array,
     ) -> None:  # fmt: skip
         i = cuda.grid(1)
         n_batch, n_source = lm.shape[0], lm.shape[1]
@@ -86,22 +112,57 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool) -> Com
         nu = chan_freq[min(c, chan_freq.size - 1)]
         l, m = lm[b, s, 0], lm[b, s, 1]
         voltage = _voltage(beam_code, _argument(beam_scale[b], nu, l, m))
-        is_log = log_spectrum[s] != 0.0
+        form = spectral_form[s]
+        is_log = form != 0.0
         x = _variable(nu / ref_freq[s], is_log)
         previous = real(0)
+        re, im, q, u = 1.0, 0.0, 0.0, 0.0
+        if turned:
+            wave = _C / nu
+            re, im = _faraday(
+                wave * wave, faraday[b, s, 0], faraday[b, s, 1], faraday[b, s, 2], faraday[b, s, 3]
+            )
         for k in range(n_stokes):
+            first, at = 0, 0
+            if forms and form > _POWER_LAW:
+                at = _N_OWN
+                if _is_table(form):
+                    at = spectral_terms.shape[3]
+                    while first + 5 < at:
+                        if not (spectral_terms[b, s, k, first + 4] > 0.0):
+                            break
+                        if nu < spectral_terms[b, s, k, first + 2]:
+                            break
+                        first += 2
             polynomial = 0.0
-            for j in range(spectral_terms.shape[3] - 1, -1, -1):
+            for j in range(spectral_terms.shape[3] - 1, at - 1, -1):
                 polynomial = polynomial * x + spectral_terms[b, s, k, j]
+            factor = _factor(polynomial, x, is_log)
+            if forms and form > _POWER_LAW:
+                factor = _form_factor(
+                    form, nu, factor, spectral_terms[b, s, k, first], spectral_terms[b, s, k, first + 1],
+                    spectral_terms[b, s, k, first + 2], spectral_terms[b, s, k, first + 3],
+                )  # fmt: skip
             # Both antennas of a baseline have the beam that all share, hence the square.
-            factor = _factor(polynomial, x, is_log) * voltage * voltage
-            value = real(_brightness(stokes[b, first_time + t, s, k], factor))
+            bright = _brightness(stokes[b, first_time + t, s, k], factor * voltage * voltage)
+            value = real(bright)
             if n_stokes == 1:
                 out[i] = value
-            elif k % 2 == 1:
-                # I with Q, and U with V: the sums read two parameters with one load.
-                out[2 * i + k // 2] = complex(previous, value)
-            previous = value
+            elif turned:
+                if k == 1:
+                    q = bright
+                elif k == 2:
+                    u = bright
+                elif k == 3:
+                    out[2 * i] = complex(previous, real(re * q - im * u))
+                    out[2 * i + 1] = complex(real(im * q + re * u), value)
+                if k == 0:
+                    previous = value
+            else:
+                if k % 2 == 1:
+                    # I with Q, and U with V: the sums read two parameters with one load.
+                    out[2 * i + k // 2] = complex(previous, value)
+                previous = value
 
     return fill_brightness
 
@@ -112,23 +173,24 @@ def pull_threads() -> int:
 
 
 @functools.cache
-def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Compiled:
+def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum: Spectrum) -> Compiled:
     """Kernel in which a block goes back through the brightness of one entry, time and source.
 
     As `spectra.pull_brightness`, from `gradient` float64 (n_batch, n_time or 1, n_column, n_source, run,
     n_stokes), columns of runs of channels, half the derivatives with respect to B: `of_stokes` (n_batch,
-    n_time or 1, n_source, n_stokes), and still for each time and Stokes parameter `of_terms` (.., n_term)
-    and `of_argument`. Each thread takes every n_thread-th channel, then a tree joins them.
+    n_time or 1, n_source, n_stokes), and still for each time and Stokes parameter `of_terms` (.., n_term),
+    `of_argument` and, where Q and U are turned, `of_faraday` (.., 4). Each thread takes every n_thread-th
+    channel, then a tree joins them.
     """
-    n_stokes, n_thread = variant.n_stokes, pull_threads()
-    n_kind, has_beam = n_term + 2, beam_code != beam.NO_BEAM
+    n_stokes, n_thread, (forms, turned) = variant.n_stokes, pull_threads(), spectrum
+    n_kind, has_beam = n_term + (6 if turned else 2), beam_code != beam.NO_BEAM
     block_sum = make_block_sum(n_thread)
 
     @device.kernel(0)
     def pull(
         gradient: Array, chan_freq: Array, lm: Array, stokes: Array, ref_freq: Array,
-        log_spectrum: Array, spectral_terms: Array, beam_scale: Array, of_stokes: Array,
-        of_terms: Array, of_argument: Array,
+        spectral_form: Array, spectral_terms: Array, faraday: Array, beam_scale: Array, of_stokes: Array,
+        of_terms: Array, of_argument: Array, of_faraday: Array,
     ) -> None:  # fmt: skip
         shared = cuda.shared.array(n_thread, float64)
         sums = cuda.local.array(n_kind, float64)
@@ -136,7 +198,8 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Compi
         run = gradient.shape[4]
         thread, s = cuda.threadIdx.x, cuda.blockIdx.x % n_source
         t, b = cuda.blockIdx.x // n_source % n_time, cuda.blockIdx.x // (n_source * n_time)
-        is_log, l, m = log_spectrum[s] != 0.0, lm[b, s, 0], lm[b, s, 1]
+        form, l, m = spectral_form[s], lm[b, s, 0], lm[b, s, 1]
+        is_log = form != 0.0
         for k in range(n_stokes):
             for j in range(n_kind):
                 sums[j] = 0.0
@@ -146,17 +209,67 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Compi
                 if has_beam:
                     argument = _argument(beam_scale[b], nu, l, m)
                     voltage, slope = _voltage(beam_code, argument), _voltage_slope(beam_code, argument)
+                first, at = 0, 0
+                if forms and form > _POWER_LAW:
+                    at = _N_OWN
+                    if _is_table(form):
+                        at = n_term
+                        while first + 5 < n_term:
+                            if not (spectral_terms[b, s, k, first + 4] > 0.0):
+                                break
+                            if nu < spectral_terms[b, s, k, first + 2]:
+                                break
+                            first += 2
                 polynomial = 0.0
-                for j in range(n_term - 1, -1, -1):
+                for j in range(n_term - 1, at - 1, -1):
                     polynomial = polynomial * x + spectral_terms[b, s, k, j]
-                factor, of_factor = _factor(polynomial, x, is_log), of_bright * stokes[b, t, s, k]
+                factor = _factor(polynomial, x, is_log)
+                of_polynomial, by_0, by_1, by_2, by_3 = 0.0, 0.0, 0.0, 0.0, 0.0
+                if forms and form > _POWER_LAW:
+                    factor, of_polynomial, by_0, by_1, by_2, by_3 = _form_slopes(
+                        form, nu, factor, spectral_terms[b, s, k, first], spectral_terms[b, s, k, first + 1],
+                        spectral_terms[b, s, k, first + 2], spectral_terms[b, s, k, first + 3],
+                    )  # fmt: skip
+                    of_polynomial *= x
+                else:
+                    of_polynomial = _factor_slope(factor, x, is_log)
+                if turned and (k == 1 or k == 2):
+                    of_q = 2.0 * gradient[b, t, c // run, s, c % run, 1]
+                    of_u = 2.0 * gradient[b, t, c // run, s, c % run, 2]
+                    wave2, is_q = (_C / nu) * (_C / nu), k == 1
+                    rm, wave2_0, slab = faraday[b, s, 0], faraday[b, s, 1], faraday[b, s, 2]
+                    re, im = _faraday(wave2, rm, wave2_0, slab, faraday[b, s, 3])
+                    of_bright = of_q * re + of_u * im if is_q else of_u * re - of_q * im
+                    bright = _brightness(stokes[b, t, s, k], factor * voltage * voltage)
+                    re_0, im_0, re_1, im_1, re_2, im_2, re_3, im_3 = _faraday_slopes(
+                        wave2, rm, wave2_0, slab, faraday[b, s, 3]
+                    )
+                    sums[n_term + 2] += bright * (
+                        of_q * re_0 + of_u * im_0 if is_q else of_u * re_0 - of_q * im_0
+                    )
+                    sums[n_term + 3] += bright * (
+                        of_q * re_1 + of_u * im_1 if is_q else of_u * re_1 - of_q * im_1
+                    )
+                    sums[n_term + 4] += bright * (
+                        of_q * re_2 + of_u * im_2 if is_q else of_u * re_2 - of_q * im_2
+                    )
+                    sums[n_term + 5] += bright * (
+                        of_q * re_3 + of_u * im_3 if is_q else of_u * re_3 - of_q * im_3
+                    )
+                of_factor = of_bright * stokes[b, t, s, k]
                 sums[n_term] += of_bright * factor * voltage * voltage
                 if of_factor != 0.0:  # no flux: whatever the spectrum
                     sums[n_term + 1] += 2.0 * voltage * slope * of_factor * factor * nu
-                    of_term = of_factor * voltage * voltage * _factor_slope(factor, x, is_log)
-                    for j in range(n_term):
+                    of_power = of_factor * voltage * voltage
+                    of_term = of_power * of_polynomial
+                    for j in range(at, n_term):
                         sums[j] += of_term
                         of_term *= x
+                    if forms and form > _POWER_LAW:
+                        sums[first] += of_power * by_0
+                        sums[first + 1] += of_power * by_1
+                        sums[first + 2] += of_power * by_2
+                        sums[first + 3] += of_power * by_3
             for j in range(n_kind):
                 total = block_sum(thread, sums[j], shared)
                 if thread == 0:
@@ -164,8 +277,10 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int) -> Compi
                         of_terms[b, t, s, k, j] = total
                     elif j == n_term:
                         of_stokes[b, t, s, k] = total
-                    else:
+                    elif j == n_term + 1:
                         of_argument[b, t, s, k] = total
+                    else:
+                        of_faraday[b, t, s, k, j - n_term - 2] = total
 
     return pull
 
