@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import check
 from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
+from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
 
-# Of `physics.spectral_forms`, which needs Numba: codes, the last of a polynomial, terms that others need.
-_N_FORM, _POLYNOMIALS, _N_OWN = 8, 1, 4
 # Parameters of a profile beside maj, min and pa: `physics.profiles.N_PARAMETER`, which needs Numba.
 _N_PARAMETER = 8
 
@@ -354,10 +353,10 @@ class Sources:
     @staticmethod
     def _check_forms(form: NDArray[np.int32], n_term: int) -> None:
         low, high = int(form.min(initial=0)), int(form.max(initial=0))
-        if low < 0 or high >= _N_FORM:
-            raise InputError(f"spectral_form must be within 0 .. {_N_FORM - 1}, got {low} .. {high}")
-        if high > _POLYNOMIALS and n_term < _N_OWN:
-            raise InputError(f"spectral_form {high} needs {_N_OWN} spectral terms or more, got {n_term}")
+        if low < 0 or high >= N_FORM:
+            raise InputError(f"spectral_form must be within 0 .. {N_FORM - 1}, got {low} .. {high}")
+        if high > POWER_LAW and n_term < N_OWN:
+            raise InputError(f"spectral_form {high} needs {N_OWN} spectral terms or more, got {n_term}")
 
     @classmethod
     def unchecked(

@@ -14,7 +14,7 @@ from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import beam, envelope, feeds, phase
-from rime_kernels.physics.spectral_forms import POWER_LAW
+from rime_kernels.physics.form_codes import POWER_LAW
 
 T = TypeVar("T", bound=np.generic)
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import elementwise, serial_loop
 from rime_kernels.inputs import beam_codes, forms_of
-from rime_kernels.physics import beam, brightness, phase, spectral_forms
+from rime_kernels.physics import beam, brightness, form_codes, phase, spectral_forms
 
 _variable, _factor = elementwise(brightness.spectral_variable), elementwise(brightness.spectral_factor)
 _factor_slope = elementwise(brightness.spectral_slope)
 _voltage, _voltage_slope = elementwise(beam.voltage), elementwise(beam.voltage_slope)
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
-_N_OWN, _is_table, _form_slopes = spectral_forms.N_OWN, spectral_forms.is_table, spectral_forms.form_slopes
+_N_OWN, _is_table, _form_slopes = form_codes.N_OWN, spectral_forms.is_table, spectral_forms.form_slopes
 _first_term, _log_power = spectral_forms.first_term, spectral_forms.log_power
 _faraday, _faraday_slopes, _C = brightness.faraday, brightness.faraday_slopes, phase.SPEED_OF_LIGHT
 
@@ -40,7 +40,7 @@ def spectra_of(sources: Sources, chan_freq: NDArray[np.float64], n_stokes: int) 
     polynomial = np.einsum("bskj,jcs->bcsk", sources.spectral_terms[:, :, :n_stokes], powers)
     factor = _factor(polynomial, x[..., None], is_log[:, None])
     slope, forms = _factor_slope(factor, x[..., None], is_log[:, None]), forms_of(sources)
-    others = np.flatnonzero(forms > spectral_forms.POWER_LAW)
+    others = np.flatnonzero(forms > form_codes.POWER_LAW)
     by_term = np.zeros((*factor.shape[:2], others.size, n_stokes, n_term))
     if others.size:
         of_others = np.zeros(by_term.shape[:-1])

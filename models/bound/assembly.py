@@ -19,6 +19,7 @@ from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
     BeamScale,
     Brightness,
+    FaradayRotation,
     PointingErrors,
     Positions,
     Shapes,
@@ -61,6 +62,8 @@ class SourceGradient(Protocol):
     def template_shift(self) -> Array | None: ...
     @property
     def antenna_terms(self) -> NDArray[np.complex128] | None: ...
+    @property
+    def faraday(self) -> Array | None: ...
 
 
 class OfPartition(NamedTuple):
@@ -106,6 +109,10 @@ class Assembly:
             if self._profile_kind is not None
             else None
         )
+        self._faraday: ArrayOfValues | None = None
+        if layout.turned.any():
+            self._faraday = fold_constants(resolved, values, partial(FaradayRotation, layout))
+        self._spectral_form = layout.spectral_form
         self._template = (
             fold_constants(resolved, values, partial(Template, layout)) if layout.image.size else None
         )
@@ -156,6 +163,7 @@ class Assembly:
         scale = self._scale(values) if self._kind is not None else None
         profile = self._profile(values) if self._profile is not None else None
         template = self._template(values) if self._template is not None else None
+        faraday = None if self._faraday is None else self._faraday(values)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         made: dict[tuple[int, int, int, int], Sources] = {}
         jones = [None if antennas is None else antennas(values) for antennas in self._antennas]
@@ -176,6 +184,8 @@ class Assembly:
                     profile=profile,
                     profile_kind=self._profile_kind,
                     antenna_terms=jones[key[2]],
+                    spectral_form=self._spectral_form,
+                    faraday=faraday,
                 )
             if not is_last:
                 made[key] = found
@@ -200,6 +210,7 @@ class Assembly:
         )
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
         profile = pushed(self._profile)
+        faraday = pushed(self._faraday)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
         for (i_centre, i_pointing, i_terms, _), _ in self._partitions:
@@ -214,6 +225,7 @@ class Assembly:
                 template_shift=shift,
                 antenna_terms=jones[i_terms],
                 profile=profile,
+                faraday=faraday,
             )
 
     def pull_back(self, values: Array, gradients: Iterable[SourceGradient], weight: Array) -> Array:
@@ -252,6 +264,8 @@ class Assembly:
         yield self._shape, gradient.shape
         if self._profile is not None and gradient.profile is not None:
             yield self._profile, gradient.profile
+        if self._faraday is not None and gradient.faraday is not None:
+            yield self._faraday, gradient.faraday
         if self._template is not None and gradient.template_scale is not None:
             scale, shift = gradient.template_scale, gradient.template_shift
             moved = np.zeros((*scale.shape, 2)) if shift is None else shift

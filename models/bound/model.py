@@ -79,6 +79,7 @@ class BoundModel:
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
         self._check_times()
+        self._check_bands()
         self._extent = [self._find_extent(partition) for partition in partitions]
         self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
@@ -342,6 +343,17 @@ class BoundModel:
                     f"has {partition.time.size} times"
                 )
 
+    def _check_bands(self) -> None:
+        """Refuse data outside the frequencies at which a spectrum is given."""
+        for partition in self.partitions:
+            freq = partition.chan_freq / 1e9
+            for i, (low, high) in self._layout.bands.items():
+                if freq.min() * 1e9 < low or freq.max() * 1e9 > high:
+                    raise ModelError(
+                        f"source {self._layout.names[i]!r}: its table has {low / 1e9:g} .. {high / 1e9:g} "
+                        f"GHz, partition {partition.label!r} {freq.min():g} .. {freq.max():g} GHz; add knots"
+                    )
+
     def _find_extent(self, partition: PartitionView) -> float:
         """Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension."""
         if not self.source_names:
@@ -372,6 +384,8 @@ class BoundModel:
     def _find_checks(self) -> tuple[list[Check], list[list[int]]]:
         implied = Implied(self._resolved)
         implied.shapes(self._layout)
+        for bounds in self._layout.bounds:
+            implied.limit(*bounds)
         # A negative fraction is a positive one at an angle 90 deg away: every posterior would be there twice.
         for least, slots in ((0.0, self._layout.linear[:, 1]), (-1.0, self._layout.circular[:, 1])):
             for slot in slots:

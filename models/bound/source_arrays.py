@@ -134,20 +134,42 @@ class SpectralTerms:
     def __init__(self, layout: SourceLayout, values: SIValues) -> None:
         self._terms = Gathered(values, layout.terms)
         self._scale = None if (layout.term_scale == 1).all() else layout.term_scale
+        self._offset = layout.term_offset if layout.term_offset.any() else None
 
     def __call__(self, values: Array) -> Array:
         terms = self._terms(values)
         if self._scale is not None:
             terms *= self._scale
+        if self._offset is not None:
+            terms += self._offset
         return terms
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """As the terms themselves."""
-        return self(changes)
+        terms = self._terms(changes)
+        return terms if self._scale is None else terms * self._scale
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the spectral terms in the form in which the model has them."""
         self._terms.pull_back(values, slopes if self._scale is None else slopes * self._scale, into)
+
+
+class FaradayRotation:
+    """RM, lambda0^2, width and scatter, (n_batch, n_source, 4): `Sources.faraday`."""
+
+    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+        self._turning, self._offset = Gathered(values, layout.faraday), layout.faraday_offset
+
+    def __call__(self, values: Array) -> Array:
+        return np.asarray(self._turning(values) + self._offset)
+
+    def push_forward(self, values: Array, changes: Array) -> Array:
+        """As they are."""
+        return self._turning(changes)
+
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
+        """As they are."""
+        self._turning.pull_back(values, slopes, into)
 
 
 class Shapes:

@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, Combination, Weight, parts
 from biro.models.bound.shapes.profiles import ProfileTables
 from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.spectrum_slots import SpectrumSlots, Term
+from biro.models.bound.spectrum_slots import tables as of_terms
 from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import DIMENSIONS, GaussianSource, Source, si_value
-from biro.models.components.spectrum import STOKES, term_scale
+from biro.models.components.spectrum import STOKES
 from biro.models.errors import ModelError
 from biro.models.quantities import units
+from rime_kernels.physics import form_codes
 
 Index = NDArray[np.int64]
-# A flat spectrum needs no reference frequency, but the kernels need a positive number.
-_ANY_FREQ = 1e9
-
 
 _IMAGE_DIMENSIONS = {"scale": units.NUMBER, "east": units.ANGLE, "north": units.ANGLE}
 
@@ -49,7 +49,16 @@ class SourceLayout:
     circular : int (n, 2)
         A source, and the slot of its v_fraction.
     terms : int (n_source, 4, n_term)
-        Terms of the spectra; their values are multiplied by `term_scale`, which has the same shape.
+        Terms of the spectra; their values are multiplied by `term_scale`, and `term_offset` is added to them;
+        these have the same shape.
+    spectral_form : int32 (n_source,) or None
+        As `Sources.spectral_form`.
+    faraday : int (n_source, 4)
+        Of `Sources.faraday`, to which `faraday_offset` is added; `turned` (n_source,) tells which have any.
+    bounds : list of Bounds
+        What quantities of spectra must lie within.
+    bands : dict of int to (float, float), Hz
+        Frequencies at which the spectra of some sources are given.
     shape : int (n_gaussian + n_profile, 3)
         emaj, emin or ratio, pa; `by_ratio`, as long, tells which.
     profiles : ProfileTables
@@ -77,13 +86,11 @@ class SourceLayout:
         self.by_offset = np.array([table.by_offset for table in tables], dtype=bool)
         self.shape = np.array([table.shape for table in shaped], dtype=np.int64).reshape(-1, 3)
         self.by_ratio = np.array([table.by_ratio for table in shaped], dtype=bool)
-        self.ref_freq = np.array([table.ref_freq for table in tables], dtype=np.float64)
-        self.log_spectrum = np.array([table.log_spectrum for table in tables], dtype=bool)
         self.profiles = ProfileTables([table for table in tables if table.rank == PROFILE])
         self.limits = [limit for table in tables for limit in table.limits]
         self.weights = [(i, table.weight) for i, table in enumerate(tables) if table.weight is not None]
         self._brightness(tables)
-        self._spectra(tables)
+        self._spectra([table.spectrum for table in tables])
         self.moves_image = any(image.is_moved for image in sky.images)
         keys = [
             [
@@ -112,14 +119,21 @@ class SourceLayout:
         self.linear: Index = np.array(linear, dtype=np.int64).reshape(-1, 3)
         self.circular: Index = np.array(circular, dtype=np.int64).reshape(-1, 2)
 
-    def _spectra(self, tables: list[_SourceSlots]) -> None:
-        n_term = max((len(terms) for table in tables for terms in table.terms), default=0)
-        self.terms = np.full((len(tables), 4, n_term), ZERO, dtype=np.int64)
-        self.term_scale = np.ones((len(tables), 4, n_term))
-        for i, table in enumerate(tables):
-            for stokes, terms in enumerate(table.terms):
-                self.terms[i, stokes, : len(terms)] = terms
-                self.term_scale[i, stokes, : len(terms)] = term_scale(table.form, len(terms))
+    def _spectra(self, spectra: list[SpectrumSlots]) -> None:
+        slot, scale, offset = of_terms([row for spectrum in spectra for row in spectrum.terms])
+        shape = len(spectra), len(STOKES), slot.shape[1]
+        self.terms, self.term_scale, self.term_offset = (x.reshape(shape) for x in (slot, scale, offset))
+        self.ref_freq = np.array([spectrum.ref_freq for spectrum in spectra], dtype=np.float64)
+        form = np.array([spectrum.form for spectrum in spectra], dtype=np.int32)
+        self.log_spectrum = form != form_codes.POLYNOMIAL
+        self.spectral_form = form if (form > form_codes.POWER_LAW).any() else None
+        # A source that is made of several appears several times.
+        self.bounds = list(dict.fromkeys(bounds for spectrum in spectra for bounds in spectrum.bounds))
+        self.bands = {i: spectrum.band for i, spectrum in enumerate(spectra) if spectrum.band is not None}
+        self.turned = np.array([spectrum.faraday is not None for spectrum in spectra], dtype=bool)
+        self.faraday, _, self.faraday_offset = of_terms(
+            [spectrum.faraday or [Term()] * 4 for spectrum in spectra]
+        )
 
 
 def _parts(source: Source, ref_freq: float | None, slots: Slots) -> list[_SourceSlots]:
@@ -151,36 +165,12 @@ class _SourceSlots:
         if source.pol_fraction is not None:
             self.linear = self._one(source, "pol_fraction", slots), self._one(source, "pol_angle", slots)
         self.circular = self._one(source, "v_fraction", slots) if source.v_fraction is not None else None
-        self._spectrum(source, ref_freq, slots)
+        self.spectrum = SpectrumSlots(source, ref_freq, slots)
         if isinstance(source, GaussianSource):
             self._shape(source, slots)
 
     def _one(self, source: Source, key: str, slots: Slots) -> int:
         return slots.add(self.name, key, getattr(source, key), DIMENSIONS[key])
-
-    def _spectrum(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
-        self.form, self.terms = "spectral_index", [[] for _ in STOKES]
-        spectrum = source.spectrum()
-        if source.ref_freq is not None:
-            ref_freq = si_value(source.ref_freq, units.FREQUENCY)
-        if spectrum is not None:
-            self.form, terms = spectrum
-            if ref_freq is None:
-                raise ModelError(
-                    f"source {self.name!r}: {self.form} needs a ref_freq, here or for the whole sky"
-                )
-            if isinstance(terms, dict):
-                found = {
-                    key: slots.add_series(self.name, self.form, series, units.NUMBER, f".{key}")
-                    for key, series in terms.items()
-                }
-                self.terms = [found.get(key, found["I"]) for key in STOKES]
-            else:
-                self.terms = [slots.add_series(self.name, self.form, terms, units.NUMBER)] * 4
-        self.ref_freq = ref_freq or _ANY_FREQ
-        self.log_spectrum = self.form != "polynomial"
-
-    terms: list[list[int]]
 
     def _shape(self, source: GaussianSource, slots: Slots) -> None:
         self.by_ratio = source.ratio is not None

@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from biro.models.components.spectrum import FORMS, STOKES, Terms, read_terms
+from biro.models.components.spectrum import (
+    FORMS,
+    SHAPES,
+    STOKES,
+    Terms,
+    check_combination,
+    read_line,
+    read_rm_reference,
+    read_table,
+    read_terms,
+)
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, QuantityLike, Series, quantity, read_entry, series
@@ -19,10 +29,12 @@ from biro.models.quantities.units import (
     FREQUENCY,
     NUMBER,
     RIGHT_ASCENSION,
+    ROTATION_MEASURE,
     Dimension,
 )
 
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,63}\Z")
+ROTATION_KEYS = ("rm", "rm_width", "rm_scatter")
 RESERVED = ("noise", "beam", "pointing", "feeds", "leakage", "gain")
 
 DIMENSIONS: dict[str, Dimension] = {
@@ -37,6 +49,12 @@ DIMENSIONS: dict[str, Dimension] = {
     "pol_fraction": NUMBER,
     "pol_angle": ANGLE,
     "v_fraction": NUMBER,
+    "free_free": FREQUENCY,
+    "self_absorption": FREQUENCY,
+    "thick_index": NUMBER,
+    "rm": ROTATION_MEASURE,
+    "rm_width": ROTATION_MEASURE,
+    "rm_scatter": ROTATION_MEASURE,
     "emaj": ANGLE,
     "emin": ANGLE,
     "ratio": NUMBER,
@@ -90,6 +108,15 @@ class Source:
     spectral_index: Entry = None
     log10_spectrum: Entry = None
     polynomial: Entry = None
+    free_free: QuantityLike = None
+    self_absorption: QuantityLike = None
+    thick_index: QuantityLike = None
+    line: Entry = None
+    table: Entry = None
+    rm: QuantityLike = None
+    rm_width: QuantityLike = None
+    rm_scatter: QuantityLike = None
+    rm_reference: Entry = None
     ref_freq: QuantityLike = None
     shape_keys: ClassVar[tuple[str, ...]] = ()
 
@@ -103,6 +130,10 @@ class Source:
             "pol_fraction",
             "pol_angle",
             "v_fraction",
+            "free_free",
+            "self_absorption",
+            "thick_index",
+            *ROTATION_KEYS,
             *self.shape_keys,
         ):
             self._set(key, quantity, DIMENSIONS[key])
@@ -110,10 +141,14 @@ class Source:
             self._set(key, series, FLUX)
         for key in FORMS:
             self._set(key, read_terms)
+        self._set("line", read_line)
+        self._set("table", read_table)
+        self._set("rm_reference", read_rm_reference)
         self._set("ref_freq", quantity, FREQUENCY)
         self._check_position()
         self._check_polarisation()
         self._check_spectrum()
+        self._check_rotation()
         self._check_shape()
 
     def _set(self, key: str, read: Callable[..., object], *args: object) -> None:
@@ -152,6 +187,7 @@ class Source:
         forms = [key for key in FORMS if getattr(self, key) is not None]
         if len(forms) > 1:
             raise ModelError(f"one form of spectrum at a time, found {' and '.join(forms)}")
+        check_combination({key: getattr(self, key) for key in (*FORMS, *SHAPES, "thick_index")})
         if self.ref_freq is not None:
             if not isinstance(self.ref_freq, Fixed):
                 raise ModelError("ref_freq: must be a number; it only says where the spectrum is normalised")
@@ -159,6 +195,14 @@ class Source:
                 raise ModelError(
                     f"ref_freq: must be positive, found {self.ref_freq.value} {self.ref_freq.unit}"
                 )
+
+    def _check_rotation(self) -> None:
+        given = [key for key in (*ROTATION_KEYS, "rm_reference") if getattr(self, key) is not None]
+        linear = ("Q", "U", "pol_fraction", "beta_pol_re")  # the last one of some shapes alone
+        if given and all(getattr(self, key, None) is None for key in linear):
+            raise ModelError(f"{given[0]}: turns Q and U, but the source has neither")
+        if given == ["rm_reference"]:
+            raise ModelError("rm_reference: without rm there is nothing to turn")
 
     def _check_shape(self) -> None:
         """A point has none."""

@@ -20,6 +20,7 @@ from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed
 from biro.models.quantities.strict import short_repr
 from biro.models.sky import SkyModel
+from rime_kernels.physics.form_codes import POWER_LAW
 
 _NUMBER = re.compile(r"[+-]?(\d{1,60}\.?\d{0,60}|\.\d{1,60})([eE][+-]?\d{1,4})?\Z")
 
@@ -144,6 +145,17 @@ def from_model(model: SkyModel) -> list[Component]:
         raise ModelError(
             f"image {model.images[0].name!r}: a component list holds points and Gaussians only, "
             "write a model file"
+        )
+    if layout.spectral_form is not None:
+        name = layout.names[int(np.argmax(layout.spectral_form > POWER_LAW))]
+        raise ModelError(
+            f"{name}: a component list has polynomial spectra only, not absorption, lines or tables; "
+            "write a model file"
+        )
+    if layout.turned.any():
+        name = layout.names[int(np.argmax(layout.turned))]
+        raise ModelError(
+            f"{name}: has a rotation measure, which is not written to component lists; write a model file"
         )
     if layout.n_time > 1:
         raise ModelError("brightness varies in time, which a component list cannot say; write a model file")

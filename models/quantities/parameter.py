@@ -227,6 +227,9 @@ _SYMBOLS = {
     "beta_pol_im": r"\mathrm{Im}\,\beta_\mathrm{pol}",
     "beta_v_re": r"\mathrm{Re}\,\beta_\mathrm{V}",
     "beta_v_im": r"\mathrm{Im}\,\beta_\mathrm{V}",
+    "free_free": r"\nu_\mathrm{ff}",
+    "self_absorption": r"\nu_\mathrm{m}",
+    "rm": r"\mathrm{RM}",
     "factor": "s",
     "dof": r"\nu",
 }

@@ -37,6 +37,8 @@ FLUX = Dimension("a flux density", "Jy", "1.5 Jy")
 FREQUENCY = Dimension("a frequency", "Hz", "1.4 GHz")
 LENGTH = Dimension("a length", "m", "25 m")
 PER_FREQUENCY = Dimension("an inverse frequency", "1/Hz", "65 1/GHz")
+VELOCITY = Dimension("a velocity", "m/s", "100 km/s")
+ROTATION_MEASURE = Dimension("a rotation measure", "rad/m2", "50 rad/m2")
 NUMBER = Dimension("a plain number", "", "0.5")
 
 

@@ -14,12 +14,12 @@ from rime_kernels.compile.types import Array, NumbaType, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import constant, convert, load, n_lanes, pointer, size, spread, store, zeros
 from rime_kernels.cpu.vector_math import exp
 from rime_kernels.inputs import Inputs
-from rime_kernels.physics import beam, brightness, phase, spectral_forms
+from rime_kernels.physics import beam, brightness, form_codes, phase, spectral_forms
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _voltage, _argument, NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _variable, _brightness = brightness.spectral_variable, brightness.brightness
-_faraday, _C, POWER_LAW = brightness.faraday, phase.SPEED_OF_LIGHT, spectral_forms.POWER_LAW
+_faraday, _C, POWER_LAW = brightness.faraday, phase.SPEED_OF_LIGHT, form_codes.POWER_LAW
 _first_term, _log_power = spectral_forms.first_term, spectral_forms.log_power
 _form_factor = spectral_forms.form_factor
 

@@ -25,12 +25,14 @@ import math
 
 from rime_kernels.compile.jit import inner_function, scalar
 from rime_kernels.compile.types import Array, Scalar
-
-# The first two are `brightness.spectral_factor`.
-POLYNOMIAL, POWER_LAW, FREE_FREE, SELF_ABSORBED, GAUSSIAN_LINE, LORENTZIAN_LINE = range(6)
-LINEAR_TABLE, LOG_TABLE = 6, 7
-# Terms that a form has of its own; those of a power law follow.
-N_OWN = 4
+from rime_kernels.physics.form_codes import (
+    FREE_FREE,
+    GAUSSIAN_LINE,
+    LINEAR_TABLE,
+    LORENTZIAN_LINE,
+    N_OWN,
+    SELF_ABSORBED,
+)
 
 _4_LN2 = 2.772588722239781
 

@@ -13,6 +13,7 @@ from biro.models import (
     Cos3Beam,
     GaussianBeam,
     GaussianSource,
+    HalfNormal,
     ImageModel,
     ImageTerm,
     Noise,
@@ -44,6 +45,7 @@ def fields_of(sources: Sources) -> SimpleNamespace:
         pointing=None if beam is None else beam.pointing,
         template_scale=sources.template_scale,
         template_shift=sources.template_shift,
+        faraday=sources.faraday,
     )
 
 
@@ -114,6 +116,27 @@ def check_push_forward(
         terms = expected * change
         # Rounding of some tens of terms.
         assert (np.abs(found - terms.sum(axis=1)) < 1e-12 * np.abs(terms).sum(axis=1)).all()
+
+
+def test_spectra_and_rotation(view: MakeView) -> None:
+    rm = Uniform("-50 rad/m2", "50 rad/m2")
+    model = SkyModel(
+        [
+            PointSource("a", **AT, I="1 Jy", Q="0.1 Jy", rm=rm, rm_width=HalfNormal("9 rad/m2"),
+                        spectral_index={"I": [-0.7, 0.1], "Q": Normal(-0.5, 0.1)},
+                        free_free=Uniform("0.2 GHz", "1 GHz")),
+            PointSource("b", **AT, I="1 Jy", pol_fraction=0.1, pol_angle="10 deg", rm="a.rm * 0.5",
+                        rm_scatter="a.rm_width", self_absorption="a.free_free * 3",
+                        spectral_index=Uniform(-2, -0.1), thick_index=Normal(2.5, 0.1)),
+            PointSource("c", **AT, I="1 Jy", line={
+                "velocity": Normal(0, 20, "km/s"), "rest_freq": "1420.4 MHz", "height": Uniform(-1, 0),
+                "fwhm": Uniform("5 km/s", "50 km/s"), "profile": "lorentzian"}, log10_spectrum=[-0.7, 0.2]),
+            GaussianSource("d", **AT, fwhm="1 arcsec", I="1 Jy", table={
+                "freq": ["1 GHz", "2 GHz"], "value": [Uniform(0.5, 2), "d.table.value[0] * 0.5"]}),
+        ],
+        ref_freq="1.4 GHz",
+    )  # fmt: skip
+    check(model.bind([view("f/a"), view("g/a", (3.26, 0.03))]))
 
 
 @pytest.fixture

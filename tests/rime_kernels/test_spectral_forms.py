@@ -10,8 +10,8 @@ from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
 from rime_kernels import Gradient, InputError, Rime, Rows, Sources, device
-from rime_kernels.physics import brightness
-from rime_kernels.physics import spectral_forms as forms
+from rime_kernels.physics import brightness, spectral_forms
+from rime_kernels.physics import form_codes as forms
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 # Of the largest derivative of an array. Differences of sixth order keep 1e-8; float32 rounds by 1e-7.
@@ -38,7 +38,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def factor(form: int, nu: float, power: float, *own: float) -> float:
-    return float(forms.form_factor(form, nu, power, *own))
+    return float(spectral_forms.form_factor(form, nu, power, *own))
 
 
 # ---- closed forms

@@ -13,7 +13,7 @@ from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import Array, Compiled, Module
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
 from rime_kernels.inputs import Variant
-from rime_kernels.physics import beam, brightness, envelope, phase, spectral_forms
+from rime_kernels.physics import beam, brightness, envelope, form_codes, phase, spectral_forms
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -27,7 +27,7 @@ _variable, _factor, _brightness = (
 )
 _factor_slope, _voltage_slope = brightness.spectral_slope, beam.voltage_slope
 _is_table, _form_factor = spectral_forms.is_table, spectral_forms.form_factor
-_form_slopes, _N_OWN, _POWER_LAW = spectral_forms.form_slopes, spectral_forms.N_OWN, spectral_forms.POWER_LAW
+_form_slopes, _N_OWN, _POWER_LAW = spectral_forms.form_slopes, form_codes.N_OWN, form_codes.POWER_LAW
 _faraday, _faraday_slopes, _C = brightness.faraday, brightness.faraday_slopes, phase.SPEED_OF_LIGHT
 
 
