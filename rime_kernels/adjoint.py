@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,3 +46,15 @@ class Adjoint(NamedTuple):
     profile: NDArray[np.float64]  # (n_batch, n_profile or 1, 8): the parameters of the profiles
     # (n_batch, n_source, 4): `Sources.faraday`; (n_batch, 0, 4) where nothing turns
     faraday: NDArray[np.float64]
+    # Of `AntennaTerms.jones`, complex128 with n_batch: of the real part, plus i times that of the imaginary.
+    jones: NDArray[np.complex128] | None = None
+
+
+def joined(parts: Sequence[Adjoint]) -> Adjoint:
+    """The parts of a batch in one."""
+    if len(parts) == 1:
+        return parts[0]
+    joined: list[Any] = [  # arrays; None only for the one that may be
+        None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)
+    ]
+    return Adjoint(*joined)

@@ -136,6 +136,7 @@ def gradient_of(
         template_shift,
         profile=profile,
         faraday=faraday,
+        antenna_terms=adjoint.jones,
     )
 
 

@@ -332,7 +332,6 @@ def _check_antenna_terms(rows: Rows, n_template: int, terms: AntennaTerms) -> No
             "antenna terms that are not diagonal need all four correlations of the templates, got "
             f"{rows.n_corr}; read all four, or leave out leakage"
         )
-    raise InputError("antenna terms are not computed by these kernels yet; leave them out")
 
 
 def _contiguous(value: NDArray[T]) -> NDArray[T]:

@@ -4,23 +4,29 @@ With P = E_p E_q K_pq envelope_pq of a source and a change v of the sources,
 
     J v = sum over sources of P (dB + B (i d(phase) + d ln(envelope) + d ln(E_p) + d ln(E_q)))
 
+With Jones matrices A of the antennas this is dX, the change of the sum X, and J v is what
+`cpu.antennas.see_changes` makes of it.
+
 Derivatives are analytic, not finite differences. All is float64, whatever the precision of `Rime`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
+from rime_kernels.cpu.antennas import AntennaSamples, see_changes
 from rime_kernels.cpu.tangent import Changes, Samples, Sky, fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes
 from rime_kernels.physics import beam, phase
 from rime_kernels.physics.envelope import GaussianFrame, projections
+from rime_kernels.physics.feeds import feeds_of
 from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
@@ -52,13 +58,15 @@ def tangents(fixed: Fixed, sources: Sources, change: Gradient) -> NDArray[np.com
     """
     n_change, all_rows = check_change(sources, change), slice(None)
     if sources.n_batch == 1:
-        return Columns(fixed, sources, change).of(all_rows)
+        return columns_of(fixed, sources, change).of(all_rows)
     if n_change != sources.n_batch:
         raise InputError(
             f"change must have as many entries as the batch has, {sources.n_batch}, or the batch one entry; "
             f"got {n_change}"
         )
-    columns = [Columns(fixed, sources.entries(b, b + 1), change.entries(b, b + 1)) for b in range(n_change)]
+    columns = [
+        columns_of(fixed, sources.entries(b, b + 1), change.entries(b, b + 1)) for b in range(n_change)
+    ]
     shape = (0, fixed.rows.n_row, fixed.rows.n_chan, fixed.rows.n_corr)
     return np.concatenate([np.zeros(shape, np.complex128), *(part.of(all_rows) for part in columns)])
 
@@ -71,7 +79,7 @@ def information(
     Columns of J are made for some rows at a time, in about so many bytes, and multiplied by each other
     there: for n_change columns that is n_change^2 products per real number, at the speed of matrix products.
     """
-    columns, n_row = Columns(fixed, sources, change), fixed.rows.n_row
+    columns, n_row = columns_of(fixed, sources, change), fixed.rows.n_row
     n_each = fixed.rows.n_chan * fixed.rows.n_corr
     step = max(1, n_byte // (16 * n_each * max(1, columns.n_change)))
     fisher = np.zeros((columns.n_change, columns.n_change))
@@ -106,7 +114,82 @@ def check_change(sources: Sources, change: Gradient) -> int:
         expected = (n_change, *like.shape[1:])
         if np.shape(values) != expected:
             raise InputError(f"change.{name} must have shape {expected}, got {np.shape(values)}")
+    _check_change_of_jones(sources, change)
     return n_change
+
+
+def _check_change_of_jones(sources: Sources, change: Gradient) -> None:
+    if change.antenna_terms is None:
+        return
+    if sources.antenna_terms is None:
+        raise InputError("change.antenna_terms was given, but the sources have none")
+    expected = (len(change.lm), *sources.antenna_terms.jones.shape[1:])
+    if np.shape(change.antenna_terms) != expected:
+        raise InputError(
+            f"change.antenna_terms must have shape {expected}, got {np.shape(change.antenna_terms)}"
+        )
+
+
+def columns_of(fixed: Fixed, sources: Sources, change: Gradient) -> Columns | SeenColumns:
+    """J v of several changes about one list of sources, with or without Jones matrices of the antennas."""
+    if sources.antenna_terms is None:
+        return Columns(fixed, sources, change)
+    return SeenColumns(fixed, sources, change)
+
+
+class SeenColumns:
+    """`Columns` of sources that are seen through Jones matrices of the antennas.
+
+    Parameters as those of `Columns`.
+
+    Raises
+    ------
+    InputError
+        A change off the diagonal where there are templates without all four correlations.
+    """
+
+    def __init__(self, fixed: Fixed, sources: Sources, change: Gradient) -> None:
+        self._terms, self.n_change, rows = sources.antenna_terms, check_change(sources, change), fixed.rows
+        full, place = feeds_of(rows.stokes_to_corr)
+        self._rows, self._place = rows, np.array(place, np.int64)
+        template = np.zeros((*fixed.template.shape[:3], 4), np.complex128)
+        template[..., place] = fixed.template
+        fixed = fixed._replace(rows=replace(rows, stokes_to_corr=full), template=template)
+        bare = replace(sources, antenna_terms=None)
+        bare.__dict__["polarised"] = sources.polarised
+        self._change = Columns(fixed, bare, replace(change, antenna_terms=None))
+        # X is linear in the fluxes and in the scales of templates: it is its own change with these.
+        self._full = Columns(fixed, bare, _of_fluxes(bare))
+        shape = (self.n_change, *sources.antenna_terms.jones.shape[1:]) if sources.antenna_terms else ()
+        self._of_jones = np.zeros(shape, np.complex128)
+        if change.antenna_terms is not None:
+            self._of_jones[...] = change.antenna_terms
+        if len(fixed.template) and len(place) < 4 and np.any(self._of_jones * (1 - np.eye(2))):
+            raise InputError(
+                "antenna terms change off the diagonal, for which templates need all four correlations, got "
+                f"{len(place)}"
+            )
+
+    def of(self, rows: slice) -> NDArray[np.complex128]:
+        """complex128 (n_change, n_row, n_chan, n_corr) of some of the rows."""
+        assert self._terms is not None, "columns_of makes these where there are terms"
+        of_rows = self._rows
+        samples = AntennaSamples(
+            of_rows.antenna1[rows], of_rows.antenna2[rows],
+            np.ascontiguousarray(self._terms.time_block[of_rows.time_index[rows]]), self._terms.chan_block,
+        )  # fmt: skip
+        change, full = self._change.of(rows), self._full.of(rows)[0]
+        out = np.empty((*change.shape[:3], self._place.size), np.complex128)
+        see_changes(samples, self._terms.jones[0], self._of_jones, full, change, self._place, out)
+        return out
+
+
+def _of_fluxes(sources: Sources) -> Gradient:
+    """The change of all fluxes, and scales of templates, by what they are."""
+    return Gradient(
+        np.zeros_like(sources.lm), sources.stokes, np.zeros_like(sources.spectral_terms),
+        np.zeros_like(sources.shape), template_scale=sources.template_scale,
+    )  # fmt: skip
 
 
 class Columns:

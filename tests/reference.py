@@ -32,7 +32,7 @@ from scipy.special import j0, j1
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rime_kernels.arrays import Beam, Rows, Sources
+    from rime_kernels.arrays import AntennaTerms, Beam, Rows, Sources
     from rime_kernels.idg import ImageGrid
     from rime_kernels.jones_beam import JonesBeam
 
@@ -112,28 +112,48 @@ def seen_through_antennas(
     template: NDArray[np.complex128] | None = None,
     template_lm: NDArray[np.float64] | None = None,
 ) -> NDArray[np.complex128]:
-    """V_pq = A_p X_pq A_q^H with the Jones matrices of `sources.antenna_terms`: as `visibilities`.
-
-    X has rows for the feeds of p and columns for those of q; 0 where a template has no such correlation.
-    """
+    """V_pq = A_p X_pq A_q^H with the Jones matrices of `sources.antenna_terms`: as `visibilities`."""
     assert sources.antenna_terms is not None
-    terms = sources.antenna_terms
-    circular = corr_type[0] in ("RR", "RL", "LR", "LL")
-    feeds = ["RR", "RL", "LR", "LL"] if circular else ["XX", "XY", "YX", "YY"]
-    element = [feeds.index(name) for name in corr_type]
+    full = before_antennas(rows, corr_type, sources, frame, template, template_lm)
+    return through_antennas(rows, corr_type, sources.antenna_terms, full)
+
+
+def before_antennas(
+    rows: Rows,
+    corr_type: Sequence[str],
+    sources: Sources,
+    frame: str = "tangent",
+    template: NDArray[np.complex128] | None = None,
+    template_lm: NDArray[np.float64] | None = None,
+) -> NDArray[np.complex128]:
+    """X of all sources and templates, (n_batch, n_row, n_chan, 4), rows of its matrices for the feeds of p.
+
+    0 where a template has no such correlation.
+    """
+    feeds, element = _feeds(corr_type)
     full = visibilities(rows, feeds, replace(sources, antenna_terms=None), frame)
     if template is not None:
         assert template_lm is not None
         full[..., element] += moved_templates(rows, sources, template, template_lm)
-    jones = np.broadcast_to(terms.jones, (sources.n_batch, *terms.jones.shape[1:]))
-    for b in range(sources.n_batch):
-        for r in range(rows.n_row):
-            time = terms.time_block[rows.time_index[r]]
-            for c in range(rows.n_chan):
-                a_p = jones[b, time, rows.antenna1[r], terms.chan_block[c]]
-                a_q = jones[b, time, rows.antenna2[r], terms.chan_block[c]]
-                full[b, r, c] = (a_p @ full[b, r, c].reshape(2, 2) @ a_q.conj().T).ravel()
-    return full[..., element]
+    return full
+
+
+def through_antennas(
+    rows: Rows, corr_type: Sequence[str], terms: AntennaTerms, full: NDArray[np.complex128]
+) -> NDArray[np.complex128]:
+    """A_p X A_q^H of X from `before_antennas`: (n_batch, n_row, n_chan, n_corr)."""
+    time = terms.time_block[rows.time_index][:, None]
+    a_p = terms.jones[:, time, rows.antenna1[:, None], terms.chan_block]
+    a_q = terms.jones[:, time, rows.antenna2[:, None], terms.chan_block]
+    seen = a_p @ full.reshape(*full.shape[:3], 2, 2) @ np.conj(np.swapaxes(a_q, -1, -2))
+    return seen.reshape(full.shape)[..., _feeds(corr_type)[1]]
+
+
+def _feeds(corr_type: Sequence[str]) -> tuple[list[str], list[int]]:
+    """All correlations of the feeds, and which of them these are."""
+    circular = corr_type[0] in ("RR", "RL", "LR", "LL")
+    feeds = ["RR", "RL", "LR", "LL"] if circular else ["XX", "XY", "YX", "YY"]
+    return feeds, [feeds.index(name) for name in corr_type]
 
 
 # ---- its terms

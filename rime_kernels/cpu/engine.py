@@ -9,15 +9,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.adjoint import Adjoint
+from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
+from rime_kernels.cpu.antennas import Terms, back_map, places, terms_of
 from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
+from rime_kernels.cpu.correlations import Correlations, correlations
 from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
 from rime_kernels.cpu.jones.spline import Beams, beams_of
 from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
-from rime_kernels.cpu.outputs import Correlations, correlations
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
@@ -55,6 +56,7 @@ class Engine:
         self._frame, self._memory_limit, self._template_lm = frame, memory_limit, fixed.template_lm
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
+        self._matrix = fixed.matrix
         self._n_antenna, self._chan_freq = fixed.antenna_uvw.shape[1], fixed.chan_freq
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
@@ -71,12 +73,31 @@ class Engine:
         shared_beam, parameters, variant = self._parameters(sources, scaled_dof)
         n_batch, n_source = parameters.direction.shape[:2]
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
+        jones = self._jones(sources, variant)
         result = self._result(n_batch, variant, output)
         beams = beams_of(self._matrix, sources, n_source)
         for start in range(0, n_batch, step):
             part = parameters.batch(start, start + step) if step < n_batch else parameters
-            self._run_part(part, beams, shared_beam, variant, output, tasks, result[start : start + step])
+            terms = None if jones is None else jones.batch(start, start + step)
+            into = result[start : start + step]
+            self._run_part(part, beams, shared_beam, variant, terms, output, tasks, into)
         return result
+
+    def _jones(self, sources: Sources, variant: Variant) -> Terms | None:
+        """The matrices of the antennas, and how X follows from the sums; None without any."""
+        if sources.antenna_terms is None:
+            return None
+        full, place = feeds_of(self._matrix)
+        # Sums through beams of Jones matrices are products of feeds already.
+        of_sums = np.eye(4, dtype=complex) if isinstance(sources.beam, JonesBeam) else full
+        matrix = of_sums[:, : variant.n_stokes]
+        return terms_of(sources.antenna_terms, matrix, place, self._lanes, variant.real)
+
+    def _maps(self, jones: Terms | None, variant: Variant) -> tuple[Correlations, Correlations]:
+        """The maps from sums (or V) to correlations, and from weighted residuals to Stokes parameters."""
+        if jones is None:
+            return self._correlations[variant.n_stokes], self._transposed[variant.n_stokes]
+        return self._of_feeds[0], back_map(self._matrix, variant.n_stokes, variant.real)
 
     @functools.cached_property
     def _of_feeds(self) -> tuple[Correlations, Correlations]:
@@ -117,13 +138,17 @@ class Engine:
         shared_beam, parameters, variant = self._parameters(sources, scaled_dof)
         n_batch, n_source = parameters.direction.shape[:2]
         tasks = self._tasks_of(n_source)
-        step = self._batch_step(variant, n_source, n_batch, n_places(tasks, parameters.stokes.shape[1]))
+        jones = self._jones(sources, variant)
+        n_jones = 0 if jones is None else places(jones, tasks)[1] * jones.jones.shape[2] * 8
+        n_place = n_places(tasks, parameters.stokes.shape[1])
+        step = self._batch_step(variant, n_source, n_batch, n_place, n_jones)
         parts = []
         for start in range(0, max(1, n_batch), step):
             part = parameters.batch(start, start + step) if step < n_batch else parameters
             of_part = sources.entries(start, start + step) if step < n_batch else sources
-            parts.append(self._adjoint_of_part(part, of_part, shared_beam, variant, tasks, lanes))
-        return parts[0] if len(parts) == 1 else Adjoint(*map(np.concatenate, zip(*parts, strict=True)))
+            terms = None if jones is None else jones.batch(start, start + step)
+            parts.append(self._adjoint_of_part(part, of_part, shared_beam, variant, terms, tasks, lanes))
+        return joined(parts)
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""
@@ -136,12 +161,18 @@ class Engine:
             f"batch of {sources.n_batch} in steps of {step}, {len(self._tasks_of(n_source))} tasks each"
         )
 
-    def _batch_step(self, variant: Variant, n_source: int, n_batch: int, n_place: int = 0) -> int:
-        """Entries of the batch in one pass, whose tasks sum brightnesses in `n_place` places."""
+    def _batch_step(
+        self, variant: Variant, n_source: int, n_batch: int, n_place: int = 0, n_jones: int = 0
+    ) -> int:
+        """Entries of the batch in one pass.
+
+        Their tasks sum brightnesses in `n_place` places, and each lane `n_jones` numbers for antennas.
+        """
         n_bright = (
             variant.n_stokes * n_source * (self._lanes.scale.size + n_place * self._lanes.chan.shape[1])
         )
-        bytes_each = 8 * (n_bright + len(self._tasks_of(n_source)))
+        n_jones *= self._lanes.chan.shape[1]
+        bytes_each = 8 * (n_bright + n_jones + len(self._tasks_of(n_source)))
         budget = _MEMORY_BUDGET if self._memory_limit is None else min(_MEMORY_BUDGET, self._memory_limit)
         return max(1, min(n_batch, budget // bytes_each))
 
@@ -156,7 +187,8 @@ class Engine:
         return np.empty((n_batch, *self._shape), np.float64 if output is Output.WEIGHTED else variant.complex)
 
     def _run_part(
-        self, inputs: Inputs, beams: Beams | None, shared_beam: int, variant: Variant, output: Output,
+        self, inputs: Inputs, beams: Beams | None, shared_beam: int, variant: Variant, jones: Terms | None,
+        output: Output,
         tasks: NDArray[np.int64], result: Visibilities,
     ) -> None:  # fmt: skip
         n_batch, spectra = len(inputs.direction), self._spectra(inputs, shared_beam, variant)
@@ -170,12 +202,12 @@ class Engine:
         if beams is not None:
             make_jones_visibilities(variant.single)(
                 variant.factored, variant.shifted, int(output), tasks, self._lanes, inputs, beams, spectra,
-                self._of_feeds[0], vis_out, real_out, partial,
+                self._of_feeds[0], jones, vis_out, real_out, partial,
             )  # fmt: skip
         else:
             make_visibilities(variant.single, variant.n_stokes)(
                 variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs,
-                spectra, self._correlations[variant.n_stokes], vis_out, real_out, partial,
+                spectra, self._maps(jones, variant)[0], jones, vis_out, real_out, partial,
             )  # fmt: skip
         if output in _SUMS:
             # NumPy sums each row by itself, in an order that depends on its length alone.
@@ -191,18 +223,18 @@ class Engine:
         return spectra
 
     def _adjoint_of_part(
-        self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant,
+        self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant, jones: Terms | None,
         tasks: NDArray[np.int64], lanes: Lanes,
     ) -> Adjoint:  # fmt: skip
         spectra = self._spectra(inputs, shared_beam, variant)
-        parts = make_parts(tasks, lanes, inputs, variant.n_stokes)
+        parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes)
         none = (len(spectra), 0, 0, 0)
         make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
             variant.factored, variant.shifted, variant.beam, int(Output.LOG if variant.log else Output.CHI2),
-            tasks, lanes, inputs, spectra, self._correlations[variant.n_stokes],
-            self._transposed[variant.n_stokes], np.empty(none, variant.real), np.empty(none), parts,
+            tasks, lanes, inputs, spectra, *self._maps(jones, variant), jones, np.empty(none, variant.real),
+            np.empty(none), parts,
         )  # fmt: skip
-        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq)
+        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)
 
 
 def _is_polarised(sources: Sources) -> bool:

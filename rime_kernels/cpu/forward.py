@@ -16,10 +16,18 @@ from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Vector
-from rime_kernels.cpu.adjoint import GradientWorkspace, backward_of, begin, pull_slot, pull_voltages
+from rime_kernels.cpu.adjoint import (
+    GradientWorkspace,
+    backward_of,
+    begin,
+    pull_slot,
+    pull_voltages,
+)
+from rime_kernels.cpu.antennas import Terms, View, begin_run, look_up, n_antennas, space_for, view_of
 from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, workspace
+from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.lanes import Lanes
-from rime_kernels.cpu.outputs import Backward, Correlations, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
 from rime_kernels.inputs import Inputs
@@ -76,8 +84,9 @@ def _sum_factored(
 
 @inner_function
 def _factored_slot(
-    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, slot: int, entry: int, stop: int,
-    terms: Pointer, sums: Pointer, scale: Vector, like: Vector, stokes: Vector, total: Vector,
+    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, view: View | None, slot: int,
+    entry: int, stop: int, terms: Pointer, sums: Pointer, scale: Vector, like: Vector, stokes: Vector,
+    total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time."""
     n_sums = 2 * size(stokes)
@@ -98,14 +107,14 @@ def _factored_slot(
             _sum_factored(rows, sky, e, e2, first, n_source, terms, here, here2, scale, like, stokes)
             if first + n_source == sky.n_source:
                 for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
-                    total = total + finish(ending, backward, e + k, ahead(here, n_sums * k), like)
+                    total = total + finish(ending, backward, view, e + k, ahead(here, n_sums * k), like)
     return total
 
 
 @inner_function
 def _row_slot(
-    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, entry: int, stop: int, sums: Pointer,
-    scale: Vector, like: Vector, stokes: Vector, total: Vector,
+    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, view: View | None, entry: int,
+    stop: int, sums: Pointer, scale: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
     for e in range(entry, stop):
@@ -113,16 +122,16 @@ def _row_slot(
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
         sum_rows(sky, u, v, w, p, q, sums, like, stokes)
-        total = total + finish(ending, backward, e, sums, like)
+        total = total + finish(ending, backward, view, e, sums, like)
     return total
 
 
 @inner_function
 def run_task(
     factored: bool, shifted: bool, beam_code: int, output: int, task: Array, b: int, lanes: Lanes,
-    inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
-    work: GradientWorkspace | None, real: NumbaType, lane: Vector, like: Vector, stokes: Vector,
-    total: Vector,
+    inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
+    real_out: Array, work: GradientWorkspace | None, real: NumbaType, lane: Vector, like: Vector,
+    stokes: Vector, total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
@@ -142,6 +151,9 @@ def run_task(
             n_sums = max(n_sums, lanes.slot_entry[slot + 1] - lanes.slot_entry[slot] + 1)
         n_sums = min(n_sums, stop_entry - first_entry + 1)
     sums = workspace(2 * n_all * n_sums, real)
+    n_dish = n_antennas(jones)
+    space = workspace(space_for(jones, n, n_dish), real)
+    view, run = view_of(jones, lanes, n_dish, space, n), np.int64(-1)
     rows = _Rows(
         lanes.antenna_uvw.shape[1], pointer(lanes.antenna_uvw), lanes.antenna_uvw.shape[3],
         pointer(lanes.uvw), lanes.uvw.shape[2], pointer(lanes.antenna), not by_entry,
@@ -156,7 +168,8 @@ def run_task(
     n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
     ending = Ending(
         output, n_corr, n_all // n, correlations.part.shape[1], pointer(correlations.part),
-        pointer(correlations.factor), n_template, pointer(inputs.template[b]), shifted, pointer(factors),
+        pointer(correlations.factor), n_template, n_template if jones is None else 0,
+        pointer(inputs.template[b]), shifted, pointer(factors),
         pointer(lanes.uvw), lanes.uvw.shape[2], scale,
         ahead(pointer(lanes.data), block * n_data), pointer(lanes.row), lanes.row.shape[1],
         pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
@@ -170,6 +183,8 @@ def run_task(
         if entry >= stop:
             continue
         times = lanes.slot_time[slot]
+        run = look_up(jones, view, b, slot, block, run, n)
+        begin_run(work, jones, run, first_slot)
         if not has_brightness:
             fill_brightness(inputs.stokes[b], times, spectra[b, block], pointer(bright), like)
             has_brightness = inputs.stokes.shape[1] == 1  # else each slot has its own
@@ -196,12 +211,12 @@ def run_task(
             begin(work, e)
             if factored:
                 total = _factored_slot(
-                    rows, sky, ending, backward, slot, e, end, pointer(terms), pointer(sums), scale, like,
-                    stokes, total,
+                    rows, sky, ending, backward, view, slot, e, end, pointer(terms), pointer(sums), scale,
+                    like, stokes, total,
                 )  # fmt: skip
             else:
                 total = _row_slot(
-                    rows, sky, ending, backward, e, end, pointer(sums), scale, like, stokes, total
+                    rows, sky, ending, backward, view, e, end, pointer(sums), scale, like, stokes, total
                 )
             if work is not None:
                 place = slot - first_slot
@@ -215,6 +230,8 @@ def run_task(
     scratch[0] = 0
     if n_template:
         factors[0] = 0
+    if jones is not None:
+        space[0] = 0
     lane_sums = np.empty(n)
     store(pointer(lane_sums), 0, total)
     whole = 0.0
@@ -238,22 +255,24 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     @loop
     def visibilities(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        inputs: Inputs, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
-        partial: Array,
+        inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
+        real_out: Array, partial: Array,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # waking the other threads would take longer than the task
             b = np.int64(0)  # the same type as below, or Numba would compile the task twice
             partial[0, 0] = run_task(
                 factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
-                vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                jones, vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all),
+                zeros(np.float64, n),
             )  # fmt: skip
             return
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
                 factored, shifted, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
-                vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                jones, vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all),
+                zeros(np.float64, n),
             )  # fmt: skip
 
     return visibilities

@@ -15,10 +15,12 @@ from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Vector
 from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientWorkspace, Sums
+from rime_kernels.cpu.antennas import Terms, by_block, places
 from rime_kernels.cpu.brightness import NO_BEAM, workspace
+from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.forward import run_task
 from rime_kernels.cpu.lanes import Lanes
-from rime_kernels.cpu.outputs import Backward, Correlations
+from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
 from rime_kernels.inputs import Inputs
 from rime_kernels.physics import phase
@@ -42,6 +44,8 @@ class Parts(NamedTuple):
     beam_scale: NDArray[np.float64]  # (n_batch, n_task, 1)
     voltage_lm: NDArray[np.float64]  # (n_batch, n_task, n_source, 2)
     pointing: NDArray[np.float64]  # (n_batch, n_place, n_antenna, 2, n_slot_lane)
+    first_run: NDArray[np.int64]  # (n_task,): the places of runs of slots
+    jones: NDArray[np.float64]  # (n_batch, n_run, n_antenna, 8, n), or nothing: `antennas.by_block`
 
 
 def n_places(tasks: NDArray[np.int64], n_time: int) -> int:
@@ -49,12 +53,15 @@ def n_places(tasks: NDArray[np.int64], n_time: int) -> int:
     return int(np.sum(tasks[:, 2] - tasks[:, 1])) if n_time > 1 else len(tasks)
 
 
-def make_parts(tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_stokes: int) -> Parts:
+def make_parts(
+    tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, jones: Terms | None, n_stokes: int
+) -> Parts:
     """Zeros for the sums of these tasks."""
     n_batch, n_source = inputs.direction.shape[:2]
     n_task, n_lane, n_slot_lane = len(tasks), lanes.chan.shape[1], lanes.slot_time.shape[1]
     n_slot = tasks[:, 2] - tasks[:, 1]
     n_time, n_pointing_time = inputs.stokes.shape[1], inputs.pointing.shape[1]
+    first_run, n_run = places(jones, tasks)
     return Parts(
         np.zeros((n_batch, n_task)),
         np.cumsum(n_slot) - n_slot,
@@ -67,6 +74,8 @@ def make_parts(tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, n_stokes:
         np.zeros((n_batch, n_task, 1)),
         np.zeros((n_batch, n_task, n_source, 2)),
         np.zeros((n_batch, n_places(tasks, n_pointing_time), inputs.pointing.shape[2], 2, n_slot_lane)),
+        first_run,
+        np.zeros((n_batch, n_run, 0 if jones is None else jones.jones.shape[2], 8, n_lane)),
     )
 
 
@@ -91,8 +100,8 @@ def _reduce(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) ->
 def _gradient_task(
     factored: bool, shifted: bool, beam_code: int, output: int, i: int, b: int,
     tasks: Array, lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations,
-    transposed: Correlations, vis_out: Array, real_out: Array, parts: Parts, real: NumbaType, lane: Vector,
-    like: Vector, stokes: Vector, total: Vector,
+    transposed: Correlations, jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
+    real: NumbaType, lane: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
@@ -110,9 +119,10 @@ def _gradient_task(
     first_place = parts.first_place[i]
     of_brightness = parts.brightness[b, first_place if parts.stokes_per_time else i]
     of_pointing = parts.pointing[b, first_place if parts.pointing_per_time else i]
+    of_jones, run = parts.jones[b, parts.first_run[i] :], np.zeros(1, np.int64)
     backward = Backward(
         transposed.part.shape[1], pointer(transposed.part), pointer(transposed.factor), pointer(weighted),
-        pointer(residual), pointer(first), pointer(of_template),
+        pointer(residual), pointer(first), pointer(of_template), pointer(of_jones), pointer(run),
     )  # fmt: skip
     work = GradientWorkspace(
         backward, Sums(pointer(of_brightness), pointer(of_direction), pointer(of_projection)),
@@ -122,7 +132,7 @@ def _gradient_task(
         parts.pointing_per_time,
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
-        factored, shifted, beam_code, output, task, b, lanes, inputs, spectra, correlations, vis_out,
+        factored, shifted, beam_code, output, task, b, lanes, inputs, spectra, correlations, jones, vis_out,
         real_out, work, real, lane, like, stokes, total,
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
@@ -135,7 +145,8 @@ def _gradient_task(
         used[:0] = 0
     for used in (wide, of_direction, of_projection, of_template, square, one):
         used[:0] = 0.0
-    first[0] = pair[0] = 0
+    first[0] = pair[0] = run[0] = 0
+    of_jones[:0] = 0.0
 
 
 @functools.cache
@@ -148,15 +159,15 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
     @loop
     def gradients(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        inputs: Inputs, spectra: Array, correlations: Correlations, transposed: Correlations, vis_out: Array,
-        real_out: Array, parts: Parts,
+        inputs: Inputs, spectra: Array, correlations: Correlations, transposed: Correlations,
+        jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
     ) -> None:  # fmt: skip
         n_batch, n_task = parts.chi2.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             _gradient_task(
                 factored, shifted, beam_code, output, i, b, tasks, lanes, inputs, spectra, correlations,
-                transposed, vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n),
+                transposed, jones, vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n),
                 zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 
@@ -168,13 +179,16 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
 
 def adjoint_of(
     parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, sources: Sources,
-    chan_freq: NDArray[np.float64],
+    chan_freq: NDArray[np.float64], jones: Terms | None,
 ) -> Adjoint:  # fmt: skip
     """The sums of all tasks, in the order of the tasks, with their constants."""
     bright = 2.0 * _brightness(parts, tasks, lanes, inputs.stokes.shape[1], chan_freq.size)
     template = parts.template.sum(axis=1) * [2.0, *[4.0 * np.pi] * 3]
     projection = -4.0 * phase.SPEED_OF_LIGHT * parts.projection.sum(axis=1)
     of_bright = pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq)
+    of_jones = None
+    if jones is not None:
+        of_jones = by_block(parts.jones, jones, tasks, lanes, sources.template_scale is not None)
     return Adjoint(
         parts.chi2.sum(axis=1),
         of_bright.stokes,
@@ -188,6 +202,7 @@ def adjoint_of(
         template,
         np.zeros((len(template), 1, 8)),
         of_bright.faraday,
+        of_jones,
     )
 
 

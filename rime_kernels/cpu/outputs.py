@@ -4,40 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Compiled, Pointer, Vector
-from rime_kernels.cpu.lanes import copied
+from rime_kernels.cpu.antennas import View, pull, see
+from rime_kernels.cpu.correlations import part_of
 from rime_kernels.cpu.simd import ahead, constant, convert, fetch, load, size, spread, store
 from rime_kernels.cpu.sums import wavelengths
 from rime_kernels.cpu.vector_math import cos_sin_turns, log1p
 from rime_kernels.inputs import Output
 
 _VIS, _RESIDUAL, _WEIGHTED, _CHI2, _LOG = (int(kind) for kind in Output)
-
-
-class Correlations(NamedTuple):
-    """The map from sums to correlations without its zeros.
-
-    Each real (row 2 k) and imaginary part (2 k + 1) of correlation k is a sum of factors times parts:
-    part j of the sums is the real part of Stokes j, part n_stokes + j the imaginary part.
-    """
-
-    part: NDArray[np.int64]  # (2 n_corr, n_term)
-    factor: NDArray[np.floating]  # (2 n_corr, n_term)
-
-
-def correlations(matrix: NDArray[np.complexfloating], real: type[np.floating]) -> Correlations:
-    """The map of a matrix (n_corr, n_stokes)."""
-    n_corr, n_stokes = matrix.shape
-    full = np.zeros((2 * n_corr, 2 * n_stokes))
-    full[0::2, :n_stokes], full[0::2, n_stokes:] = matrix.real, -matrix.imag
-    full[1::2, :n_stokes], full[1::2, n_stokes:] = matrix.imag, matrix.real
-    n_term = max(1, int(np.count_nonzero(full, axis=1).max()))
-    part = np.argsort(full == 0.0, axis=1, kind="stable")[:, :n_term]
-    return Correlations(copied(part, np.int64), copied(np.take_along_axis(full, part, axis=1), real))
 
 
 class Ending(NamedTuple):
@@ -50,6 +26,7 @@ class Ending(NamedTuple):
     part: Pointer  # as in Correlations
     factor: Pointer
     n_template: int
+    n_added: int  # templates that are added to correlations: those that are not part of a `View`
     template: Pointer  # float64 (n_template, 4), as in Inputs; 1/scaled_dof after the last
     is_shifted: bool
     factor_of: Pointer  # (n_template, 2, n), workspace: the templates' factors
@@ -78,15 +55,8 @@ class Backward(NamedTuple):
     template: (
         Pointer  # float64 (n_template, 4, n): sums for scale, change of l, m, n; last that for scaled_dof
     )
-
-
-@vector_function
-def _part(map: Ending | Backward, i: int, sums: Pointer, like: Vector) -> Vector:
-    """Real (i even) or imaginary part of element i // 2 of the map (`Ending`, `Backward`) times the sums."""
-    value = constant(0.0, like)
-    for j in range(map.n_term * i, map.n_term * (i + 1)):
-        value = value + spread(map.factor[j], like) * load(sums, size(like) * map.part[j], like)
-    return value
+    jones: Pointer  # float64 (n_run, n_antenna, 8, n): sums for the matrices of the antennas
+    run: Pointer  # (1,): which run of slots is at hand
 
 
 @vector_function
@@ -118,9 +88,9 @@ def fill_factors(ending: Ending, entry: int, like: Vector) -> None:
 
 @vector_function
 def _with_templates(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
-    """`_part` with the templates added; `data` points to the data of this correlation."""
-    value, n = _part(ending, i, sums, like), size(like)
-    for t in range(ending.n_template):
+    """`part_of` with the templates added; `data` points to the data of this correlation."""
+    value, n = part_of(ending, i, sums, like), size(like)
+    for t in range(ending.n_added):
         re, im = load(data, n * (3 + 2 * t), like), load(data, n * (4 + 2 * t), like)
         cos, sin = load(ending.factor_of, 2 * n * t, like), load(ending.factor_of, 2 * n * t + n, like)
         value = value + (cos * im + sin * re if i % 2 else cos * re - sin * im)
@@ -194,9 +164,10 @@ def _make_chi2(add: Compiled, total_of: Compiled) -> Compiled:
 
 def _make_pull(add: Compiled, total_of: Compiled) -> Compiled:
     @inner_function
-    def pull(
-        ending: Ending, backward: Backward, entry: int, sums: Pointer, data: Pointer, like: Vector
-    ) -> Vector:
+    def pull_entry(
+        ending: Ending, backward: Backward, view: View | None, entry: int, sums: Pointer, data: Pointer,
+        like: Vector,
+    ) -> Vector:  # fmt: skip
         """Store R = conj(M)^T w (V - D) of an entry; gives what its lanes add to chi2."""
         total, n, n_corr, n_stokes = constant(0.0, ending.scale), size(like), ending.n_corr, ending.n_stokes
         for k in range(n_corr):
@@ -208,12 +179,15 @@ def _make_pull(add: Compiled, total_of: Compiled) -> Compiled:
             weight = weight * factor
             store(backward.weighted, n * k, convert(weight * re, like))
             store(backward.weighted, n * (n_corr + k), convert(weight * im, like))
+        weighted = backward.weighted
+        if view is not None:
+            weighted = pull(view, ending, backward, entry, like)
         residual = ahead(backward.residual, 2 * n * n_stokes * (entry - backward.first[0]))
         for i in range(2 * n_stokes):
-            store(residual, n * (n_stokes * (i % 2) + i // 2), _part(backward, i, backward.weighted, like))
+            store(residual, n * (n_stokes * (i % 2) + i // 2), part_of(backward, i, weighted, like))
         return total_of(total)
 
-    return pull
+    return pull_entry
 
 
 _chi2, _log_chi2 = _make_chi2(_add_square, _square_total), _make_chi2(_add_log, _log_total)
@@ -277,17 +251,24 @@ def expect(ending: Ending, entry: int, stop: int, like: Vector) -> None:
 
 
 @vector_function
-def finish(ending: Ending, backward: Backward, entry: int, sums: Pointer, like: Vector) -> Vector:
-    """Compute the output of an entry from its sums, or store its residuals; the chi2 of its lanes, or 0."""
+def finish(
+    ending: Ending, backward: Backward, view: View | None, entry: int, sums: Pointer, like: Vector
+) -> Vector:
+    """Compute the output of an entry from its sums, or store its residuals; the chi2 of its lanes, or 0.
+
+    `view` is None without Jones matrices of the antennas.
+    """
     data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
     done = constant(0.0, ending.scale)
     if ending.is_shifted:
         fill_factors(ending, entry, like)
+    if view is not None:
+        sums = see(view, ending, entry, sums, data, like)
     if backward is not None:
         if ending.output == _LOG:
-            done = _log_pull(ending, backward, entry, sums, data, like)
+            done = _log_pull(ending, backward, view, entry, sums, data, like)
         else:
-            done = _pull(ending, backward, entry, sums, data, like)
+            done = _pull(ending, backward, view, entry, sums, data, like)
         if ending.n_template > 0:
             _pull_templates(ending, backward, entry, data, like)
     elif ending.output == _CHI2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,10 +166,3 @@ class AdjointSums:
             np.zeros((n_batch, 1, 8)),
             turned.sum(axis=(1, 3)) if self._spectrum.turned else np.zeros((n_batch, 0, 4)),
         )  # fmt: skip
-
-
-def joined(each: Sequence[Adjoint]) -> Adjoint:
-    """The parts of a batch in one."""
-    if len(each) == 1:
-        return each[0]
-    return Adjoint(*(np.concatenate(values) for values in zip(*each, strict=True)))

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.adjoint import Adjoint
+from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_launch import gather_of
-from rime_kernels.cuda.adjoint_sums import AdjointSums, joined
+from rime_kernels.cuda.adjoint_sums import AdjointSums
 from rime_kernels.cuda.data import Data, cut
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels.arguments import Columns
@@ -84,6 +84,7 @@ class Engine:
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
+        _refuse_antenna_terms(sources)
         if output is Output.CHI2:
             return self.start_chi2(sources)()
         call = self._until_it_fits(lambda: self._call(sources))
@@ -114,6 +115,7 @@ class Engine:
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
+        _refuse_antenna_terms(sources)
         if self._begun is not None:
             self._begun()  # calls share their arrays: one that nobody has waited for is waited for
         self._begun = functools.cache(self._start(sources, scaled_dof))
@@ -141,6 +143,7 @@ class Engine:
 
         Recorded and played as chi2 is, but not with other data.
         """
+        _refuse_antenna_terms(sources)
         if self._begun is not None:
             self._begun()
         if vis is not None:
@@ -423,6 +426,11 @@ class Engine:
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]
         return result
+
+
+def _refuse_antenna_terms(sources: Sources) -> None:
+    if sources.antenna_terms is not None:
+        raise BackendError("antenna terms are not computed on a GPU yet; use the CPU (backend='cpu')")
 
 
 def _beam_codes(sources: Sources) -> tuple[int, int]:

@@ -39,7 +39,10 @@ def feeds_of(
         full = stokes_to_corr(kind)
         same = np.all(np.abs(full[None] - np.asarray(matrix)[:, None]) < 1e-6, axis=2)
         if same.any(axis=1).all():
-            return full, tuple(int(k) for k in np.argmax(same, axis=1))
+            place = tuple(int(k) for k in np.argmax(same, axis=1))
+            if len(set(place)) < len(place):
+                raise InputError("antenna terms need each correlation once, got one twice; leave one out")
+            return full, place
     raise InputError(
         f"{what} need data in the correlations of feeds (XX, XY, YX, YY or RR, RL, LR, LL), got Stokes "
         "parameters or other sums of them; read the correlations of the feeds"

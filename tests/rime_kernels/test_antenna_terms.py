@@ -1,12 +1,47 @@
-"""Jones matrices of the antennas, V_pq = A_p X_pq A_q^H: what is refused."""
+"""Jones matrices of the antennas, V_pq = A_p X_pq A_q^H, against explicit sums, on every backend."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import ModuleType
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
-from rime_kernels import AntennaTerms, InputError, Rime, Rows
+from rime_kernels import AntennaTerms, Gradient, InputError, Rime, Rows, Sources, device
+
+LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
+# Relative to the 2-norm; phases of some thousand turns keep 1e-12, float32 rounds to 1e-7 in each term.
+TOLERANCE = {"double": 1e-11, "single": 2e-6}
+# Steps over which chi2 is a polynomial of low degree; differences keep 1e-8 of the largest derivative.
+STEPS = {"lm": 2e-6, "pointing": 2e-6, "template_shift": 2e-6, "shape": 1e-8, "beam_scale": 1e-12}
+SLOPE_TOLERANCE = {"double": 1e-7, "single": 3e-5}
+
+
+@pytest.fixture(params=["cpu"])
+def backend(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
+
+
+@pytest.fixture(params=["factored", "row"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def rows_for(problem: Any, **changes: Any) -> Rows:
+    """Few threads where CUDA is simulated: the simulator takes milliseconds for each."""
+    sizes = {"n_antenna": 3, "n_time": 2, "n_chan": 2} if device.simulated() else {"n_antenna": 4}
+    made: Rows = problem(**{**sizes, **changes})
+    return made
+
+
+def data_for(rows: Rows) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    shape = (rows.n_row, rows.n_chan, rows.n_corr)
+    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
+    vis = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    return {"vis": np.where(weight > 0.0, vis, 0.0), "weight": weight}
 
 
 def terms_of(rows: Rows, n_batch: int = 2, seed: int = 8, *, diagonal: bool = False) -> AntennaTerms:
@@ -68,3 +103,311 @@ def test_copies_and_entries_have_their_terms(problem: Any, sky: Any) -> None:
     np.testing.assert_array_equal(last.jones, sources.antenna_terms.jones[1:])
     one = replace(sources, antenna_terms=terms_of(rows, 1))
     assert len(one.entries(1, 2).antenna_terms.jones) == 1
+
+
+# ---- visibilities and chi2
+
+
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize(
+    ("corr", "n_batch", "diagonal"),
+    [(LINEAR, 2, False), (["LL", "LR", "RL", "RR"], 1, False), (["YY", "XX"], 2, True), (["RL"], 1, False)],
+)
+def test_visibilities_and_chi2(
+    problem: Any, sky: Any, reference: ModuleType, error_of: Any, backend: str, form: str, precision: str,
+    corr: list[str], n_batch: int, diagonal: bool,
+) -> None:  # fmt: skip
+    rows = rows_for(problem, corr=corr)
+    data = data_for(rows)
+    rime = Rime(rows, **data, backend=backend, form=form, precision=precision, extent=0.04)
+    sources = sky(rows, antenna_terms=terms_of(rows, n_batch, diagonal=diagonal))
+    expected = reference.visibilities(rows, corr, sources)
+    tolerance = TOLERANCE[precision]
+    assert error_of(rime.predict(sources), expected) < tolerance
+    assert error_of(rime.residual(sources), expected - data["vis"]) < tolerance
+    square = data["weight"] * np.abs(expected - data["vis"]) ** 2
+    assert error_of(rime.weighted_residual2(sources), square) < tolerance
+    np.testing.assert_allclose(rime.chi2(sources), square.sum(axis=(1, 2, 3)), rtol=tolerance)
+    t = np.array([3.0, 7.0])
+    student = (t[:, None, None, None] * np.log1p(square / t[:, None, None, None])).sum(axis=(1, 2, 3))
+    np.testing.assert_allclose(rime.chi2(sources, t), student, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("n_chan", "n_time"), [(1, 3), (20, 2), (1, 20)])
+def test_lanes_along_any_axis(
+    problem: Any, sky: Any, reference: ModuleType, error_of: Any, form: str, n_chan: int, n_time: int
+) -> None:
+    """Lanes of the CPU are channels, times or rows: each sees the matrices of its own."""
+    rows = problem(n_chan=n_chan, n_time=n_time)
+    rime = Rime(rows, **data_for(rows), backend="cpu", form=form, extent=0.04)
+    sources = sky(rows, antenna_terms=terms_of(rows))
+    assert error_of(rime.predict(sources), reference.visibilities(rows, LINEAR, sources)) < 1e-11
+    check_slopes(reference, rime, sources, LINEAR, {}, ("antenna_terms",))
+
+
+@pytest.mark.parametrize("corr", [LINEAR, CIRCULAR])
+def test_stokes_i_alone_is_turned_into_all_correlations(
+    problem: Any, sky: Any, reference: ModuleType, error_of: Any, backend: str, form: str, corr: list[str]
+) -> None:
+    """Without polarised sources X is I times the identity: matrices off the diagonal make cross-hands."""
+    rows = rows_for(problem, corr=corr)
+    sources = sky(rows, antenna_terms=terms_of(rows))
+    sources.stokes[..., 1:] = 0.0
+    rime = Rime(rows, backend=backend, form=form, extent=0.04)
+    found, expected = rime.predict(sources), reference.visibilities(rows, corr, sources)
+    assert not sources.polarised
+    assert np.abs(found[..., 1]).max() > 0.1
+    assert error_of(found, expected) < 1e-11
+
+
+def test_a_matrix_with_nan_spoils_its_entry_alone(problem: Any, sky: Any, backend: str, form: str) -> None:
+    rows = rows_for(problem)
+    rime = Rime(rows, **data_for(rows), backend=backend, form=form, extent=0.04)
+    sources = sky(rows, antenna_terms=terms_of(rows))
+    good = rime.chi2(sources)
+    sources.antenna_terms.jones[0, 0, 0] = np.nan
+    found = rime.chi2(sources)
+    assert np.isnan(found[0])
+    assert found[1] == good[1]
+
+
+# ---- derivatives
+
+
+def arrays_of(sources: Sources | Gradient) -> dict[str, np.ndarray]:
+    """The arrays that have derivatives, by the names that `Gradient` has."""
+    names = [field.name for field in fields(Gradient)]
+    if isinstance(sources, Gradient):
+        found = {name: getattr(sources, name) for name in names}
+    else:
+        beam, terms = sources.beam, sources.antenna_terms
+        found = {name: getattr(sources, name, None) for name in names}
+        found |= {"beam_scale": beam and beam.scale, "pointing": beam and beam.pointing}
+        found["antenna_terms"] = None if terms is None else terms.jones
+    return {name: values for name, values in found.items() if values is not None}
+
+
+def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
+    """The sources with something added to one of their arrays."""
+    if name == "antenna_terms":
+        terms = replace(sources.antenna_terms, jones=sources.antenna_terms.jones + change)
+        return replace(sources, antenna_terms=terms)
+    if name in ("beam_scale", "pointing"):
+        field = name.removeprefix("beam_")
+        beam = replace(sources.beam, **{field: getattr(sources.beam, field) + change})
+        return replace(sources, beam=beam)
+    return replace(sources, **{name: getattr(sources, name) + change})
+
+
+def check_slopes(
+    reference: ModuleType, rime: Rime, sources: Sources, corr: list[str], template: dict[str, Any],
+    names: tuple[str, ...] = (),
+) -> None:  # fmt: skip
+    """The gradient of chi2 against differences of explicit sums along each element of some arrays."""
+    data, tolerance = data_for(rime.rows), SLOPE_TOLERANCE[rime.precision]
+    chi2, gradient = rime.chi2_and_gradient(sources)
+    of_arrays = arrays_of(gradient)
+    np.testing.assert_allclose(
+        chi2, reference.chi2(rime.rows, corr, sources, **data, **template), rtol=TOLERANCE[rime.precision]
+    )
+    for name, values in arrays_of(sources).items():
+        if names and name not in names:
+            continue
+        found = of_arrays[name]
+        n_batch, step = sources.n_batch, STEPS.get(name, 0.05)
+        assert found.shape == (n_batch, *values.shape[1:])
+        expected = np.zeros_like(found)
+        full = reference.before_antennas(rime.rows, corr, sources, **template)
+        for index in np.ndindex(*values.shape[1:]):
+            for unit in (1.0, 1j) if np.iscomplexobj(values) else (1.0,):
+                one = np.zeros((n_batch, *values.shape[1:]), values.dtype)
+                one[:, *index] = unit
+
+                def chi2_at(
+                    x: float, name: str = name, one: np.ndarray = one, full: np.ndarray = full
+                ) -> np.ndarray:
+                    away = moved(sources, name, x * one)
+                    if name != "antenna_terms":
+                        found: np.ndarray = reference.chi2(rime.rows, corr, away, **data, **template)
+                        return found
+                    vis = reference.through_antennas(rime.rows, corr, away.antenna_terms, full)
+                    away2: np.ndarray = data["weight"] * np.abs(vis - data["vis"]) ** 2
+                    return away2.sum(axis=(1, 2, 3))
+
+                expected[:, *index] += unit * reference.derivative(chi2_at, step)
+        for b in range(n_batch):
+            scale = np.abs(expected[b]).max()
+            assert np.abs(found[b] - expected[b]).max() < tolerance * scale, name
+
+
+def full_sky(rows: Rows, sky: Any, beam_of: Any, **changes: Any) -> Sources:
+    """One point, one Gaussian, a beam with pointing errors; matrices that every entry shares."""
+    found: Sources = sky(rows, n_point=1, n_gaussian=1, beam=beam_of(rows, "gaussian"), **changes)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("corr", "precision", "diagonal"),
+    [
+        (LINEAR, "double", False),
+        (["LL", "RR", "LR"], "double", False),
+        (["RR", "RL", "LR", "LL"], "single", True),
+    ],
+)
+def test_gradient_of_every_array(
+    problem: Any, sky: Any, beam_of: Any, reference: ModuleType, backend: str, form: str, corr: list[str],
+    precision: str, diagonal: bool,
+) -> None:  # fmt: skip
+    """Of sources and beams seen through matrices, and of every element of these, zeros included."""
+    rows = rows_for(problem, corr=corr, n_antenna=3, n_time=2, n_chan=2)
+    rime = Rime(rows, **data_for(rows), backend=backend, form=form, precision=precision, extent=0.04)
+    sources = full_sky(rows, sky, beam_of, antenna_terms=terms_of(rows, 2, diagonal=diagonal))
+    names = ("lm", "stokes", "shape", "pointing", "antenna_terms")
+    check_slopes(reference, rime, sources, corr, {}, names if backend == "cpu" else names[:1] + names[-2:])
+
+
+def templates_for(rows: Rows) -> dict[str, Any]:
+    rng = np.random.default_rng(11)
+    shape = (2, rows.n_row, rows.n_chan, rows.n_corr)
+    template = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    return {"template": template, "template_lm": np.array([[0.01, 0.02], [-0.02, 0.0]])}
+
+
+@pytest.mark.parametrize(("corr", "diagonal"), [(LINEAR, False), (["YY", "XX"], True)])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_templates_are_seen_through_the_matrices(
+    problem: Any, sky: Any, reference: ModuleType, error_of: Any, backend: str, form: str, corr: list[str],
+    diagonal: bool, shifted: bool,
+) -> None:  # fmt: skip
+    rows, rng = rows_for(problem, corr=corr, n_antenna=3), np.random.default_rng(12)
+    template = templates_for(rows)
+    rime = Rime(rows, **data_for(rows), **template, backend=backend, form=form, extent=0.04)
+    sources = sky(
+        rows, n_point=1, n_gaussian=0, template_scale=rng.normal(size=(2, 2)),
+        template_shift=rng.normal(scale=1e-3, size=(2, 2, 2)) if shifted else None,
+        antenna_terms=terms_of(rows, 1, diagonal=diagonal),
+    )  # fmt: skip
+    expected = reference.seen_through_antennas(rows, corr, sources, **template)
+    assert error_of(rime.predict(sources), expected) < 1e-11
+    if diagonal:
+        gradient = rime.chi2_and_gradient(sources)[1].antenna_terms
+        assert not np.any(gradient * (1.0 - np.eye(2)))
+    names = ("template_scale", "template_shift") + (() if diagonal else ("antenna_terms",))
+    check_slopes(reference, rime, sources, corr, template, names)
+
+
+def test_students_t_has_the_gradient_of_its_chi2(
+    problem: Any, sky: Any, backend: str, form: str, reference: ModuleType
+) -> None:
+    rows = rows_for(problem, n_antenna=3)
+    rime = Rime(rows, **data_for(rows), backend=backend, form=form, extent=0.04)
+    sources, t = sky(rows, n_point=1, n_gaussian=0, antenna_terms=terms_of(rows)), np.array([4.0, 9.0])
+    _, gradient = rime.chi2_and_gradient(sources, t)
+    rng = np.random.default_rng(13)
+    change = rng.normal(size=sources.antenna_terms.jones.shape) * 1.0
+    # In the direction of a random real change: sums of explicit logarithms along it.
+    data = data_for(rows)
+
+    def chi2(x: float) -> np.ndarray:
+        vis = reference.visibilities(rows, LINEAR, moved(sources, "antenna_terms", x * change))
+        square = data["weight"] * np.abs(vis - data["vis"]) ** 2 / t[:, None, None, None]
+        found: np.ndarray = t * np.log1p(square).sum(axis=(1, 2, 3))
+        return found
+
+    found = np.sum(gradient.antenna_terms.real * change, axis=tuple(range(1, change.ndim)))
+    # Steps of 1e-3: logarithms are no polynomials; rounding then leaves 1e-9.
+    np.testing.assert_allclose(found, reference.derivative(chi2, 1e-3), rtol=1e-7)
+
+
+def change_of(sources: Sources, seed: int = 21, n_change: int = 3) -> Gradient:
+    """Random changes of every array of the sources."""
+    rng = np.random.default_rng(seed)
+    change: dict[str, Any] = {}
+    for name, values in arrays_of(sources).items():
+        shape = (n_change, *values.shape[1:])
+        change[name] = rng.normal(size=shape) * (
+            1e-5 if name == "shape" else 1e-9 if name == "beam_scale" else 1
+        )
+        if np.iscomplexobj(values):
+            change[name] = change[name] + 1j * rng.normal(size=shape)
+    return Gradient(**change)
+
+
+def test_changes_of_visibilities(
+    problem: Any, sky: Any, beam_of: Any, reference: ModuleType, error_of: Any, form: str
+) -> None:
+    """J v against differences of explicit sums, each array by itself and all together."""
+    rows = problem(n_antenna=4)
+    rime = Rime(rows, **data_for(rows), backend="cpu", form=form, extent=0.04)
+    sources = full_sky(rows, sky, beam_of, antenna_terms=terms_of(rows)).entries(0, 1).copy()
+    change = change_of(sources, n_change=1)
+    total = 0.0
+    for name, values in arrays_of(change).items():
+        step = {"lm": 3e-7, "pointing": 2e-6, "shape": 0.01, "beam_scale": 1e-3}.get(name, 0.02)
+
+        def vis(x: float, name: str = name, values: np.ndarray = values) -> np.ndarray:
+            found: np.ndarray = reference.visibilities(rows, LINEAR, moved(sources, name, x * values))
+            return found
+
+        nothing = {other: np.zeros_like(x) for other, x in arrays_of(change).items() if other != name}
+        found = rime.tangent(sources, replace(change, **nothing))
+        assert error_of(found, reference.derivative(vis, step)) < 1e-7, name
+        total = total + found
+    assert error_of(rime.tangent(sources, change), total) < 1e-12
+
+
+def test_adjoint_of_the_changes(problem: Any, sky: Any, beam_of: Any, backend: str, form: str) -> None:
+    """Re <J v, W r> = <v, J^H W r>, to the precision of the sums."""
+    rows = rows_for(problem, n_antenna=3)
+    data = data_for(rows)
+    rime = Rime(rows, **data, backend=backend, form=form, extent=0.04)
+    sources = full_sky(rows, sky, beam_of, antenna_terms=terms_of(rows))
+    change, rng = change_of(sources, n_change=2), np.random.default_rng(22)
+    shape = (2, rows.n_row, rows.n_chan, rows.n_corr)
+    residual = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    forward = np.sum((rime.tangent(sources, change).conj() * data["weight"] * residual).real, axis=(1, 2, 3))
+    back = np.zeros(2)
+    gradient = arrays_of(rime.adjoint(sources, residual))
+    for name, values in arrays_of(change).items():
+        back += np.sum((gradient[name].conj() * values).real.reshape(2, -1), axis=1)
+    np.testing.assert_allclose(forward, back, rtol=1e-10)
+
+
+def test_information_is_the_product_of_the_changes(problem: Any, sky: Any, beam_of: Any) -> None:
+    rows = problem(n_antenna=4)
+    data = data_for(rows)
+    rime = Rime(rows, **data, backend="cpu", extent=0.04)
+    sources = full_sky(rows, sky, beam_of, antenna_terms=terms_of(rows)).entries(0, 1).copy()
+    change = change_of(sources)
+    columns = (np.sqrt(data["weight"]) * rime.tangent(sources, change)).reshape(3, -1)
+    # Two ways to sum the same few hundred products.
+    np.testing.assert_allclose(
+        rime.information(sources, change), (columns.conj() @ columns.T).real, rtol=1e-10
+    )
+
+
+def test_results_do_not_depend_on_threads_or_memory(problem: Any, sky: Any) -> None:
+    """Sums of antennas have an order of their own, to the bit."""
+    rows = problem(n_antenna=8, n_time=12, n_chan=20)
+    sources = sky(rows, n_point=20, antenna_terms=terms_of(rows))
+    found = []
+    for n_thread, limit in ((1, None), (2, None), (2, "100 kB")):
+        numba.set_num_threads(n_thread)
+        rime = Rime(rows, **data_for(rows), backend="cpu", extent=0.04, memory_limit=limit)
+        found.append(rime.chi2_and_gradient(sources)[1].antenna_terms)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_changes_of_other_shapes_and_off_the_diagonal_are_refused(problem: Any, sky: Any) -> None:
+    rows = problem(corr=["XX", "YY"])
+    template = np.ones((1, rows.n_row, rows.n_chan, 2), complex)
+    rime = Rime(rows, template=template, backend="cpu", extent=0.04)
+    sources = sky(rows, 1, template_scale=np.ones((1, 1)), antenna_terms=terms_of(rows, 1, diagonal=True))
+    change = change_of(sources)
+    with pytest.raises(InputError, match="change off the diagonal, for which templates need all four"):
+        rime.tangent(sources, change)
+    with pytest.raises(InputError, match=r"change.antenna_terms must have shape \(3, 2, 5, 2, 2, 2\)"):
+        rime.tangent(sources, replace(change, antenna_terms=change.antenna_terms[:, :1]))
+    with pytest.raises(InputError, match="antenna_terms was given, but the sources have none"):
+        rime.tangent(replace(sources, antenna_terms=None), change)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import make_interp_spline
 
-from rime_kernels import Antennas, Beam, JonesBeam, Options, Rime, Rows, Sources, predict
+from rime_kernels import Antennas, AntennaTerms, Beam, JonesBeam, Options, Rime, Rows, Sources, predict
 
 CIRCULAR = ["RR", "RL", "LR", "LL"]
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -67,6 +67,20 @@ def test_some_correlations_in_any_order(problem, sky, jones_beam_of, reference, 
     rows = problem(corr=corr, n_time=2)
     sources = sky(rows, 1, beam=jones_beam_of(rows, 1))
     assert error_of(rime_of(rows).predict(sources), reference.visibilities(rows, corr, sources)) < 1e-11
+
+
+@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("corr", [LINEAR, ["LL", "RL"]])
+def test_what_a_beam_shows_is_seen_through_matrices_of_the_antennas(
+    problem, sky, jones_beam_of, reference, error_of, form, corr
+) -> None:
+    """G D of `Sources.antenna_terms` outside of E."""
+    rows, rng = problem(corr=corr), np.random.default_rng(5)
+    jones = rng.normal(size=(2, 2, rows.n_antenna, 1, 2, 4)) @ [[1, 0], [1j, 0], [0, 1], [0, 1j]]
+    terms = AntennaTerms(jones, np.arange(rows.n_time) // 2, np.zeros(rows.n_chan))
+    sources = sky(rows, beam=jones_beam_of(rows), antenna_terms=terms)
+    expected = reference.visibilities(rows, corr, sources)
+    assert error_of(rime_of(rows, form=form).predict(sources), expected) < 1e-11
 
 
 @pytest.mark.parametrize("form", ["factored", "row"])

@@ -15,7 +15,9 @@ from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
+from rime_kernels.cpu.antennas import Terms, View, begin_run, look_up, space_for, view_of
 from rime_kernels.cpu.brightness import fill_brightness, workspace
+from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.jones.adjoint import backward_of, begin, pull_slot
 from rime_kernels.cpu.jones.spline import Beams, fill_alike
 from rime_kernels.cpu.jones.sums import (
@@ -27,7 +29,7 @@ from rime_kernels.cpu.jones.sums import (
     sum_rows,
 )
 from rime_kernels.cpu.lanes import Lanes
-from rime_kernels.cpu.outputs import Backward, Correlations, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import wavelengths
 from rime_kernels.inputs import Inputs
@@ -96,8 +98,8 @@ def sum_entry(
 @inner_function
 def _sum_slot(
     beam: Beam, rows: Rows, antennas: Antennas, sky: Sky, ending: Ending, backward: Backward | None,
-    entry: int, stop: int, terms: Pointer, pair: Pointer, sums: Pointer, scale: Vector, like: Vector,
-    eight: Vector, total: Vector,
+    view: View | None, entry: int, stop: int, terms: Pointer, pair: Pointer, sums: Pointer, scale: Vector,
+    like: Vector, eight: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, for a piece of the sources at a time."""
     n_sums = 8 * size(like)
@@ -115,7 +117,7 @@ def _sum_slot(
                 expect(ending, e + 1, min(e + 2, stop), like)
             sum_entry(rows, antennas, sky, e, first, last, terms, pair, here, scale, like)
             if last == sky.n_source:
-                total = total + finish(ending, backward, e, here, like)
+                total = total + finish(ending, backward, view, e, here, like)
     return total
 
 
@@ -131,8 +133,9 @@ def _most_entries(task: Array, slot_entry: Array) -> int:
 @inner_function
 def run_task(
     factored: bool, shifted: bool, output: int, task: Array, b: int, lanes: Lanes, inputs: Inputs,
-    beams: Beams, spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array,
-    work: Record | None, real: NumbaType, lane: Vector, like: Vector, eight: Vector, total: Vector,
+    beams: Beams, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
+    real_out: Array, work: Record | None, real: NumbaType, lane: Vector, like: Vector, eight: Vector,
+    total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
@@ -156,11 +159,14 @@ def run_task(
     beam = Beam(beams, inputs.beam_scale[b], pointing, direction)
     n_corr, n_template = correlations.part.shape[0] // 2, max(0, lanes.data.shape[3] - 3) // 2
     factors = workspace(2 * n * n_template, real)
+    space = workspace(space_for(jones, n, n_antenna), real)
+    view, run = view_of(jones, lanes, n_antenna, space, n), np.int64(-1)
     scale = load(pointer(lanes.scale[block]), 0, total)
     n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
     ending = Ending(
         output, n_corr, 4, correlations.part.shape[1], pointer(correlations.part),
-        pointer(correlations.factor), n_template, pointer(inputs.template[b]), shifted, pointer(factors),
+        pointer(correlations.factor), n_template, n_template if jones is None else 0,
+        pointer(inputs.template[b]), shifted, pointer(factors),
         pointer(lanes.uvw), lanes.uvw.shape[2], scale,
         ahead(pointer(lanes.data), block * n_data), pointer(lanes.row), lanes.row.shape[1],
         pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
@@ -179,6 +185,8 @@ def run_task(
         if not has_brightness:
             fill_brightness(inputs.stokes[b], times, spectra[b, block], pointer(bright), like)
             has_brightness = inputs.stokes.shape[1] == 1  # else each slot has its own
+        run = look_up(jones, view, b, slot, block, run, n)
+        begin_run(work, jones, run, first_slot)
         fill_alike(beams, pointing, times, pointer(alike))
         antennas = Antennas(
             n_antenna, ahead(pointer(lanes.antenna_uvw), slot * n_slot_uvw), n_uvw_lane, factored, times,
@@ -187,7 +195,7 @@ def run_task(
         )  # fmt: skip
         begin(work, entry)
         total = _sum_slot(
-            beam, rows, antennas, sky, ending, backward, entry, stop, pointer(terms), pointer(pair),
+            beam, rows, antennas, sky, ending, backward, view, entry, stop, pointer(terms), pointer(pair),
             pointer(sums), scale, like, eight, total,
         )  # fmt: skip
         if work is not None:
@@ -196,7 +204,7 @@ def run_task(
                 pointer(pair), scale, lane, like, eight, total,
             )  # fmt: skip
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
-    for used in (bright, scratch, terms, pair, sums):
+    for used in (bright, scratch, terms, pair, sums, space):
         used[:0] = 0
     alike[0], wide[0] = 0, 0.0
     if n_template:
@@ -218,14 +226,16 @@ def make_visibilities(single: bool) -> Callable[..., None]:
     @loop
     def visibilities(
         factored: bool, shifted: bool, output: int, tasks: Array, lanes: Lanes, inputs: Inputs, beams: Beams,
-        spectra: Array, correlations: Correlations, vis_out: Array, real_out: Array, partial: Array,
+        spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array, real_out: Array,
+        partial: Array,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
-                factored, shifted, output, tasks[i], b, lanes, inputs, beams, spectra, correlations, vis_out,
-                real_out, None, real, None, zeros(real, n), zeros(np.float64, 8), zeros(np.float64, n),
+                factored, shifted, output, tasks[i], b, lanes, inputs, beams, spectra, correlations, jones,
+                vis_out, real_out, None, real, None, zeros(real, n), zeros(np.float64, 8),
+                zeros(np.float64, n),
             )  # fmt: skip
 
     return visibilities
