@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,9 +80,8 @@ def sky(
     lm = np.asarray(sources.lm) * scale
     mark = "?" * posterior.summary().noise_is_cut_off
     with drawing_on(ax, (6.4, 4.2), "compressed") as drawn:
-        for i, text in enumerate(_source_texts(likelihood, sources, mark)):
-            if not _is_shown(likelihood.model.source_names[i]):
-                continue
+        shown = [i for i, name in enumerate(likelihood.model.source_names) if _is_shown(name)]
+        for i, text in zip(shown, _source_texts(likelihood, sources, shown, mark), strict=True):
             shade = colour(i)
             gaussian = i - sources.n_point
             if gaussian >= 0:
@@ -113,18 +113,18 @@ def _is_shown(name: str) -> bool:
     return ":" not in name or name.endswith((":core", ":halo"))
 
 
-def _source_texts(likelihood: Likelihood, sources: Sources, mark: str) -> list[str]:
+def _source_texts(likelihood: Likelihood, sources: Sources, shown: Sequence[int], mark: str) -> list[str]:
     """What the legend says of each source; nothing of those beyond the first ten or so."""
     flux = np.asarray(sources.stokes)[:, :, :, 0].mean(axis=(0, 1))
     lm = np.asarray(sources.lm)
     texts = []
-    for i, name in enumerate(likelihood.model.source_names):
+    for i in shown:
         sigma = float(np.sqrt(max(np.linalg.eigvalsh(np.cov(lm[:, i].T))[-1], 0.0)))  # of the longer axis
         # Below that a position is fixed, but for rounding.
         unit = unit_for([sigma], ANGLES)
         text = f", ±{unit.text(sigma)}{mark} {unit.name.replace('uas', 'µas')}"
         known = text if sigma > 1e-12 * np.abs(lm).max() else ""
-        texts.append(f"{name}  {_flux_text(flux[i])}{known}" if _is_shown(name) else "_")
+        texts.append(f"{likelihood.model.source_names[i]}  {_flux_text(flux[i])}{known}")
     if len(texts) > MOST_IN_LEGEND + 1:
         more = len(texts) - MOST_IN_LEGEND
         rest = ["_"] * (more - 1)  # Matplotlib leaves out what begins with an underscore

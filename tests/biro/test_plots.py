@@ -81,6 +81,16 @@ def posterior(n_walker=1):
     return Posterior(columns, samples, logs, logs, origin, np.full(2, 640.0), n_walker=n_walker)
 
 
+def test_parts_of_a_source_are_one_entry_of_the_sky():
+    """A polarised m-ring has rings of its own for Q and U at one place; a core and a halo are shown as two."""
+    likelihood = Sky()
+    for second, n_entry in (("point:Q", 1), ("point:halo", 2)):
+        likelihood.model.source_names = ("point", second)
+        figure = plots.sky(likelihood, posterior())
+        (legend,) = figure.legends
+        assert len(legend.get_texts()) == n_entry
+
+
 def test_amplitude_without_noise_bias_and_phase_of_data_against_model():
     figure = plots.uv(Sky(), np.zeros(2), n_bin=5)
     upper, lower = figure.axes
