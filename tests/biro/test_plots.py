@@ -82,7 +82,7 @@ def posterior(n_walker=1):
 
 
 def test_parts_of_a_source_are_one_entry_of_the_sky():
-    """A polarised m-ring has rings of its own for Q and U at one place; a core and a halo are shown as two."""
+    """A polarised m-ring has rings of its own for Q and U at one place; a core and a halo are two."""
     likelihood = Sky()
     for second, n_entry in (("point:Q", 1), ("point:halo", 2)):
         likelihood.model.source_names = ("point", second)
