@@ -4,7 +4,8 @@
 
 Only the flux must be there. theta and phi go from north through east; radius and theta stand for direction
 cosines, as east and north of a model file do. Type 0 is a point, 1 a Gaussian whose full width at half
-maximum is `major`; without a type a component is a Gaussian where it has a size. A number ends in "v" where
+maximum is `major`, 2 a uniform disk, 3 an optically thin sphere and 4 a ring whose diameter it is; without a
+type a component is a Gaussian where it has a size. A number ends in "v" where
 difmap was to fit it. Comments begin with "!", and one of them states the centre:
 "! Center RA: 10 33 51.43, Dec: +60 51 07.33 (2000.0)".
 """
@@ -18,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from biro.models.components.direction import Centre, parse_direction, radec_to_lm
-from biro.models.components.source import GaussianSource, PointSource
+from biro.models.components.shapes.discs import DiscSource, RingSource, SphereSource
+from biro.models.components.source import GaussianSource, PointSource, Source
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal
 from biro.models.files.text import naming, read_text, write_text
@@ -32,6 +34,13 @@ DEFAULTS = (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 """Of columns that a line leaves out at its end."""
 POINT, GAUSSIAN = 0, 1
 TYPES = ("delta", "Gaussian", "uniform disk", "optically thin sphere", "ring", "rectangle", "SZ")
+SHAPES: dict[int, type[Source]] = {
+    POINT: PointSource,
+    GAUSSIAN: GaussianSource,
+    2: DiscSource,
+    3: SphereSource,
+    4: RingSource,
+}
 _CENTRE = re.compile(
     r"!\s*Center RA:\s*(\d+)\s+(\d+)\s+([\d.]+),?\s*Dec:\s*([+-]?\d+)\s+(\d+)\s+([\d.]+)\s*\(([\d.]+)\)"
 )
@@ -52,12 +61,12 @@ def read_difmap(path: str | Path) -> SkyModel:
     Raises
     ------
     ModelError
-        Names the file, the line, the column and what was found; or a shape other than points and Gaussians.
+        Names the file, the line, the column and what was found; or a shape that sources here cannot have.
     """
     text = read_text(path)
     with naming(path):
         lines = text.splitlines()
-        sources: list[PointSource | GaussianSource] = []
+        sources: list[Source] = []
         n_variable = 0
         for number, line in enumerate(lines, start=1):
             fields = line.partition("!")[0].split()
@@ -86,7 +95,7 @@ def _centre(lines: list[str]) -> Centre | None:
     return None
 
 
-def _source(name: str, fields: list[str]) -> PointSource | GaussianSource:
+def _source(name: str, fields: list[str]) -> Source:
     """The component of a line."""
     if len(fields) > len(COLUMNS):
         raise ModelError(
@@ -99,9 +108,10 @@ def _source(name: str, fields: list[str]) -> PointSource | GaussianSource:
     flux, radius, theta, major, ratio, phi, kind, freq, index = (*numbers, *DEFAULTS[len(numbers) :])
     if len(numbers) <= COLUMNS.index("type"):
         kind = GAUSSIAN if major > 0 else POINT
-    if kind not in (POINT, GAUSSIAN):
+    if kind not in SHAPES:
         known = f" ({TYPES[int(kind)]})" if kind in range(len(TYPES)) else ""
-        raise ModelError(f"type: expected 0 (delta) or 1 (Gaussian), found {kind:g}{known}")
+        allowed = ", ".join(f"{code} ({TYPES[code]})" for code in SHAPES)
+        raise ModelError(f"type: one of {allowed}, found {kind:g}{known}")
     angle = math.radians(theta)
     given: dict[str, object] = {
         "east": Fixed(radius * math.sin(angle), "mas"),
@@ -112,10 +122,9 @@ def _source(name: str, fields: list[str]) -> PointSource | GaussianSource:
         if not freq > 0:
             raise ModelError(f"frequency: must be positive with a spectral index, found {freq:g}")
         given |= {"spectral_index": Fixed(index), "ref_freq": Fixed(freq, "Hz")}
-    shape = as_ellipse(major, major * ratio, phi) if kind == GAUSSIAN else None
-    if shape is None:
+    if kind == POINT or as_ellipse(major, major * ratio, phi) is None:
         return PointSource(name, **given)
-    return GaussianSource(name, **given, **_shape(major, ratio, phi))
+    return SHAPES[int(kind)](name, **given, **_shape(major, ratio, phi))
 
 
 def _shape(major: float, ratio: float, phi: float) -> dict[str, Fixed]:

@@ -87,8 +87,8 @@ def test_told_by_content(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1 2 3 4 1 0 2", r"line 2: type: expected 0 \(delta\) or 1 \(Gaussian\), found 2 \(uniform disk\)"),
-        ("1 2 3 4 1 0 9", r"line 2: type: expected 0 \(delta\) or 1 \(Gaussian\), found 9$"),
+        ("1 2 3 4 1 0 5", r"line 2: type: one of 0 \(delta\), 1 \(Gaussian\), .*, found 5 \(rectangle\)"),
+        ("1 2 3 4 1 0 9", r"line 2: type: one of .* 4 \(ring\), found 9$"),
         ("1 2 x", "line 2: theta: expected a finite number, found 'x'"),
         ("1 2 vv", "line 2: theta: expected a finite number"),
         ("1 2 3 4 5 6 1 8 9 10", "line 2: expected at most 9 columns"),
@@ -166,3 +166,14 @@ def test_formats_by_the_end_of_a_name(path: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose((value(first, "ra"), value(first, "dec")), expected, atol=1e-15)
     with pytest.raises(ModelError, match=r"no format is known by this name; its end must be one of \.toml"):
         write_sky(model, tmp_path / "a.xyz")
+
+
+def test_disks_spheres_and_rings(tmp_path: Path) -> None:
+    (tmp_path / "a.mod").write_text(
+        "! shapes\n1 2 90 4 0.5 30 2\n1 2 90 4 1 0 3\n1 2 90 4 2 30 4\n1 2 90 0 1 0 2\n"
+    )
+    disc, sphere, ring, point = read_difmap(tmp_path / "a.mod").sources
+    assert [source.type for source in (disc, sphere, ring, point)] == ["disc", "sphere", "ring", "point"]
+    assert (disc.emaj.value, disc.ratio.value, disc.pa.value) == (4.0, 0.5, 30.0)
+    # An axial ratio above 1 turns the ellipse.
+    assert (ring.emaj.value, ring.ratio.value, ring.pa.value) == (8.0, 0.5, 120.0)
