@@ -13,18 +13,23 @@ from biro.errors import BiroError
 from biro.feeds.feeds import FeedAngles
 from biro.formatting import first_few
 from biro.models import SkyModel
-from biro.models.components.antenna_terms.feeds import MOUNTS
+from biro.models.components.antenna_terms.feeds import MOUNTS, Feeds
 
 Array = NDArray[np.float64]
 MANY_TIMES = 200
 """Of longer observations so many times, evenly spread, tell by how much feeds turn."""
 SMALL = np.radians(0.01)
 """Angles below which nothing is said to turn, rad."""
-HOW = "[feeds] rotation = true in the model applies it"
+HOW = '[feeds] rotation = "present" in the model says otherwise'
 
 
-def assumed(partitions: Sequence[FeedAngles], columns: str) -> str:
-    """What is assumed about feed rotation where no model applies it.
+def assumed(
+    partitions: Sequence[FeedAngles],
+    columns: str,
+    mounts: Mapping[str, str] | None = None,
+    turned: bool = False,
+) -> str:
+    """What is assumed about feed rotation where a model does not say that it is in the data.
 
     Parameters
     ----------
@@ -32,33 +37,37 @@ def assumed(partitions: Sequence[FeedAngles], columns: str) -> str:
         Those whose correlations are those of feeds.
     columns : str
         What the visibilities are called.
+    mounts : mapping of antenna name to mount, optional
+        What a model gives.
+    turned : bool
+        Whether a model has leakage or gains, which turn with the feeds: A = P^H G D P.
     """
     if not partitions:
         return "Stokes parameters belong to no feeds: there is no rotation to apply"
-    mounts, unknown = _mounts(partitions)
+    text, unknown = _mounts(partitions, mounts)
     if unknown:
-        return f"{mounts}: taken as free of feed rotation, and none is applied"
+        return f"{text}: taken as corrected for feed rotation, and none is applied"
     try:
-        angles = [_thinned(each).feed_angle(None, each.antenna_names) for each in partitions]
+        angles = [_thinned(each).feed_angle(mounts, each.antenna_names) for each in partitions]
     except BiroError as error:
-        return f"{mounts}: taken as free of feed rotation, and none is applied ({error})"
+        return f"{text}: taken as corrected for feed rotation, and none is applied ({error})"
     used = [angle[:, each.used] for angle, each in zip(angles, partitions, strict=True)]
     turn = max(float(np.ptp(np.unwrap(angle, axis=0), axis=0).max(initial=0.0)) for angle in used)
     largest = max(float(np.abs(angle).max(initial=0.0)) for angle in used)
     if largest < SMALL:
-        return f"{mounts}: feeds do not turn on the sky, there is no rotation to apply"
+        return f"{text}: feeds do not turn on the sky, there is no rotation to apply"
     corrected = all(each.feeds.corrected for each in partitions)
     state = f"{columns} is taken as corrected for it" + (
         "" if corrected else ", as calibrated data are as a rule, though nothing says so"
     )
-    how = f"none is applied; {HOW}"
+    how = f"{'leakage and gains of the model turn with the feeds' if turned else 'none is applied'}; {HOW}"
     if turn < SMALL:
-        return f"{mounts}: feeds do not turn, but stand at angles of {_range(used)}; {state}: {how}"
-    return f"{mounts}: feeds turn on the sky by up to {np.degrees(turn):.3g} deg; {state}: {how}"
+        return f"{text}: feeds do not turn, but stand at angles of {_range(used)}; {state}: {how}"
+    return f"{text}: feeds turn on the sky by up to {np.degrees(turn):.3g} deg; {state}: {how}"
 
 
 def applied(partitions: Sequence[FeedAngles], mounts: Mapping[str, str], angles: Sequence[Array]) -> str:
-    """What is applied where a model has [feeds] rotation = true.
+    """What is applied where a model says that rotation is in the data.
 
     Parameters
     ----------
@@ -90,14 +99,16 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
     sky : SkyModel
         With the tables of its gains in memory.
     """
-    feeds = sky.feeds
-    if feeds is None or not feeds.rotation:
-        text = assumed(partitions, columns)
-        lines = [text if feeds is None else f"{text}; offsets of the model are applied"]
-    else:
+    feeds = sky.feeds or Feeds()
+    turned = sky.leakage is not None or sky.gain is not None
+    if feeds.rotation == "none":
+        lines = ["no rotation is in the data, as the model says"]
+    elif feeds.rotation == "present":
         own = [[n for n in each.antenna_names if feeds.offset_of(n) is not None] for each in partitions]
         pairs = zip(partitions, own, strict=True)
         lines = [applied(partitions, feeds.mounts, [each.feed_angle(feeds.mounts, n) for each, n in pairs])]
+    else:
+        lines = [assumed(partitions, columns, feeds.mounts, turned)]
     lines = [f"feeds: {line}" for line in lines]
     if sky.gain is not None and sky.gain.table:
         how = "nearest solutions" if sky.gain.interpolation == "nearest" else "interpolated linearly in time"

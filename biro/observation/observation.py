@@ -148,7 +148,7 @@ class Observation:
     def with_feed_angles(self, angles: Sequence[ArrayLike]) -> Observation:
         """The same observation with angles of feeds that take the place of those of the mounts.
 
-        A model applies them where it has `[feeds] rotation = true`.
+        They are those of P, and of the P that was taken out of corrected data.
 
         Parameters
         ----------

@@ -132,7 +132,8 @@ class Assembly:
             for slots in pointings
         ]
         terms = list(dict.fromkeys(each.terms for each in partitions))
-        self._antennas = [None if slots is None else Terms(slots, resolved, values) for slots in terms]
+        antennas = [None if slots is None else Terms(slots, resolved, values) for slots in terms]
+        self._antennas = [None if one is None or one.change_nothing else one for one in antennas]
         self._beams = list(dict.fromkeys(each.beam for each in partitions))
         keys = [
             (
@@ -145,6 +146,11 @@ class Assembly:
         ]
         # What a partition has of each, and whether it is the last one that has them.
         self._partitions = [(key, key not in keys[i + 1 :]) for i, key in enumerate(keys)]
+
+    @property
+    def has_antenna_terms(self) -> bool:
+        """Whether matrices of the antennas are other than 1."""
+        return any(one is not None for one in self._antennas)
 
     def values(self, theta: Array) -> Array:
         """All numbers that the sources are made of, in SI units, (n_batch, n_value)."""

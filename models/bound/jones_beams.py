@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.components.antenna_terms.feeds import basis_of
+from biro.models.components.antenna_terms.feeds import basis_of, rotation_of
 from biro.models.components.beam_cube import BeamCube
 from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.partition_view import PartitionView
@@ -125,7 +125,7 @@ def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) 
             f"Stokes parameters ({names}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes)"
         )
     none = np.zeros((1, len(view.antenna_names)))
-    rotates = model.feeds is not None and model.feeds.rotation
+    rotates = rotation_of(model.feeds, with_jones_beam=True) != "none"
     if view.feeds is None and (model.beam.turns or rotates):
         raise ModelError(
             f"beam: nothing is known of the mounts in partition {view.label!r}; write turns = false for a "

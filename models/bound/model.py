@@ -250,8 +250,8 @@ class BoundModel:
 
     @property
     def has_antenna_terms(self) -> bool:
-        """Whether rotation of feeds, leakage or gains belong to the model."""
-        return bool(self._instrument.terms)
+        """Whether rotation of feeds, leakage or gains change anything."""
+        return self._assembly.has_antenna_terms
 
     def image_shift(self) -> float:
         """How far east or north an image is moved at most under the prior, rad; 0 where none is."""
@@ -298,7 +298,7 @@ class BoundModel:
         text = "\n".join([*lines, *self.parameter_names, *centres])
         sha = hashlib.sha256(text.encode())
         for terms in self._instrument.terms:  # angles and gains, which the text does not have
-            sha.update(terms.angle.tobytes() + terms.gain.tobytes() + terms.time_block.tobytes())
+            sha.update(repr(terms.key).encode())
         for beam in self._beams:
             sha.update(beam.cube.jones.tobytes() + beam.cube.grid.tobytes() + beam.cube.freq.tobytes())
             sha.update(beam.angle.tobytes() + beam.feed_angle.tobytes())

@@ -10,7 +10,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from biro.models import Feeds, Leakage, ModelError, Normal, PartitionView, PointSource, SkyModel, Uniform
+from biro.models import (
+    Feeds,
+    Gain,
+    Leakage,
+    ModelError,
+    Normal,
+    PartitionView,
+    PointSource,
+    SkyModel,
+    Uniform,
+)
 from biro.models.bound.model import BoundModel
 from biro.models.files.toml import from_toml
 from rime_kernels.arrays import AntennaTerms
@@ -87,6 +97,39 @@ def test_jones_matrices_are_those_of_eht_imaging(data_dir: Path) -> None:
     assert np.abs(spread(terms_of(bound, np.ones(1)))[0, :, :, 0] - wanted).max() < 2e-12
 
 
+def test_leakage_turns_in_data_that_were_corrected(data_dir: Path) -> None:
+    """P^H D P, with which eht-imaging made visibilities whose field rotation was taken out again."""
+    with np.load(data_dir / "truth/jones/eht.npz") as file:
+        eht = dict(file)
+    names = tuple(map(str, eht["stations"]))
+    pairs = zip(names, eht["d_r"], eht["d_l"], strict=True)
+    leakage = Leakage(antenna={name: {"d_r": complex(r), "d_l": complex(left)} for name, r, left in pairs})
+    view = view_of(eht["field_rotation"], CIRCULAR, names)
+    found = spread(terms_of(SkyModel([POINT], leakage=leakage).bind([view]), np.ones(1)))[0, :, :, 0]
+    t, p, q = (eht[name] for name in ("time_index", "antenna1", "antenna2"))
+    ideal = eht["vis_ideal"].reshape(-1, 2, 2)
+    turned = found[t, p] @ ideal @ found[t, q].conj().swapaxes(-1, -2)
+    wanted = eht["vis_d_frcal"].reshape(-1, 2, 2)
+    # The README has 1.4e-13 for this formula.
+    assert np.linalg.norm(turned - wanted) < 1e-12 * np.linalg.norm(wanted)
+
+
+def test_corrected_data_need_no_angles_where_rotation_commutes() -> None:
+    for corr_type, gain in ((CIRCULAR, Gain(amplitude={"r": 1.1, "l": 0.9})), (LINEAR, Gain(amplitude=1.1))):
+        view = view_of(np.full((1, 3), 0.3), corr_type, feeds=None)
+        assert terms_of(SkyModel([POINT], gain=gain).bind([view]), np.ones(1)).diagonal
+    unequal = SkyModel([POINT], gain=Gain(amplitude={"x": 1.1, "y": 0.9}))
+    with pytest.raises(ModelError, match="nothing is known of the feeds of partition 'f/spw0'"):
+        unequal.bind([view_of(np.zeros((1, 3)), LINEAR, feeds=None)])
+    cos, sin = np.cos(0.3), np.sin(0.3)
+    turn = np.array([[cos, sin], [-sin, cos]])
+    found = terms_of(unequal.bind([view_of(np.full((1, 3), 0.3), LINEAR)]), np.ones(1)).jones[0, 0, 0, 0]
+    assert np.allclose(found, turn.T @ np.diag([1.1, 0.9]) @ turn, atol=1e-15)
+    none = SkyModel([POINT], gain=unequal.gain, feeds=Feeds(rotation="none"))
+    found = terms_of(none.bind([view_of(np.full((1, 3), 0.3), LINEAR)]), np.ones(1)).jones[0, 0, 0, 0]
+    assert np.array_equal(found, np.diag([1.1, 0.9]))
+
+
 @pytest.mark.parametrize(("basis", "corr_type"), [("circular", CIRCULAR), ("linear", LINEAR)])
 def test_angles_offsets_and_leakages_multiply_in_their_order(basis: str, corr_type: tuple[str, ...]) -> None:
     angle = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.1, 0.2, 0.3]])
@@ -116,12 +159,23 @@ def test_without_rotation_only_offsets_turn_feeds() -> None:
     assert SkyModel([POINT]).bind([view_of(angle, CIRCULAR)]).sources(np.ones(1), 0).antenna_terms is None
 
 
-def free_model(keys: tuple[str, str]) -> SkyModel:
+def test_matrices_that_are_all_one_are_none() -> None:
+    """Equatorial mounts: what is not used costs nothing."""
+    for rotation in ("present", "corrected", "none"):
+        for corr_type in (CIRCULAR, LINEAR):
+            bound = SkyModel([POINT], feeds=Feeds(rotation=rotation)).bind(
+                [view_of(np.zeros((2, 3)), corr_type)]
+            )
+            assert bound.sources(np.ones(1), 0).antenna_terms is None
+            assert not bound.has_antenna_terms
+
+
+def free_model(keys: tuple[str, str], rotation: str = "present") -> SkyModel:
     normal = Normal(0.0, 0.1)
     return SkyModel(
         [PointSource("p", east="0 rad", north="0 rad", I=Uniform("0 Jy", "2 Jy"))],
         feeds=Feeds(
-            rotation=True, offset=Normal(0, 5, "deg"), antenna={"B": {"offset": "feeds.offset[A] * 2"}}
+            rotation=rotation, offset=Normal(0, 5, "deg"), antenna={"B": {"offset": "feeds.offset[A] * 2"}}
         ),
         leakage=Leakage(
             **{keys[0]: normal, keys[1]: {"real": normal, "imag": f"leakage.{keys[1]}.real[A][0]"}},
@@ -150,12 +204,13 @@ def test_antennas_without_rows_have_no_parameters() -> None:
     assert {name[-3:] for name in bound.parameter_names if name.startswith("leakage")} == {"[A]", "[C]"}
 
 
+@pytest.mark.parametrize("rotation", ["present", "corrected", "none"])
 @pytest.mark.parametrize("corr_type", [CIRCULAR, LINEAR])
-def test_derivatives_are_those_of_differences_and_adjoint(corr_type: tuple[str, ...]) -> None:
+def test_derivatives_are_those_of_differences_and_adjoint(corr_type: tuple[str, ...], rotation: str) -> None:
     rng = np.random.default_rng(1)
     angle = rng.normal(size=(3, 3))
     other = view_of(rng.normal(size=(2, 3)), corr_type, label="f/spw1", spw="spw1")
-    sky = free_model(("d_r", "d_l") if corr_type == CIRCULAR else ("d_x", "d_y"))
+    sky = free_model(("d_r", "d_l") if corr_type == CIRCULAR else ("d_x", "d_y"), rotation)
     bound = sky.bind([view_of(angle, corr_type), other])
     theta = bound.prior_transform(rng.uniform(0.2, 0.8, size=(2, bound.n_param)))
     change = rng.normal(size=theta.shape)
@@ -248,7 +303,8 @@ def test_leakages_of_partitions_may_differ() -> None:
         ({"leakage": {"d_x": 0.1}}, "d_x belongs to feeds that the data do not have; theirs are d_l, d_r"),
         ({"leakage": {"d_r": 0.1, "antennas": ["Z"]}}, "leakage: no antenna is called 'Z'"),
         ({"feeds": {"antenna": {"Z": {"offset": "1 deg"}}}}, "feeds: no antenna is called 'Z'"),
-        ({"feeds": {"mount": "alt-az"}}, "mount: has no effect without rotation = true"),
+        ({"feeds": {"mount": "alt-az", "rotation": False}}, "mount: has no effect with rotation = .none"),
+        ({"feeds": {"rotation": "presnt"}}, r"rotation: one of .*did you mean 'present'"),
         ({"feeds": {"rotation": True, "mount": "bizarre"}}, "mount: one of alt-az, .*, found 'bizarre'"),
         ({"feeds": {"offset": 3}}, "offset: 3 has no unit"),
         ({"leakage": {"d_r": {"reel": 1}}}, r"d_r: unknown key 'reel' \(did you mean 'real'\?\)"),

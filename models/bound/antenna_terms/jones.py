@@ -18,10 +18,12 @@ Numbers: TypeAlias = Array | Complex
 
 
 class Jones:
-    """A = G D P, complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2) (physics: section 6).
+    """A = G D P or P^H G D P, (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2) (physics: section 6).
 
         G = diag(g_0, g_1),  D = [[1, d_0], [d_1, 1]]
         P = diag(e^-i phi, e^+i phi)  or, of linear feeds,  [[cos phi, sin phi], [-sin phi, cos phi]]
+
+    P^H, by which rotation was taken out of the data, is without offsets, and P is 1 where the beam has it.
 
     Parameters
     ----------
@@ -32,13 +34,15 @@ class Jones:
     def __init__(self, slots: TermSlots, values: SIValues) -> None:
         self._slots = slots
         self._gain = slots.gain[None, ..., None]
+        taken_out = self._rotated(slots.angle[None]) if slots.taken_out else None
+        self._left = None if taken_out is None else taken_out.conj().swapaxes(-1, -2)
         self._offset = None if slots.offset is None else Gathered(values, slots.offset)
         self._leakage = None if slots.leakage is None else Gathered(values, slots.leakage)
         n_block = 0 if slots.leakage is None else len(slots.leakage)
         self._into_block = (slots.leakage_block[None, :] == np.arange(n_block)[:, None]).astype(np.float64)
 
     def __call__(self, values: Array) -> Complex:
-        return self._with_leakage(self._rotation(values), values)
+        return self._whole(self._with_leakage(self._rotation(values), values))
 
     def push_forward(self, values: Array, changes: Array) -> Complex:
         """d A = G (dD P + D dP/dphi dphi)."""
@@ -50,13 +54,15 @@ class Jones:
             swapped = self._rotation(values)[..., ::-1, :]
             found = found + self._gain * self._terms(self._leakage(changes))[..., None] * swapped
         shape = (len(changes), *self._shape)
-        return np.ascontiguousarray(np.broadcast_to(found, shape))
+        return self._whole(np.broadcast_to(found, shape))
 
     def pull_back(self, values: Array, slopes: Complex, into: Array) -> None:
         """Derivatives with respect to offsets and leakages; `slopes` are d/dRe A + i d/dIm A.
 
         Of a real x it is sum Re(conj(slopes) dA/dx).
         """
+        if self._left is not None:
+            slopes = self._left.conj().swapaxes(-1, -2) @ slopes
         conjugated = slopes.conj()
         if self._offset is not None:
             turned = self._with_leakage(self._turning(values), values)
@@ -82,7 +88,12 @@ class Jones:
 
     def _rotation(self, values: Array) -> Complex:
         """P, (n_batch or 1, n_time_block, n_antenna, 1, 2, 2)."""
-        angle = self._angle(values)
+        if self._slots.in_beam:
+            return np.eye(2, dtype=np.complex128)[None, None, None, None]
+        return self._rotated(self._angle(values))
+
+    def _rotated(self, angle: Array) -> Complex:
+        """The matrices of rotations by angles (..., n_antenna), rad."""
         if self._slots.basis == "circular":
             turn = np.exp(-1j * angle)
             none = np.zeros_like(turn)
@@ -101,8 +112,11 @@ class Jones:
         """G D times a matrix."""
         if self._leakage is not None:
             right = right + self._terms(self._leakage(values))[..., None] * right[..., ::-1, :]
-        shape = (len(right), *self._shape)
-        return np.ascontiguousarray(np.broadcast_to(self._gain * right, shape))
+        return np.asarray(np.broadcast_to(self._gain * right, (len(right), *self._shape)))
+
+    def _whole(self, matrix: Complex) -> Complex:
+        """A matrix with P^H on its left, where rotation was taken out."""
+        return np.ascontiguousarray(matrix if self._left is None else self._left @ matrix)
 
     def _terms(self, parts: Array) -> Complex:
         """d_0, d_1 of each antenna and block of channels, (n_batch, 1, n_antenna, n_chan_block, 2)."""
@@ -131,6 +145,11 @@ class Terms:
         else:
             constant = jones(trial.of(np.zeros((1, len(resolved.parameters)))))
             self._fixed = AntennaTerms.unchecked(constant, *self._blocks)
+
+    @property
+    def change_nothing(self) -> bool:
+        """Whether all matrices are 1 for every theta."""
+        return self._fixed is not None and bool(np.all(self._fixed.jones == np.eye(2)))
 
     def __call__(self, values: Array) -> AntennaTerms:
         """The matrices, those of a batch of one where they are the same for every theta."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.slots import ZERO, Slots
-from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of
+from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, rotation_of
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
 from biro.models.components.antenna_terms.per_antenna import check_known
@@ -44,6 +44,10 @@ class TermSlots:
     leakage_block : int (n_chan_block,)
         The block of leakages of each block of channels.
     time_block, chan_block : int32 (n_time,), (n_chan,)
+    taken_out : bool
+        Whether P^H stands on the left, by the same angles: rotation was taken out of the data.
+    in_beam : bool
+        Whether P stands in the beam and not here.
     """
 
     basis: Basis
@@ -54,12 +58,16 @@ class TermSlots:
     leakage_block: Index
     time_block: Block
     chan_block: Block
+    taken_out: bool
+    in_beam: bool
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for partitions that have the same matrices."""
-        arrays = (value for value in vars(self).values() if not isinstance(value, str))
-        return (self.basis, *((a.shape, a.tobytes()) if a is not None else None for a in arrays))
+        return tuple(
+            (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+            for value in vars(self).values()
+        )
 
 
 def antenna_term_slots(
@@ -74,50 +82,52 @@ def antenna_term_slots(
     """
     if model.feeds is None and model.leakage is None and model.gain is None:
         return []
-    feeds = _behind_beam(model)
-    if feeds is None and model.leakage is None and model.gain is None:
-        return []
+    in_beam = isinstance(model.beam, (FitsBeam, KatBeam))
+    rotation = rotation_of(model.feeds, in_beam)
+    if in_beam:
+        _refuse_offsets(model.feeds)
     bases = [_basis(partition) for partition in partitions]
-    offsets = _offsets(feeds, partitions, slots)
+    offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     made: dict[tuple[object, ...], TermSlots] = {}
     each = []
-    for i, partition in enumerate(partitions):
-        leakage = leakages[i]
-        angle, gain, time_block = _by_time(_angles(feeds, partition), _gains(model.gain, partition, bases[i]))
-        n_leakage = 1 if leakage is None else len(leakage)
-        of_channels = _equal_blocks(partition.chan_freq.size, n_leakage)
+    for partition, basis, offset, leakage in zip(partitions, bases, offsets, leakages, strict=True):
+        gain = _gains(model.gain, partition, basis)
+        turned = _is_turned(rotation, in_beam, basis, gain, leakage)
+        angle = _angles(model.feeds, partition) if turned else _no_angles(partition)
+        angle, gain, time_block = _by_time(angle, gain)
+        of_channels = _equal_blocks(partition.chan_freq.size, 1 if leakage is None else len(leakage))
         gain, of_leakage, chan_block = _by_chan(gain, of_channels)
         found = TermSlots(
-            basis=bases[i],
+            basis=basis,
             angle=angle,
             gain=gain,
-            offset=offsets[i],
+            offset=offset,
             leakage=leakage,
             leakage_block=of_leakage,
             time_block=time_block,
             chan_block=chan_block,
+            taken_out=turned and rotation == "corrected",
+            in_beam=in_beam,
         )
         each.append(made.setdefault(found.key, found))
     return each
 
 
-def _behind_beam(model: SkyDescription) -> Feeds | None:
-    """The feeds whose rotation is a term of its own: none where a beam of Jones matrices has it, E P.
-
-    Raises
-    ------
-    ModelError
-        Offsets beside such a beam.
-    """
-    feeds: Feeds | None = model.feeds
-    if feeds is None or not isinstance(model.beam, (FitsBeam, KatBeam)):
-        return feeds
-    if feeds.offset is not None or feeds.antenna:
+def _refuse_offsets(feeds: Feeds | None) -> None:
+    """Refuse offsets beside a beam of Jones matrices, in which the rotation is: E P."""
+    if feeds is not None and (feeds.offset is not None or feeds.antenna):
         raise ModelError(
             "feeds: offset cannot be used with a beam of Jones matrices, which comes after the feeds turn"
         )
-    return None
+
+
+def _is_turned(rotation: str, in_beam: bool, basis: Basis, gain: Complex, leakage: Index | None) -> bool:
+    """Whether angles of feeds enter the matrices: not where P, or P^H and P, leave them as they are."""
+    if rotation == "present":
+        return not in_beam
+    commutes = leakage is None and (basis == "circular" or np.array_equal(gain[..., 0], gain[..., 1]))
+    return rotation == "corrected" and (in_beam or not commutes)
 
 
 def _by_time(angle: Array, gain: Complex) -> tuple[Array, Complex, Block]:
@@ -151,10 +161,13 @@ def _basis(partition: PartitionView) -> Basis:
     return basis
 
 
+def _no_angles(partition: PartitionView) -> Array:
+    return np.zeros((partition.time.size, len(partition.antenna_names)))
+
+
 def _angles(feeds: Feeds | None, partition: PartitionView) -> Array:
     """Angles by which feeds are turned, apart from offsets, float64 (n_time, n_antenna), rad."""
-    if feeds is None or not feeds.rotation:
-        return np.zeros((partition.time.size, len(partition.antenna_names)))
+    feeds = feeds or Feeds()
     if partition.feeds is None:
         raise ModelError(f"feeds: nothing is known of the feeds of partition {partition.label!r}")
     own = [name for name in partition.antenna_names if feeds.offset_of(name) is not None]

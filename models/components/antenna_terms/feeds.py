@@ -15,6 +15,8 @@ from biro.models.quantities.units import ANGLE
 Basis: TypeAlias = Literal["linear", "circular"]
 MOUNTS = ("alt-az", "equatorial", "nasmyth-right", "nasmyth-left", "x-y")
 """Mounts whose angles are known."""
+ROTATIONS = ("corrected", "present", "none")
+"""What the data are: rotation taken out of them, still in them, or no matter of theirs."""
 NASMYTH = ("nasmyth-right", "nasmyth-left")
 _SAME = {
     "altaz": "alt-az",
@@ -60,12 +62,15 @@ class Feeds:
 
     Parameters
     ----------
-    rotation : bool, default False
-        Whether the angles of mounts and feeds are applied. Calibrated data have them taken out as a rule.
+    rotation : "corrected", "present" or "none", default "corrected"
+        What the data are. "present": the feeds turn in them, A = G D P. "corrected": that was taken out after
+        everything else, A = P^H G D P, which is G D where P commutes with it; calibrated data are so as a
+        rule. "none": A = G D. True stands for "present", and False for "none".
     mount : text, or {antenna name: text}, optional
         "alt-az", "equatorial", "nasmyth-right", "nasmyth-left" or "x-y", in place of what the data say.
     offset : angle, optional
-        Of every antenna in `antennas`, added to the rotation. A prior stands for one parameter per antenna.
+        Of every antenna in `antennas`, by which its feeds are turned beyond what the data state. A prior
+        stands for one parameter per antenna.
     antennas : list of str, default all
     antenna : {name: {"offset": ...}}
         Antennas that have offsets of their own.
@@ -73,16 +78,17 @@ class Feeds:
 
     label: ClassVar[str] = "feeds"
     _: KW_ONLY
-    rotation: bool = False
+    rotation: Entry = "corrected"
     mount: Entry = None
     offset: Entry = None
     antennas: Entry = None
     antenna: Entry = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rotation", read_entry("rotation", _rotation, self.rotation))
         if self.mount is not None:
-            if not self.rotation:
-                raise ModelError("mount: has no effect without rotation = true")
+            if self.rotation == "none":
+                raise ModelError('mount: has no effect with rotation = "none"')
             mount = self.mount
             if isinstance(mount, Mapping):
                 read = {str(name): read_entry(f"mount.{name}", check_mount, m) for name, m in mount.items()}
@@ -116,6 +122,26 @@ class Feeds:
 
 def _angle(value: Entry) -> Quantity:
     return quantity(value, ANGLE)
+
+
+def _rotation(value: Entry) -> str:
+    if isinstance(value, bool):
+        return "present" if value else "none"
+    if value not in ROTATIONS:
+        raise ModelError(
+            f"one of {', '.join(ROTATIONS)}, found {short_repr(value)}{did_you_mean(value, ROTATIONS)}"
+        )
+    return str(value)
+
+
+def rotation_of(feeds: Feeds | None, with_jones_beam: bool) -> str:
+    """What a model says of the rotation of feeds, one of `ROTATIONS`.
+
+    Where it says nothing, data are corrected; beside a beam of Jones matrices they are without rotation.
+    """
+    if feeds is not None:
+        return str(feeds.rotation)
+    return "none" if with_jones_beam else "corrected"
 
 
 def basis_of(corr_type: tuple[str, ...]) -> Basis | None:
