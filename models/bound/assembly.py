@@ -13,6 +13,7 @@ from biro.models.bound.antenna_terms.jones import Terms
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
 from biro.models.bound.jones_beams import PartitionBeam
+from biro.models.bound.light_curves import KnotTable
 from biro.models.bound.shapes.profiles import Profiles
 from biro.models.bound.si_values import ArrayOfValues, SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots
@@ -73,13 +74,15 @@ class OfPartition(NamedTuple):
     pointing: PointingSlots | None
     terms: TermSlots | None
     beam: PartitionBeam | None
+    knots: KnotTable | None
 
 
 class Assembly:
     """The sources of some partitions for a batch of parameter vectors.
 
     Brightness, spectra and shapes are the same arrays for all partitions, positions for those with one
-    phase centre, pointing errors for those with the same antennas and times.
+    phase centre, pointing errors for those with the same antennas and times, and brightness with knots for
+    those with the same times.
 
     Parameters
     ----------
@@ -100,7 +103,10 @@ class Assembly:
         partitions: Sequence[OfPartition],
     ) -> None:
         self._values = values = SIValues(resolved)
-        self._stokes = fold_constants(resolved, values, partial(Brightness, layout))
+        knots = list(dict.fromkeys(each.knots for each in partitions))
+        self._stokes = [
+            fold_constants(resolved, values, partial(Brightness, layout, knots=one)) for one in knots
+        ]
         self._terms = fold_constants(resolved, values, partial(SpectralTerms, layout))
         self._shape = fold_constants(resolved, values, partial(Shapes, layout))
         self._profile_kind = layout.profiles.kind if layout.profiles.kind.size else None
@@ -141,6 +147,7 @@ class Assembly:
                 pointings.index(each.pointing),
                 terms.index(each.terms),
                 self._beams.index(each.beam),
+                knots.index(each.knots),
             )
             for each in partitions
         ]
@@ -165,20 +172,21 @@ class Assembly:
 
         They must not be written into."""
         lm = self._positions(values)
-        stokes, terms, shape = self._stokes(values), self._terms(values), self._shape(values)
+        stokes = [step(values) for step in self._stokes]
+        terms, shape = self._terms(values), self._shape(values)
         scale = self._scale(values) if self._kind is not None else None
         profile = self._profile(values) if self._profile is not None else None
         template = self._template(values) if self._template is not None else None
         faraday = None if self._faraday is None else self._faraday(values)
         shift = template[..., 1:] if template is not None and self._moves_template else None
-        made: dict[tuple[int, int, int, int], Sources] = {}
+        made: dict[tuple[int, ...], Sources] = {}
         jones = [None if antennas is None else antennas(values) for antennas in self._antennas]
         for key, is_last in self._partitions:
             found = made.pop(key, None)
             if found is None:
                 found = Sources.unchecked(
                     lm[key[0]],
-                    stokes,
+                    stokes[key[4]],
                     self._ref_freq,
                     terms,
                     self._log_spectrum,
@@ -211,18 +219,17 @@ class Assembly:
             return None if function is None else function.push_forward(values, changes)
 
         lm = self._positions.push_forward(values, changes)
-        stokes, terms, shape = (
-            step.push_forward(values, changes) for step in (self._stokes, self._terms, self._shape)
-        )
+        stokes = [step.push_forward(values, changes) for step in self._stokes]
+        terms, shape = (step.push_forward(values, changes) for step in (self._terms, self._shape))
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
         profile = pushed(self._profile)
         faraday = pushed(self._faraday)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
-        for (i_centre, i_pointing, i_terms, _), _ in self._partitions:
+        for (i_centre, i_pointing, i_terms, _, i_knots), _ in self._partitions:
             yield Gradient(
                 lm[i_centre],
-                stokes,
+                stokes[i_knots],
                 terms,
                 shape,
                 beam_scale=scale,
@@ -249,7 +256,7 @@ class Assembly:
         of_antennas: dict[Terms, NDArray[np.complex128]] = {}
         for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
-            for step, slopes in self._steps(key[1], gradient):
+            for step, slopes in self._steps(key[1], key[4], gradient):
                 product = slopes * factor.reshape(-1, *(1,) * (slopes.ndim - 1))
                 sums[step] = sums[step] + product if step in sums else product
             antennas = self._antennas[key[2]]
@@ -263,9 +270,11 @@ class Assembly:
             antennas.pull_back(values, by_jones, into)
         return self._values.pull_back(into)
 
-    def _steps(self, i_pointing: int, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
+    def _steps(
+        self, i_pointing: int, i_knots: int, gradient: SourceGradient
+    ) -> Iterator[tuple[ArrayOfValues, Array]]:
         """Functions that made the arrays of a partition, and the derivatives to each array; no positions."""
-        yield self._stokes, gradient.stokes
+        yield self._stokes[i_knots], gradient.stokes
         yield self._terms, gradient.spectral_terms
         yield self._shape, gradient.shape
         if self._profile is not None and gradient.profile is not None:
@@ -296,6 +305,7 @@ class Assembly:
 
 def _is_polarised(layout: SourceLayout, resolved: ResolvedSlots) -> bool:
     """Whether any of Q, U, V can be other than 0."""
-    others = layout.stokes[..., 1:]
+    curves = [curve.stokes[:, 1:].ravel() for curve in layout.curves]
+    others = np.concatenate([layout.stokes[..., 1:].ravel(), *curves])
     given = resolved.is_free(others) | (resolved.base[others] != 0)
     return bool(given.any() or layout.linear.size or layout.circular.size)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, partition_beams
+from biro.models.bound.light_curves import knot_tables
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
 from biro.models.bound.prior.constrained import ConstrainedPrior
@@ -80,6 +81,7 @@ class BoundModel:
         self.source_names = tuple(self._layout.names)
         self._check_times()
         self._check_bands()
+        self._knots = knot_tables(self._layout.stokes, self._layout.curves, partitions)
         self._extent = [self._find_extent(partition) for partition in partitions]
         self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
@@ -329,6 +331,7 @@ class BoundModel:
                 pointing[i] if pointing else None,
                 terms[i] if terms else None,
                 self._beams[i] if self._beams else None,
+                self._knots[i],
             )
             for i in i_partitions
         ]

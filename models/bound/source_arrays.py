@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.instrument_layout import PointingSlots
+from biro.models.bound.light_curves import Interpolated, KnotTable
 from biro.models.bound.memory import Reused
 from biro.models.bound.scatter import as_slice
 from biro.models.bound.si_values import Constant, Gathered, SIValues
@@ -21,8 +22,10 @@ Array = NDArray[np.float64]
 class Brightness:
     """Stokes I, Q, U, V, Jy (n_batch, n_time, n_source, 4)."""
 
-    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
-        self._stokes = Gathered(values, layout.stokes)
+    def __init__(self, layout: SourceLayout, values: SIValues, knots: KnotTable | None = None) -> None:
+        self._stokes: Gathered | Interpolated = (
+            Gathered(values, layout.stokes) if knots is None else Interpolated(values, knots)
+        )
         rows, fraction, angle = layout.linear.T
         self._linear = as_slice(rows) if rows.size else None
         # An axis of length one for the times.

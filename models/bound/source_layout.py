@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.light_curves import Curve
 from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, Combination, Weight, parts
 from biro.models.bound.shapes.profiles import ProfileTables
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
 from biro.models.bound.spectrum_slots import tables as of_terms
+from biro.models.components.light_curve import Times
 from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import DIMENSIONS, GaussianSource, Source, si_value
@@ -44,6 +46,8 @@ class SourceLayout:
         East and north, or right ascension and declination; `by_offset` (n_source,) tells which.
     stokes : int (n_time, n_source, 4)
         I, Q, U, V, of which `linear` and `circular` replace some.
+    curves : list of Curve
+        Sources with knots in time, whose I, Q, U, V are 0 in `stokes`.
     linear : int (n, 3)
         A source, and the slots of its pol_fraction and pol_angle.
     circular : int (n, 2)
@@ -102,16 +106,24 @@ class SourceLayout:
         self.image: Index = np.array(keys, dtype=np.int64).reshape(-1, 3)
 
     def _brightness(self, tables: list[_SourceSlots]) -> None:
-        lengths = {len(s): (table.name, k) for table in tables for k, s in table.stokes.items() if len(s) > 1}
+        lengths = {
+            len(s): (table.name, k)
+            for table in tables
+            for k, s in table.stokes.items()
+            if len(s) > 1 and table.times is None
+        }
         if len(lengths) > 1:
             (n1, (name1, key1)), (n2, (name2, key2)) = list(lengths.items())[:2]
             raise ModelError(
                 f"brightness lists must be of one length: {name1}.{key1} has {n1} elements, "
                 f"{name2}.{key2} has {n2}"
             )
-        self.n_time = next(iter(lengths), 1)
+        self.n_time, self.curves = next(iter(lengths), 1), list[Curve]()
         self.stokes = np.full((self.n_time, len(tables), 4), ZERO, dtype=np.int64)
         for i, table in enumerate(tables):
+            if table.times is not None:
+                self.curves.append(_curve(i, table))
+                continue
             for key, found in table.stokes.items():
                 self.stokes[:, i, STOKES.index(key)] = found
         linear = [(i, *t.linear) for i, t in enumerate(tables) if t.linear is not None]
@@ -141,6 +153,15 @@ def _parts(source: Source, ref_freq: float | None, slots: Slots) -> list[_Source
     return parts(table, source, slots) if isinstance(source, ShapedSource) else [table]
 
 
+def _curve(source: int, table: _SourceSlots) -> Curve:
+    """The knots of a source; what has one value has the same at all knots."""
+    assert table.times is not None
+    stokes = np.full((len(table.times), len(STOKES)), ZERO, dtype=np.int64)
+    for key, found in table.stokes.items():
+        stokes[:, STOKES.index(key)] = found
+    return Curve(source, table.times, table.between, stokes)
+
+
 class _SourceSlots:
     """The slots of one source."""
 
@@ -161,6 +182,8 @@ class _SourceSlots:
         self.stokes = {
             key: slots.add_series(self.name, key, series, units.FLUX) for key, series in source.light_curves()
         }
+        self.times: Times | None = source.times
+        self.between: str = source.between or "linear"
         self.linear: tuple[int, int] | None = None
         if source.pol_fraction is not None:
             self.linear = self._one(source, "pol_fraction", slots), self._one(source, "pol_angle", slots)

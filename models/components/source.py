@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+from biro.models.components.light_curve import read_between, read_times
 from biro.models.components.spectrum import (
     FORMS,
     SHAPES,
@@ -117,6 +118,8 @@ class Source:
     rm_width: QuantityLike = None
     rm_scatter: QuantityLike = None
     rm_reference: Entry = None
+    times: Entry = None
+    between: Entry = None
     ref_freq: QuantityLike = None
     shape_keys: ClassVar[tuple[str, ...]] = ()
 
@@ -144,6 +147,8 @@ class Source:
         self._set("line", read_line)
         self._set("table", read_table)
         self._set("rm_reference", read_rm_reference)
+        self._set("times", read_times)
+        self._set("between", read_between)
         self._set("ref_freq", quantity, FREQUENCY)
         self._check_position()
         self._check_polarisation()
@@ -182,6 +187,11 @@ class Source:
         lengths = {len(value) for _, value in self.light_curves()} - {1}
         if len(lengths) > 1:
             raise ModelError(f"I, Q, U, V vary over different numbers of times: {sorted(lengths)}")
+        if self.between is not None and self.times is None:
+            raise ModelError("between: is the way from knot to knot; give times")
+        if self.times is not None and lengths != {len(self.times)}:
+            found = lengths.pop() if lengths else 1
+            raise ModelError(f"times: has {len(self.times)} knots, but I, Q, U, V have {found} elements")
 
     def _check_spectrum(self) -> None:
         forms = [key for key in FORMS if getattr(self, key) is not None]
@@ -248,6 +258,17 @@ class PointSource(Source):
         V = v I, instead of V; -1 <= v <= 1.
     spectral_index, log10_spectrum, polynomial : number, list, or {"I": ..., "Q": ...}
         One of the three forms of physics: section 4; flat by default.
+    free_free, self_absorption : frequency
+        Where ionised gas before the source has the optical depth 1; of the peak of a synchrotron source, with
+        thick_index : number, default 2.5. I is the flux density without the gas, and at the peak.
+    line, table : tables
+        A spectral line; the spectrum by its knots (docs/model_files.md).
+    rm, rm_width, rm_scatter : rotation measure
+        Q and U turn and fade with the wavelength: `rime_kernels.physics.brightness.faraday`.
+    rm_reference : "zero" or "ref_freq"
+        The wavelength at which Q and U are given, default 0.
+    times, between : list of times, "linear" or "constant"
+        Knots in time, of which lists I, Q, U, V have one element each, and the way between them.
     ref_freq : frequency
         Where the brightness is given; default that of the model.
 

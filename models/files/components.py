@@ -157,7 +157,7 @@ def from_model(model: SkyModel) -> list[Component]:
         raise ModelError(
             f"{name}: has a rotation measure, which is not written to component lists; write a model file"
         )
-    if layout.n_time > 1:
+    if layout.n_time > 1 or layout.curves:
         raise ModelError("brightness varies in time, which a component list cannot say; write a model file")
     if layout.by_offset.any() and model.centre is None:
         raise ModelError("positions are offsets, but the model states no centre; give [sky] centre")

@@ -139,6 +139,22 @@ def test_spectra_and_rotation(view: MakeView) -> None:
     check(model.bind([view("f/a"), view("g/a", (3.26, 0.03))]))
 
 
+@pytest.mark.parametrize("between", ["linear", "constant"])
+def test_light_curves(view: MakeView, between: str) -> None:
+    """Partitions of different times, a source without knots, fractions of what varies."""
+    flux = Uniform("1 Jy", "2 Jy")
+    model = SkyModel(
+        [
+            PointSource("a", **AT, times=["5 s", "12 s", "40 s"], between=between,
+                        I=[flux, "a.I[0] * 2", flux], Q=Uniform("0 Jy", "1 Jy"), v_fraction=Uniform(-1, 1)),
+            PointSource("b", **AT, I=flux, pol_fraction=Uniform(0, 1), pol_angle="20 deg"),
+            GaussianSource("c", **AT, fwhm="1 arcsec", I=[flux, flux], times=["0 s", "1 min"],
+                           pol_fraction=Uniform(0, 1), pol_angle=Uniform("0 deg", "90 deg")),
+        ]
+    )  # fmt: skip
+    check(model.bind([view("f/a"), view("g/a"), view("h/a", n_time=6)]))
+
+
 @pytest.fixture
 def fields(view: MakeView) -> list[PartitionView]:
     names = ("a/x", "b/x", "a/y")

@@ -1,0 +1,98 @@
+"""Brightness between knots in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.components.light_curve import Times, seconds
+from biro.models.components.partition_view import PartitionView
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+class Curve(NamedTuple):
+    """A source with knots.
+
+    Attributes
+    ----------
+    source : int
+        Its place among the sources.
+    times : Times
+    between : str
+        "linear" or "constant".
+    stokes : int (n_knot, 4)
+        Slots of I, Q, U, V at each knot.
+    """
+
+    source: int
+    times: Times
+    between: str
+    stokes: Index
+
+
+class KnotTable:
+    """The knots about each time of a partition.
+
+    Attributes
+    ----------
+    before, after : int (n_time, n_source, 4)
+        Slots; the same where a brightness has no knots, and before the first and after the last knot.
+    share : float64 (n_time, n_source, 1)
+        What the value is of that after, the rest of that before.
+    """
+
+    def __init__(self, stokes: Index, curves: Sequence[Curve], time: Array, start: float) -> None:
+        shape = time.size, *stokes.shape[1:]
+        self.before: Index = np.broadcast_to(stokes, shape).copy()
+        self.after, self.share = self.before.copy(), np.zeros((*shape[:2], 1))
+        for curve in curves:
+            knots = seconds(curve.times, start)
+            last = np.clip(np.searchsorted(knots, time, side="right") - 1, 0, knots.size - 1)
+            following = np.minimum(last + 1, knots.size - 1)
+            self.before[:, curve.source] = curve.stokes[last]
+            self.after[:, curve.source] = curve.stokes[following]
+            if curve.between == "linear":
+                width = np.where(following > last, knots[following] - knots[last], 1.0)
+                share = np.clip((time - knots[last]) / width, 0.0, 1.0)
+                self.share[:, curve.source, 0] = np.where(following > last, share, 0.0)
+
+
+def knot_tables(
+    stokes: Index, curves: Sequence[Curve], partitions: Sequence[PartitionView]
+) -> list[KnotTable | None]:
+    """That of each partition; one object for those with the same times, None where nothing has knots."""
+    if not curves:
+        return [None] * len(partitions)
+    start = min(float(partition.time.min()) for partition in partitions)
+    made: dict[bytes, KnotTable] = {}
+    found: list[KnotTable | None] = []
+    for partition in partitions:
+        key = partition.time.tobytes()
+        if key not in made:
+            made[key] = KnotTable(stokes, curves, partition.time, start)
+        found.append(made[key])
+    return found
+
+
+class Interpolated:
+    """Values between knots, (n_batch, n_time, n_source, 4), as `Gathered`."""
+
+    def __init__(self, values: SIValues, table: KnotTable) -> None:
+        self._before, self._after = Gathered(values, table.before), Gathered(values, table.after)
+        self._share = table.share
+
+    def __call__(self, values: Array) -> Array:
+        found = self._before(values)
+        found += self._share * (self._after(values) - found)
+        return found
+
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
+        """Derivatives with respect to the values at the knots."""
+        self._before.pull_back(values, slopes * (1.0 - self._share), into)
+        self._after.pull_back(values, slopes * self._share, into)
