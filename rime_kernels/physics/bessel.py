@@ -115,3 +115,19 @@ def ratios(z: float) -> Scalar:
     r2 = 6.0 * r3 - z * z * r4
     r1 = 4.0 * r2 - z * z * r3
     return 2.0 * r1 - z * z * r2, r1, r2, r3, r4
+
+
+@physics_function
+def high_ratios(z: float) -> Scalar:
+    """Jm(z) / z^m for m = 4 .. 7, as `ratios`."""
+    if z >= SERIES_END:
+        r1, r2 = 0.5 * jinc_hankel(z), j2_hankel(z) / (z * z)
+        over = 1.0 / (z * z)
+        r3 = (4.0 * r2 - r1) * over
+        r4 = (6.0 * r3 - r2) * over
+        r5 = (8.0 * r4 - r3) * over
+        r6 = (10.0 * r5 - r4) * over
+        return r4, r5, r6, (12.0 * r6 - r5) * over
+    r7, r6 = ratio_series(7.0, z) / 645120.0, ratio_series(6.0, z) / 46080.0
+    r5 = 12.0 * r6 - z * z * r7
+    return 10.0 * r5 - z * z * r6, r5, r6, r7

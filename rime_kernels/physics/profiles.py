@@ -23,8 +23,10 @@ stretched: p7 is its full width at half maximum divided by emaj, and the visibil
 | `SERSIC` | effective radius | n, 0.3 .. 8 |
 | `BETA_MODEL` | core radius | beta > 1/2 |
 | `SHAPELETS` | scale | order m0 along, order n across, then coefficients of m0 .. m0 + 5 along |
+| `HIGH_MRING` | diameter | Re, Im of beta_4, beta_5, beta_6: what they add to an m-ring |
 
-Unused parameters are 0. V(0, 0) = 1, but beta_0 for an m-ring, and what its coefficients make of shapelets.
+Unused parameters are 0. V(0, 0) = 1, but beta_0 for an m-ring, 0 for what is added to one, and what its
+coefficients make of shapelets.
 """
 
 from __future__ import annotations
@@ -35,10 +37,9 @@ from rime_kernels.compile.jit import physics_function, scalar
 from rime_kernels.compile.types import Scalar
 from rime_kernels.physics import beta_model, discs, rings, sersic, shapelets
 
-DISC, RING, LIMB_DARKENED, ANNULUS, SPHERE, MRING, CRESCENT, EXPONENTIAL, SERSIC, BETA_MODEL, SHAPELETS = (
-    range(11)
-)
-N_KIND = 11
+DISC, RING, LIMB_DARKENED, ANNULUS, SPHERE, MRING, CRESCENT, EXPONENTIAL = range(8)
+SERSIC, BETA_MODEL, SHAPELETS, HIGH_MRING = range(8, 12)
+N_KIND = 12
 # Codes of shapes that are built in; those of a user's own come after `FIRST_REGISTERED`.
 CODES = {
     "disc": DISC,
@@ -52,6 +53,7 @@ CODES = {
     "sersic": SERSIC,
     "beta-model": BETA_MODEL,
     "shapelets": SHAPELETS,
+    "high m-ring": HIGH_MRING,
 }
 FIRST_REGISTERED = 1000
 # Parameters beside emaj, emin and pa.
@@ -65,6 +67,7 @@ disc, ring, sphere = discs.disc, discs.ring, discs.sphere
 limb_darkened, annulus = discs.limb_darkened, discs.annulus
 of_sersic, of_beta_model = sersic.sersic, beta_model.beta_model
 mring, mring_slopes = rings.mring, rings.mring_slopes
+high_mring, high_mring_slopes = rings.high_mring, rings.high_mring_slopes
 crescent, crescent_slopes = rings.crescent, rings.crescent_slopes
 of_shapelets, shapelet_slopes = shapelets.shapelets, shapelets.shapelet_slopes
 
@@ -113,6 +116,9 @@ def profile_visibility(
     if kind == MRING:
         re, im = mring(a, b, p0, p1, p2, p3, p4, p5, p6)
         return blur * re, blur * im
+    if kind == HIGH_MRING:
+        re, im = high_mring(a, b, p0, p1, p2, p3, p4, p5)
+        return blur * re, blur * im
     if kind == CRESCENT:
         re, im = crescent(a, b, p0, p1, p2, p3)
         return blur * re, blur * im
@@ -153,6 +159,17 @@ def profile_slopes(
             g * re, g * im,
             g * re_a + a * x, g * im_a + a * y, g * re_b + b * x, g * im_b + b * y,
             0.0, g * d0, 0.0, g * d1, g * d2, 0.0, g * d3, 0.0, 0.0, g * d4, 0.0, g * d5, g * d6, 0.0,
+            re_7, im_7,
+        )  # fmt: skip
+    if kind == HIGH_MRING:
+        re, im, re_a, im_a, re_b, im_b, d0, d1, d2, d3, d4, d5 = high_mring_slopes(
+            a, b, p0, p1, p2, p3, p4, p5
+        )
+        x, y, re_7, im_7 = _blurred_slopes(g, p7, s, re, im)
+        return (
+            g * re, g * im,
+            g * re_a + a * x, g * im_a + a * y, g * re_b + b * x, g * im_b + b * y,
+            g * d0, 0.0, g * d1, 0.0, 0.0, g * d2, 0.0, g * d3, g * d4, 0.0, g * d5, 0.0, 0.0, 0.0,
             re_7, im_7,
         )  # fmt: skip
     if kind == CRESCENT:

@@ -10,11 +10,13 @@ import math
 
 from rime_kernels.compile.jit import physics_function
 from rime_kernels.compile.types import Scalar
-from rime_kernels.physics.bessel import ratios
+from rime_kernels.physics.bessel import high_ratios, ratios
 from rime_kernels.physics.discs import disc
 
 _PI = math.pi
 _PI2, _PI3 = _PI * _PI, _PI * _PI * _PI
+# 2 i^m pi^m of m = 4, 5, 6, real or imaginary.
+_FOURTH, _FIFTH, _SIXTH = 2.0 * _PI2 * _PI2, 2.0 * _PI2 * _PI3, -2.0 * _PI3 * _PI3
 
 
 @physics_function
@@ -60,6 +62,45 @@ def mring_slopes(
         second * r2 * c2, -second * r2 * s2,
         third * r3 * c3, -third * r3 * s3,
         r0,
+    )  # fmt: skip
+
+
+@physics_function
+def high_mring(
+    a: float, b: float, re4: float, im4: float, re5: float, im5: float, re6: float, im6: float
+) -> Scalar:
+    """As `mring` for m = 4, 5, 6 and their conjugates: re, im, what they add to it."""
+    r4, r5, r6, _ = high_ratios(_PI * math.sqrt(a * a + b * b))
+    c2, s2 = a * a - b * b, 2.0 * a * b
+    c4, s4 = c2 * c2 - s2 * s2, 2.0 * c2 * s2
+    c5, s5 = a * c4 - b * s4, a * s4 + b * c4
+    c6, s6 = c2 * c4 - s2 * s4, c2 * s4 + s2 * c4
+    re = _FOURTH * r4 * (re4 * c4 - im4 * s4) + _SIXTH * r6 * (re6 * c6 - im6 * s6)
+    return re, _FIFTH * r5 * (re5 * c5 - im5 * s5)
+
+
+@physics_function
+def high_mring_slopes(
+    a: float, b: float, re4: float, im4: float, re5: float, im5: float, re6: float, im6: float
+) -> Scalar:
+    """re, im, re_a, im_a, re_b, im_b, re_re4, re_im4, im_re5, im_im5, re_re6, re_im6; the others are 0."""
+    r4, r5, r6, r7 = high_ratios(_PI * math.sqrt(a * a + b * b))
+    c2, s2 = a * a - b * b, 2.0 * a * b
+    c3, s3 = a * c2 - b * s2, a * s2 + b * c2
+    c4, s4 = c2 * c2 - s2 * s2, 2.0 * c2 * s2
+    c5, s5 = a * c4 - b * s4, a * s4 + b * c4
+    c6, s6 = c2 * c4 - s2 * s4, c2 * s4 + s2 * c4
+    w4, w5, w6 = re4 * c4 - im4 * s4, re5 * c5 - im5 * s5, re6 * c6 - im6 * s6
+    fourth, fifth, sixth = _FOURTH * r4, _FIFTH * r5, _SIXTH * r6
+    re_radial = -_PI2 * (_FOURTH * r5 * w4 + _SIXTH * r7 * w6)
+    im_radial = -_PI2 * _FIFTH * r6 * w5
+    re_a = a * re_radial + 4.0 * fourth * (re4 * c3 - im4 * s3) + 6.0 * sixth * (re6 * c5 - im6 * s5)
+    re_b = b * re_radial - 4.0 * fourth * (re4 * s3 + im4 * c3) - 6.0 * sixth * (re6 * s5 + im6 * c5)
+    im_a = a * im_radial + 5.0 * fifth * (re5 * c4 - im5 * s4)
+    im_b = b * im_radial - 5.0 * fifth * (re5 * s4 + im5 * c4)
+    return (
+        fourth * w4 + sixth * w6, fifth * w5, re_a, im_a, re_b, im_b,
+        fourth * c4, -fourth * s4, fifth * c5, -fifth * s5, sixth * c6, -sixth * s6,
     )  # fmt: skip
 
 

@@ -155,6 +155,24 @@ def test_a_core_with_its_halo_is_two_gaussians() -> None:
     assert (point.n_point, point.n_source) == (1, 2)
 
 
+def test_high_orders_of_an_ellipse_count_angles_from_north() -> None:
+    # A ring of emaj = 3, emin = 2 at 35 deg, sampled where it was a circle: PA there is that of the user.
+    beta, pa = {2: 0.1 + 0.2j, 5: -0.3 + 0.1j}, np.radians(35)
+    numbers = [beta.get(m, 0) for m in range(1, 6)]
+    given = {"beta_re": [x.real for x in numbers], "beta_im": [x.imag for x in numbers]}
+    source = MRingSource("s", **PLACE, emaj="3 mas", emin="2 mas", pa="35 deg", **given)
+    angle = 2 * np.pi * np.arange(512) / 512
+    brightness = 1 + 2 * sum(x * np.exp(1j * m * angle) for m, x in beta.items()).real
+    along, across = 1.5 * np.cos(angle - pa), np.sin(angle - pa)  # half of 3 and of 2 mas
+    mas = np.pi / 648e6
+    east = mas * (along * np.sin(pa) + across * np.cos(pa))
+    north = mas * (along * np.cos(pa) - across * np.sin(pa))
+    u, v = np.random.default_rng(3).normal(0, 2e8, (2, 15))
+    expected = np.exp(2j * np.pi * (u[:, None] * east + v[:, None] * north)) @ brightness / 512
+    # Trapezoids around a circle are exact; Bessel functions lose two digits at z = 8.
+    np.testing.assert_allclose(stokes_visibilities(sources_of(source), u, v)[0], expected, rtol=0, atol=1e-13)
+
+
 def test_shapelets_of_one_order_are_derivatives_of_a_gaussian() -> None:
     # c_mn gives c_mn i^(m+n) H_m(x) H_n(y) e^(-(x^2 + y^2)/2) / sqrt(2^(m+n) m! n!), x = 2 pi scale q.
     scale, terms = 1e-9, [0.0] * 65
@@ -196,7 +214,8 @@ def rich_sky() -> SkyModel:
             ),
             MRingSource(
                 "mring", east=Uniform(-1, 1, "mas"), north="0 mas", I=flux, **ELLIPSE, blur=blur,
-                beta_re=[NUMBER, 0.1], beta_im=[NUMBER, NUMBER], beta_pol_re=[NUMBER, 0.2, NUMBER],
+                beta_re=[NUMBER, 0.1, 0, NUMBER, 0.1], beta_im=[NUMBER, NUMBER, 0, NUMBER, NUMBER],
+                beta_pol_re=[NUMBER, 0.2, NUMBER],
                 beta_pol_im=[0.1, NUMBER, NUMBER], beta_v_re=[NUMBER, 0.1], beta_v_im=[0, NUMBER],
             ),
             ShapeletSource("shapelets", **PLACE, scale=SIZE, axis_pa=angle, coefficients=[NUMBER] * 44),
@@ -271,7 +290,7 @@ def test_changes_of_the_arrays_are_the_adjoint_of_the_gradient() -> None:
         (RingSource, {"diameter": "1 mas", "emaj": "1 mas"}, "found emaj, diameter"),
         (SersicSource, {"effective_radius": "1 mas"}, "n: is missing"),
         (MRingSource, RING, "beta_re and beta_im are missing"),
-        (MRingSource, RING | {"beta_re": [0.1] * 4, "beta_im": [0.1] * 4}, "beta_1 to beta_3"),
+        (MRingSource, RING | {"beta_re": [0.1] * 7, "beta_im": [0.1] * 7}, "beta_1 to beta_6"),
         (MRingSource, RING | {"beta_re": [0.1], "beta_im": [0.1, 0.2]}, "found 1 and 2 numbers"),
         (
             MRingSource,

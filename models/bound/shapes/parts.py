@@ -21,6 +21,9 @@ _KERNEL_NAMES = {"limb-darkened-disc": "limb-darkened"}
 N_PARAMETER = 8
 _BLUR = 7
 _SHAPELET_TERMS = 6
+# Real and imaginary parts of three orders along a ring; from the fourth order on, another part.
+_RING_NUMBERS = 6
+HIGH_MRING = "high m-ring"
 
 
 class Combination(NamedTuple):
@@ -141,20 +144,26 @@ def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> I
     keys = ("beta_re", "beta_im", "beta_pol_re", "beta_pol_im", "beta_v_re", "beta_v_im")
     re, im, pol_re, pol_im, v_re, v_im = (_series(source, key, slots) for key in keys)
 
-    def ring(beta0: Combination, betas: Sequence[Combination], stokes: str | None = None) -> P:
-        part = copy.copy(table)
-        if stokes is not None:
-            part.stokes, part.linear, part.circular = {stokes: table.stokes["I"]}, None, None
-            part.name = f"{table.name}:{stokes}"
-        numbers = [*betas, *[Combination()] * (6 - len(betas)), beta0]
-        part.numbers = _numbers(numbers, blur)
-        return part
+    def rings(beta0: Combination, betas: Sequence[Combination], stokes: str | None = None) -> Iterator[P]:
+        for first in range(0, max(len(betas), 1), _RING_NUMBERS):
+            part = copy.copy(table)
+            if stokes is not None:
+                part.stokes, part.linear, part.circular = {stokes: table.stokes["I"]}, None, None
+                part.name = f"{table.name}:{stokes}"
+            numbers = list(betas[first : first + _RING_NUMBERS])
+            numbers += [Combination()] * (_RING_NUMBERS - len(numbers))
+            if first:
+                part.kind, part.name = HIGH_MRING, f"{part.name}:4"
+            else:
+                numbers.append(beta0)
+            part.numbers = _numbers(numbers, blur)
+            yield part
 
     def each(of_re: Sequence[int], of_im: Sequence[int]) -> list[Combination]:
         pairs = zip(of_re, of_im, strict=True)
         return [Combination(0.0, ((1.0, slot),)) for pair in pairs for slot in pair]
 
-    yield ring(Combination(1.0), each(re, im))
+    yield from rings(Combination(1.0), each(re, im))
     if pol_re:
         zero = len(pol_re) // 2
         of_q, of_u = [], []
@@ -164,10 +173,10 @@ def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> I
             of_q.append(Combination(0.0, ((0.5, pol_im[up]), (-0.5, pol_im[down]))))
             of_u.append(Combination(0.0, ((0.5, pol_im[up]), (0.5, pol_im[down]))))
             of_u.append(Combination(0.0, ((-0.5, pol_re[up]), (0.5, pol_re[down]))))
-        yield ring(Combination(0.0, ((1.0, pol_re[zero]),)), of_q, "Q")
-        yield ring(Combination(0.0, ((1.0, pol_im[zero]),)), of_u, "U")
+        yield from rings(Combination(0.0, ((1.0, pol_re[zero]),)), of_q, "Q")
+        yield from rings(Combination(0.0, ((1.0, pol_im[zero]),)), of_u, "U")
     if v_re:
-        yield ring(Combination(0.0, ((1.0, v_re[0]),)), each(v_re[1:], v_im[1:]), "V")
+        yield from rings(Combination(0.0, ((1.0, v_re[0]),)), each(v_re[1:], v_im[1:]), "V")
 
 
 def _shapelets(table: P, source: ShapeletSource, slots: Slots, one: One) -> Iterator[P]:

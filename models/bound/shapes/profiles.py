@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.shapes.parts import N_PARAMETER, Part
+from biro.models.bound.shapes.parts import HIGH_MRING, N_PARAMETER, Part
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ZERO
 
@@ -28,7 +28,7 @@ class ProfileTables:
     shape : int (n_profile, 3)
         Slots of the size, of the second axis, and of pa.
     turned : int (n,)
-        Those whose coefficients count angles from north, and which have a pa.
+        Those whose coefficients count angles from north, and which have a pa; `orders` (n, 3) are theirs.
     blurred : int (n,)
         Those that are convolved with a Gaussian.
     """
@@ -43,8 +43,18 @@ class ProfileTables:
                 for j, (factor, slot) in enumerate(combination.terms):
                     self.slot[i, k, j], self.factor[i, k, j] = slot, factor
         self.shape = np.array([part.shape for part in parts], dtype=np.int64).reshape(n, 3)
-        is_ring = np.array([part.kind == "m-ring" and part.turns for part in parts], dtype=bool)
+        kinds = ("m-ring", HIGH_MRING)
+        is_ring = np.array([part.kind in kinds and part.turns for part in parts], dtype=bool)
         self.turned = np.flatnonzero(is_ring)
+        first = np.array(
+            [
+                4 if part.kind == HIGH_MRING else 1
+                for part, turns in zip(parts, is_ring, strict=True)
+                if turns
+            ],
+            dtype=np.int64,
+        )
+        self.orders = first[:, None] + np.arange(3)
         is_shapelet = np.array([part.kind == "shapelets" for part in parts], dtype=bool)
         self.blurred = np.flatnonzero((self.slot[:, _BLUR, 0] != ZERO) & ~is_shapelet)
         self.kind = _codes(parts)
@@ -81,7 +91,7 @@ class Profiles:
         return np.asarray(np.sum(self._terms(values) * self._tables.factor, axis=-1))
 
     def _betas(self, array: Array) -> NDArray[np.complex128]:
-        """beta_1, beta_2, beta_3 of the m-rings that are turned, (n_batch, n, 3)."""
+        """Three coefficients beta_m of each m-ring that is turned, (n_batch, n, 3)."""
         pairs = array[:, self._tables.turned, :6]
         return np.asarray(pairs[..., 0::2] + 1j * pairs[..., 1::2])
 
@@ -92,7 +102,8 @@ class Profiles:
     def _turn(self, array: Array, shape: Array, sign: float) -> None:
         if self._tables.turned.size:
             pa = shape[:, self._tables.turned, 2]
-            self._put_betas(array, self._betas(array) * np.exp(sign * 1j * pa[..., None] * np.arange(1, 4)))
+            turn = np.exp(sign * 1j * pa[..., None] * self._tables.orders)
+            self._put_betas(array, self._betas(array) * turn)
 
     def _blur(self, array: Array, shape: Array) -> None:
         rows = self._tables.blurred
@@ -106,7 +117,7 @@ class Profiles:
         now = self(values)
         self._turn(found, shape, 1.0)
         if self._tables.turned.size:
-            by_pa = 1j * np.arange(1, 4) * self._betas(now) * moves[:, self._tables.turned, 2, None]
+            by_pa = 1j * self._tables.orders * self._betas(now) * moves[:, self._tables.turned, 2, None]
             self._put_betas(found, self._betas(found) + by_pa)
         self._blur(found, shape)
         rows = self._tables.blurred
@@ -119,7 +130,7 @@ class Profiles:
         of_shape = np.zeros(shape.shape)
         rows = self._tables.turned
         if rows.size:
-            by_pa = (np.conj(self._betas(slopes)) * 1j * np.arange(1, 4) * self._betas(now)).real
+            by_pa = (np.conj(self._betas(slopes)) * 1j * self._tables.orders * self._betas(now)).real
             of_shape[:, rows, 2] += by_pa.sum(axis=-1)
             self._turn(slopes, shape, -1.0)
         rows = self._tables.blurred

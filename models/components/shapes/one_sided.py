@@ -52,7 +52,7 @@ class CrescentSource(ShapedSource):
     hole_pa: QuantityLike = None
 
 
-def _pair(source: Source, of_re: str, of_im: str, allowed: tuple[int, ...], what: str) -> int:
+def _pair(source: Source, of_re: str, of_im: str, allowed: range, what: str) -> int:
     """Read two lists of numbers, real and imaginary parts, of one length among those allowed."""
     given = [key for key in (of_re, of_im) if getattr(source, key) is not None]
     if not given:
@@ -79,11 +79,11 @@ class MRingSource(ShapedSource):
     ----------
     diameter, blur
         As for `DiscSource`.
-    beta_re, beta_im : lists of 1 to 3 numbers
-        beta_1, beta_2, beta_3; beta_0 = 1, beta_-m = conj(beta_m).
-    beta_pol_re, beta_pol_im : lists of 1, 3, 5 or 7 numbers, optional
+    beta_re, beta_im : lists of 1 to 6 numbers
+        beta_1, beta_2, ...; beta_0 = 1, beta_-m = conj(beta_m).
+    beta_pol_re, beta_pol_im : lists of 1, 3, 5, ... or 13 numbers, optional
         (Q + i U) / I on the ring is sum_m beta_pol_m e^(i m PA): from m = -M to m = M.
-    beta_v_re, beta_v_im : lists of 1 to 4 numbers, optional
+    beta_v_re, beta_v_im : lists of 1 to 7 numbers, optional
         V / I is beta_v_0 + 2 Re sum_m beta_v_m e^(i m PA), from m = 0; the imaginary part of the first is 0.
     """
 
@@ -104,9 +104,9 @@ class MRingSource(ShapedSource):
         super()._check_shape()
         if self.beta_re is None and self.beta_im is None:
             raise ModelError('beta_re and beta_im are missing; a ring without structure is of type "ring"')
-        _pair(self, "beta_re", "beta_im", (1, 2, 3), "beta_1 to beta_3 at most")
-        pol = _pair(self, "beta_pol_re", "beta_pol_im", (1, 3, 5, 7), "from m = -M to m = M, M at most 3")
-        v = _pair(self, "beta_v_re", "beta_v_im", (1, 2, 3, 4), "from m = 0 to m = 3 at most")
+        _pair(self, "beta_re", "beta_im", range(1, 7), "beta_1 to beta_6 at most")
+        pol = _pair(self, "beta_pol_re", "beta_pol_im", range(1, 14, 2), "from m = -M to m = M, M at most 6")
+        v = _pair(self, "beta_v_re", "beta_v_im", range(1, 8), "from m = 0 to m = 6 at most")
         if pol and any(getattr(self, key) is not None for key in ("Q", "U", "pol_fraction")):
             raise ModelError("Q and U are given twice: by themselves and by beta_pol_re and beta_pol_im")
         if v and any(getattr(self, key) is not None for key in ("V", "v_fraction")):
