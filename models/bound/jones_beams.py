@@ -125,7 +125,8 @@ def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) 
             f"Stokes parameters ({names}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes)"
         )
     none = np.zeros((1, len(view.antenna_names)))
-    rotates = rotation_of(model.feeds, with_jones_beam=True) != "none"
+    known = view.feeds is not None or model.feeds is not None
+    rotates = known and rotation_of(model.feeds) != "none"
     if view.feeds is None and (model.beam.turns or rotates):
         raise ModelError(
             f"beam: nothing is known of the mounts in partition {view.label!r}; write turns = false for a "

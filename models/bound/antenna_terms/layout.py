@@ -80,10 +80,11 @@ def antenna_term_slots(
     ModelError
         Data in Stokes parameters; antennas, or leakages of feeds, that the data do not have.
     """
+    in_beam, rotation = isinstance(model.beam, (FitsBeam, KatBeam)), rotation_of(model.feeds)
     if model.feeds is None and model.leakage is None and model.gain is None:
-        return []
-    in_beam = isinstance(model.beam, (FitsBeam, KatBeam))
-    rotation = rotation_of(model.feeds, in_beam)
+        # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
+        if not in_beam or not any(_turns(partition) for partition in partitions):
+            return []
     if in_beam:
         _refuse_offsets(model.feeds)
     bases = [_basis(partition) for partition in partitions]
@@ -112,6 +113,11 @@ def antenna_term_slots(
         )
         each.append(made.setdefault(found.key, found))
     return each
+
+
+def _turns(partition: PartitionView) -> bool:
+    """Whether the feeds of a partition are known to stand at angles other than 0."""
+    return partition.feeds is not None and bool(np.any(partition.feeds.feed_angle({}, ())))
 
 
 def _refuse_offsets(feeds: Feeds | None) -> None:

@@ -134,14 +134,9 @@ def _rotation(value: Entry) -> str:
     return str(value)
 
 
-def rotation_of(feeds: Feeds | None, with_jones_beam: bool) -> str:
-    """What a model says of the rotation of feeds, one of `ROTATIONS`.
-
-    Where it says nothing, data are corrected; beside a beam of Jones matrices they are without rotation.
-    """
-    if feeds is not None:
-        return str(feeds.rotation)
-    return "none" if with_jones_beam else "corrected"
+def rotation_of(feeds: Feeds | None) -> str:
+    """What a model says of the rotation of feeds, one of `ROTATIONS`; data are corrected if it says nothing."""
+    return "corrected" if feeds is None else str(feeds.rotation)
 
 
 def basis_of(corr_type: tuple[str, ...]) -> Basis | None:
