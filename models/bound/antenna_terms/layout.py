@@ -81,10 +81,10 @@ def antenna_term_slots(
         Data in Stokes parameters; antennas, or leakages of feeds, that the data do not have.
     """
     in_beam, rotation = isinstance(model.beam, (FitsBeam, KatBeam)), rotation_of(model.feeds)
-    if model.feeds is None and model.leakage is None and model.gain is None:
-        # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
-        if not in_beam or not any(_turns(partition) for partition in partitions):
-            return []
+    # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
+    behind_beam = in_beam and any(_turns(partition) for partition in partitions)
+    if model.feeds is None and model.leakage is None and model.gain is None and not behind_beam:
+        return []
     if in_beam:
         _refuse_offsets(model.feeds)
     bases = [_basis(partition) for partition in partitions]

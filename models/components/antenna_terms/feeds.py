@@ -135,7 +135,7 @@ def _rotation(value: Entry) -> str:
 
 
 def rotation_of(feeds: Feeds | None) -> str:
-    """What a model says of the rotation of feeds, one of `ROTATIONS`; data are corrected if it says nothing."""
+    """What a model says of the rotation of feeds, one of `ROTATIONS`: "corrected" if it says nothing."""
     return "corrected" if feeds is None else str(feeds.rotation)
 
 
