@@ -5,6 +5,7 @@ Rime              visibilities of batches of sources at the same rows, and their
 Rows, Sources     the rows that a `Rime` is made for, and the sources that it is called with
 chi2_together     the chi2 of several `Rime`, so that a GPU works on all of them at once
 Gradient          derivatives of chi2 with respect to all of Sources: see Rime.chi2_and_gradient
+register_profile  make a function of your own a shape that sources may have
 tune              measure which shape of each CUDA kernel is fastest on this machine
 """
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rime_kernels.gradient import Gradient
     from rime_kernels.jones_beam import JonesBeam
     from rime_kernels.physics.brightness import stokes_to_corr
+    from rime_kernels.physics.registered import register_profile
     from rime_kernels.prediction import Antennas, Options, Spectrum, predict
     from rime_kernels.rime import Rime, chi2_and_gradient_together, chi2_together
     from rime_kernels.tuning import tune
@@ -42,6 +44,7 @@ __all__ = [
     "chi2_and_gradient_together",
     "chi2_together",
     "predict",
+    "register_profile",
     "solve_antennas",
     "stokes_to_corr",
     "tune",
@@ -50,6 +53,7 @@ __all__ = [
 _HOME = {
     "arrays": ("AntennaTerms", "Beam", "Rows", "Sources"),
     "physics.brightness": ("stokes_to_corr",),
+    "physics.registered": ("register_profile",),
     "errors": ("BackendError", "BiroError", "InputError"),
     "geometry": ("AntennaGeometry", "solve_antennas"),
     "gradient": ("Gradient",),

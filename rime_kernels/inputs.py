@@ -15,6 +15,7 @@ from rime_kernels.geometry import RowTable
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import beam, envelope, feeds, phase
 from rime_kernels.physics.form_codes import POWER_LAW
+from rime_kernels.physics.registered import RegisteredProfile, numbered, profiles_of
 
 T = TypeVar("T", bound=np.generic)
 
@@ -48,6 +49,8 @@ class Variant:
         Templates are moved.
     log : bool
         chi2 is a sum of logarithms: `Output.LOG`.
+    profiles : tuple of RegisteredProfile, or None
+        There are profiles, and which of a user's own are among them; None without any.
     """
 
     single: bool
@@ -56,6 +59,7 @@ class Variant:
     polarised: bool
     shifted: bool = False
     log: bool = False
+    profiles: tuple[RegisteredProfile, ...] | None = None
 
     @property
     def n_stokes(self) -> int:
@@ -95,15 +99,17 @@ class Inputs(NamedTuple):
     ref_freq: NDArray[np.float64]  # (n_source,)
     spectral_form: NDArray[np.float64]  # (n_source,): `forms_of`
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
-    projection: NDArray[np.float64]  # (n_batch, n_gaussian, 2, 3)
+    projection: NDArray[np.float64]  # (n_batch, n_shape, 2, 3): of Gaussians, then profiles
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
     template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
+    profile: NDArray[np.float64]  # (n_batch, n_profile, 8), or (n_batch, 1, 1) where there is none
+    profile_kind: NDArray[np.float64]  # (n_profile or 1,): codes as `registered.numbered` has them
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
-        shared = {"ref_freq", "spectral_form"}
+        shared = {"ref_freq", "spectral_form", "profile_kind"}
         return Inputs(
             *(
                 value if name in shared else value[start:stop]
@@ -124,11 +130,13 @@ class Parameters(NamedTuple):
     ref_freq: NDArray[np.float64]  # (n_source,)
     spectral_form: NDArray[np.float64]  # (n_source,): `forms_of`
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
-    shape: NDArray[np.float64]  # (n_batch, n_gaussian, 3)
+    shape: NDArray[np.float64]  # (n_batch, n_shape, 3): of Gaussians, then profiles
     beam_scale: NDArray[np.float64]  # (n_batch,)
     pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
     template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
+    profile: NDArray[np.float64]  # these two as `Inputs` has them
+    profile_kind: NDArray[np.float64]
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
@@ -136,7 +144,9 @@ class Parameters(NamedTuple):
         return self._replace(**part)
 
 
-_OF_BATCH = ("lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template", "faraday")
+_OF_BATCH = (
+    "lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template", "faraday", "profile",
+)  # fmt: skip
 
 
 def parameters(
@@ -154,8 +164,29 @@ def parameters(
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, forms_of(sources), terms, shape, scale, pointing,
-        _template(sources, template_lm, scaled_dof), _faraday(sources),
+        _template(sources, template_lm, scaled_dof), _faraday(sources), *profile_arrays(sources),
     )  # fmt: skip
+
+
+def registered_profiles(sources: Sources) -> tuple[RegisteredProfile, ...] | None:
+    """`Variant.profiles` of these sources.
+
+    Raises
+    ------
+    InputError
+        A kind of profile that nothing has.
+    """
+    if sources.profile_kind is None or not sources.n_profile:
+        return None
+    return profiles_of(sources.profile_kind.tolist())
+
+
+def profile_arrays(sources: Sources) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The last two of `Inputs`, sent with every call."""
+    if sources.profile is None or sources.profile_kind is None or not sources.n_profile:
+        return np.zeros((sources.n_batch, 1, 1)), np.zeros(1)
+    kinds = numbered(sources.profile_kind, profiles_of(sources.profile_kind.tolist()))
+    return sources.profile, kinds.astype(np.float64)
 
 
 def _template(
@@ -250,6 +281,7 @@ def inputs(
         _contiguous(pointing),
         _template(sources, template_lm, scaled_dof),
         _contiguous(_faraday(sources)),
+        *map(_contiguous, profile_arrays(sources)),
     )
 
 
@@ -297,8 +329,6 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
         raise InputError(
             f"template_scale must have shape ({sources.n_batch}, {n_template}), got {n_scale} factors"
         )
-    if sources.n_profile:
-        raise InputError(f"the kernels cannot compute profiles yet, got {sources.n_profile} of them")
     n_time = sources.stokes.shape[1]
     if n_time not in (1, rows.n_time):
         raise InputError(f"stokes must have 1 or n_time = {rows.n_time} time slots, got {n_time}")

@@ -20,19 +20,21 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.cpu.antennas import AntennaSamples, see_changes
+from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.tangent import Changes, Samples, Sky, fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
-from rime_kernels.inputs import beam_codes
+from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
 from rime_kernels.physics import beam, phase
 from rime_kernels.physics.envelope import GaussianFrame, projections
 from rime_kernels.physics.feeds import feeds_of
+from rime_kernels.physics.profiles import N_PARAMETER
 from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
 _TWO_PI = 2.0 * np.pi
 _NEEDED = ("lm", "stokes", "spectral_terms", "shape")
-_ARRAYS = (*_NEEDED, "template_scale", "template_shift", "faraday")
+_ARRAYS = (*_NEEDED, "template_scale", "template_shift", "faraday", "profile")
 _OF_BEAM = ("beam_scale", "pointing")
 
 
@@ -226,7 +228,8 @@ class Columns:
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
-            fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat)
+            functions = functions_of(registered_profiles(self._sources))
+            fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat, functions)
         self._add_templates(rows, uvw, out)
         return out
 
@@ -274,7 +277,16 @@ def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
         scale,
         pointing,
         cross,
+        *_profiles(sources),
     )
+
+
+def _profiles(sources: Sources) -> tuple[Array, Array]:
+    """Parameters (n_profile, 8) and kinds (n_profile,) for the loop."""
+    if not sources.n_profile:
+        return np.zeros((0, N_PARAMETER)), np.zeros(0)
+    parameters, kinds = profile_arrays(sources)
+    return np.ascontiguousarray(parameters[0]), kinds
 
 
 def _turned(factor: Array, rotation: NDArray[np.complex128] | None) -> tuple[Array, Array]:
@@ -315,7 +327,18 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Chan
         np.ascontiguousarray(beam_scale),
         np.ascontiguousarray(np.broadcast_to(pointing, (n_change, *pointing.shape[1:]))),
         of_cross,
+        _of_profiles(sources, change, which, source),
     )
+
+
+def _of_profiles(
+    sources: Sources, change: Gradient, which: NDArray[np.int64], source: NDArray[np.int64]
+) -> Array:
+    """Changes of the parameters of profiles, (n_pair, 8); 0 of other sources."""
+    out, j = np.zeros((len(source), N_PARAMETER)), source - (sources.n_source - sources.n_profile)
+    if change.profile is not None:
+        out[j >= 0] = change.profile[which[j >= 0], j[j >= 0]]
+    return out
 
 
 def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Array) -> NDArray[np.bool_]:
@@ -325,6 +348,8 @@ def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Ar
     if change.faraday is not None:
         touched |= np.any(change.faraday != 0.0, axis=-1)
     touched[:, sources.n_point :] |= np.any(change.shape != 0.0, axis=-1)
+    if change.profile is not None:
+        touched[:, sources.n_source - sources.n_profile :] |= np.any(change.profile != 0.0, axis=-1)
     return touched | (beam_scale != 0.0)[:, None] | np.any(pointing != 0.0, axis=(1, 2, 3))[:, None]
 
 

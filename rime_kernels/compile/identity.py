@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 import numpy as np
 from numba import types
 
+# Modules whose contents stay the same while the versions that machine code belongs to do.
+_LASTING = {"math", "cmath", "numpy"}
 # Nested tuples of numbers, strings, bytes and types.
 Identity = tuple[object, ...] | str
 
@@ -35,6 +37,8 @@ def identity(value: object) -> Identity:
         held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         # Two branches may define functions of the same name.
         place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
+        # Of functions made of a user's, which no digest covers: see `foreign_identity`.
+        held += [function.identity] if hasattr(function, "identity") else []
         return *place, function.__code__.co_code, *map(identity, held)
     if isinstance(value, np.generic):
         return value.dtype.str, value.tobytes()
@@ -50,6 +54,45 @@ def identity(value: object) -> Identity:
     if isinstance(value, ModuleType):
         return value.__name__
     raise UnknownError(f"{value!r} cannot be identified")
+
+
+def foreign_identity(function: FunctionType) -> Identity:
+    """That of a function whose source text is not this package's: constants and globals are included.
+
+    Raises
+    ------
+    UnknownError
+        It uses something whose value may change without being seen here, such as a module of a user's.
+    """
+    known: list[Identity] = [identity(function), _code_identity(function.__code__)]
+    for name in sorted(_names(function.__code__)):
+        value = function.__globals__.get(name)
+        value = inspect.unwrap(value) if callable(value) else value
+        if isinstance(value, FunctionType) and value is not function:
+            known.append((name, *foreign_identity(value)))
+        elif isinstance(value, ModuleType) and value.__name__ not in _LASTING:
+            raise UnknownError(f"{value!r} may change")
+        elif isinstance(value, BuiltinFunctionType):
+            known.append((name, str(value.__module__), value.__qualname__))
+        elif name in function.__globals__ and value is not function:
+            known.append((name, *identity(value)))
+    for cell in function.__closure__ or ():
+        value = inspect.unwrap(cell.cell_contents) if callable(cell.cell_contents) else None
+        if isinstance(value, FunctionType) and value is not function:
+            known.append(foreign_identity(value))
+    return tuple(known)
+
+
+def _code_identity(code: CodeType) -> Identity:
+    """Bytecode, names and constants, those of functions inside included."""
+    constants = [_code_identity(x) if isinstance(x, CodeType) else repr(x) for x in code.co_consts]
+    return code.co_code, *code.co_names, *constants
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names of globals (and of attributes) that a function and those inside it use."""
+    inside = [_names(x) for x in code.co_consts if isinstance(x, CodeType)]
+    return set(code.co_names).union(*inside)
 
 
 def short(identified: Identity) -> str:

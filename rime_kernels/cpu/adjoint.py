@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Vector
 from rime_kernels.cpu.outputs import Backward
+from rime_kernels.cpu.profiles import pull_profile
 from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
 from rime_kernels.cpu.sums import Sky, fill_terms, product
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
@@ -41,7 +42,8 @@ class Sums(NamedTuple):
 
     brightness: Pointer  # (n_source, n_stokes, n)
     direction: Pointer  # (n_source, 3, n): of Im(z) with u, v, w in metres
-    projection: Pointer  # (n_gaussian, 6, n): of Re(z) with products of coordinates, as `_fill_shape`
+    projection: Pointer  # (n_shape, 6, n): of Re(z) with products of coordinates, as `_fill_shape`
+    profile: Pointer  # (n_profile, 8): half the derivatives, summed over lanes
 
 
 class GradientWorkspace(NamedTuple):
@@ -227,14 +229,23 @@ def _add_source(
 
 @inner_function
 def _pull_source(
-    work: GradientWorkspace, entries: Entries, sky: Sky, gains: Gains | None, s: int, of_brightness: Pointer,
-    lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    work: GradientWorkspace, entries: Entries, sky: Sky, profiles: Record, gains: Gains | None, s: int,
+    of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of source s; `gains` as for `_add_source`."""
     n, n_all, g = size(like), size(stokes), s - sky.n_point
     bright, of_brightness = ahead(sky.bright, n_all * s), ahead(of_brightness, n_all * s)
     of_direction = ahead(work.sums.direction, 3 * n * s)
-    if g < 0:
+    is_profile = False
+    if profiles is not None:
+        is_profile = s >= profiles.first
+        if is_profile:
+            j = s - profiles.first
+            pull_profile(
+                profiles, entries, work.products, gains, j, bright, ahead(work.sums.projection, 6 * n * g),
+                ahead(work.sums.profile, 8 * j), lane, like, stokes, wide,
+            )  # fmt: skip
+    if g < 0 or is_profile:
         _add_source(
             entries, work.products, gains, None, bright, of_brightness, of_direction, work.sums.projection,
             lane, like, stokes, wide,
@@ -250,8 +261,8 @@ def _pull_source(
 
 @inner_function
 def _pull_chunk(
-    factored: bool, work: GradientWorkspace, entries: Entries, sky: Sky, n_antenna: int, first: int,
-    stop: int, of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    factored: bool, work: GradientWorkspace, entries: Entries, sky: Sky, profiles: Record, n_antenna: int,
+    first: int, stop: int, of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of sources first .. stop - 1, whose antenna terms are made."""
     n = size(like)
@@ -264,9 +275,9 @@ def _pull_chunk(
             _fill_phases(entries, work.turns, work.products, lane, like)
         if sky.has_voltages:
             gains = Gains(ahead(sky.voltages, n * s), ahead(work.gains, n * s), sky.n_source)
-            _pull_source(work, entries, sky, gains, s, of_brightness, lane, like, stokes, wide)
+            _pull_source(work, entries, sky, profiles, gains, s, of_brightness, lane, like, stokes, wide)
         else:
-            _pull_source(work, entries, sky, None, s, of_brightness, lane, like, stokes, wide)
+            _pull_source(work, entries, sky, profiles, None, s, of_brightness, lane, like, stokes, wide)
 
 
 @inner_function
@@ -286,8 +297,8 @@ def begin(work: GradientWorkspace, entry: int) -> None:
 
 @inner_function
 def pull_slot(
-    factored: bool, work: GradientWorkspace, rows: Record, sky: Sky, slot: int, place: int, entry: int,
-    stop: int, scale: Vector, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    factored: bool, work: GradientWorkspace, rows: Record, sky: Sky, profiles: Record, slot: int, place: int,
+    entry: int, stop: int, scale: Vector, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.backward`.
 
@@ -317,8 +328,8 @@ def pull_slot(
                 scale,
             )  # fmt: skip
             _pull_chunk(
-                factored, work, entries, sky, rows.n_antenna, first, last, of_brightness, lane, like, stokes,
-                wide,
+                factored, work, entries, sky, profiles, rows.n_antenna, first, last, of_brightness, lane,
+                like, stokes, wide,
             )  # fmt: skip
 
 

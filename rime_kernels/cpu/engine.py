@@ -19,10 +19,11 @@ from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
 from rime_kernels.cpu.jones.spline import Beams, beams_of
 from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
+from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
-from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs
+from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs, registered_profiles
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.physics.feeds import feeds_of
@@ -116,8 +117,9 @@ class Engine:
             beam = NO_BEAM
         shifted = sources.template_shift is not None
         variant = Variant(
-            self._single, self._factored, beam, _is_polarised(sources), shifted, scaled_dof is not None
-        )
+            self._single, self._factored, beam, _is_polarised(sources), shifted, scaled_dof is not None,
+            registered_profiles(sources),
+        )  # fmt: skip
         return shared_beam, parameters, variant
 
     def start_chi2(
@@ -208,6 +210,7 @@ class Engine:
             make_visibilities(variant.single, variant.n_stokes)(
                 variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs,
                 spectra, self._maps(jones, variant)[0], jones, vis_out, real_out, partial,
+                functions_of(variant.profiles),
             )  # fmt: skip
         if output in _SUMS:
             # NumPy sums each row by itself, in an order that depends on its length alone.
@@ -232,7 +235,7 @@ class Engine:
         make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
             variant.factored, variant.shifted, variant.beam, int(Output.LOG if variant.log else Output.CHI2),
             tasks, lanes, inputs, spectra, *self._maps(jones, variant), jones, np.empty(none, variant.real),
-            np.empty(none), parts,
+            np.empty(none), parts, functions_of(variant.profiles),
         )  # fmt: skip
         return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)
 

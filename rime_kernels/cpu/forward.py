@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.compile.types import Array, NumbaType, Pointer, Vector
+from rime_kernels.compile.jit import inner_function, loop, vector_function
+from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.adjoint import (
     GradientWorkspace,
     backward_of,
@@ -28,8 +28,17 @@ from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages,
 from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.lanes import Lanes
 from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.profiles import ProfileFunctions, profiles_of
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
-from rime_kernels.cpu.sums import Sky, fill_terms, sum_gaussians, sum_points, sum_rows, wavelengths
+from rime_kernels.cpu.sums import (
+    Sky,
+    fill_terms,
+    sum_gaussians,
+    sum_points,
+    sum_profiles,
+    sum_rows,
+    wavelengths,
+)
 from rime_kernels.inputs import Inputs
 
 # Sources whose antenna terms are computed and summed together: the terms of two antennas and the brightness
@@ -52,10 +61,34 @@ class _Rows(NamedTuple):
     has_same: bool
 
 
+@vector_function
+def _n_before_profiles(profiles: Record, first: int, n_source: int) -> int:
+    """How many of n_source sources from `first` on are none."""
+    if profiles is None:
+        return n_source
+    return min(max(profiles.first - first, 0), n_source)
+
+
+@vector_function
+def _sum_profiles(
+    rows: _Rows, sky: Sky, profiles: Record, entry: int, first: int, stop: int, p: Pointer, q: Pointer,
+    sums: Pointer, more: bool, scale: Vector, like: Vector, stokes: Vector,
+) -> None:  # fmt: skip
+    """Add sources first .. stop - 1, which are profiles, to the sums of an entry."""
+    if profiles is None:
+        return
+    if first < stop:
+        u, v, w = wavelengths(rows.uvw, entry, rows.n_row_lane, scale)
+        sum_profiles(
+            profiles, first - profiles.first, stop - profiles.first, u, v, w, p, q,
+            ahead(sky.bright, size(stokes) * first), sums, more, like, stokes,
+        )  # fmt: skip
+
+
 @inner_function
 def _sum_factored(
-    rows: _Rows, sky: Sky, entry: int, entry2: int, first: int, n_source: int, terms: Pointer, sums: Pointer,
-    sums2: Pointer, scale: Vector, like: Vector, stokes: Vector,
+    rows: _Rows, sky: Sky, profiles: Record, entry: int, entry2: int, first: int, n_source: int,
+    terms: Pointer, sums: Pointer, sums2: Pointer, scale: Vector, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Add n_source sources from `first` on to the sums of two entries (which may be the same one)."""
     n, length = size(like), 2 * size(like) * n_source
@@ -66,27 +99,38 @@ def _sum_factored(
     n_point = min(max(sky.n_point - first, 0), n_source)
     if n_point > 0:
         sum_points(n_point, p, q, p2, q2, bright, sums, sums2, more, like, stokes)
-    if n_point < n_source:
+    n_before = _n_before_profiles(profiles, first, n_source)
+    if n_point < n_before:
         g, shift, more = first + n_point - sky.n_point, 2 * n * n_point, more or n_point > 0
         bright = ahead(bright, size(stokes) * n_point)
         u, v, w = wavelengths(rows.uvw, entry, rows.n_row_lane, scale)
         sum_gaussians(
-            g, g + n_source - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift), bright,
+            g, g + n_before - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift), bright,
             sums, more, like, stokes,
         )  # fmt: skip
         if entry2 > entry:
             u, v, w = wavelengths(rows.uvw, entry2, rows.n_row_lane, scale)
             sum_gaussians(
-                g, g + n_source - n_point, sky.projection, u, v, w, ahead(p2, shift), ahead(q2, shift),
+                g, g + n_before - n_point, sky.projection, u, v, w, ahead(p2, shift), ahead(q2, shift),
                 bright, sums2, more, like, stokes,
             )  # fmt: skip
+    shift, stop, more = 2 * n * n_before, first + n_source, first + n_before > 0
+    _sum_profiles(
+        rows, sky, profiles, entry, first + n_before, stop, ahead(p, shift), ahead(q, shift), sums, more,
+        scale, like, stokes,
+    )  # fmt: skip
+    if entry2 > entry:
+        _sum_profiles(
+            rows, sky, profiles, entry2, first + n_before, stop, ahead(p2, shift), ahead(q2, shift), sums2,
+            more, scale, like, stokes,
+        )  # fmt: skip
 
 
 @inner_function
 def _factored_slot(
-    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, view: View | None, slot: int,
-    entry: int, stop: int, terms: Pointer, sums: Pointer, scale: Vector, like: Vector, stokes: Vector,
-    total: Vector,
+    rows: _Rows, sky: Sky, profiles: Record, ending: Ending, backward: Backward | None, view: View | None,
+    slot: int, entry: int, stop: int, terms: Pointer, sums: Pointer, scale: Vector, like: Vector,
+    stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time."""
     n_sums = 2 * size(stokes)
@@ -104,7 +148,9 @@ def _factored_slot(
             here2 = ahead(here, n_sums)
             if first + n_source == sky.n_source:
                 expect(ending, e2 + 1, min(e2 + 3, stop), like)
-            _sum_factored(rows, sky, e, e2, first, n_source, terms, here, here2, scale, like, stokes)
+            _sum_factored(
+                rows, sky, profiles, e, e2, first, n_source, terms, here, here2, scale, like, stokes
+            )
             if first + n_source == sky.n_source:
                 for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
                     total = total + finish(ending, backward, view, e + k, ahead(here, n_sums * k), like)
@@ -113,7 +159,8 @@ def _factored_slot(
 
 @inner_function
 def _row_slot(
-    rows: _Rows, sky: Sky, ending: Ending, backward: Backward | None, view: View | None, entry: int,
+    rows: _Rows, sky: Sky, profiles: Record, ending: Ending, backward: Backward | None, view: View | None,
+    entry: int,
     stop: int, sums: Pointer, scale: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
@@ -121,7 +168,7 @@ def _row_slot(
         expect(ending, e, e + 1, like)
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
-        sum_rows(sky, u, v, w, p, q, sums, like, stokes)
+        sum_rows(sky, profiles, u, v, w, p, q, sums, like, stokes)
         total = total + finish(ending, backward, view, e, sums, like)
     return total
 
@@ -130,12 +177,13 @@ def _row_slot(
 def run_task(
     factored: bool, shifted: bool, beam_code: int, output: int, task: Array, b: int, lanes: Lanes,
     inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
-    real_out: Array, work: GradientWorkspace | None, real: NumbaType, lane: Vector, like: Vector,
-    stokes: Vector, total: Vector,
+    real_out: Array, work: GradientWorkspace | None, functions: ProfileFunctions | None, real: NumbaType,
+    lane: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
-    `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`).
+    `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
+    `functions` are those of profiles; None where there are no profiles.
     """
     n, n_all = size(like), size(stokes)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
@@ -176,7 +224,7 @@ def run_task(
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     fill_factors(ending, 0, like)
-    has_brightness, backward = False, backward_of(work)
+    has_brightness, backward, profiles = False, backward_of(work), profiles_of(functions, inputs, b)
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
         stop = min(stop_entry, lanes.slot_entry[slot + 1])
@@ -211,16 +259,19 @@ def run_task(
             begin(work, e)
             if factored:
                 total = _factored_slot(
-                    rows, sky, ending, backward, view, slot, e, end, pointer(terms), pointer(sums), scale,
-                    like, stokes, total,
+                    rows, sky, profiles, ending, backward, view, slot, e, end, pointer(terms), pointer(sums),
+                    scale, like, stokes, total,
                 )  # fmt: skip
             else:
                 total = _row_slot(
-                    rows, sky, ending, backward, view, e, end, pointer(sums), scale, like, stokes, total
-                )
+                    rows, sky, profiles, ending, backward, view, e, end, pointer(sums), scale, like, stokes,
+                    total,
+                )  # fmt: skip
             if work is not None:
                 place = slot - first_slot
-                pull_slot(factored, work, rows, sky, slot, place, e, end, scale, lane, like, stokes, total)
+                pull_slot(
+                    factored, work, rows, sky, profiles, slot, place, e, end, scale, lane, like, stokes, total
+                )
                 if has_beam:
                     pull_voltages(
                         beam_code, inputs.beam_scale[b], direction, pointing, antennas, times,
@@ -256,14 +307,14 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     def visibilities(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
         inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
-        real_out: Array, partial: Array,
+        real_out: Array, partial: Array, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # waking the other threads would take longer than the task
             b = np.int64(0)  # the same type as below, or Numba would compile the task twice
             partial[0, 0] = run_task(
                 factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
-                jones, vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all),
+                jones, vis_out, real_out, None, functions, real, None, zeros(real, n), zeros(real, n_all),
                 zeros(np.float64, n),
             )  # fmt: skip
             return
@@ -271,7 +322,7 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
                 factored, shifted, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
-                jones, vis_out, real_out, None, real, None, zeros(real, n), zeros(real, n_all),
+                jones, vis_out, real_out, None, functions, real, None, zeros(real, n), zeros(real, n_all),
                 zeros(np.float64, n),
             )  # fmt: skip
 

@@ -21,6 +21,7 @@ from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.forward import run_task
 from rime_kernels.cpu.lanes import Lanes
 from rime_kernels.cpu.outputs import Backward
+from rime_kernels.cpu.profiles import ProfileFunctions
 from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
 from rime_kernels.inputs import Inputs
 from rime_kernels.physics import phase
@@ -39,13 +40,14 @@ class Parts(NamedTuple):
     pointing_per_time: bool
     brightness: NDArray[np.float64]  # (n_batch, n_place, n_source, n_stokes, n)
     direction: NDArray[np.float64]  # (n_batch, n_task, n_source, 3)
-    projection: NDArray[np.float64]  # (n_batch, n_task, n_gaussian, 6)
+    projection: NDArray[np.float64]  # (n_batch, n_task, n_shape, 6)
     template: NDArray[np.float64]  # (n_batch, n_task, n_template or 1, 4)
     beam_scale: NDArray[np.float64]  # (n_batch, n_task, 1)
     voltage_lm: NDArray[np.float64]  # (n_batch, n_task, n_source, 2)
     pointing: NDArray[np.float64]  # (n_batch, n_place, n_antenna, 2, n_slot_lane)
     first_run: NDArray[np.int64]  # (n_task,): the places of runs of slots
     jones: NDArray[np.float64]  # (n_batch, n_run, n_antenna, 8, n), or nothing: `antennas.by_block`
+    profile: NDArray[np.float64]  # (n_batch, n_task, n_profile or 1, 8)
 
 
 def n_places(tasks: NDArray[np.int64], n_time: int) -> int:
@@ -76,6 +78,7 @@ def make_parts(
         np.zeros((n_batch, n_places(tasks, n_pointing_time), inputs.pointing.shape[2], 2, n_slot_lane)),
         first_run,
         np.zeros((n_batch, n_run, 0 if jones is None else jones.jones.shape[2], 8, n_lane)),
+        np.zeros((n_batch, n_task, inputs.profile.shape[1], 8)),
     )
 
 
@@ -101,7 +104,8 @@ def _gradient_task(
     factored: bool, shifted: bool, beam_code: int, output: int, i: int, b: int,
     tasks: Array, lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations,
     transposed: Correlations, jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
-    real: NumbaType, lane: Vector, like: Vector, stokes: Vector, total: Vector,
+    functions: ProfileFunctions | None, real: NumbaType, lane: Vector, like: Vector, stokes: Vector,
+    total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
@@ -125,7 +129,11 @@ def _gradient_task(
         pointer(residual), pointer(first), pointer(of_template), pointer(of_jones), pointer(run),
     )  # fmt: skip
     work = GradientWorkspace(
-        backward, Sums(pointer(of_brightness), pointer(of_direction), pointer(of_projection)),
+        backward,
+        Sums(
+            pointer(of_brightness), pointer(of_direction), pointer(of_projection),
+            pointer(parts.profile[b, i]),
+        ),
         parts.stokes_per_time, pointer(terms), pointer(products), pointer(wide), pointer(flat),
         pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]), pointer(pair), pointer(gains),
         pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]), pointer(of_pointing),
@@ -133,7 +141,7 @@ def _gradient_task(
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
         factored, shifted, beam_code, output, task, b, lanes, inputs, spectra, correlations, jones, vis_out,
-        real_out, work, real, lane, like, stokes, total,
+        real_out, work, functions, real, lane, like, stokes, total,
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
     square = scale * scale
@@ -161,14 +169,15 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
         inputs: Inputs, spectra: Array, correlations: Correlations, transposed: Correlations,
         jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
+        functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = parts.chi2.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             _gradient_task(
                 factored, shifted, beam_code, output, i, b, tasks, lanes, inputs, spectra, correlations,
-                transposed, jones, vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n),
-                zeros(real, n_all), zeros(np.float64, n),
+                transposed, jones, vis_out, real_out, parts, functions, real, zeros(real, n_lane),
+                zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 
     return gradients
@@ -200,7 +209,7 @@ def adjoint_of(
         _pointing(parts, tasks, lanes, inputs.pointing.shape[1]),
         parts.voltage_lm.sum(axis=1),
         template,
-        np.zeros((len(template), 1, 8)),
+        2.0 * parts.profile.sum(axis=1),
         of_bright.faraday,
         of_jones,
     )

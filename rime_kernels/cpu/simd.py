@@ -217,6 +217,24 @@ def constant(typingctx: TypingContext, value: NumbaType, like: NumbaType) -> IrV
 
 
 @intrinsic
+def lane(typingctx: TypingContext, vector: NumbaType, index: NumbaType) -> IrValue:
+    """One of the numbers."""
+    return (
+        vector.dtype(vector, types.intp),
+        lambda context, builder, sig, args: builder.extract_element(*args),
+    )
+
+
+@intrinsic
+def with_lane(typingctx: TypingContext, vector: NumbaType, index: NumbaType, value: NumbaType) -> IrValue:
+    """The vector with another number in one of its lanes."""
+    return (
+        vector(vector, types.intp, vector.dtype),
+        lambda context, builder, sig, args: builder.insert_element(args[0], args[2], args[1]),
+    )
+
+
+@intrinsic
 def repeat(typingctx: TypingContext, vector: NumbaType, like: NumbaType) -> IrValue:
     """All lanes, again and again until there are as many as in `like`; in registers this is no work."""
     kind = Vector(vector.dtype, like.n)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Pointer, Vector
+from rime_kernels.compile.types import Pointer, Record, Vector
+from rime_kernels.cpu.profiles import Profiles, enveloped
 from rime_kernels.cpu.simd import constant, convert, load, repeat, size, spread, store
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
 from rime_kernels.physics import envelope, phase
@@ -21,7 +22,7 @@ class Sky(NamedTuple):
     n_source: int
     n_point: int
     direction: Pointer  # float64 (n_source, 3)
-    projection: Pointer  # float64 (n_gaussian, 2, 3)
+    projection: Pointer  # float64 (n_shape, 2, 3): of Gaussians, then profiles
     bright: Pointer  # (n_source, n_stokes, n)
     has_voltages: bool
     voltages: Pointer  # (n_antenna, n_source, n)
@@ -138,9 +139,27 @@ def sum_gaussians(
 
 
 @inner_function
+def sum_profiles(
+    profiles: Profiles, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
+    bright: Pointer, sums: Pointer, more: bool, like: Vector, stokes: Vector,
+) -> None:  # fmt: skip
+    """Sum profiles first .. stop - 1 as `sum_gaussians` sums Gaussians."""
+    n, n_all = size(like), size(stokes)
+    re, im = _begin(sums, more, stokes)
+    for j in range(first, stop):
+        k_re, k_im = product(p, q, 2 * n * (j - first), like)
+        k_re, k_im = enveloped(profiles, j, u, v, w, k_re, k_im, like)
+        b = load(bright, n_all * (j - first), stokes)
+        re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
+    store(sums, 0, re)
+    store(sums, n_all, im)
+
+
+@inner_function
 def sum_rows(
-    sky: Sky, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, like: Vector, stokes: Vector
-) -> None:
+    sky: Sky, profiles: Record, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, like: Vector,
+    stokes: Vector,
+) -> None:  # fmt: skip
     """Sum all sources at coordinates in wavelengths; p and q are antennas of the voltages."""
     n, n_all = size(like), size(stokes)
     re, im = constant(0.0, stokes), constant(0.0, stokes)
@@ -151,8 +170,14 @@ def sum_rows(
             e = e_p * load(sky.voltages, (q * sky.n_source + s) * n, like)
             k_re, k_im = e * k_re, e * k_im
         if s >= sky.n_point:
-            e = _envelope(u, v, w, sky.projection, s - sky.n_point, like)
-            k_re, k_im = e * k_re, e * k_im
+            is_profile = False
+            if profiles is not None:
+                is_profile = s >= profiles.first
+                if is_profile:
+                    k_re, k_im = enveloped(profiles, s - profiles.first, u, v, w, k_re, k_im, like)
+            if not is_profile:
+                e = _envelope(u, v, w, sky.projection, s - sky.n_point, like)
+                k_re, k_im = e * k_re, e * k_im
         b = load(sky.bright, n_all * s, stokes)
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
     store(sums, 0, re)

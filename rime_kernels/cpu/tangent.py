@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop, vector_function
 from rime_kernels.compile.types import Array
-from rime_kernels.physics import beam, phase
+from rime_kernels.cpu.profiles import ProfileFunctions, call_slopes
+from rime_kernels.cpu.simd import ahead, pointer
+from rime_kernels.physics import beam, envelope, phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _voltage, _voltage_slope, _argument_slopes = beam.voltage, beam.voltage_slope, beam.argument_slopes
 _NO_BEAM, _C, _TWO_PI = beam.NO_BEAM, phase.SPEED_OF_LIGHT, 2.0 * math.pi
-_cos_sin = phase.make_cos_sin(False)
+_cos_sin, _AXIS_SCALE = phase.make_cos_sin(False), envelope.AXIS_SCALE
 
 # Samples (rows times channels) of a block: the terms of all sources stay in the cache of a core.
 _SAMPLES = 128
@@ -37,7 +39,7 @@ class Sky(NamedTuple):
     """The sources, float64."""
 
     direction: NDArray[np.float64]  # (n_source, 3): l, m, n - 1
-    projection: NDArray[np.float64]  # (n_gaussian, 2, 3)
+    projection: NDArray[np.float64]  # (n_shape, 2, 3): of Gaussians, then profiles
     stokes: NDArray[np.float64]  # (n_time or 1, n_source, n_stokes)
     factor: NDArray[
         np.float64
@@ -46,6 +48,8 @@ class Sky(NamedTuple):
     pointing: NDArray[np.float64]  # (n_time or 1, n_antenna, 2)
     # (n_source, 2, n_chan), or without sources where nothing is turned: what U adds to Q, and Q to U
     cross: NDArray[np.float64]
+    profile: NDArray[np.float64]  # (n_profile, 8)
+    profile_kind: NDArray[np.float64]  # (n_profile,)
 
 
 class Changes(NamedTuple):
@@ -60,6 +64,7 @@ class Changes(NamedTuple):
     beam_scale: NDArray[np.float64]  # (n_change,)
     pointing: NDArray[np.float64]  # (n_change, n_time or 1, n_antenna, 2)
     cross: NDArray[np.float64]  # (n_pair, 2, n_chan), or of no pairs
+    profile: NDArray[np.float64]  # (n_pair, 8)
 
 
 class _Block(NamedTuple):
@@ -83,7 +88,9 @@ class _SourceTerms(NamedTuple):
         np.float64
     ]  # (2, n_source, n): of E_p E_q with the argument of E_p, and of E_q, at a frequency of 1
     offset: NDArray[np.float64]  # (2, 3, n_source, n): slopes of that argument by scale, l, m
-    shape: NDArray[np.float64]  # (n_gaussian, 2, n): scaled coordinates along and across
+    shape: NDArray[np.float64]  # (n_shape, 2, n): scaled coordinates along and across
+    bare: NDArray[np.float64]  # (2, n_profile, n): K_pq of profiles, re and im
+    slopes: NDArray[np.float64]  # (n_profile, 22, n): `profiles.profile_slopes`
 
 
 class _Workspace(NamedTuple):
@@ -134,6 +141,25 @@ def _apply_envelope(block: _Block, sky: Sky, s: int, g: int, terms: _SourceTerms
         terms.im[s, i] *= envelope
 
 
+@inner_function
+def _apply_profile(
+    functions: ProfileFunctions, block: _Block, sky: Sky, s: int, j: int, terms: _SourceTerms
+) -> None:
+    """Multiply K_pq of profile j by its envelope, and keep both."""
+    g, kind = sky.projection.shape[0] - sky.profile_kind.size + j, int(sky.profile_kind[j])
+    p = ahead(pointer(sky.profile), 8 * j)
+    for axis in range(2):
+        _along(block.wavelengths, sky.projection[g, axis], _AXIS_SCALE, terms.shape[g, axis])
+    for i in range(block.nu.size):
+        slopes = call_slopes(functions.slopes, kind, terms.shape[g, 0, i], terms.shape[g, 1, i], p)
+        for k in range(22):
+            terms.slopes[j, k, i] = slopes[k]
+        re, im = terms.re[s, i], terms.im[s, i]
+        terms.bare[0, j, i], terms.bare[1, j, i] = re, im
+        terms.re[s, i] = re * slopes[0] - im * slopes[1]
+        terms.im[s, i] = re * slopes[1] + im * slopes[0]
+
+
 @vector_function
 def _fill_brightness(samples: Samples, block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
     """B of source s."""
@@ -170,13 +196,25 @@ def _fill_gain(code: int, samples: Samples, block: _Block, sky: Sky, s: int, ter
 
 
 @inner_function
-def _fill_terms(code: int, samples: Samples, block: _Block, sky: Sky, terms: _SourceTerms) -> None:
+def _fill_terms(
+    code: int,
+    functions: ProfileFunctions | None,
+    samples: Samples,
+    block: _Block,
+    sky: Sky,
+    terms: _SourceTerms,
+) -> None:
     """Fill `_SourceTerms`."""
     n_source = sky.direction.shape[0]
     for s in range(n_source):
         _fill_phase(block, sky, s, terms)
-        g = s - (n_source - sky.projection.shape[0])
-        if g >= 0:
+        g, is_profile = s - (n_source - sky.projection.shape[0]), False
+        if functions is not None:
+            j = s - (n_source - sky.profile_kind.size)
+            is_profile = j >= 0
+            if is_profile:
+                _apply_profile(functions, block, sky, s, j, terms)
+        if g >= 0 and not is_profile:
             _apply_envelope(block, sky, s, g, terms)
         _fill_brightness(samples, block, sky, s, terms)
         if code != _NO_BEAM:
@@ -267,10 +305,41 @@ def _add_phase_and_gain(n_stokes: int, s: int, terms: _SourceTerms, workspace: _
             sum_im[i] += x * im[i] + y * re[i]
 
 
+@inner_function
+def _add_profile(
+    block: _Block, sky: Sky, changes: Changes, pair: int, j: int, s: int, terms: _SourceTerms,
+    workspace: _Workspace,
+) -> None:  # fmt: skip
+    """Add what changes of the axes and parameters of profile j do to the sums."""
+    of_re, of_im, of_axis, slopes = (
+        workspace.of_gain,
+        workspace.of_phase,
+        workspace.of_bright,
+        terms.slopes[j],
+    )
+    of_re[:] = 0.0
+    of_im[:] = 0.0
+    for axis in range(2):
+        _along(block.wavelengths, changes.projection[pair, axis], _AXIS_SCALE, of_axis)
+        for i in range(of_re.size):
+            of_re[i] += slopes[2 + 2 * axis, i] * of_axis[i]
+            of_im[i] += slopes[3 + 2 * axis, i] * of_axis[i]
+    for k in range(8):
+        change = changes.profile[pair, k]
+        for i in range(of_re.size if change != 0.0 else 0):
+            of_re[i] += slopes[6 + 2 * k, i] * change
+            of_im[i] += slopes[7 + 2 * k, i] * change
+    for k in range(sky.stokes.shape[2]):
+        for i in range(of_re.size):
+            x, re, im = terms.bright[s, k, i] * terms.gain[s, i], terms.bare[0, j, i], terms.bare[1, j, i]
+            workspace.sums[0, k, i] += x * (re * of_re[i] - im * of_im[i])
+            workspace.sums[1, k, i] += x * (re * of_im[i] + im * of_re[i])
+
+
 @vector_function
 def _add_pair(
-    code: int, samples: Samples, block: _Block, sky: Sky, changes: Changes, i_change: int, pair: int,
-    moves: bool, terms: _SourceTerms, workspace: _Workspace,
+    code: int, functions: ProfileFunctions | None, samples: Samples, block: _Block, sky: Sky,
+    changes: Changes, i_change: int, pair: int, moves: bool, terms: _SourceTerms, workspace: _Workspace,
 ) -> None:  # fmt: skip
     """Add what a change of a source does to the sums; what does not change is passed over."""
     s = changes.source[pair]
@@ -278,6 +347,11 @@ def _add_pair(
     if turns_more or _any(changes.stokes[pair]) or _any(changes.factor[pair]):
         _add_bright(samples, block, sky, changes, pair, s, terms, workspace)
     turns, shapes = _any(changes.direction[pair]), _any(changes.projection[pair])
+    if functions is not None:
+        j = s - (terms.re.shape[0] - sky.profile_kind.size)
+        if j >= 0:
+            _add_profile(block, sky, changes, pair, j, s, terms, workspace)
+            shapes = False
     points = code != _NO_BEAM and (moves or turns or changes.beam_scale[i_change] != 0.0)
     if not (turns or shapes or points):
         return
@@ -316,6 +390,7 @@ def _write(matrix: Array, sums: Array, out: Array) -> None:
 @inner_function
 def _push(
     code: int,
+    functions: ProfileFunctions | None,
     samples: Samples,
     block: _Block,
     sky: Sky,
@@ -326,19 +401,24 @@ def _push(
     out: Array,
 ) -> None:
     """All changes of a block, (n_change, n, n_corr)."""
-    _fill_terms(code, samples, block, sky, terms)
+    _fill_terms(code, functions, samples, block, sky, terms)
     for i_change in range(changes.start.size - 1):
         first, stop = changes.start[i_change], changes.start[i_change + 1]
         if first < stop:
             workspace.sums[:] = 0.0
             moves = code != _NO_BEAM and _fill_pointing_changes(samples, block, changes, i_change, workspace)
             for pair in range(first, stop):
-                _add_pair(code, samples, block, sky, changes, i_change, pair, moves, terms, workspace)
+                _add_pair(
+                    code, functions, samples, block, sky, changes, i_change, pair, moves, terms, workspace
+                )
             _write(matrix, workspace.sums, out[i_change])
 
 
 @loop
-def fill_columns(code: int, samples: Samples, sky: Sky, changes: Changes, matrix: Array, out: Array) -> None:
+def fill_columns(
+    code: int, samples: Samples, sky: Sky, changes: Changes, matrix: Array, out: Array,
+    functions: ProfileFunctions | None,
+) -> None:  # fmt: skip
     """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
 
     `code` is that of the beam in the antennas' voltages, `matrix` complex128 (n_corr, n_stokes).
@@ -360,10 +440,22 @@ def fill_columns(code: int, samples: Samples, sky: Sky, changes: Changes, matrix
         terms = _SourceTerms(
             np.empty((n_source, n)), np.empty((n_source, n)), np.empty((n_source, n_stokes, n)),
             np.ones((n_source, n)), np.empty((2, n_beam, n)), np.empty((2, 3, n_beam, n)),
-            np.empty((sky.projection.shape[0], 2, n)),
+            np.empty((sky.projection.shape[0], 2, n)), np.empty((2, sky.profile_kind.size, n)),
+            np.empty((sky.profile_kind.size, 22, n)),
         )  # fmt: skip
         workspace = _Workspace(
             np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n))
         )
         block = _Block(row, chan, nu, wavelengths, turning)
-        _push(code, samples, block, sky, changes, matrix, terms, workspace, out[:, first : first + n])
+        _push(
+            code,
+            functions,
+            samples,
+            block,
+            sky,
+            changes,
+            matrix,
+            terms,
+            workspace,
+            out[:, first : first + n],
+        )

@@ -16,7 +16,9 @@ from rime_kernels.cuda.kernels import brightness, scalars
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.launch import Arrays, Slab
 from rime_kernels.inputs import Parameters, Variant
+from rime_kernels.physics.envelope import AXIS_SCALE
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
+from rime_kernels.physics.profiles import N_PARAMETER
 
 # d env / d projection = -2 ln 2 env times the coordinate along the source times this times (u, v, w).
 _OF_PROJECTION = -2.0 * math.log(2.0) * scalars.EXPONENT_SCALE * SPEED_OF_LIGHT
@@ -35,14 +37,14 @@ class AdjointSums:
     spectrum : Spectrum
     given : Parameters
         Of a call; sizes alone matter.
-    n_template : int
+    n_template, n_profile : int
     """
 
     def __init__(
         self, gather: Gather, variant: Variant, shared_beam: int, spectrum: brightness.Spectrum,
-        given: Parameters, n_template: int,
+        given: Parameters, n_template: int, n_profile: int = 0,
     ) -> None:  # fmt: skip
-        self._spectrum = spectrum
+        self._spectrum, self._n_profile = spectrum, n_profile
         self._gather, self._variant, self._shared_beam = gather, variant, shared_beam
         self._n_template, self._n_term = n_template, given.spectral_terms.shape[3]
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
@@ -149,8 +151,13 @@ class AdjointSums:
         moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
         projection = np.zeros((n_batch, self._n_gaussian, 2, 3))
         if moments.has_gaussian:
-            found = of_source[:, self._n_source - self._n_gaussian :, moments.projection :]
+            kinds = slice(moments.projection, moments.projection + 6)
+            found = of_source[:, self._n_source - self._n_gaussian :, kinds]
             projection = 2.0 * _OF_PROJECTION * found.reshape(projection.shape)
+            projection[:, self._n_gaussian - self._n_profile :] *= AXIS_SCALE / _OF_PROJECTION
+        profile = np.zeros((n_batch, max(1, self._n_profile), N_PARAMETER))
+        if self._n_profile:
+            profile = 2.0 * of_source[:, self._n_source - self._n_profile :, moments.profile :]
         scale, voltage_lm = np.zeros(n_batch), np.zeros((n_batch, self._n_source, 2))
         pointing = np.zeros((n_batch, 1, 1, 2))
         if moments.has_beam:
@@ -163,6 +170,6 @@ class AdjointSums:
         return Adjoint(
             rows[:, 0], stokes, terms.sum(axis=1), argument.sum(axis=(1, 3)), 4.0 * math.pi * direction,
             projection, scale, pointing, voltage_lm, template.reshape(n_batch, n_row, 4),
-            np.zeros((n_batch, 1, 8)),
+            profile,
             turned.sum(axis=(1, 3)) if self._spectrum.turned else np.zeros((n_batch, 0, 4)),
         )  # fmt: skip

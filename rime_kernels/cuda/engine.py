@@ -36,6 +36,7 @@ from rime_kernels.inputs import (
     beam_codes,
     in_time_order,
     parameters,
+    registered_profiles,
 )
 from rime_kernels.physics.beam import NO_BEAM
 from rime_kernels.physics.envelope import GaussianFrame
@@ -172,7 +173,8 @@ class Engine:
     ) -> tuple[Any, ...]:
         """What calls that are recorded as one have in common."""
         kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None, _spectrum(sources)
-        return _beam_codes(sources), kind, sources.n_gaussian, tuple([value.shape for value in given])
+        shapes = sources.n_shape, sources.n_profile, registered_profiles(sources)
+        return _beam_codes(sources), kind, shapes, tuple([value.shape for value in given])
 
     def _recorded(
         self, key: Any, call: Call, in_one: Callable[[Call], InOne | None]
@@ -229,14 +231,18 @@ class Engine:
     def _call(self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None) -> Call:
         shared_beam, beam = _beam_codes(sources)
         shifted, is_log = sources.template_shift is not None, scaled_dof is not None
-        variant = Variant(self._single, self._factored, beam, sources.polarised, shifted, is_log)
+        variant = Variant(
+            self._single, self._factored, beam, sources.polarised, shifted, is_log,
+            registered_profiles(sources),
+        )  # fmt: skip
         layout = self._layout(variant, sources)
         given = parameters(sources, self._fixed.template_lm, scaled_dof)
-        return Call(given, shared_beam, variant, layout, sources.n_gaussian, _spectrum(sources))
+        n_shape, n_profile = sources.n_shape, sources.n_profile
+        return Call(given, shared_beam, variant, layout, n_shape, _spectrum(sources), n_profile)
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
-        key = variant, sources.n_gaussian > 0
+        key = variant, sources.n_shape > 0
         if key not in self._layouts and variant.log:
             self._layouts[key] = self._layout(dataclasses.replace(variant, log=False), sources).of(variant)
         if key not in self._layouts:
@@ -382,6 +388,7 @@ class Engine:
         key = (
             call.layout,
             call.n_gaussian > 0,
+            call.n_profile,
             call.shared_beam,
             call.spectrum,
             *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape, given.spectral_terms)),
@@ -392,7 +399,7 @@ class Engine:
             gather = gather_of(call.layout, call.n_gaussian > 0, call.per_time, given.pointing.shape[1])
             n_template = len(self._fixed.template)
             self._adjoints[key] = AdjointSums(
-                gather, call.variant, call.shared_beam, call.spectrum, given, n_template
+                gather, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile
             )
         return self._adjoints[key]
 
@@ -422,7 +429,7 @@ class Engine:
                     part, given, piece if call.per_time else None, "brightness", 0
                 )
                 n_time = n_times(piece) if call.per_time else 1
-                arrays = Arrays(inputs, call.n_gaussian, bright, n_time, nothing, vis, sums)
+                arrays = Arrays(inputs, call.n_gaussian, bright, n_time, nothing, vis, sums, call.n_profile)
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]
         return result

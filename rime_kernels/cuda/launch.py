@@ -48,6 +48,7 @@ class Arrays(NamedTuple):
     columns: Columns
     vis_out: DeviceArray
     sum_out: DeviceArray
+    n_profile: int = 0  # the last of the n_gaussian
 
     @property
     def sky(self) -> Sky:
@@ -55,7 +56,7 @@ class Arrays(NamedTuple):
         of = self.inputs
         return Sky(
             self.n_gaussian, self.n_bright_time, of.direction, of.projection, of.beam_scale, of.pointing,
-            of.template, self.bright,
+            of.template, self.bright, self.n_profile, of.profile, of.profile_kind,
         )  # fmt: skip
 
     @property

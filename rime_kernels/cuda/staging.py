@@ -23,8 +23,9 @@ class Call(NamedTuple):
     shared_beam: int
     variant: Variant
     layout: Layout
-    n_gaussian: int
+    n_gaussian: int  # Gaussians and profiles
     spectrum: rime_cuda.Spectrum
+    n_profile: int = 0
 
     @property
     def n_batch(self) -> int:
@@ -69,7 +70,8 @@ class Staging:
             n_time = n_times(piece) if call.per_time else 1
             offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
             columns = loaded[i].ahead(offset)
-            yield piece, Arrays(inputs, call.n_gaussian, bright, n_time, columns, no_vis, None), stream
+            arrays = Arrays(inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, call.n_profile)
+            yield piece, arrays, stream
 
     def inputs(self, call: Call, given: Parameters, stream: Stream) -> Inputs:
         """What the kernels read, on the device."""
@@ -83,7 +85,8 @@ class Staging:
         )
         return Inputs(  # every array on the device
             direction, given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms, projection,
-            given.beam_scale, given.pointing, given.template, given.faraday,
+            given.beam_scale, given.pointing, given.template, given.faraday, given.profile,
+            given.profile_kind,
         )  # fmt: skip
 
     def brightness(

@@ -15,6 +15,8 @@ from rime_kernels.physics.phase import SPEED_OF_LIGHT
 GaussianFrame = Literal["tangent", "uv"]
 
 _SQRT_K = math.pi / (2.0 * math.sqrt(math.log(2.0)) * SPEED_OF_LIGHT)
+# Products of `projections` with (u, v, w) in wavelengths, times this, are those of profiles: maj a, min b.
+AXIS_SCALE = 1.0 / _SQRT_K
 
 
 def projections(

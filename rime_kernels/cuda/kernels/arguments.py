@@ -16,7 +16,10 @@ from rime_kernels.compile.types import Array, DeviceArray, Record
 
 
 class Sky(NamedTuple):
-    """A batch of source lists; points come before the Gaussians."""
+    """A batch of source lists: points, then Gaussians, then profiles.
+
+    `n_gaussian` counts Gaussians and profiles, which are alike until their envelopes are computed.
+    """
 
     n_gaussian: int
     n_bright_time: int  # times that `bright` has: 1 where it does not change
@@ -26,6 +29,9 @@ class Sky(NamedTuple):
     pointing: Array  # float64 (n_batch, n_time or 1, n_antenna, 2), rad
     template_factor: Array  # float64 (n_batch, n_template or 1, 4): `Inputs.template`
     bright: Array  # flat, Jy, in working precision: `brightness.make_brightness`
+    n_profile: int  # the last of these
+    profile: Array  # float64 (n_batch, n_profile, 8), or (n_batch, 1, 1)
+    profile_kind: Array  # float64 (n_profile or 1,)
 
 
 class Columns(NamedTuple):

@@ -24,11 +24,15 @@ class Moments:
     channel of a run and each Stokes parameter; Im(z) (u, v, w); where antennas have voltages, Re(z) times
     the derivatives of ln(E_p E_q) with respect to l, m and the beam's scale; where there are Gaussians, Re(z)
     (u, v, w) times the coordinate along the source, and the same across.
+
+    Profiles have, with y as in `Adjoint`, (u, v, w) times the derivatives of Re(e) Re(y) + Im(e) Im(y) with
+    respect to their coordinates in place of the last ones; then those with respect to their parameters.
     """
 
     n_bright: int
     has_beam: bool
     has_gaussian: bool
+    has_profile: bool = False
 
     @property
     def direction(self) -> int:
@@ -44,6 +48,10 @@ class Moments:
 
     @property
     def n_value(self) -> int:
+        return self.profile + 8 * self.has_profile
+
+    @property
+    def profile(self) -> int:
         return self.projection + 6 * self.has_gaussian
 
     @property
@@ -61,12 +69,13 @@ class Moments:
 
     @property
     def most_size(self) -> int:
-        return self.size(self.has_gaussian)
+        return _power_of_two(self.n_value)
 
 
 def moments_of(variant: Variant, has_gaussian: bool, run: int = 1) -> Moments:
     """The record of a source for kernels of this variant, with runs of so many channels."""
-    return Moments(run * variant.n_stokes, variant.beam != beam.NO_BEAM, has_gaussian)
+    has_beam, has_profile = variant.beam != beam.NO_BEAM, variant.profiles is not None
+    return Moments(run * variant.n_stokes, has_beam, has_gaussian, has_profile)
 
 
 def _power_of_two(n: int) -> int:

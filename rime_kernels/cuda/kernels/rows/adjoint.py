@@ -17,6 +17,7 @@ from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Sky
 from rime_kernels.cuda.kernels.baseline import make_read_stokes, make_weigh_residual, turned_and_grown
 from rime_kernels.cuda.kernels.lane_sums import make_lane_sums, meet
+from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_slopes_of
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     Row,
@@ -66,7 +67,8 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
     run, has_gaussian, code = kernel.shape.run, kernel.has_gaussian, kernel.variant.beam
     single, n_stokes, record = kernel.variant.single, kernel.variant.n_stokes, kernel.record
     real, per_source = float32 if single else float64, 2 if n_stokes == 4 else 1
-    at_voltage = record.voltage - record.n_bright
+    at_voltage, at_profile = record.voltage - record.n_bright, record.profile - record.n_bright
+    has_profile, slopes_of = kernel.variant.profiles is not None, make_slopes_of(kernel.variant.profiles)
     exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
     read_stokes = make_read_stokes(single, n_stokes, uint64)
     weigh_residual = make_weigh_residual(n_stokes, run, True)
@@ -88,10 +90,11 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
         turning = turning_of(b, s, gaussian, row, first_freq, work.step_freq, sky)
         re, im, along, across = turning.re, turning.im, turning.along, turning.across
         size2, all_turned, all_grown = real(along * along + across * across), 0.0, 0.0
+        profile, of_along, of_across = s - (int32(sky.direction.shape[1]) - sky.n_profile), 0.0, 0.0
         for k in range(run):
             # A run may end behind the last channel: it takes that one again, with residuals of 0.
             e, nu = real(1), chan_freq[min(start + int32(k), n_chan - int32(1))]
-            if has_gaussian and gaussian >= 0:
+            if has_gaussian and gaussian >= 0 and not (has_profile and profile >= 0):
                 e = exp2(exponent[k] * size2)
             if code != _NO_BEAM:
                 e_p, p_scale, p_l, p_m = antenna_slopes(b, s, nu, row.slot, row.p, sky)
@@ -100,6 +103,16 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
             x, y = e * re, e * im
             stokes = read_stokes(sky.bright, at + uint64(k * per_source))
             rest_re, rest_im = weigh_residual(rest, k, stokes)
+            if has_profile and profile >= 0:
+                # With conj(P) sum_S B_S R_S before the envelope: `adjoint.Adjoint`.
+                y_im, y_re = turned_and_grown(x, y, rest_re, rest_im)
+                scale = COORDINATE_SCALE * (nu / first_freq)
+                slopes = slopes_of(sky, b, profile, scale * along, scale * across)
+                of_along += nu * (slopes[2] * y_re + slopes[3] * y_im)
+                of_across += nu * (slopes[4] * y_re + slopes[5] * y_im)
+                for j in range(8):
+                    geometry[at_profile + j] += real(slopes[6 + 2 * j] * y_re + slopes[7 + 2 * j] * y_im)
+                x, y = real(slopes[0]) * x - real(slopes[1]) * y, real(slopes[0]) * y + real(slopes[1]) * x
             for j in range(n_stokes):
                 # Each channel has a brightness of its own, so nothing is summed over the run here.
                 value[k * n_stokes + j] = x * rest[k + j * run] + y * rest[k + (j + n_stokes) * run]
@@ -118,9 +131,9 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
                     voltage[2] += grown * q_l
                     voltage[3] += grown * q_m
             re, im = turned_on(re, im, turning.step_re, turning.step_im)
-        place_geometry(
-            geometry, row, all_turned, along * all_grown * first_freq, across * all_grown * first_freq
-        )
+        if not (has_profile and profile >= 0):
+            of_along, of_across = along * all_grown * first_freq, across * all_grown * first_freq
+        place_geometry(geometry, row, all_turned, of_along, of_across)
 
     return gather_source
 

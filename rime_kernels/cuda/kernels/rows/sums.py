@@ -12,6 +12,7 @@ from rime_kernels.cuda.kernels import ending, scalars
 from rime_kernels.cuda.kernels.arguments import Columns, Sky
 from rime_kernels.cuda.kernels.baseline import make_add_stokes, make_read_stokes
 from rime_kernels.cuda.kernels.misfit import make_misfit, n_kinds
+from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     Row,
@@ -39,7 +40,8 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
     real, n_sum, per_source = float32 if single else float64, 2 * n_stokes * run, 2 if n_stokes == 4 else 1
     exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
     read_stokes, add_stokes = make_read_stokes(single, n_stokes, uint64), make_add_stokes(n_stokes, run)
-    next_source = make_next_source(kernel)
+    next_source, envelope_of = make_next_source(kernel), make_envelope_of(kernel.variant.profiles)
+    has_profile = kernel.variant.profiles is not None
 
     @device.inline
     def sum_sources(
@@ -59,7 +61,10 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
             l, m = sky.direction[b, s, 0], sky.direction[b, s, 1]
             turning = turning_of(b, s, s - n_point, row, first_freq, work.step_freq, sky)
             re, im, step_re, step_im = turning.re, turning.im, turning.step_re, turning.step_im
+            profile = s - (n_source - sky.n_profile)
             is_gaussian = has_gaussian and s >= n_point
+            if has_profile and profile >= 0:
+                is_gaussian = False
             # The envelope's exponent grows as the square of the frequency: one number for the whole run.
             size2 = real(turning.along * turning.along + turning.across * turning.across)
             for k in range(run):
@@ -74,7 +79,14 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
                     x_q = _argument(sky.beam_scale[b], nu, dl, dm)
                     e *= real(_voltage(code, x_p) * _voltage(code, x_q))
                 stokes = read_stokes(sky.bright, at + uint64(k * per_source))
-                add_stokes(sums, k, stokes, e * re, e * im)
+                x, y = e * re, e * im
+                if has_profile and profile >= 0:
+                    scale = COORDINATE_SCALE * (
+                        chan_freq[min(start + int32(k), n_chan - int32(1))] / first_freq
+                    )
+                    e_re, e_im = envelope_of(sky, b, profile, scale * turning.along, scale * turning.across)
+                    x, y = real(e_re) * x - real(e_im) * y, real(e_re) * y + real(e_im) * x
+                add_stokes(sums, k, stokes, x, y)
                 re, im = turned_on(re, im, step_re, step_im)
             at = next_source(at, work)
 

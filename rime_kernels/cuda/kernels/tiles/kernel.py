@@ -36,6 +36,7 @@ from rime_kernels.cuda.kernels.tiles.parts import (
     TileWork,
     sizes_of,
 )
+from rime_kernels.cuda.kernels.tiles.profiles import make_accumulate_profiles, make_gather_profiles
 from rime_kernels.cuda.kernels.tiles.staging import Chunk, Stager
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays, or lets all threads
@@ -221,7 +222,7 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
                     sources = Chunk(before, n_before, before - n_point, of_term)
                     gather_chunk(sources, of_gaussian, any_wide, here, block, work, sky, records, shared, own)
                 else:
-                    add_chunk(n_before, of_gaussian, any_wide, here, shared.staged, own)
+                    add_chunk(before, n_before, of_gaussian, any_wide, here, block, sky, shared.staged, own)
             if votes:
                 # The block votes in the meeting that is needed anyway: all threads take the same code.
                 any_wide = cuda.syncthreads_or(int32(wide))
@@ -240,12 +241,17 @@ def _make_add_chunk(kernel: TileKernel) -> Compiled:
     single = kernel.variant.single
     add_points, add_narrow = sums.make_accumulate(kernel, False), sums.make_accumulate(kernel, True)
     add_wide = sums.make_accumulate(kernel, True, True) if single else add_narrow
+    add_profiles, has_profile = make_accumulate_profiles(kernel), kernel.variant.profiles is not None
 
     @device.inline
     def add_chunk(
-        n_source: Scalar, of_gaussian: Scalar, any_wide: Scalar, corner: Corner, staged: Staged, own: Own
-    ) -> None:
-        if of_gaussian:
+        start: Scalar, n_source: Scalar, of_gaussian: Scalar, any_wide: Scalar, corner: Corner, block: Block,
+        sky: Sky, staged: Staged, own: Own,
+    ) -> None:  # fmt: skip
+        profile = start - (int32(sky.direction.shape[1]) - sky.n_profile)
+        if has_profile and profile >= 0:
+            add_profiles(n_source, block.b, profile, sky, staged, corner, own.sums, own.second)
+        elif of_gaussian:
             if any_wide:
                 add_wide(n_source, staged, corner, own.sums, own.second)
             else:
@@ -260,6 +266,8 @@ def _make_gather_chunk(kernel: TileKernel) -> Compiled:
     """Function that has a chunk of sources gather from all tiles of the block, and leaves their records."""
     single, n_lane, record = kernel.variant.single, kernel.n_lane, kernel.record
     size, point_size, join = record.most_size, record.size(False), adjoint.make_join(kernel)
+    gaussian_size, has_profile = record.size(record.has_gaussian), kernel.variant.profiles is not None
+    gather_profiles = make_gather_profiles(kernel)
     gather_points, gather_narrow = adjoint.make_gather(kernel, False), adjoint.make_gather(kernel, True)
     gather_wide = adjoint.make_gather(kernel, True, True) if single else gather_narrow
 
@@ -273,14 +281,19 @@ def _make_gather_chunk(kernel: TileKernel) -> Compiled:
             block, work.n_lanes, sources.start, records, shared.slots, sky, shared.shown, shared.by_slot
         )
         into = uint32(uint32(block.thread // n_lane) * uint32(size))
-        if of_gaussian and any_wide:
+        n_source = int32(sky.direction.shape[1])
+        profile = sources.start - (n_source - sky.n_profile)
+        n_made = gaussian_size if of_gaussian else point_size
+        if has_profile and profile >= 0:
+            n_made = size
+            gather_profiles(sources.n_source, profile, staged, corner, gathering, gathered, into, voltages)
+        elif of_gaussian and any_wide:
             gather_wide(sources.n_source, staged, corner, gathering, gathered, into, voltages)
         elif of_gaussian:
             gather_narrow(sources.n_source, staged, corner, gathering, gathered, into, voltages)
         else:
             gather_points(sources.n_source, staged, corner, gathering, gathered, into, voltages)
         cuda.syncthreads()
-        n_made, n_source = size if of_gaussian else point_size, int32(sky.direction.shape[1])
         join(block, work, sources, n_made, n_source, gathered, records.moments)
 
     return gather_chunk

@@ -51,6 +51,7 @@ def make_terms(kernel: TileKernel) -> Compiled:
     """
     variant, shape, has_gaussian = kernel.variant, kernel.shape, kernel.has_gaussian
     single, code, chunk, side = variant.single, variant.beam, shape.chunk, shape.side
+    has_profile = variant.profiles is not None
     real, n_step, cos_sin = (
         float32 if single else float64,
         shape.n_thread // chunk,
@@ -89,6 +90,9 @@ def make_terms(kernel: TileKernel) -> Compiled:
                 # No antenna within `reach` has a coordinate above the longer axis times `reach`.
                 most = max(a0 * a0 + a1 * a1 + a2 * a2, c0 * c0 + c1 * c1 + c2 * c2)
                 wide = most * reach * reach > max_narrow
+                if has_profile and k >= int32(direction.shape[1]) - sky.n_profile:
+                    # Profiles may be much steeper than Gaussians, and are computed in float64.
+                    wide = True
         x = uint32(uint32(thread) // uint32(chunk))
         while x < n_x:
             # Two antennas at a time: the arithmetic of one fills the waits of the other. Without a second one
@@ -140,15 +144,15 @@ def make_stager(kernel: TileKernel) -> Compiled:
 def make_stage(kernel: TileKernel) -> Compiled:
     """Function that stages the sources from `start` on, as many as make a chunk, in one of the two buffers.
 
-    Points or Gaussians, not both. Gives their number, and whether the thread has met one whose coordinates
-    are wide (`make_terms`).
+    Points, Gaussians or profiles, not several kinds. Gives their number, and whether the thread has met
+    one whose coordinates are wide (`make_terms`).
     """
     sizes, shape = sizes_of(kernel), kernel.shape
     chunk, n_thread, per_source = shape.chunk, shape.n_thread, sizes.per_source
     per_item, bright_step = chunk * per_source, sizes.bright_step
     n_term, n_bright, fill_terms = sizes.n_term, sizes.n_bright, make_terms(kernel)
     cplx, real = (complex64, float32) if kernel.variant.single else (complex128, float64)
-    bright_type = cplx if per_source == 2 else real
+    bright_type, has_profile = cplx if per_source == 2 else real, kernel.variant.profiles is not None
 
     @device.inline
     def stage(
@@ -158,6 +162,8 @@ def make_stage(kernel: TileKernel) -> Compiled:
         n_point = n_source - sky.n_gaussian
         gaussian = start - n_point
         n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_point) - start)
+        if has_profile and gaussian >= 0 and start < n_source - sky.n_profile:
+            n_now = min(n_now, n_source - sky.n_profile - start)
         # Read from memory before the terms are computed and written after them: the wait passes meanwhile.
         early = bright_type(0)
         if stager.is_one and stager.k < uint32(n_now * per_source):

@@ -1,0 +1,248 @@
+"""Profiles on the CPU: their envelopes, lane by lane, between the vectors of phases and sums.
+
+What is here is compiled only where there are profiles: in place of `Profiles` there is None otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rime_kernels.compile.jit import inner_function, serial_loop, vector_function
+from rime_kernels.compile.types import (
+    Compiled,
+    IrBuilder,
+    IrValue,
+    IrValues,
+    Module,
+    NumbaType,
+    Pointer,
+    Record,
+    Signature,
+    TargetContext,
+    TypingContext,
+    Vector,
+)
+from rime_kernels.cpu.simd import (
+    ahead,
+    constant,
+    convert,
+    dot,
+    lane,
+    load,
+    pointer,
+    repeat,
+    size,
+    spread,
+    store,
+    with_lane,
+)
+from rime_kernels.inputs import Inputs
+from rime_kernels.physics import envelope, phase
+from rime_kernels.physics.profiles import N_PARAMETER
+from rime_kernels.physics.registered import RegisteredProfile, make_slopes, make_visibility
+
+ir: Module = cgutils.ir  # of llvmlite
+_INDEX = ir.IntType(32)
+# Names that the compiled functions see: an attribute of a module would not be part of the cache.
+_turns, _AXIS_SCALE = phase.turns, envelope.AXIS_SCALE
+# From derivatives with respect to coordinates to what the sums of Gaussians have: `cpu.gradient.adjoint_of`.
+_OF_PROJECTION = -0.5 * envelope.AXIS_SCALE / phase.SPEED_OF_LIGHT
+
+
+class ProfileFunctions(NamedTuple):
+    """Where the machine code of the functions of profiles lies.
+
+    Loops call it by its address: they are compiled once for all profiles, those of a user's own included, and
+    the long functions are compiled once, not again within every function that calls them.
+    """
+
+    visibility: int
+    slopes: int
+
+
+_ARGUMENTS = types.int64, types.float64, types.float64, types.CPointer(types.float64)
+_N_SLOPE = 6 + 2 * N_PARAMETER
+
+
+@functools.cache
+def functions_of(registered: tuple[RegisteredProfile, ...] | None) -> ProfileFunctions | None:
+    """The functions of profiles, those of a user's own among them; None without profiles."""
+    if registered is None:
+        return None
+    return ProfileFunctions(
+        _address(make_visibility(registered), 2), _address(make_slopes(registered), _N_SLOPE)
+    )
+
+
+_KEPT: list[Compiled] = []
+
+
+def _address(function: Compiled, n: int) -> int:
+    """The address of machine code that puts the n numbers which a function gives where it is told."""
+
+    def put(kind: int, a: float, b: float, p: Pointer, out: Pointer) -> None:
+        values = function(kind, a, b, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7])
+        for k in range(n):
+            out[k] = values[k]
+
+    entry: Compiled = serial_loop(put)
+    arguments = *_ARGUMENTS, types.CPointer(types.float64)
+    entry.compile(arguments)
+    _KEPT.append(entry)  # for as long as the process lives, as what is compiled with it
+    code = entry.overloads[arguments]
+    return int(code.library.get_pointer_to_function(code.fndesc.llvm_func_name))
+
+
+def _make_call(n: int) -> Compiled:
+    @intrinsic
+    def call(
+        typingctx: TypingContext, address: NumbaType, kind: NumbaType, a: NumbaType, b: NumbaType,
+        parameters: NumbaType,
+    ) -> IrValue:  # fmt: skip
+        """The n numbers that the function at this address gives of a kind, coordinates, and parameters."""
+        result = types.UniTuple(types.float64, n)
+
+        def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
+            double, byte = ir.DoubleType(), ir.IntType(8).as_pointer()
+            out = cgutils.alloca_once(builder, ir.ArrayType(double, n))
+            first = builder.bitcast(out, double.as_pointer())
+            # Numba's own convention: where to put a result and an error, neither of which there are.
+            unused = [cgutils.alloca_once(builder, byte), cgutils.alloca_once(builder, byte)]
+            given = [builder.bitcast(x, byte) for x in unused] + list(args[1:]) + [first]
+            kind_of = ir.FunctionType(ir.IntType(32), [x.type for x in given])
+            builder.call(builder.inttoptr(args[0], kind_of.as_pointer()), given)
+            values = [builder.load(builder.gep(first, [ir.Constant(_INDEX, k)])) for k in range(n)]
+            return context.make_tuple(builder, result, values)
+
+        return result(types.int64, *_ARGUMENTS), generate
+
+    return call
+
+
+call_visibility, call_slopes = _make_call(2), _make_call(_N_SLOPE)
+
+
+class Profiles(NamedTuple):
+    """The profiles of a task; pointers to contiguous arrays."""
+
+    first: int  # their first, of all sources
+    projection: Pointer  # float64 (n_profile, 2, 3)
+    parameter: Pointer  # float64 (n_profile, 8)
+    kind: Pointer  # float64 (n_profile,)
+    functions: ProfileFunctions
+
+
+@inner_function
+def profiles_of(functions: ProfileFunctions | None, inputs: Inputs, b: int) -> Profiles | None:
+    """The profiles of entry b of the batch; None without functions."""
+    if functions is None:
+        return None
+    n_profile, n_shape = inputs.profile_kind.shape[0], inputs.projection.shape[1]
+    return Profiles(
+        inputs.direction.shape[1] - n_profile,
+        ahead(pointer(inputs.projection[b]), 6 * (n_shape - n_profile)),
+        pointer(inputs.profile[b]),
+        pointer(inputs.profile_kind),
+        functions,
+    )
+
+
+@vector_function
+def _coordinate(u: Vector, v: Vector, w: Vector, projection: Pointer, at: int) -> Vector:
+    """maj a or min b at coordinates in wavelengths."""
+    along = _turns(
+        u, v, w, spread(projection[at], u), spread(projection[at + 1], u), spread(projection[at + 2], u)
+    )
+    return along * constant(_AXIS_SCALE, u)
+
+
+@inner_function
+def profile_envelope(profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector) -> Vector:
+    """Real and imaginary part of the envelope of profile j at coordinates in wavelengths, float64."""
+    along = _coordinate(u, v, w, profiles.projection, 6 * j)
+    across = _coordinate(u, v, w, profiles.projection, 6 * j + 3)
+    p, kind = ahead(profiles.parameter, 8 * j), int(profiles.kind[j])
+    re, im = constant(0.0, u), constant(0.0, u)
+    for i in range(size(u)):
+        x, y = call_visibility(profiles.functions.visibility, kind, lane(along, i), lane(across, i), p)
+        re, im = with_lane(re, i, x), with_lane(im, i, y)
+    return re, im
+
+
+@vector_function
+def enveloped(
+    profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector, re: Vector, im: Vector, like: Vector
+) -> Vector:
+    """A product of antennas' terms times the envelope of profile j."""
+    e_re, e_im = profile_envelope(profiles, j, u, v, w)
+    e_re, e_im = convert(e_re, like), convert(e_im, like)
+    return e_re * re - e_im * im, e_re * im + e_im * re
+
+
+@vector_function
+def _metres(values: Pointer, n_flat: int, k: int, e: int, lane_like: Vector, wide: Vector) -> Vector:
+    """Coordinate k of entry e in metres, float64, in all lanes."""
+    return repeat(load(values, k * n_flat + e * size(lane_like), lane_like), wide)
+
+
+@inner_function
+def pull_profile(
+    profiles: Profiles, entries: Record, products: Pointer, gains: Record, j: int, bright: Pointer,
+    of_projection: Pointer, of_profile: Pointer, lane_like: Vector, like: Vector, stokes: Vector,
+    wide: Vector,
+) -> None:  # fmt: skip
+    """Add a chunk of entries to the sums of profile j for its axes and parameters; puts its envelope in.
+
+    From K_pq, (n_entry, 2, n), which becomes K_pq times the envelope. `gains` as for `adjoint._add_source`.
+    """
+    n, n_all, n_flat, b = size(like), size(stokes), entries.n_flat, load(bright, 0, stokes)
+    p, kind, zero = ahead(profiles.parameter, 8 * j), int(profiles.kind[j]), constant(0.0, wide)
+    sum_u, sum_v, sum_w, sum_u2, sum_v2, sum_w2 = zero, zero, zero, zero, zero, zero
+    for e in range(entries.n_entry):
+        k_re, k_im = load(products, 2 * n * e, like), load(products, 2 * n * e + n, like)
+        s_re = dot(b, load(entries.residual, 2 * n_all * e, stokes), like)
+        s_im = dot(b, load(entries.residual, 2 * n_all * e + n_all, stokes), like)
+        y_re, y_im = k_re * s_re + k_im * s_im, k_re * s_im - k_im * s_re
+        if gains is not None:
+            at_p = n * gains.n_source * entries.antenna[2 * e]
+            at_q = n * gains.n_source * entries.antenna[2 * e + 1]
+            power = load(gains.voltage, at_p, like) * load(gains.voltage, at_q, like)
+            y_re, y_im = power * y_re, power * y_im
+        y_re, y_im = convert(y_re, wide), convert(y_im, wide)
+        u = _metres(entries.metres, n_flat, 0, e, lane_like, wide)
+        v = _metres(entries.metres, n_flat, 1, e, lane_like, wide)
+        w = _metres(entries.metres, n_flat, 2, e, lane_like, wide)
+        along = _coordinate(u, v, w, profiles.projection, 6 * j) * entries.scale
+        across = _coordinate(u, v, w, profiles.projection, 6 * j + 3) * entries.scale
+        e_re, e_im, of_a, of_b = zero, zero, zero, zero
+        for i in range(n):
+            slopes = call_slopes(profiles.functions.slopes, kind, lane(along, i), lane(across, i), p)
+            x, y = lane(y_re, i), lane(y_im, i)
+            e_re, e_im = with_lane(e_re, i, slopes[0]), with_lane(e_im, i, slopes[1])
+            of_a = with_lane(of_a, i, slopes[2] * x + slopes[3] * y)
+            of_b = with_lane(of_b, i, slopes[4] * x + slopes[5] * y)
+            for k in range(8):
+                of_profile[k] += slopes[6 + 2 * k] * x + slopes[7 + 2 * k] * y
+        sum_u, sum_v, sum_w = sum_u + of_a * u, sum_v + of_a * v, sum_w + of_a * w
+        sum_u2, sum_v2, sum_w2 = sum_u2 + of_b * u, sum_v2 + of_b * v, sum_w2 + of_b * w
+        e_re, e_im = convert(e_re, like), convert(e_im, like)
+        store(products, 2 * n * e, e_re * k_re - e_im * k_im)
+        store(products, 2 * n * e + n, e_re * k_im + e_im * k_re)
+    # The sums of a Gaussian are multiplied by the square of the frequency in the end, these by the frequency.
+    factor = constant(_OF_PROJECTION, wide) / entries.scale
+    _add(of_projection, 0, factor * sum_u)
+    _add(of_projection, n, factor * sum_v)
+    _add(of_projection, 2 * n, factor * sum_w)
+    _add(of_projection, 3 * n, factor * sum_u2)
+    _add(of_projection, 4 * n, factor * sum_v2)
+    _add(of_projection, 5 * n, factor * sum_w2)
+
+
+@vector_function
+def _add(sums: Pointer, at: int, vector: Vector) -> None:
+    store(sums, at, load(sums, at, vector) + vector)

@@ -1,0 +1,155 @@
+"""Profiles in the kernel over tiles: their sum, and what they gather."""
+
+from __future__ import annotations
+
+import functools
+
+from numba import float32, float64, uint32
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
+from rime_kernels.cuda.kernels import baseline
+from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.baseline import Corner, Staged, Stokes
+from rime_kernels.cuda.kernels.lane_sums import make_lane_sums
+from rime_kernels.cuda.kernels.profiles import make_bare_product, make_envelope_of, make_slopes_of
+from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages, make_gather_voltages
+from rime_kernels.cuda.kernels.tiles.parts import TileKernel, sizes_of
+
+
+def _nothing_to_add(
+    n_source: Scalar, b: Scalar, j: Scalar, sky: Sky, staged: Staged, corner: Corner, sums: Array,
+    second: Array,
+) -> None:  # fmt: skip
+    """In place of what a kernel without profiles never calls."""
+
+
+def _nothing_to_gather(
+    n_source: Scalar, j: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array,
+    first: Scalar, voltages: Voltages,
+) -> None:  # fmt: skip
+    """The same of a kernel without an adjoint."""
+
+
+@functools.cache
+def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
+    """Function as that of `sums.make_accumulate`, for profiles from number j on of entry b of the batch."""
+    if kernel.variant.profiles is None:
+        return device.inline(_nothing_to_add)
+    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
+    real, n_baseline, per_source = float32 if single else float64, side * side, 2 if n_stokes == 4 else 1
+    read_first = baseline.make_read_first(single, True, single)
+    read_second = baseline.make_read_second(side, True, single)
+    read_stokes = baseline.make_read_stokes(single, n_stokes, uint32)
+    add_stokes, product = baseline.make_add_stokes(n_stokes, n_baseline), make_bare_product(single, side)
+    envelope_of = make_envelope_of(kernel.variant.profiles)
+
+    @device.inline
+    def accumulate(
+        n_source: Scalar, b: Scalar, j: Scalar, sky: Sky, staged: Staged, corner: Corner, sums: Array,
+        second: Array,
+    ) -> None:  # fmt: skip
+        for s in range(n_source):
+            here = uint32(uint32(s) * uint32(side))
+            read_second(staged, uint32(corner.q + here), second)
+            stokes = read_stokes(staged.bright, uint32(corner.bright + uint32(s) * uint32(per_source)))
+            for i in range(side):
+                first = read_first(staged, uint32(corner.p + here + uint32(i)))
+                for k in range(side):
+                    re, im, along, across = product(first, second, k)
+                    x, y = envelope_of(sky, b, j + s, along, across)
+                    x, y = real(x), real(y)
+                    add_stokes(sums, i * side + k, stokes, x * re - y * im, x * im + y * re)
+
+    return accumulate
+
+
+@functools.cache
+def make_gather_profiles(kernel: TileKernel) -> Compiled:
+    """Function as that of `adjoint.make_gather`, for profiles from number j on."""
+    if kernel.variant.profiles is None or not kernel.has_adjoint:
+        return device.inline(_nothing_to_gather)
+    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
+    real, has_beam, step = float32 if single else float64, kernel.has_beam, sizes_of(kernel).partial_step
+    n_antenna, n_value, per_source = 2 * side, kernel.record.most_size, 2 if n_stokes == 4 else 1
+    sum_lanes, gather_voltages = make_lane_sums(n_value, kernel.n_lane), make_gather_voltages(kernel)
+    read_second = baseline.make_read_second(side, True, single)
+    read_stokes = baseline.make_read_stokes(single, n_stokes, uint32)
+    all_baselines = _make_all_baselines(kernel)
+
+    @device.inline
+    def gather(
+        n_source: Scalar, j: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array,
+        first: Scalar, voltages: Voltages,
+    ) -> None:  # fmt: skip
+        thread, value, of_antenna = voltages.block.thread, gathering.value, gathering.of_antenna
+        for s in range(n_source):
+            for k in range(n_value):
+                value[k] = real(0)
+            if has_beam:
+                for k in range(n_antenna):
+                    of_antenna[k] = real(0)
+            here = uint32(uint32(s) * uint32(side))
+            read_second(staged, uint32(corner.q + here), gathering.second)
+            stokes = read_stokes(staged.bright, uint32(corner.bright + uint32(s) * uint32(per_source)))
+            p = uint32(corner.p + here)
+            all_baselines(p, j + s, stokes, staged, gathering, voltages)
+            if n_stokes == 1:
+                # I alone is multiplied here, once for all baselines.
+                for k in range(n_stokes, n_value):
+                    value[k] *= stokes.i
+                if has_beam:
+                    for k in range(n_antenna):
+                        of_antenna[k] *= stokes.i
+            if has_beam:
+                gather_voltages(uint32(s), of_antenna, value, voltages)
+            sum_lanes(thread, value, partial, uint32(first + uint32(s) * uint32(step)))
+
+    return gather
+
+
+def _make_all_baselines(kernel: TileKernel) -> Compiled:
+    """Function that gathers what profile j did to all baselines of a tile."""
+    single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
+    real, n_baseline, has_beam = float32 if single else float64, side * side, kernel.has_beam
+    of_direction, of_projection = kernel.record.direction, kernel.record.projection
+    of_profile = kernel.record.profile
+    read_first, product = baseline.make_read_first(single, True, single), make_bare_product(single, side)
+    weigh_residual = baseline.make_weigh_residual(n_stokes, n_baseline, False)
+    turned_and_grown, slopes_of = baseline.turned_and_grown, make_slopes_of(kernel.variant.profiles)
+
+    @device.inline
+    def all_baselines(
+        p: Scalar, j: Scalar, stokes: Stokes, staged: Staged, gathering: Gathering, voltages: Voltages
+    ) -> None:
+        rest, uvw, value, sky = gathering.rest, gathering.uvw, gathering.value, voltages.sky
+        if n_stokes == 1:
+            stokes = Stokes(real(1), real(0), real(0), real(0))
+        for i in range(side):
+            first = read_first(staged, uint32(p + uint32(i)))
+            for k in range(side):
+                n = i * side + k
+                re, im, along, across = product(first, gathering.second, k)
+                slopes = slopes_of(sky, voltages.block.b, j, along, across)
+                rest_re, rest_im = weigh_residual(rest, n, stokes)
+                # With conj(P) sum_S B_S R_S before the envelope: `adjoint.Adjoint`.
+                y_im, y_re = turned_and_grown(re, im, rest_re, rest_im)
+                x, y = real(slopes[0]), real(slopes[1])
+                re, im = x * re - y * im, x * im + y * re
+                for m in range(n_stokes):
+                    value[m] += re * rest[n + m * n_baseline]
+                    value[m] += im * rest[n + (m + n_stokes) * n_baseline]
+                turned, grown = turned_and_grown(re, im, rest_re, rest_im)
+                of_a = real(slopes[2]) * y_re + real(slopes[3]) * y_im
+                of_b = real(slopes[4]) * y_re + real(slopes[5]) * y_im
+                for m in range(3):
+                    value[of_direction + m] += turned * uvw[n + m * n_baseline]
+                    value[of_projection + m] += of_a * uvw[n + m * n_baseline]
+                    value[of_projection + 3 + m] += of_b * uvw[n + m * n_baseline]
+                for m in range(8):
+                    value[of_profile + m] += real(slopes[6 + 2 * m]) * y_re + real(slopes[7 + 2 * m]) * y_im
+                if has_beam:
+                    gathering.of_antenna[i] += grown
+                    gathering.of_antenna[side + k] += grown
+
+    return all_baselines
