@@ -77,8 +77,8 @@ class GainSolutions:
         n_usable = int(np.count_nonzero(self.usable))
         flagged = f", {self.n_flagged} flagged" if self.n_flagged else ""
         return (
-            f"{self.source or 'gains'}: {n_usable} solutions{flagged}, {len(self.antenna_names)} antennas, "
-            f"{self.time.size} times, {self.freq.size} frequencies"
+            f"{self.source or 'in memory'}: {n_usable} solutions{flagged}, "
+            f"{len(self.antenna_names)} antennas, {self.time.size} times, {self.freq.size} frequencies"
         )
 
     def later(self, seconds: float) -> GainSolutions:
