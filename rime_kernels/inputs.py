@@ -51,6 +51,8 @@ class Variant:
         chi2 is a sum of logarithms: `Output.LOG`.
     profiles : tuple of RegisteredProfile, or None
         There are profiles, and which of a user's own are among them; None without any.
+    jones : bool
+        A GPU's kernels see the sums through the matrices of `AntennaTerms`.
     """
 
     single: bool
@@ -60,6 +62,7 @@ class Variant:
     shifted: bool = False
     log: bool = False
     profiles: tuple[RegisteredProfile, ...] | None = None
+    jones: bool = False
 
     @property
     def n_stokes(self) -> int:
@@ -137,6 +140,7 @@ class Parameters(NamedTuple):
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
     profile: NDArray[np.float64]  # these two as `Inputs` has them
     profile_kind: NDArray[np.float64]
+    jones: NDArray[np.float64]  # (n_batch, .): `_jones`; one unused element without antenna terms
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
@@ -146,6 +150,7 @@ class Parameters(NamedTuple):
 
 _OF_BATCH = (
     "lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template", "faraday", "profile",
+    "jones",
 )  # fmt: skip
 
 
@@ -153,6 +158,7 @@ def parameters(
     sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None = None
 ) -> Parameters:
     """The parameters of one call for a GPU; a sky without sources gets one source without flux."""
+    terms_of_antennas = sources.antenna_terms
     if sources.n_source == 0:
         sources = _one_without_flux(sources)
     n_batch, terms, shape, beam = sources.n_batch, sources.spectral_terms, sources.shape, sources.beam
@@ -165,6 +171,7 @@ def parameters(
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, forms_of(sources), terms, shape, scale, pointing,
         _template(sources, template_lm, scaled_dof), _faraday(sources), *profile_arrays(sources),
+        _jones(terms_of_antennas, n_batch),
     )  # fmt: skip
 
 
@@ -187,6 +194,16 @@ def profile_arrays(sources: Sources) -> tuple[NDArray[np.float64], NDArray[np.fl
         return np.zeros((sources.n_batch, 1, 1)), np.zeros(1)
     kinds = numbered(sources.profile_kind, profiles_of(sources.profile_kind.tolist()))
     return sources.profile, kinds.astype(np.float64)
+
+
+def _jones(terms: AntennaTerms | None, n_batch: int) -> NDArray[np.float64]:
+    """Blocks of all time slots and channels, then real and imaginary parts of all matrices, of each entry."""
+    if terms is None:
+        return np.zeros((n_batch, 1))
+    flat = np.broadcast_to(terms.jones, (n_batch, *terms.jones.shape[1:])).reshape(n_batch, -1)
+    blocks = np.concatenate([terms.time_block, terms.chan_block]).astype(np.float64)
+    of_entries = np.broadcast_to(blocks, (n_batch, blocks.size))
+    return np.concatenate([of_entries, np.ascontiguousarray(flat).view(np.float64)], axis=1)
 
 
 def _template(

@@ -85,7 +85,7 @@ class Engine:
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        _refuse_antenna_terms(sources)
+        _refuse_templates(sources)
         if output is Output.CHI2:
             return self.start_chi2(sources)()
         call = self._until_it_fits(lambda: self._call(sources))
@@ -116,7 +116,7 @@ class Engine:
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
-        _refuse_antenna_terms(sources)
+        _refuse_templates(sources)
         if self._begun is not None:
             self._begun()  # calls share their arrays: one that nobody has waited for is waited for
         self._begun = functools.cache(self._start(sources, scaled_dof))
@@ -173,7 +173,7 @@ class Engine:
     ) -> tuple[Any, ...]:
         """What calls that are recorded as one have in common."""
         kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None, _spectrum(sources)
-        shapes = sources.n_shape, sources.n_profile, registered_profiles(sources)
+        shapes = sources.n_shape, sources.n_profile, registered_profiles(sources), _jones_shape(sources)
         return _beam_codes(sources), kind, shapes, tuple([value.shape for value in given])
 
     def _recorded(
@@ -233,12 +233,13 @@ class Engine:
         shifted, is_log = sources.template_shift is not None, scaled_dof is not None
         variant = Variant(
             self._single, self._factored, beam, sources.polarised, shifted, is_log,
-            registered_profiles(sources),
+            registered_profiles(sources), sources.antenna_terms is not None,
         )  # fmt: skip
         layout = self._layout(variant, sources)
         given = parameters(sources, self._fixed.template_lm, scaled_dof)
-        n_shape, n_profile = sources.n_shape, sources.n_profile
-        return Call(given, shared_beam, variant, layout, n_shape, _spectrum(sources), n_profile)
+        n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
+        jones_shape = _jones_shape(sources)
+        return Call(given, shared_beam, variant, layout, n_shape, spectrum, n_profile, jones_shape)
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
@@ -429,15 +430,29 @@ class Engine:
                     part, given, piece if call.per_time else None, "brightness", 0
                 )
                 n_time = n_times(piece) if call.per_time else 1
-                arrays = Arrays(inputs, call.n_gaussian, bright, n_time, nothing, vis, sums, call.n_profile)
+                arrays = Arrays(
+                    inputs, call.n_gaussian, bright, n_time, nothing, vis, sums, given.jones,
+                    call.jones_shape, call.n_profile,
+                )  # fmt: skip
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]
         return result
 
 
+def _jones_shape(sources: Sources) -> tuple[int, int, int]:
+    """Time slots, antennas and blocks of channels of the antenna terms."""
+    terms = sources.antenna_terms
+    return (0, 0, 0) if terms is None else (terms.time_block.size, *terms.jones.shape[2:4])
+
+
+def _refuse_templates(sources: Sources) -> None:
+    if sources.antenna_terms is not None and sources.template_scale is not None:
+        raise BackendError('templates with antenna terms are not computed on a GPU; give backend="cpu"')
+
+
 def _refuse_antenna_terms(sources: Sources) -> None:
     if sources.antenna_terms is not None:
-        raise BackendError("antenna terms are not computed on a GPU yet; use the CPU (backend='cpu')")
+        raise BackendError('derivatives with antenna terms are not computed on a GPU; give backend="cpu"')
 
 
 def _beam_codes(sources: Sources) -> tuple[int, int]:

@@ -48,6 +48,8 @@ class Arrays(NamedTuple):
     columns: Columns
     vis_out: DeviceArray
     sum_out: DeviceArray
+    jones: DeviceArray
+    jones_shape: tuple[int, int, int]  # time slots, antennas and blocks of channels
     n_profile: int = 0  # the last of the n_gaussian
 
     @property
@@ -56,7 +58,8 @@ class Arrays(NamedTuple):
         of = self.inputs
         return Sky(
             self.n_gaussian, self.n_bright_time, of.direction, of.projection, of.beam_scale, of.pointing,
-            of.template, self.bright, self.n_profile, of.profile, of.profile_kind,
+            of.template, self.bright, self.n_profile, of.profile, of.profile_kind, self.jones,
+            *self.jones_shape,
         )  # fmt: skip
 
     @property

@@ -26,6 +26,7 @@ class Call(NamedTuple):
     n_gaussian: int  # Gaussians and profiles
     spectrum: rime_cuda.Spectrum
     n_profile: int = 0
+    jones_shape: tuple[int, int, int] = (0, 0, 0)  # as in `Arrays`
 
     @property
     def n_batch(self) -> int:
@@ -70,7 +71,10 @@ class Staging:
             n_time = n_times(piece) if call.per_time else 1
             offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
             columns = loaded[i].ahead(offset)
-            arrays = Arrays(inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, call.n_profile)
+            arrays = Arrays(
+                inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, given.jones,
+                call.jones_shape, call.n_profile,
+            )  # fmt: skip
             yield piece, arrays, stream
 
     def inputs(self, call: Call, given: Parameters, stream: Stream) -> Inputs:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import AntennaTerms, Rime, Rows, Sources, stokes_to_corr
+from rime_kernels import AntennaTerms, Rime, Rows, Sources, device, stokes_to_corr
 
 CORR = {5: "RR", 6: "RL", 7: "LR", 8: "LL", 9: "XX", 10: "XY", 11: "YX", 12: "YY"}
 UAS = np.pi / (180.0 * 3600.0e6)
@@ -14,9 +14,11 @@ UAS = np.pi / (180.0 * 3600.0e6)
 TOLERANCE = {"double": 1e-10, "single": 2e-6}
 
 
-@pytest.fixture(params=["cpu"])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def backend(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
+    if name == "cuda" and device.simulated():
+        pytest.skip("hundreds of rows would take minutes in the simulator")
     return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
 
 
@@ -60,6 +62,8 @@ def test_codex_africanus(truth: Any, error_of: Any, backend: str, form: str, pre
     options["gaussian_frame"] = "uv"  # of codex-africanus
     found = Rime(rows, **options).predict(sky)[0]
     assert error_of(found, of["vis_die"].reshape(shape)) < TOLERANCE[precision]
+    if backend == "cuda":
+        return  # where templates are not seen through antenna terms
     template = np.stack([of["vis_dde"].reshape(shape), of["base_vis"].reshape(shape)])
     rime = Rime(rows, template=template, **options)
     for name, scale in (("vis_dde_die", [1.0, 0.0]), ("vis_dde_die_base", [1.0, 1.0])):

@@ -32,6 +32,10 @@ class Sky(NamedTuple):
     n_profile: int  # the last of these
     profile: Array  # float64 (n_batch, n_profile, 8), or (n_batch, 1, 1)
     profile_kind: Array  # float64 (n_profile or 1,)
+    jones: Array  # float64 (n_batch, .): `inputs.Parameters.jones`
+    n_jones_time: int  # time slots that have a block; 0 without matrices, as the next two
+    n_jones_antenna: int
+    n_jones_chan: int  # blocks of channels
 
 
 class Columns(NamedTuple):

@@ -11,15 +11,17 @@ import functools
 import math
 from typing import NamedTuple
 
-from numba import float32, float64, uint64
+import numpy as np
+from numba import float32, float64, int64, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.arguments import Columns, Sky
 from rime_kernels.cuda.kernels.misfit import make_misfit
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import phase
+from rime_kernels.physics.feeds import feeds_of
 
 _turns = phase.turns
 
@@ -100,6 +102,74 @@ def make_correlation(matrix: tuple[complex, ...], single: bool) -> Compiled:
 
 
 @functools.cache
+def make_jones_at(uses: bool) -> Compiled:
+    """Function that says where in a row of `Sky.jones` the matrix of an antenna lies; 0 without matrices."""
+    if not uses:
+        return device.inline(lambda sky, b, time, antenna, c, n_chan: 0)
+
+    @device.inline
+    def jones_at(sky: Sky, b: Scalar, time: Scalar, antenna: Scalar, c: Scalar, n_chan: Scalar) -> Scalar:
+        jones, n_time = sky.jones, int64(sky.n_jones_time)
+        block, of_chan = int64(jones[b, time]), int64(jones[b, n_time + int64(c)])
+        matrix = block * int64(sky.n_jones_antenna) + int64(antenna)
+        return n_time + int64(n_chan) + int64(8) * (matrix * int64(sky.n_jones_chan) + of_chan)
+
+    return jones_at
+
+
+@functools.cache
+def make_see(end: End) -> Compiled:
+    """Function that makes all correlations of sample j of the sums, as its row has them: A_p X A_q^H.
+
+    `jones` is the row of `Sky.jones` of an entry, `p` and `q` say where in it the matrices of the row's two
+    antennas lie; the sums are of the conjugates where sign is -1. Without matrices, V is X.
+    """
+    single, n_stokes, n, n_corr = end.variant.single, end.variant.n_stokes, end.n, end.n_corr
+    own = make_correlation(end.matrix, single)
+    if not end.variant.jones:
+
+        @device.inline
+        def see(
+            j: int, sign: Scalar, sums: Array, jones: Array, p: Scalar, q: Scalar, re: Array, im: Array
+        ) -> None:
+            for k in range(n_corr):
+                re[k], im[k] = own(k, n_stokes, n, j, sign, sums)
+
+        return see
+    real = float32 if single else float64
+    full, place = feeds_of(np.reshape(end.matrix, (-1, 4)))
+    of_feeds = make_correlation(tuple(full.ravel().tolist()), single)
+    first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)
+
+    @device.inline
+    def half(a_re: Scalar, a_im: Scalar, x_re: Scalar, x_im: Scalar) -> tuple[Scalar, Scalar]:
+        return a_re * x_re - a_im * x_im, a_re * x_im + a_im * x_re
+
+    @device.inline
+    def see_through(
+        j: int, sign: Scalar, sums: Array, jones: Array, p: Scalar, q: Scalar, re: Array, im: Array
+    ) -> None:
+        a_re, a_im = of_feeds(0, n_stokes, n, j, sign, sums)
+        b_re, b_im = of_feeds(1, n_stokes, n, j, sign, sums)
+        c_re, c_im = of_feeds(2, n_stokes, n, j, sign, sums)
+        d_re, d_im = of_feeds(3, n_stokes, n, j, sign, sums)
+        for k in range(n_corr):
+            row, column = p + 4 * first[k], q + 4 * second[k]
+            # The row of A_p times X, then times the conjugate of the row of A_q.
+            u_re, u_im = real(jones[row]), real(jones[row + 1])
+            v_re, v_im = real(jones[row + 2]), real(jones[row + 3])
+            x_re, x_im = half(u_re, u_im, a_re, a_im)
+            y_re, y_im = half(v_re, v_im, c_re, c_im)
+            s_re, s_im = half(real(jones[column]), -real(jones[column + 1]), x_re + y_re, x_im + y_im)
+            x_re, x_im = half(u_re, u_im, b_re, b_im)
+            y_re, y_im = half(v_re, v_im, d_re, d_im)
+            t_re, t_im = half(real(jones[column + 2]), -real(jones[column + 3]), x_re + y_re, x_im + y_im)
+            re[k], im[k] = s_re + t_re, s_im + t_im
+
+    return see_through
+
+
+@functools.cache
 def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> Compiled:
     """Function that adds a weighted residual of correlation k to those in Stokes parameters, from `at` on.
 
@@ -136,6 +206,7 @@ def make_sample_chi2(end: End) -> Compiled:
     real, n, width = float32 if single else float64, end.n, end.width
     has_adjoint, swaps = end.has_adjoint, end.swaps
     correlation, add_back = make_correlation(end.matrix, single), make_back(end.matrix, single, n_stokes)
+    see, uses_jones = make_see(end), end.variant.jones
     misfit = make_misfit(end.variant.log, single, end.n_template, has_adjoint)
     square_of, exact, nothing, more = misfit.square, misfit.exact, misfit.nothing, misfit.more
     factor_of, total_of, is_large = misfit.factor, misfit.total, misfit.is_large
@@ -148,15 +219,22 @@ def make_sample_chi2(end: End) -> Compiled:
 
     @device.inline
     def sample_chi2(
-        total: Scalar, j: int, samples: Samples, sums: Array, tail: Scalar, of_kind: Array
-    ) -> Scalar:
+        total: Scalar, j: int, samples: Samples, sums: Array, tail: Scalar, of_kind: Array, jones: Array,
+        p: Scalar, q: Scalar,
+    ) -> Scalar:  # fmt: skip
         re, im, model_re, model_im = samples.re, samples.im, samples.model_re, samples.model_im
+        if uses_jones:
+            sign, _ = sign_and_weight(samples.weight[j * n_corr])
+            see(j, sign, sums, jones, p, q, model_re, model_im)
         # All correlations come first: the sum of their squares decides whether float32 is exact enough.
         square = nothing()
         for k in range(n_corr):
             d = j * n_corr + k
             sign, weight = sign_and_weight(samples.weight[d])
-            x, y = correlation(k, n_stokes, n, j, sign, sums)
+            if uses_jones:
+                x, y = model_re[k], model_im[k]
+            else:
+                x, y = correlation(k, n_stokes, n, j, sign, sums)
             square += more(square, square_of(x, y, re[d], im[d], weight), tail, of_kind)
             # Kept for the exact sum, and for the adjoint.
             model_re[k], model_im[k] = x, y
@@ -220,14 +298,16 @@ def make_clear_back(end: End) -> Compiled:
 @functools.cache
 def make_write_visibilities(end: End) -> Compiled:
     """Function that writes all correlations of the first sample of the sums to (entry, row, channel, .)."""
-    n_stokes, n_corr, n = end.variant.n_stokes, end.n_corr, end.n
-    correlation = make_correlation(end.matrix, end.variant.single)
+    n_corr, see = end.n_corr, make_see(end)
 
     @device.inline
-    def write_visibilities(vis: Array, b: int, row: int, c: int, sign: Scalar, sums: Array) -> None:
+    def write_visibilities(
+        vis: Array, b: int, row: int, c: int, sign: Scalar, sums: Array, samples: Samples, jones: Array,
+        p: Scalar, q: Scalar,
+    ) -> None:  # fmt: skip
+        see(0, sign, sums, jones, p, q, samples.model_re, samples.model_im)
         for k in range(n_corr):
-            re, im = correlation(k, n_stokes, n, 0, sign, sums)
-            vis[b, row, c, k] = complex(re, im)
+            vis[b, row, c, k] = complex(samples.model_re[k], samples.model_im[k])
 
     return write_visibilities
 

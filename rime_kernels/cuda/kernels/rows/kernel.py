@@ -80,7 +80,7 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
             if is_chi2:
                 total = finish_chi2(place, row, tables, sky, columns, samples, own.sums, own.of_kind)
             else:
-                finish_visibilities(place, tables, results.vis, samples, own.sums)
+                finish_visibilities(place, row, tables, sky, results.vis, samples, own.sums)
         if is_chi2:
             own.of_kind[0] = total
             sum_block(place, work, own.of_kind, partial, results.sums)

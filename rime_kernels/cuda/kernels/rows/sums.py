@@ -144,6 +144,7 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
     read_samples, sample_chi2 = make_read_samples(kernel), ending.make_sample_chi2(end)
     move_up, clear_back = ending.make_move_up(end), ending.make_clear_back(end)
     gather_templates = ending.make_gather_templates(single, kernel.n_template, kernel.variant.shifted)
+    jones_at = ending.make_jones_at(kernel.variant.jones)
 
     @device.inline
     def finish_chi2(
@@ -161,7 +162,9 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
             first = ((int64(place.block) * n_chan + place.start + k) * n_corr) * n_row + place.thread
             clear_back(samples.back)
             read_samples(first, nu, row, columns, factor, samples)
-            total = sample_chi2(total, 0, samples, sums, tail, of_kind)
+            p = jones_at(sky, place.b, row.time, row.p, place.start + k, n_chan)
+            q = jones_at(sky, place.b, row.time, row.q, place.start + k, n_chan)
+            total = sample_chi2(total, 0, samples, sums, tail, of_kind, sky.jones[place.b], p, q)
             if has_adjoint:
                 for j in range(n_corr):
                     gather_templates(
@@ -184,13 +187,19 @@ def make_finish_visibilities(kernel: RowKernel) -> Compiled:
     """Function that writes a thread's visibilities, `Results.vis`, and spends its sums."""
     end, run, real = kernel.end, kernel.shape.run, float32 if kernel.variant.single else float64
     write, move_up = ending.make_write_visibilities(end), ending.make_move_up(end)
+    jones_at = ending.make_jones_at(kernel.variant.jones)
 
     @device.inline
     def finish_visibilities(
-        place: Place, tables: RowTables, vis: Array, samples: ending.Samples, sums: Array
+        place: Place, row: Row, tables: RowTables, sky: Sky, vis: Array, samples: ending.Samples, sums: Array
     ) -> None:
-        for k in range(min(int32(run), int32(tables.chan_freq.size) - place.start)):
-            write(vis, place.b, place.local, place.start + k, real(1), sums)
+        n_chan = int32(tables.chan_freq.size)
+        for k in range(min(int32(run), n_chan - place.start)):
+            p = jones_at(sky, place.b, row.time, row.p, place.start + k, n_chan)
+            q = jones_at(sky, place.b, row.time, row.q, place.start + k, n_chan)
+            write(
+                vis, place.b, place.local, place.start + k, real(1), sums, samples, sky.jones[place.b], p, q
+            )
             move_up(sums, samples.back)
 
     return finish_visibilities

@@ -94,7 +94,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
             if is_chi2 and sweep == 0:
                 finish_chi2(block, tile, work, tables, sky, columns, results.sums, shared, own)
         if not is_chi2 and tile.active:
-            finish_visibilities(block, tile, work, tables, results.vis, own.sums, own.samples.back)
+            finish_visibilities(block, tile, work, tables, sky, results.vis, own.sums, own.samples)
         if has_voltage:
             write_antennas(block, work, uint32(tables.antenna.shape[1]), shared, records.by_antenna)
 
@@ -320,8 +320,7 @@ def _make_finish(kernel: TileKernel) -> Compiled:
                 total += own.glance[k] * real(0)
             baselines = baselines_of(block, tile, tables)
             total += tile_chi2(
-                tile, uint32(tables.place.shape[3]), baselines, slots, columns, sky.template_factor[block.b],
-                own.samples, own.sums, of_kind,
+                block, tile, work, tables, baselines, slots, sky, columns, own.samples, own.sums, of_kind,
             )  # fmt: skip
             if has_adjoint:
                 fill_baselines(slots, baselines, own.gathering.uvw)

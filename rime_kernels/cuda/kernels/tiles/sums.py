@@ -11,7 +11,7 @@ from numba import float32, float64, int32, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline, ending, scalars
-from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.arguments import Columns, Sky
 from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged
 from rime_kernels.cuda.kernels.misfit import make_misfit
 from rime_kernels.cuda.kernels.tiles.parts import (
@@ -148,6 +148,34 @@ def make_ends(kernel: TileKernel) -> Compiled:
 
 
 @functools.cache
+def make_ends_jones(kernel: TileKernel) -> Compiled:
+    """Function that says where the matrices of sample j of step i lie, in the order of its row's antennas."""
+    ends, jones_at, uses = make_ends(kernel), ending.make_jones_at(kernel.variant.jones), kernel.variant.jones
+
+    @device.inline
+    def ends_jones(
+        i: Scalar, j: Scalar, sign: Scalar, block: Block, tile: Tile, work: TileWork, tables: TileTables,
+        baselines: Baselines, sky: Sky,
+    ) -> tuple[Scalar, Scalar]:  # fmt: skip
+        if not uses:
+            return 0, 0
+        n_chan = uint32(tables.chan_freq.size)
+        layer = uint32(tile.item // n_chan)
+        c, time = uint32(tile.item - layer * n_chan), tables.layer_time[uint32(work.first_layer) + layer]
+        x, y = ends(i, j, baselines)
+        of_item = uint32(tile.local) * block.n_used
+        first = tables.antenna[block.split, uint32(x - of_item)]
+        second = tables.antenna[block.split, uint32(y - of_item)]
+        p = jones_at(sky, block.b, time, first, c, n_chan)
+        q = jones_at(sky, block.b, time, second, c, n_chan)
+        if sign < 0:  # the row has its antennas in the other order
+            return q, p
+        return p, q
+
+    return ends_jones
+
+
+@functools.cache
 def make_fill_factors(kernel: TileKernel) -> Compiled:
     """Function that fills the factors of the templates for the samples of step i: scale, and phase."""
     single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
@@ -231,13 +259,15 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
         ending.make_clear_back(end),
     )
     gather_templates = ending.make_gather_templates(single, n_template, kernel.variant.shifted)
+    ends_jones, real = make_ends_jones(kernel), float32 if single else float64
 
     @device.inline
     def finish_chi2(
-        tile: Tile, n_tile: Scalar, baselines: Baselines, slots: Slots, columns: Columns, factor: Array,
-        samples: ending.Samples, sums: Array, of_kind: Array,
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, baselines: Baselines, slots: Slots,
+        sky: Sky, columns: Columns, samples: ending.Samples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         u, v, w = slots.u, slots.v, slots.w
+        n_tile, factor = uint32(tables.place.shape[3]), sky.template_factor[block.b]
         # Total in float64: a sum over few samples, but part of one over millions.
         total, tail = 0.0, one_over(factor)
         at = uint64(tile.first_datum + uint64(tile.tile))
@@ -247,7 +277,9 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
             if has_adjoint:
                 clear_back(samples.back)
             for j in range(width):
-                total = sample_chi2(total, j, samples, sums, tail, of_kind)
+                sign = math.copysign(real(1), samples.weight[j * n_corr])
+                p, q = ends_jones(i, j, sign, block, tile, work, tables, baselines, sky)
+                total = sample_chi2(total, j, samples, sums, tail, of_kind, sky.jones[block.b], p, q)
             # The samples at hand are always the first sums, so that every index is a constant (registers).
             move_up(sums, samples.back)
             if has_adjoint and n_template:
@@ -270,11 +302,15 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
     # One sample at a time: the place of the next is looked up while the last is written.
     one = kernel.end._replace(width=1)
     write, move_up = ending.make_write_visibilities(one), ending.make_move_up(one)
+    ends_jones, baselines_of = make_ends_jones(kernel), make_baselines(kernel)
+    width = kernel.end.width
 
     @device.inline
     def finish_visibilities(
-        block: Block, tile: Tile, work: TileWork, tables: TileTables, vis: Array, sums: Array, back: Array
-    ) -> None:
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, vis: Array, sums: Array,
+        samples: ending.Samples,
+    ) -> None:  # fmt: skip
+        baselines, back = baselines_of(block, tile, tables), samples.back
         n_chan = uint32(tables.chan_freq.size)
         layer = uint32(tile.item // n_chan)
         c = uint32(tile.item - layer * n_chan)
@@ -283,7 +319,9 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
             # Places are numbered from 1, for 0 has no sign; a minus sign: antennas in the other order.
             if found != NO_ROW:
                 sign = real(1) if found > 0 else real(-1)
-                write(vis, block.b, abs(found) - 1 - work.first_place, c, sign, sums)
+                p, q = ends_jones(k // width, k % width, sign, block, tile, work, tables, baselines, sky)
+                row = abs(found) - 1 - work.first_place
+                write(vis, block.b, row, c, sign, sums, samples, sky.jones[block.b], p, q)
             move_up(sums, back)
 
     return finish_visibilities
