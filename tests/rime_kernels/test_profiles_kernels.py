@@ -226,7 +226,7 @@ def test_change_of_visibilities_and_information(problem, sky, reference, error_o
         # Differences of sixth order keep 1e-9.
         assert error_of(columns[i], reference.derivative(vis, 0.01)) < 1e-7
     weight = data_for(rows)["weight"]
-    expected = np.einsum("i...,j...,...->ij", columns.conj(), columns, weight).real
+    expected = np.einsum("iabc,jabc,abc->ij", columns.conj(), columns, weight).real
     assert error_of(rime.information(sources, change), expected) < 1e-12  # the same sums in another order
     residual = np.random.default_rng(9).normal(size=(1, *weight.shape, 2)) @ np.array([1.0, 1j])
     back = rime.adjoint(sources, residual)
