@@ -12,6 +12,7 @@ from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
+from biro.models.components.shapes.custom import CustomSource
 from biro.models.components.shapes.discs import (
     AnnulusSource,
     DiscSource,
@@ -61,6 +62,7 @@ __all__ = [
     "Cos3Beam",
     "Cosine",
     "CrescentSource",
+    "CustomSource",
     "DiscSource",
     "ExponentialSource",
     "Feeds",

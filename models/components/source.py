@@ -67,6 +67,7 @@ DIMENSIONS: dict[str, Dimension] = {
     "core_radius": ANGLE,
     "core_fwhm": ANGLE,
     "scale": ANGLE,
+    "size": ANGLE,
     "blur": ANGLE,
     "hole_pa": ANGLE,
     "axis_pa": ANGLE,

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from biro.models.bound.slots import ZERO, Slots
+from biro.models.components.shapes.custom import CustomSource
 from biro.models.components.shapes.galaxies import CoreHaloSource, ShapeletSource
 from biro.models.components.shapes.one_sided import CrescentSource, MRingSource
 from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.source import DIMENSIONS
 from biro.models.quantities.parameter import Series
-from biro.models.quantities.units import NUMBER
+from biro.models.quantities.units import ANGLE, NUMBER
 
 POINT, GAUSSIAN, PROFILE = range(3)
 # The names of the shapes in `rime_kernels.physics.profiles.CODES`, where they are not the user's.
@@ -24,6 +25,8 @@ _SHAPELET_TERMS = 6
 # Real and imaginary parts of three orders along a ring; from the fourth order on, another part.
 _RING_NUMBERS = 6
 HIGH_MRING = "high m-ring"
+# What stands before the name of a function of the user.
+CUSTOM = "custom:"
 
 
 class Combination(NamedTuple):
@@ -86,6 +89,10 @@ def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
         slot = one("blur")
         blur = Combination(0.0, ((1.0, slot),))
         table.limits += [(slot, Limits(0.0, math.inf)), (table.shape[0], Limits(0.0, math.inf, True))]
+    if isinstance(source, CustomSource):
+        table.kind = CUSTOM + source.profile
+        table.numbers = _arguments(source, slots)
+        return [table]
     if isinstance(source, MRingSource):
         return list(_mrings(table, source, slots, blur))
     found = [Combination(0.0, ((1.0, slot),)) for slot in _limited(table, source.numbers, one)]
@@ -94,6 +101,14 @@ def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
         found[3] = Combination(0.0, ((1.0, hole), (-1.0, table.shape[2])))
     table.numbers = _numbers(found, blur)
     return [table]
+
+
+def _arguments(source: CustomSource, slots: Slots) -> tuple[Combination, ...]:
+    found = [
+        Combination(0.0, ((1.0, slots.add(source.name, name, value, ANGLE if is_angle else NUMBER)),))
+        for name, (value, is_angle) in source.arguments().items()
+    ]
+    return (*found, *[Combination()] * (N_PARAMETER - len(found)))
 
 
 def _size(table: Part, source: ShapedSource, one: One) -> None:

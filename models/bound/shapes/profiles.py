@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.shapes.parts import HIGH_MRING, N_PARAMETER, Part
+from biro.models.bound.shapes.parts import CUSTOM, HIGH_MRING, N_PARAMETER, Part
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ZERO
+from biro.models.errors import ModelError
 
 Array = NDArray[np.float64]
 _N_TERM = 2
@@ -55,19 +56,27 @@ class ProfileTables:
             dtype=np.int64,
         )
         self.orders = first[:, None] + np.arange(3)
-        is_shapelet = np.array([part.kind == "shapelets" for part in parts], dtype=bool)
-        self.blurred = np.flatnonzero((self.slot[:, _BLUR, 0] != ZERO) & ~is_shapelet)
+        has_blur = [part.kind != "shapelets" and not part.kind.startswith(CUSTOM) for part in parts]
+        self.blurred = np.flatnonzero((self.slot[:, _BLUR, 0] != ZERO) & np.array(has_blur, dtype=bool))
         self.kind = _codes(parts)
 
 
 def _codes(parts: Sequence[Part]) -> NDArray[np.int32]:
-    if not parts:
-        return np.zeros(0, dtype=np.int32)
-    from rime_kernels.physics.profiles import (
-        CODES,
-    )  # imports Numba, which a model without profiles does not need
+    return np.array([_code(part.kind) for part in parts], dtype=np.int32)
 
-    return np.array([CODES[part.kind] for part in parts], dtype=np.int32)
+
+def _code(kind: str) -> int:
+    """The code of the kernels; their modules import Numba, which a model without profiles does not need."""
+    if kind.startswith(CUSTOM):
+        from rime_kernels.physics.registered import registered_profile
+
+        found = registered_profile(kind.removeprefix(CUSTOM))
+        if found is None:
+            raise ModelError(f"profile {kind.removeprefix(CUSTOM)!r} is not registered in this process")
+        return found.code
+    from rime_kernels.physics.profiles import CODES
+
+    return CODES[kind]
 
 
 class Profiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from biro.models.components.shapes.custom import CustomSource
 from biro.models.components.shapes.discs import (
     AnnulusSource,
     DiscSource,
@@ -37,5 +38,6 @@ SHAPED: dict[str, type[ShapedSource]] = {
         BetaModelSource,
         ShapeletSource,
         CoreHaloSource,
+        CustomSource,
     )
 }
