@@ -27,8 +27,8 @@ class Rime:
 
         V_pq = sum over sources of E_p E_q K_pq envelope_pq B  +  sum over templates of a_t T_t,pq
 
-    (physics: sections 2 to 6; templates are visibilities computed elsewhere, such as those of an image). Where
-    `Sources.antenna_terms` has Jones matrices A of the antennas, this is X_pq, and V_pq = A_p X_pq A_q^H.
+    (physics: sections 2 to 6; templates are visibilities computed elsewhere, such as those of an image).
+    Where `Sources.antenna_terms` has Jones matrices A, this is X_pq, and V_pq = A_p X_pq A_q^H.
 
     Rows and data are prepared once, and sent to a GPU once; each call takes the sources only.
     Several Python threads may call; one call runs at a time. Results do not depend on the
