@@ -16,18 +16,12 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine import Engine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, gradient_of
-from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.tangent import Fixed, information, tangents
 
 # Bytes of the derivatives with respect to brightnesses at each channel, which an engine makes at a time.
 _ADJOINT_BYTES = 256 << 20
 # Bytes of the columns of J that the Fisher information is made of at a time.
 _COLUMN_BYTES = 128 << 20
-
-
-def _refuse_jones(sources: Sources) -> None:
-    if isinstance(sources.beam, JonesBeam):
-        raise InputError("derivatives are not worked out through beams of Jones matrices yet")
 
 
 class Derivatives:
@@ -49,7 +43,6 @@ class Derivatives:
         self, sources: Sources, t: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], Gradient]:
         """chi2 (n_batch,) and its gradient, NaN where values are impossible; t is that of `Rime.chi2`."""
-        _refuse_jones(sources)
         n_chan, n_time = self._fixed.rows.n_chan, sources.stokes.shape[1]
         step = max(1, _ADJOINT_BYTES // (32 * n_chan * max(1, sources.n_source) * n_time))
         if step >= sources.n_batch:
@@ -77,7 +70,6 @@ class Derivatives:
 
     def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
         """J v, complex128 (n_change, n_row, n_chan, n_corr)."""
-        _refuse_jones(sources)
         with CALL_LOCK:
             return tangents(self._fixed, sources, change)
 
@@ -85,7 +77,6 @@ class Derivatives:
         self, sources: Sources, model: NDArray[np.complexfloating], residual: NDArray[np.complex128]
     ) -> Gradient:
         """Re(J^H W r) for the model visibilities of the sources, both (n_batch, n_row, n_chan, n_corr)."""
-        _refuse_jones(sources)
         if not sources.n_batch:
             raise InputError("adjoint needs at least one list of sources, got an empty batch")
         residual = np.where(self._checked_weight() > 0.0, residual, 0.0)
@@ -107,7 +98,6 @@ class Derivatives:
 
     def information(self, sources: Sources, change: Gradient) -> NDArray[np.float64]:
         """Re(J^H W J), float64 (n_change, n_change)."""
-        _refuse_jones(sources)
         if sources.n_batch != 1:
             raise InputError(f"information is that about one list of sources, got {sources.n_batch} lists")
         with CALL_LOCK:

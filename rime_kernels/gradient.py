@@ -101,10 +101,12 @@ def gradient_of(
     template_lm : float64 (n_template, 2)
         Centres of the templates.
     """
-    n_source, n_stokes, n_term = sources.n_source, adjoint.stokes.shape[3], sources.spectral_terms.shape[3]
+    n_source, n_term = sources.n_source, sources.spectral_terms.shape[3]
+    # Loops that make one Stokes parameter of another have all four; nobody asks where Q, U, V are 0.
+    n_stokes = adjoint.stokes.shape[3] if sources.polarised else 1
     stokes, terms = np.zeros_like(sources.stokes), np.zeros_like(sources.spectral_terms)
-    stokes[..., :n_stokes] = adjoint.stokes[:, :, :n_source]
-    terms[:, :, :n_stokes] = adjoint.spectral_terms[:, :n_source, :, :n_term]
+    stokes[..., :n_stokes] = adjoint.stokes[:, :, :n_source, :n_stokes]
+    terms[:, :, :n_stokes] = adjoint.spectral_terms[:, :n_source, :n_stokes, :n_term]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         by_scale, by_argument = _of_argument(adjoint.argument[:, :n_source], sources)
         direction = phase.directions(sources.lm)
@@ -119,7 +121,8 @@ def gradient_of(
     if sources.beam is not None:
         scale = by_scale + adjoint.beam_scale
         if sources.beam.pointing is not None:
-            pointing = np.broadcast_to(adjoint.pointing, sources.beam.pointing.shape).copy()
+            shape_of_pointing = (sources.n_batch, *sources.beam.pointing.shape[1:])
+            pointing = np.broadcast_to(adjoint.pointing, shape_of_pointing).copy()
     profile = None if sources.profile is None else adjoint.profile[:, : sources.n_profile]
     faraday = None
     if sources.faraday is not None:

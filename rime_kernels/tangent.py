@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.cpu.antennas import AntennaSamples, see_changes
+from rime_kernels.cpu.jones.spline import beams_of
+from rime_kernels.cpu.jones.tangent import fill_columns as fill_jones_columns
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.tangent import Changes, Samples, Sky, fill_columns
 from rime_kernels.errors import InputError
@@ -212,6 +214,7 @@ class Columns:
         n_stokes = 4 if sources.polarised else 1
         self._matrix = np.ascontiguousarray(fixed.rows.stokes_to_corr[:, :n_stokes])
         self._code = beam_codes(sources)[1]
+        self._beams = beams_of(fixed.rows.stokes_to_corr, sources, sources.n_source)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             self._sky = _sky(fixed, sources, n_stokes)
             self._changes = _changes(fixed, sources, change, self._sky)
@@ -228,8 +231,15 @@ class Columns:
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
-            functions = functions_of(registered_profiles(self._sources))
-            fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat, functions)
+            if self._beams is not None:
+                full, place = feeds_of(all_rows.stokes_to_corr)
+                pauli = np.ascontiguousarray(full.T[: self._matrix.shape[1]]).reshape(-1, 2, 2)
+                fill_jones_columns(
+                    samples, self._sky, self._changes, self._beams, pauli, np.array(place, np.int64), flat
+                )
+            else:
+                functions = functions_of(registered_profiles(self._sources))
+                fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat, functions)
         self._add_templates(rows, uvw, out)
         return out
 

@@ -17,11 +17,13 @@ from rime_kernels.cpu.correlations import Correlations, correlations
 from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
+from rime_kernels.cpu.jones.gradient import make_gradients as make_jones_gradients
 from rime_kernels.cpu.jones.spline import Beams, beams_of
 from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
+from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs, registered_profiles
 from rime_kernels.jones_beam import JonesBeam
@@ -107,6 +109,12 @@ class Engine:
         real = np.float32 if self._single else np.float64
         return correlations(select, real), correlations(select.T, real)
 
+    def _to_feeds(self, jones: Terms | None) -> Correlations:
+        """The map from weighted residuals, or those of X, to products of feeds."""
+        if jones is None:
+            return self._of_feeds[1]
+        return correlations(np.eye(4, dtype=complex), np.float32 if self._single else np.float64)
+
     def _parameters(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> tuple[int, Inputs, Variant]:
@@ -141,6 +149,8 @@ class Engine:
         n_batch, n_source = parameters.direction.shape[:2]
         tasks = self._tasks_of(n_source)
         jones = self._jones(sources, variant)
+        if jones is not None and isinstance(sources.beam, JonesBeam):
+            raise InputError("no derivatives yet through beams of Jones matrices with antenna terms")
         n_jones = 0 if jones is None else places(jones, tasks)[1] * jones.jones.shape[2] * 8
         n_place = n_places(tasks, parameters.stokes.shape[1])
         step = self._batch_step(variant, n_source, n_batch, n_place, n_jones)
@@ -232,6 +242,14 @@ class Engine:
         spectra = self._spectra(inputs, shared_beam, variant)
         parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes)
         none = (len(spectra), 0, 0, 0)
+        beams = beams_of(self._matrix, sources, inputs.direction.shape[1])
+        if beams is not None:
+            make_jones_gradients(variant.single, lanes.uvw.shape[2])(
+                variant.factored, variant.shifted, int(Output.LOG if variant.log else Output.CHI2), tasks,
+                lanes, inputs, beams, spectra, self._of_feeds[0], self._to_feeds(jones), jones,
+                np.empty(none, variant.real), np.empty(none), parts,
+            )  # fmt: skip
+            return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)
         make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
             variant.factored, variant.shifted, variant.beam, int(Output.LOG if variant.log else Output.CHI2),
             tasks, lanes, inputs, spectra, *self._maps(jones, variant), jones, np.empty(none, variant.real),

@@ -1,9 +1,80 @@
-"""The gradient of chi2 through beams of Jones matrices: not worked out yet."""
+"""The gradient of chi2 through beams of Jones matrices.
+
+With R the weighted residual of a row in the products of feeds, V = sum over sources of f T_p B T_q^H and f
+the envelope (and the phase, in the row form), the sums H_p = sum over rows of conj(f) R T_q (and of f R^H T_p
+for the second antenna q) give all that an antenna has a part in:
+
+    d chi2 = sum over antennas of 2 Re tr((H B)^H dT) + Re tr(H^H T dB)
+
+and z = conj(T_p B) . (conj(f) R T_q) of each row what positions and widths have: see `Adjoint`.
+"""
 
 from __future__ import annotations
 
-from rime_kernels.compile.jit import inner_function
+from typing import NamedTuple
+
+from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Pointer, Record, Vector
+from rime_kernels.cpu.adjoint import (
+    CHUNK,
+    Entries,
+    _add,
+    _add_columns,
+    _fill_coordinates,
+    _fill_phases,
+    _fill_shape,
+    _fill_turns,
+    _put_envelope,
+)
+from rime_kernels.cpu.jones.spline import fill_rotation, fill_voltages, pull_place
+from rime_kernels.cpu.jones.sums import (
+    Antennas,
+    Sky,
+    antenna_phase,
+    fill_terms,
+    load_matrix,
+    rotated,
+    store_matrix,
+    times_brightness,
+    times_number,
+    zero_matrix,
+)
+from rime_kernels.cpu.outputs import Backward
+from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
+
+# Sources whose matrices are computed and summed together: those of 64 antennas take 1 MB in double precision.
+PIECE = 16
+
+
+class GradientWorkspace(NamedTuple):
+    """What a task needs for the gradient besides its forward loop; pointers to the task's own arrays."""
+
+    backward: Backward
+    brightness: Pointer  # float64 (n_place, n_source, 4, n): a place for each slot where it belongs to a time
+    direction: Pointer  # float64 (n_source, 3, n): of Im(z) with u, v, w in metres
+    projection: Pointer  # float64 (n_gaussian, 6, n): of Re(z) with products of coordinates
+    stokes_per_time: bool
+    gains: Pointer  # (n_antenna, PIECE, 8, n): H
+    pair_gains: Pointer  # (2, 8, n): those of the antennas of one entry
+    products: Pointer  # (CHUNK, 2, n): f
+    metres: Pointer  # float64 (3, CHUNK, n)
+    coordinates: Pointer  # the same in working precision
+    turns: Pointer  # float64 (CHUNK, n)
+    shape: Pointer  # (7, CHUNK, n)
+    of_place: Pointer  # float64 (2, n)
+    of_beam_scale: Pointer  # float64 (1,)
+    of_voltage_lm: Pointer  # float64 (n_source, 2)
+    of_pointing: Pointer  # float64 (n_place, n_antenna or 1, 2, n_slot_lane)
+    pointing_per_time: bool
+
+
+class Ends(NamedTuple):
+    """The terms of the two antennas of an entry towards a source, and the sums H of both."""
+
+    p: Pointer  # (2, 8, n): T, T B
+    q: Pointer
+    gain_p: Pointer  # (8, n)
+    gain_q: Pointer
 
 
 @inner_function
@@ -21,11 +92,246 @@ def begin(work: Record, entry: int) -> None:
         work.backward.first[0] = entry
 
 
+# ---- entries
+
+
+@vector_function
+def _residual(entries: Entries, e: int, like: Vector) -> Vector:
+    """R of an entry, from real parts (4, n) and imaginary parts."""
+    n, r, at = size(like), entries.residual, 8 * size(like) * e
+    return (
+        load(r, at, like), load(r, at + 4 * n, like), load(r, at + n, like), load(r, at + 5 * n, like),
+        load(r, at + 2 * n, like), load(r, at + 6 * n, like), load(r, at + 3 * n, like),
+        load(r, at + 7 * n, like),
+    )  # fmt: skip
+
+
+@vector_function
+def _times(a: Vector, b: Vector) -> Vector:
+    """a b."""
+    return (
+        a[0] * b[0] - a[1] * b[1] + a[2] * b[4] - a[3] * b[5],
+        a[0] * b[1] + a[1] * b[0] + a[2] * b[5] + a[3] * b[4],
+        a[0] * b[2] - a[1] * b[3] + a[2] * b[6] - a[3] * b[7],
+        a[0] * b[3] + a[1] * b[2] + a[2] * b[7] + a[3] * b[6],
+        a[4] * b[0] - a[5] * b[1] + a[6] * b[4] - a[7] * b[5],
+        a[4] * b[1] + a[5] * b[0] + a[6] * b[5] + a[7] * b[4],
+        a[4] * b[2] - a[5] * b[3] + a[6] * b[6] - a[7] * b[7],
+        a[4] * b[3] + a[5] * b[2] + a[6] * b[7] + a[7] * b[6],
+    )
+
+
+@vector_function
+def _adjoint(a: Vector) -> Vector:
+    """a^H."""
+    return a[0], -a[1], a[4], -a[5], a[2], -a[3], a[6], -a[7]
+
+
+@vector_function
+def _dot(a: Vector, b: Vector) -> Vector:
+    """tr(a^H b): real and imaginary part."""
+    re = a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
+    re = re + a[4] * b[4] + a[5] * b[5] + a[6] * b[6] + a[7] * b[7]
+    im = a[0] * b[1] - a[1] * b[0] + a[2] * b[3] - a[3] * b[2]
+    return re, im + a[4] * b[5] - a[5] * b[4] + a[6] * b[7] - a[7] * b[6]
+
+
+@vector_function
+def _add_matrix(sums: Pointer, m: Vector, like: Vector) -> None:
+    for k in range(8):
+        store(sums, k * size(like), load(sums, k * size(like), like) + m[k])
+
+
+@inner_function
+def _gather(
+    rows: Record, entry: int, end: int, source: Pointer, n_each: int, at: int, n: int, out: Pointer
+) -> None:
+    """Terms (16, n) `at` within the n_each of the antennas of each lane, first (end 0) or second."""
+    for i in range(n):
+        antenna = rows.antenna[(2 * entry + end) * n + i]
+        for k in range(16):
+            out[k * n + i] = source[antenna * n_each + at + k * n + i]
+
+
+@inner_function
+def _scatter(
+    rows: Record, entry: int, end: int, pair: Pointer, n_each: int, at: int, n: int, out: Pointer
+) -> None:
+    """Add sums (8, n) of an entry to those of the antennas of each lane."""
+    for i in range(n):
+        antenna = rows.antenna[(2 * entry + end) * n + i]
+        for k in range(8):
+            out[antenna * n_each + at + k * n + i] += pair[k * n + i]
+
+
+@inner_function
+def _pull_entry(
+    entries: Entries, e: int, ends: Ends, factor: Pointer, has_factor: bool, like: Vector
+) -> Vector:
+    """Add an entry to the sums H of its antennas; gives z."""
+    n, r = size(like), _residual(entries, e, like)
+    if has_factor:
+        f_re, f_im = load(factor, 2 * n * e, like), load(factor, 2 * n * e + n, like)
+        r = times_number(r, f_re, -f_im)
+    t_q = load_matrix(ends.q, 0, like)
+    of_p = _times(r, t_q)
+    z_re, z_im = _dot(load_matrix(ends.p, 8 * n, like), of_p)
+    _add_matrix(ends.gain_p, of_p, like)
+    _add_matrix(ends.gain_q, _times(_adjoint(r), load_matrix(ends.p, 0, like)), like)
+    return z_re, z_im
+
+
+@inner_function
+def _pull_source(
+    work: GradientWorkspace, rows: Record, entries: Entries, entry: int, first: int, n_piece: int, s: int,
+    g: int, has_factor: bool, terms: Pointer, pair: Pointer, lane: Vector, like: Vector, wide: Vector,
+) -> None:  # fmt: skip
+    """Add a chunk of entries, from `entry` on, to the sums of source s; g is negative for points."""
+    n, n_flat, zero = size(like), entries.n_flat, constant(0.0, like)
+    of_lmn, of_along, of_across = (zero, zero, zero), (zero, zero, zero), (zero, zero, zero)
+    n_terms, n_gains, at = 16 * n * n_piece, 8 * n * PIECE, s - first
+    for e in range(entries.n_entry):
+        if rows.by_entry:
+            _gather(rows, entry + e, 0, terms, n_terms, 16 * n * at, n, pair)
+            _gather(rows, entry + e, 1, terms, n_terms, 16 * n * at, n, ahead(pair, 16 * n))
+            for k in range(16):
+                store(work.pair_gains, k * n, zero)
+            ends = Ends(pair, ahead(pair, 16 * n), work.pair_gains, ahead(work.pair_gains, 8 * n))
+        else:
+            p, q = entries.antenna[2 * e], entries.antenna[2 * e + 1]
+            ends = Ends(
+                ahead(terms, n_terms * p + 16 * n * at), ahead(terms, n_terms * q + 16 * n * at),
+                ahead(work.gains, n_gains * p + 8 * n * at), ahead(work.gains, n_gains * q + 8 * n * at),
+            )  # fmt: skip
+        z_re, z_im = _pull_entry(entries, e, ends, work.products, has_factor, like)
+        if rows.by_entry:
+            _scatter(rows, entry + e, 0, ends.gain_p, n_gains, 8 * n * at, n, work.gains)
+            _scatter(rows, entry + e, 1, ends.gain_q, n_gains, 8 * n * at, n, work.gains)
+        of_lmn = _add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
+        if g >= 0:
+            of_along = _add_columns(of_along, work.shape, n_flat, 1, e, z_re, lane)
+            of_across = _add_columns(of_across, work.shape, n_flat, 4, e, z_re, lane)
+    for k in range(3):
+        _add(ahead(work.direction, 3 * n * s), n * k, of_lmn[k], wide)
+        if g >= 0:
+            _add(ahead(work.projection, 6 * n * g), n * k, of_along[k], wide)
+            _add(ahead(work.projection, 6 * n * g), n * (3 + k), of_across[k], wide)
+
+
+@inner_function
+def _fill_factors(
+    work: GradientWorkspace, antennas: Antennas, sky: Sky, entries: Entries, s: int, g: int, lane: Vector,
+    like: Vector,
+) -> bool:  # fmt: skip
+    """f of a chunk for source s, and what shapes are made of; whether it is other than 1."""
+    n = size(like)
+    if not antennas.factored:
+        _fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
+        _fill_phases(entries, work.turns, work.products, lane, like)
+    if g >= 0:
+        if antennas.factored:
+            for e in range(entries.n_entry):
+                store(work.products, 2 * n * e, constant(1.0, like))
+                store(work.products, 2 * n * e + n, constant(0.0, like))
+        _fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
+        _put_envelope(entries, work.shape, work.products, lane, like)
+    return g >= 0 or not antennas.factored
+
+
+# ---- antennas
+
+
+@inner_function
+def _pull_antenna(
+    work: GradientWorkspace, beam: Record, antennas: Antennas, sky: Sky, place: int, first: int, s: int,
+    a: int, n_piece: int, terms: Pointer, of_brightness: Pointer, scale: Vector, like: Vector,
+) -> None:  # fmt: skip
+    """From H of an antenna to brightness and, through slopes of its beam, to where it points and its scale.
+
+    `antennas.voltage` has E and its slopes towards this source.
+    """
+    n = size(like)
+    h = load_matrix(work.gains, 8 * n * (PIECE * a + s - first), like)
+    t = load_matrix(terms, 16 * n * (a * n_piece + s - first), like)
+    w = _times(_adjoint(h), t)
+    half = constant(0.5, like)
+    of_a, of_b = half * (w[0] + w[6]), half * (w[0] - w[6])
+    of_c, of_d = half * (w[2] + w[4]), half * (w[3] - w[5])
+    _add(of_brightness, 0, of_a, scale)
+    if sky.circular:  # (a, b, c, d) is (I, V, Q, U)
+        of_b, of_c, of_d = of_c, of_d, of_b
+    _add(of_brightness, n, of_b, scale)
+    _add(of_brightness, 2 * n, of_c, scale)
+    _add(of_brightness, 3 * n, of_d, scale)
+    if not beam.beams.applies[s]:
+        return
+    g = times_brightness(h, ahead(sky.bright, 4 * n * s), sky.circular, like)
+    re, im = antenna_phase(antennas, sky, a, s, scale, like)
+    g = times_number(g, re, -im)  # dT = dE P K
+    two = constant(2.0, scale)
+    for k in range(2):
+        slope = rotated(
+            ahead(antennas.voltage, 8 * n * (1 + k)), antennas.rotation, sky.circular, like, scale
+        )
+        of_place, _ = _dot(g, slope)
+        store(work.of_place, n * k, two * convert(of_place, scale))
+    pull_place(
+        beam.beams, beam.scale, beam.pointing, beam.direction, s, a, antennas.times, n, work.of_place, place,
+        work.of_beam_scale, work.of_voltage_lm, work.of_pointing,
+    )  # fmt: skip
+
+
 @inner_function
 def pull_slot(
-    work: Record, beam: Record, rows: Record, antennas: Record, sky: Record, place: int, entry: int,
-    stop: int, terms: Pointer, pair: Pointer, scale: Vector, lane: Vector, like: Vector, eight: Vector,
-    total: Vector,
+    work: GradientWorkspace, beam: Record, rows: Record, antennas: Antennas, sky: Sky, place: int,
+    entry: int, stop: int, terms: Pointer, pair: Pointer, scale: Vector, lane: Vector, like: Vector,
+    eight: Vector,
 ) -> None:  # fmt: skip
-    """Nothing yet: `Derivatives` refuses such beams."""
-    return
+    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.backward`.
+
+    For a piece of the sources at a time; `lane` is a vector of as many lanes as coordinates have, 1 or n.
+    """
+    n, n_lane = size(like), size(lane)
+    of_brightness = ahead(work.brightness, sky.n_source * 4 * n * (place if work.stokes_per_time else 0))
+    n_all_piece = -(-sky.n_source // PIECE)
+    step = -(-sky.n_source // n_all_piece)
+    for first in range(0, sky.n_source, step):
+        last = min(first + step, sky.n_source)
+        n_piece = last - first
+        if n_all_piece > 1:  # else those of the forward loop are still there
+            fill_terms(
+                beam.beams, beam.scale, beam.pointing, beam.direction, antennas, sky, first, last, scale,
+                terms, like, eight,
+            )  # fmt: skip
+        for a in range(antennas.n_antenna):
+            for k in range(n_piece):
+                store_matrix(work.gains, 8 * n * (PIECE * a + k), zero_matrix(like))
+        for e in range(entry, stop, CHUNK):
+            n_entry = min(CHUNK, stop - e)
+            n_flat = -(-n_entry * n_lane // n) * n
+            _fill_coordinates(
+                ahead(rows.uvw, 3 * n_lane * e), n_lane, n_entry, work.metres, work.coordinates, n_flat, like
+            )
+            entries = Entries(
+                n_entry, ahead(rows.antenna, 2 * e * (n if rows.by_entry else 1)),
+                ahead(work.backward.residual, 8 * n * (e - entry)), work.metres, work.coordinates, n_flat,
+                scale,
+            )  # fmt: skip
+            for s in range(first, last):
+                g = s - sky.n_point
+                has_factor = _fill_factors(work, antennas, sky, entries, s, g, lane, like)
+                _pull_source(
+                    work, rows, entries, e, first, n_piece, s, g, has_factor, terms, pair, lane, like, scale
+                )
+        for s in range(first, last):
+            for a in range(antennas.n_antenna):
+                if a == 0 or antennas.alike[a] == 0:
+                    fill_voltages(
+                        beam.beams, beam.scale, beam.pointing, beam.direction, s, a, antennas.times,
+                        antennas.chan, True, antennas.scratch, antennas.voltage, eight,
+                    )  # fmt: skip
+                fill_rotation(beam.beams, a, antennas.times, n, antennas.rotation)
+                _pull_antenna(
+                    work, beam, antennas, sky, place if work.pointing_per_time else 0, first, s, a, n_piece,
+                    terms, ahead(of_brightness, 4 * n * s), scale, like,
+                )  # fmt: skip

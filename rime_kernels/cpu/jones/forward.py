@@ -18,7 +18,8 @@ from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.antennas import Terms, View, begin_run, look_up, space_for, view_of
 from rime_kernels.cpu.brightness import fill_brightness, workspace
 from rime_kernels.cpu.correlations import Correlations
-from rime_kernels.cpu.jones.adjoint import backward_of, begin, pull_slot
+from rime_kernels.cpu.gradient import _most_entries
+from rime_kernels.cpu.jones.adjoint import PIECE, backward_of, begin, pull_slot
 from rime_kernels.cpu.jones.spline import Beams, fill_alike
 from rime_kernels.cpu.jones.sums import (
     Antennas,
@@ -33,9 +34,6 @@ from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, fin
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import wavelengths
 from rime_kernels.inputs import Inputs
-
-# Sources whose matrices are computed and summed together: those of 64 antennas take 1 MB in double precision.
-PIECE = 16
 
 
 class Rows(NamedTuple):
@@ -122,15 +120,6 @@ def _sum_slot(
 
 
 @inner_function
-def _most_entries(task: Array, slot_entry: Array) -> int:
-    """The largest number of entries that a slot has in a task."""
-    most = 1
-    for slot in range(task[1], task[2]):
-        most = max(most, min(task[4], slot_entry[slot + 1]) - max(task[3], slot_entry[slot]))
-    return most
-
-
-@inner_function
 def run_task(
     factored: bool, shifted: bool, output: int, task: Array, b: int, lanes: Lanes, inputs: Inputs,
     beams: Beams, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
@@ -201,7 +190,7 @@ def run_task(
         if work is not None:
             pull_slot(
                 work, beam, rows, antennas, sky, slot - first_slot, entry, stop, pointer(terms),
-                pointer(pair), scale, lane, like, eight, total,
+                pointer(pair), scale, lane, like, eight,
             )  # fmt: skip
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
     for used in (bright, scratch, terms, pair, sums, space):

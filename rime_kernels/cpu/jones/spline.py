@@ -195,3 +195,29 @@ def fill_rotation(beams: Beams, a: int, times: Array, n: int, out: Pointer) -> N
         time = times[min(i, times.size - 1)]
         phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), a]
         out[i], out[n + i] = np.cos(phi), np.sin(phi)
+
+
+@inner_function
+def pull_place(
+    beams: Beams, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, n: int,
+    of_place: Pointer, i_place: int, of_scale: Pointer, of_lm: Pointer, of_pointing: Pointer,
+) -> None:  # fmt: skip
+    """From derivatives with respect to x, y (2, n) to those of the scale, of l, m and of pointing errors."""
+    n_pointing = pointing.shape[1]
+    which = min(a, n_pointing - 1)
+    for i in range(n):
+        j = min(i, times.size - 1)
+        of_x, of_y = of_place[i], of_place[n + i]
+        if of_x == 0.0 and of_y == 0.0:
+            continue
+        angle = beams.angle[min(times[j], beams.angle.shape[0] - 1), a]
+        sin, cos = np.sin(angle), np.cos(angle)
+        of_l, of_m = (of_x * cos + of_y * sin) / scale, (of_y * cos - of_x * sin) / scale
+        error = pointing[min(times[j], pointing.shape[0] - 1), which]
+        dl, dm = direction[s, 0] - error[0], direction[s, 1] - error[1]
+        of_scale[0] -= (of_l * dl + of_m * dm) / scale
+        of_lm[2 * s] += of_l
+        of_lm[2 * s + 1] += of_m
+        at = (i_place * n_pointing + which) * 2 * times.size + j
+        of_pointing[at] -= of_l
+        of_pointing[at + times.size] -= of_m

@@ -1,0 +1,203 @@
+"""J v through beams of Jones matrices on the CPU: for each sample, derivatives of each source."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+
+from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.compile.types import Array, Scalar
+from rime_kernels.cpu.jones.spline import Beams, _cell, _slopes, _weights, place
+from rime_kernels.cpu.tangent import Changes, Samples, Sky
+from rime_kernels.physics import phase
+
+# Names that the compiled functions see: an attribute of a module would not be part of the cache.
+_C, _TWO_PI = phase.SPEED_OF_LIGHT, 2.0 * math.pi
+_cos_sin = phase.make_cos_sin(False)
+
+# Samples that a thread takes at a time.
+_SAMPLES = 128
+
+
+class _Slopes(NamedTuple):
+    """Derivatives of the correlations of one sample, by source."""
+
+    vis: Array  # complex128 (n_source, n_corr): what the source adds to V
+    by_stokes: Array  # complex128 (n_source, n_stokes, n_corr)
+    by_place: Array  # complex128 (n_source, 4, n_corr): by x and y of the first antenna, and of the second
+    place: Array  # float64 (n_source, 2, 2): x and y of both antennas
+    along: Array  # float64 (n_source, 2): scaled coordinates along and across of a Gaussian
+
+
+@inner_function
+def _fill_matrices(
+    beams: Beams, sky: Sky, s: int, antenna: int, time: int, chan: int, out: Array, at: Array
+) -> None:
+    """E P, dE/dx P and dE/dy P of an antenna, complex128 (3, 2, 2); `at` takes x and y."""
+    error = sky.pointing[min(time, sky.pointing.shape[0] - 1), min(antenna, sky.pointing.shape[1] - 1)]
+    dl, dm = sky.direction[s, 0] - error[0], sky.direction[s, 1] - error[1]
+    at[0], at[1] = place(beams, time, antenna, dl, dm, sky.beam_scale)
+    e = np.zeros((3, 8))
+    if beams.applies[s]:
+        n_y, n_x = beams.coefficient.shape[2], beams.coefficient.shape[3]
+        i_x, t_x, in_x = _cell((at[0] - beams.grid[0]) / beams.grid[1], n_x - 2)
+        i_y, t_y, in_y = _cell((at[1] - beams.grid[2]) / beams.grid[3], n_y - 2)
+        nodes = beams.coefficient[beams.antenna_class[antenna], chan]
+        w, v, of_w, of_v = _weights(t_x), _weights(t_y), _slopes(t_x), _slopes(t_y)
+        for j in range(4):
+            for i in range(4):
+                by_x, by_y = of_w[i] * v[j] * in_x / beams.grid[1], w[i] * of_v[j] * in_y / beams.grid[3]
+                for k in range(8):
+                    node = nodes[i_y + j, i_x + i, k]
+                    e[0, k] += w[i] * v[j] * node
+                    e[1, k] += by_x * node
+                    e[2, k] += by_y * node
+    else:
+        e[0, 0] = e[0, 6] = 1.0
+    phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), antenna]
+    cos, sin = math.cos(phi), math.sin(phi)
+    for k in range(3):
+        for i in range(2):
+            first, second = complex(e[k, 4 * i], e[k, 4 * i + 1]), complex(e[k, 4 * i + 2], e[k, 4 * i + 3])
+            if beams.circular:
+                out[k, i, 0], out[k, i, 1] = first * complex(cos, -sin), second * complex(cos, sin)
+            else:
+                out[k, i, 0], out[k, i, 1] = first * cos - second * sin, first * sin + second * cos
+
+
+@inner_function
+def _element(p: Array, b: Array, q: Array, product: int) -> Scalar:
+    """One of the four elements of p b q^H."""
+    i, j = product // 2, product % 2
+    total = 0j
+    for a in range(2):
+        for c in range(2):
+            total += p[i, a] * b[a, c] * q[j, c].conjugate()
+    return total
+
+
+@inner_function
+def _fill_slopes(
+    samples: Samples,
+    sky: Sky,
+    beams: Beams,
+    pauli: Array,
+    product: Array,
+    row: int,
+    chan: int,
+    slopes: _Slopes,
+) -> None:
+    """Fill `_Slopes` of a sample."""
+    n_source, n_corr, n_stokes = slopes.vis.shape[0], product.size, slopes.by_stokes.shape[1]
+    scale, time = samples.chan_freq[chan] / _C, samples.time[row]
+    p, q = np.empty((3, 2, 2), np.complex128), np.empty((3, 2, 2), np.complex128)
+    first_gaussian = n_source - sky.projection.shape[0]
+    for s in range(n_source):
+        turns = 0.0
+        for k in range(3):
+            turns += samples.phase_uvw[row, k] * scale * sky.direction[s, k]
+        re, im = _cos_sin(turns)
+        factor = complex(re, im)
+        if s >= first_gaussian:
+            for axis in range(2):
+                total = 0.0
+                for k in range(3):
+                    total += samples.uvw[row, k] * scale * _C * sky.projection[s - first_gaussian, axis, k]
+                slopes.along[s, axis] = total
+            factor *= math.exp(-(slopes.along[s, 0] ** 2 + slopes.along[s, 1] ** 2))
+        _fill_matrices(beams, sky, s, samples.antenna1[row], time, chan, p, slopes.place[s, 0])
+        _fill_matrices(beams, sky, s, samples.antenna2[row], time, chan, q, slopes.place[s, 1])
+        bright = np.zeros((2, 2), np.complex128)
+        for k in range(n_stokes):
+            value = sky.stokes[min(time, sky.stokes.shape[0] - 1), s, k]
+            if value != 0.0:  # no flux, whatever the spectrum
+                bright += value * sky.factor[s, k, chan] * pauli[k]
+                if sky.cross.shape[0] > 0 and 1 <= k <= 2:
+                    bright += value * sky.cross[s, 2 - k, chan] * pauli[3 - k]
+        for c in range(n_corr):
+            slopes.vis[s, c] = factor * _element(p[0], bright, q[0], product[c])
+            for k in range(n_stokes):
+                slopes.by_stokes[s, k, c] = factor * _element(p[0], pauli[k], q[0], product[c])
+            for k in range(2):
+                slopes.by_place[s, k, c] = factor * _element(p[1 + k], bright, q[0], product[c])
+                slopes.by_place[s, 2 + k, c] = factor * _element(p[0], bright, q[1 + k], product[c])
+
+
+@inner_function
+def _fill_moves(
+    samples: Samples, sky: Sky, beams: Beams, changes: Changes, i_change: int, pair: int, row: int, at: Array,
+    out: Array,
+) -> None:  # fmt: skip
+    """Changes of x and y of both antennas, (4,), from their places `at` (2, 2)."""
+    time, scale = samples.time[row], changes.beam_scale[i_change] / sky.beam_scale
+    of_pointing = changes.pointing[i_change]
+    n_time, n_antenna = of_pointing.shape[:2]
+    for end in range(2):
+        antenna = samples.antenna1[row] if end == 0 else samples.antenna2[row]
+        error = of_pointing[min(time, n_time - 1), min(antenna, n_antenna - 1)]
+        dl, dm = changes.direction[pair, 0] - error[0], changes.direction[pair, 1] - error[1]
+        x, y = place(beams, time, antenna, dl, dm, sky.beam_scale)
+        out[2 * end], out[2 * end + 1] = x - at[end, 0] * scale, y - at[end, 1] * scale
+
+
+@inner_function
+def _add_pair(
+    samples: Samples, sky: Sky, beams: Beams, changes: Changes, i_change: int, pair: int, row: int, chan: int,
+    slopes: _Slopes, moves: Array, out: Array,
+) -> None:  # fmt: skip
+    """Add what a change of a source does to the correlations of a sample, complex128 (n_corr,)."""
+    s, scale, time = changes.source[pair], samples.chan_freq[chan] / _C, samples.time[row]
+    first_gaussian = slopes.vis.shape[0] - sky.projection.shape[0]
+    of_phase, of_envelope = 0.0, 0.0
+    for k in range(3):
+        metres = samples.uvw[row, k] * scale
+        of_phase += _TWO_PI * metres * changes.direction[pair, k]
+        if s >= first_gaussian:
+            for axis in range(2):
+                of_envelope -= 2.0 * _C * slopes.along[s, axis] * metres * changes.projection[pair, axis, k]
+    _fill_moves(samples, sky, beams, changes, i_change, pair, row, slopes.place[s], moves)
+    turn = complex(of_envelope, of_phase)
+    for c in range(out.size):
+        out[c] += turn * slopes.vis[s, c]
+        for k in range(4):
+            out[c] += moves[k] * slopes.by_place[s, k, c]
+        for k in range(slopes.by_stokes.shape[1]):
+            at = min(time, sky.stokes.shape[0] - 1)
+            of_bright = changes.stokes[pair, at, k] * sky.factor[s, k, chan]
+            of_bright += sky.stokes[at, s, k] * changes.factor[pair, k, chan]
+            if sky.cross.shape[0] > 0 and 1 <= k <= 2:
+                of_bright += changes.stokes[pair, at, 3 - k] * sky.cross[s, k - 1, chan]
+                of_bright += sky.stokes[at, s, 3 - k] * changes.cross[pair, k - 1, chan]
+            out[c] += of_bright * slopes.by_stokes[s, k, c]
+
+
+@loop
+def fill_columns(
+    samples: Samples, sky: Sky, changes: Changes, beams: Beams, pauli: Array, product: Array, out: Array
+) -> None:
+    """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
+
+    `pauli` complex128 (n_stokes, 2, 2) are the products of feeds of each Stokes parameter, `product` int64
+    (n_corr,) which of the four products each correlation is.
+    """
+    n_source, n_chan, n_corr = sky.direction.shape[0], samples.chan_freq.size, product.size
+    n_change, n_sample = out.shape[:2]
+    for i_block in prange(-(-n_sample // _SAMPLES)):
+        slopes = _Slopes(
+            np.empty((n_source, n_corr), np.complex128),
+            np.empty((n_source, pauli.shape[0], n_corr), np.complex128),
+            np.empty((n_source, 4, n_corr), np.complex128), np.empty((n_source, 2, 2)),
+            np.empty((n_source, 2)),
+        )  # fmt: skip
+        moves, total = np.empty(4), np.empty(n_corr, np.complex128)
+        for i in range(i_block * _SAMPLES, min((i_block + 1) * _SAMPLES, n_sample)):
+            row, chan = i // n_chan, i % n_chan
+            _fill_slopes(samples, sky, beams, pauli, product, row, chan, slopes)
+            for i_change in range(n_change):
+                total[:] = 0.0
+                for pair in range(changes.start[i_change], changes.start[i_change + 1]):
+                    _add_pair(samples, sky, beams, changes, i_change, pair, row, chan, slopes, moves, total)
+                out[i_change, i] = total
