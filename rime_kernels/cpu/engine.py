@@ -23,7 +23,6 @@ from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
-from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs, registered_profiles
 from rime_kernels.jones_beam import JonesBeam
@@ -149,8 +148,6 @@ class Engine:
         n_batch, n_source = parameters.direction.shape[:2]
         tasks = self._tasks_of(n_source)
         jones = self._jones(sources, variant)
-        if jones is not None and isinstance(sources.beam, JonesBeam):
-            raise InputError("no derivatives yet through beams of Jones matrices with antenna terms")
         n_jones = 0 if jones is None else places(jones, tasks)[1] * jones.jones.shape[2] * 8
         n_place = n_places(tasks, parameters.stokes.shape[1])
         step = self._batch_step(variant, n_source, n_batch, n_place, n_jones)

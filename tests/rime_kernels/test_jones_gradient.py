@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from rime_kernels import Gradient, Rime, Rows, Sources
+from rime_kernels import AntennaTerms, Gradient, Rime, Rows, Sources
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 # Steps along a random direction over which chi2 changes like a polynomial of sixth degree; those of places in
@@ -59,11 +59,14 @@ def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
     return replace(sources, **{name: new})
 
 
-def outside(sources: Sources) -> Sources:
-    """The same with brightnesses that turn."""
+def outside(rows: Rows, sources: Sources) -> Sources:
+    """The same with matrices of antennas outside of the beam, and brightnesses that turn."""
     rng = np.random.default_rng(9)
+    shape = (2, 1, rows.n_antenna, 1, 2, 2)
+    jones = np.eye(2) + 0.3 * (rng.normal(size=shape) + 1j * rng.normal(size=shape))
+    terms = AntennaTerms(jones, np.zeros(rows.n_time), np.zeros(rows.n_chan))
     faraday = rng.uniform(0.1, 1.0, (2, sources.n_source, 4)) * [30.0, 0.05, 10.0, 3.0]
-    return replace(sources, faraday=faraday)
+    return replace(sources, antenna_terms=terms, faraday=faraday)
 
 
 def check(reference: ModuleType, rime: Rime, sources: Sources, corr: list[str] = LINEAR) -> Gradient:
@@ -135,9 +138,9 @@ def test_many_sources_unpolarised_some_without_the_beam(problem, sky, jones_beam
 
 
 @pytest.mark.parametrize("corr", [LINEAR, ["RR", "RL"]])
-def test_turned_brightnesses(problem, sky, jones_beam_of, reference, corr) -> None:
+def test_matrices_outside_and_turned_brightnesses(problem, sky, jones_beam_of, reference, corr) -> None:
     rows = problem(n_antenna=4, n_time=2, corr=corr)
-    check(reference, rime_of(rows), outside(sky(rows, beam=jones_beam_of(rows))), corr)
+    check(reference, rime_of(rows), outside(rows, sky(rows, beam=jones_beam_of(rows))), corr)
 
 
 def test_adjoint_and_student_chi2(problem, sky, jones_beam_of, reference) -> None:
@@ -199,7 +202,7 @@ def test_tangent_and_its_adjoint(problem, sky, jones_beam_of, reference, form, c
     sources = sky(rows, beam=jones_beam_of(rows, applies=applies))
     sources.stokes[..., 1:] *= polarised
     if polarised:
-        sources = outside(sources)
+        sources = outside(rows, sources)
     rime, weight, whole = rime_of(rows, form=form), data_for(rows)["weight"], change_for(sources)
     if not polarised:
         whole.stokes[..., 1:] = 0.0
