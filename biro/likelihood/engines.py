@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -44,6 +44,13 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         self.memory_shares([1])
+
+    def of_model(self, model: BoundModel) -> EngineOptions:
+        """The same on the CPU where a backend is to be chosen and a GPU does not compute the model."""
+        if self.backend != "auto" or model.needs_cpu is None:
+            return self
+        log.info("cpu: a GPU does not compute %s yet", model.needs_cpu)
+        return replace(self, backend="cpu")
 
     def memory_shares(self, sizes: Sequence[int]) -> list[int | None]:
         """Bytes for each partition, in proportion to the size of its data; None without a limit."""

@@ -251,6 +251,13 @@ class BoundModel:
         return self._extent[i_partition]
 
     @property
+    def needs_cpu(self) -> str | None:
+        """What of this model a GPU does not compute, or not with derivatives; None if nothing."""
+        if self._beams:
+            return "a beam of Jones matrices"
+        return "feeds, leakage or gains" if self.has_antenna_terms else None
+
+    @property
     def has_antenna_terms(self) -> bool:
         """Whether rotation of feeds, leakage or gains change anything."""
         return self._assembly.has_antenna_terms
