@@ -80,7 +80,7 @@ class MRingSource(ShapedSource):
     diameter, blur
         As for `DiscSource`.
     beta_re, beta_im : lists of 1 to 6 numbers
-        beta_1, beta_2, ...; beta_0 = 1, beta_-m = conj(beta_m).
+        beta_m from m = 1; that of m = 0 is 1, that of -m the conjugate of that of m.
     beta_pol_re, beta_pol_im : lists of 1, 3, 5, ... or 13 numbers, optional
         (Q + i U) / I on the ring is sum_m beta_pol_m e^(i m PA): from m = -M to m = M.
     beta_v_re, beta_v_im : lists of 1 to 7 numbers, optional
