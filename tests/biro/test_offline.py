@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from astropy.time import Time
 
-from biro.simulation.uvw import _ut1_and_pole
+from biro.feeds.earth import ut1_and_pole
 
 
 def without_network(words: list[object], home: Path) -> subprocess.CompletedProcess[str]:
@@ -62,7 +62,7 @@ def test_tables_of_years_ago_do(monkeypatch: pytest.MonkeyPatch) -> None:
     now = Time(66154.0, format="mjd")  # of 2040
     monkeypatch.setattr(Time, "now", lambda: now)
     known, later = 58000.0, 70000.0
-    ut1_utc, pole_x, pole_y = _ut1_and_pole(np.array([known, later]))
+    ut1_utc, pole_x, pole_y = ut1_and_pole(np.array([known, later]))
     # Bulletin B of the IERS: UT1 - UTC of 2017 September 4.
     assert ut1_utc[0] == pytest.approx(0.336, abs=1e-3)
     assert (ut1_utc[1], pole_x[1], pole_y[1]) == (0.0, 0.0, 0.0)

@@ -118,7 +118,7 @@ def test_copies_and_entries_have_their_terms(problem: Any, sky: Any) -> None:
 # ---- visibilities and chi2
 
 
-@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("corr", "n_batch", "diagonal"),
     [(LINEAR, 2, False), (["LL", "LR", "RL", "RR"], 1, False), (["YY", "XX"], 2, True), (["RL"], 1, False)],

@@ -97,9 +97,9 @@ def check(reference: ModuleType, rime: Rime, sources: Sources, corr: list[str] =
     return gradient
 
 
-@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("form", ["factored", "row"])
-@pytest.mark.parametrize("n_chan", [3, 1])
+@pytest.mark.parametrize("n_chan", [3, pytest.param(1, marks=pytest.mark.thorough)])
 def test_every_variant(problem, sky, jones_beam_of, reference, precision, form, n_chan) -> None:
     """Vectors along channels, and along times or rows that have antennas and angles of their own."""
     rows = problem(n_antenna=4, n_chan=n_chan, n_time=2 if n_chan > 1 else 9)

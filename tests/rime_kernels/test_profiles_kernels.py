@@ -115,7 +115,7 @@ def made_rime(rows: Rows, backend: str, **options: Any) -> Rime:
 
 
 @pytest.mark.parametrize("form", ["factored", "row"])
-@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 def test_visibilities_and_chi2(
     backend, problem, sky, beam_of, reference, error_of, own, form, precision
 ) -> None:
@@ -174,7 +174,7 @@ def expected_gradient(reference: ModuleType, rows: Rows, sources: Sources, name:
 
 
 @pytest.mark.parametrize("form", ["factored", "row"])
-@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 def test_gradient(backend, problem, sky, beam_of, reference, own, form, precision) -> None:
     rows = rows_for(problem)
     sources = sky_with_profiles(sky, rows, [DISC, MRING, own], beam=beam_of(rows, "gaussian"))

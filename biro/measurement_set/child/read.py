@@ -110,7 +110,10 @@ class Reader:
         if "FEED" not in self.main.keywordnames():
             return [[None] * n_antenna for _ in range(n_window)]
         self.parent.report(f"reading subtable {os.path.join(self.path, 'FEED')}")
-        return receptor_angles(open_subtable(self.main, "FEED"), n_antenna, n_window)
+        try:
+            return receptor_angles(open_subtable(self.main, "FEED"), n_antenna, n_window)
+        except RuntimeError:  # casacore's; few models need these angles, and they say that FEED lacks them
+            return [[None] * n_antenna for _ in range(n_window)]
 
     def index(self) -> None:
         """Answer with the columns that rows are selected by, one message each."""
