@@ -9,7 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.components.antenna_terms.feeds import basis_of, rotation_of
+from biro.models.bound.antenna_terms.layout import basis_of_partition
+from biro.models.bound.antenna_terms.rotation import rotation
+from biro.models.components.antenna_terms.feeds import Basis, rotation_of
 from biro.models.components.beam_cube import BeamCube
 from biro.models.components.jones_beam import FitsBeam, KatBeam
 from biro.models.components.partition_view import PartitionView
@@ -39,8 +41,7 @@ class PartitionBeam:
     feed_angle : float64 (n_time or 1, n_antenna), rad
         phi; where it is 0 nothing is rotated.
     chan_freq : float64 (n_chan,), Hz
-    circular : bool
-        Whether feeds are R and L, not X and Y.
+    basis : "linear" or "circular"
     width : float
     pointing : float64 (n_time or 1, n_antenna, 2), rad, or None
     """
@@ -49,7 +50,7 @@ class PartitionBeam:
     angle: Array
     feed_angle: Array
     chan_freq: Array
-    circular: bool
+    basis: Basis
     width: float = 1.0
     pointing: Array | None = None
 
@@ -90,7 +91,7 @@ class PartitionBeam:
         phi = self.feed_angle[min(slot, len(self.feed_angle) - 1), antenna]
         x, y = l * np.cos(a) - m * np.sin(a), l * np.sin(a) + m * np.cos(a)
         found = self.cube(x / self.width, y / self.width, freq)
-        return np.asarray(found @ _rotation(float(phi), self.circular))
+        return np.asarray(found @ rotation(phi, self.basis))
 
 
 def partition_beams(
@@ -117,13 +118,7 @@ def partition_beams(
 
 
 def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) -> PartitionBeam:
-    basis = basis_of(view.corr_type)
-    if basis is None:
-        names = " ".join(view.corr_type) or "no correlations"
-        raise ModelError(
-            f"beam: Jones matrices belong to the correlations of feeds, but partition {view.label!r} has "
-            f"Stokes parameters ({names}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes)"
-        )
+    basis = basis_of_partition(view, "beams of Jones matrices")
     none = np.zeros((1, len(view.antenna_names)))
     known = view.feeds is not None or model.feeds is not None
     rotates = known and rotation_of(model.feeds) != "none"
@@ -135,18 +130,9 @@ def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) 
     mounts = {} if model.feeds is None else model.feeds.mounts
     angle = view.feeds.frame_angle(mounts) if view.feeds is not None and model.beam.turns else none
     feed_angle = view.feeds.feed_angle(mounts) if view.feeds is not None and rotates else none
-    return PartitionBeam(
-        cube, _short(angle), _short(feed_angle), view.chan_freq, circular=basis == "circular"
-    )
+    return PartitionBeam(cube, _short(angle), _short(feed_angle), view.chan_freq, basis)
 
 
 def _short(angle: Array) -> Array:
     """One time slot where all are alike."""
     return np.ascontiguousarray(angle[:1] if np.all(angle == angle[:1]) else angle)
-
-
-def _rotation(phi: float, circular: bool) -> NDArray[np.complex128]:
-    """P of physics: section 6."""
-    if circular:
-        return np.diag([np.exp(-1j * phi), np.exp(1j * phi)])
-    return np.array([[np.cos(phi), np.sin(phi)], [-np.sin(phi), np.cos(phi)]], dtype=np.complex128)

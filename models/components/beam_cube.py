@@ -123,17 +123,34 @@ class BeamCube:
         if np.array_equal(self.freq[index], wanted):
             return self.coefficients[index]
         if self.freq.size >= LEAST_NODES:
-            return np.asarray(CubicSpline(self.freq, self.coefficients, axis=0)(wanted))
+            return np.asarray(self._along_frequency(wanted))
         last = np.clip(np.searchsorted(self.freq, wanted, side="right"), 1, self.freq.size - 1)
         low, high = self.freq[last - 1], self.freq[last]
         part = ((wanted - low) / (high - low))[:, None, None, None, None]
         return np.asarray((1.0 - part) * self.coefficients[last - 1] + part * self.coefficients[last])
 
+    def _plane(self, freq: float) -> NDArray[np.complex128]:
+        """Those of one frequency; the last one is kept, for many antennas and times ask for the same."""
+        found = self._kept.get(freq)
+        if found is None:
+            found = self._planes(freq)[0]
+            self._kept.clear()
+            self._kept[freq] = found
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[float, NDArray[np.complex128]]:
+        return {}
+
+    @cached_property
+    def _along_frequency(self) -> CubicSpline[np.complex128]:
+        return CubicSpline(self.freq, self.coefficients, axis=0)
+
     def __call__(self, x: ArrayLike, y: ArrayLike, freq: float) -> NDArray[np.complex128]:
         """E at directions in the frame of the antenna, complex128 (..., 2, 2); clamped to the grid."""
         x0, step_x, y0, step_y = self.grid
         factor = freq / float(np.clip(freq, self.freq[0], self.freq[-1]))
-        planes = self._planes(freq)[0]
+        planes = self._plane(freq)
         at_x, weight_x = _taps((np.asarray(x, np.float64) * factor - x0) / step_x, self.x.size)
         at_y, weight_y = _taps((np.asarray(y, np.float64) * factor - y0) / step_y, self.y.size)
         found = np.zeros((*np.shape(at_x), 2, 2), complex)

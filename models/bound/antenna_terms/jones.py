@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.layout import TermSlots
+from biro.models.bound.antenna_terms.rotation import rotation
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ResolvedSlots
 from rime_kernels.arrays import AntennaTerms
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
-Numbers: TypeAlias = Array | Complex
 
 
 class Jones:
@@ -94,19 +92,14 @@ class Jones:
 
     def _rotated(self, angle: Array) -> Complex:
         """The matrices of rotations by angles (..., n_antenna), rad."""
-        if self._slots.basis == "circular":
-            turn = np.exp(-1j * angle)
-            none = np.zeros_like(turn)
-            return _matrix(turn, none, none, turn.conj())
-        cos, sin = np.cos(angle), np.sin(angle)
-        return _matrix(cos, sin, -sin, cos)
+        return rotation(angle, self._slots.basis)[..., None, :, :]
 
     def _turning(self, values: Array) -> Complex:
         """The derivative of P with respect to phi."""
-        rotation = self._rotation(values)
+        turned = self._rotation(values)
         if self._slots.basis == "circular":
-            return np.asarray(rotation * np.array([-1j, 1j]))
-        return np.asarray(rotation @ np.array([[0.0, 1.0], [-1.0, 0.0]]))  # P(phi + 90 deg)
+            return np.asarray(turned * np.array([-1j, 1j]))
+        return np.asarray(turned @ np.array([[0.0, 1.0], [-1.0, 0.0]]))  # P(phi + 90 deg)
 
     def _with_leakage(self, right: Complex, values: Array) -> Complex:
         """G D times a matrix."""
@@ -166,9 +159,3 @@ class Terms:
         """Derivatives with respect to the values, from those to the matrices."""
         if self._jones is not None:
             self._jones.pull_back(values, slopes, into)
-
-
-def _matrix(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> Complex:
-    """[[a, b], [c, d]] with an axis of channels before the last two."""
-    flat = np.stack([a, b, c, d], axis=-1).astype(np.complex128)
-    return flat.reshape(*flat.shape[:-1], 1, 2, 2)

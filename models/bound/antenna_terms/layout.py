@@ -82,12 +82,13 @@ def antenna_term_slots(
     """
     in_beam, rotation = isinstance(model.beam, (FitsBeam, KatBeam)), rotation_of(model.feeds)
     # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
-    behind_beam = in_beam and any(_turns(partition) for partition in partitions)
+    behind_beam = in_beam and all(partition.feeds is not None for partition in partitions)
     if model.feeds is None and model.leakage is None and model.gain is None and not behind_beam:
         return []
     if in_beam:
         _refuse_offsets(model.feeds)
-    bases = [_basis(partition) for partition in partitions]
+    what = "beams of Jones matrices" if in_beam else "feeds, leakage and gain"
+    bases = [basis_of_partition(partition, what) for partition in partitions]
     offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     made: dict[tuple[object, ...], TermSlots] = {}
@@ -113,11 +114,6 @@ def antenna_term_slots(
         )
         each.append(made.setdefault(found.key, found))
     return each
-
-
-def _turns(partition: PartitionView) -> bool:
-    """Whether the feeds of a partition are known to stand at angles other than 0."""
-    return partition.feeds is not None and bool(np.any(partition.feeds.feed_angle({}, ())))
 
 
 def _refuse_offsets(feeds: Feeds | None) -> None:
@@ -155,14 +151,21 @@ def _by_chan(gain: Complex, of_leakage: Block) -> tuple[Complex, Index, Block]:
     return found, of_leakage[first].astype(np.int64), block.reshape(-1).astype(np.int32)
 
 
-def _basis(partition: PartitionView) -> Basis:
+def basis_of_partition(partition: PartitionView, what: str) -> Basis:
+    """Which feeds the correlations of a partition are of.
+
+    Raises
+    ------
+    ModelError
+        Stokes parameters: `what` needs feeds.
+    """
     basis = basis_of(partition.corr_type)
     if basis is None:
         found = " ".join(partition.corr_type) or "no correlations"
         raise ModelError(
-            f"feeds, leakage and gain belong to the correlations of feeds, but partition {partition.label!r} "
-            f"has Stokes parameters ({found}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes), or "
-            "leave these out of the model"
+            f"{what} belong to the correlations of feeds, but partition {partition.label!r} has Stokes "
+            f"parameters ({found}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes), or leave them "
+            "out of the model"
         )
     return basis
 
