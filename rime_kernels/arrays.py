@@ -1,4 +1,4 @@
-"""`Rows`, `Sources`, `Beam` and `AntennaTerms`: the input of the measurement equation."""
+"""`Rows`, `Sources` and `Beam`: the input of the measurement equation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check
+from rime_kernels.antenna_terms import AntennaTerms
 from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
@@ -18,17 +19,6 @@ from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
 _N_PARAMETER = 8
 
 BeamKind = Literal["cos3", "gaussian", "airy"]
-
-
-def _coerce(self: object, name: str, dtype: type, shape: check.Shape, sizes: dict[str, int]) -> None:
-    """Check an attribute of a frozen object, and replace it by a contiguous array of this type."""
-    object.__setattr__(self, name, check.array(name, getattr(self, name), dtype, shape, sizes))
-
-
-def _check_index(name: str, index: NDArray[np.int32], size_name: str, size: int) -> None:
-    low, high = int(index.min()), int(index.max())
-    if low < 0 or high >= size:
-        raise InputError(f"{name} must lie in 0 .. {size_name} - 1 = {size - 1}, got {low} .. {high}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +57,11 @@ class Rows:
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
-        _coerce(self, "uvw", np.float64, ("row", 3), sizes)
+        check.coerce(self, "uvw", np.float64, ("row", 3), sizes)
         for name in ("antenna1", "antenna2", "time_index"):
-            _coerce(self, name, np.int32, ("row",), sizes)
-        _coerce(self, "chan_freq", np.float64, ("chan",), sizes)
-        _coerce(self, "stokes_to_corr", np.complex128, ("corr", 4), sizes)
+            check.coerce(self, name, np.int32, ("row",), sizes)
+        check.coerce(self, "chan_freq", np.float64, ("chan",), sizes)
+        check.coerce(self, "stokes_to_corr", np.complex128, ("corr", 4), sizes)
         for axis in ("row", "chan", "corr"):
             if sizes[axis] == 0:
                 raise InputError(f"at least one {axis} is needed, got none")
@@ -80,7 +70,7 @@ class Rows:
         if self.chan_freq.min() <= 0.0:
             raise InputError(f"chan_freq must be positive (Hz), got {self.chan_freq.min():g}")
         for name, size in (("antenna1", "n_antenna"), ("antenna2", "n_antenna"), ("time_index", "n_time")):
-            _check_index(name, getattr(self, name), size, getattr(self, size))
+            check.index(name, getattr(self, name), size, getattr(self, size))
 
     @classmethod
     def from_columns(
@@ -165,9 +155,9 @@ class Beam:
     def __post_init__(self) -> None:
         check.one_of("the kind of beam", self.kind, get_args(BeamKind))
         sizes: dict[str, int] = {}
-        _coerce(self, "scale", np.float64, ("batch",), sizes)
+        check.coerce(self, "scale", np.float64, ("batch",), sizes)
         if self.pointing is not None:
-            _coerce(self, "pointing", np.float64, ("batch", "time", "antenna", 2), sizes)
+            check.coerce(self, "pointing", np.float64, ("batch", "time", "antenna", 2), sizes)
 
     @classmethod
     def unchecked(
@@ -177,64 +167,6 @@ class Beam:
         new = object.__new__(cls)
         new.__dict__.update(kind=kind, scale=scale, pointing=pointing)
         return new
-
-
-@dataclass(frozen=True, eq=False)
-class AntennaTerms:
-    """Jones matrices A of the antennas that no direction enters: V_pq = A_p X_pq A_q^H (physics: section 6).
-
-    X is the sum over sources and templates, A the product of gains, leakage and the rotation of the feeds.
-
-    Attributes
-    ----------
-    jones : complex128 (n_batch or 1, n_time_block, n_antenna, n_chan_block, 2, 2)
-        First index of the matrix: the feed of the antenna (X, Y or R, L, as the correlations of the rows have
-        them); second: what comes in.
-    time_block : int32 (n_time,)
-        The block of each time slot of the rows.
-    chan_block : int32 (n_chan,)
-        The block of each channel.
-
-    Raises
-    ------
-    InputError
-        A wrong shape or type, or a block that `jones` does not have. Values are not checked: NaN makes NaN in
-        its entry of the batch.
-    """
-
-    jones: NDArray[np.complex128]
-    time_block: NDArray[np.int32]
-    chan_block: NDArray[np.int32]
-
-    def __post_init__(self) -> None:
-        sizes: dict[str, int] = {}
-        axes = ("batch", "time_block", "antenna", "chan_block", 2, 2)
-        _coerce(self, "jones", np.complex128, axes, sizes)
-        for name, axis in (("time_block", "time"), ("chan_block", "chan")):
-            _coerce(self, name, np.int32, (axis,), sizes)
-            if not getattr(self, name).size:
-                raise InputError(f"{name} must have the block of each {axis}, got none")
-            _check_index(name, getattr(self, name), f"n_{name}", sizes[name])
-
-    @classmethod
-    def unchecked(
-        cls, jones: NDArray[np.complex128], time_block: NDArray[np.int32], chan_block: NDArray[np.int32]
-    ) -> AntennaTerms:
-        """Terms of contiguous arrays that have the right shapes and types: see `Sources.unchecked`."""
-        new = object.__new__(cls)
-        new.__dict__.update(jones=jones, time_block=time_block, chan_block=chan_block)
-        return new
-
-    @cached_property
-    def diagonal(self) -> bool:
-        """Whether all elements off the diagonal are 0."""
-        return not (np.any(self.jones[..., 0, 1]) or np.any(self.jones[..., 1, 0]))
-
-    def entries(self, start: int, stop: int) -> AntennaTerms:
-        """The entries start .. stop - 1 of the batch, or the one of all entries."""
-        if len(self.jones) == 1:
-            return self
-        return AntennaTerms.unchecked(self.jones[start:stop], self.time_block, self.chan_block)
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,22 +233,22 @@ class Sources:
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
-        _coerce(self, "lm", np.float64, ("batch", "source", 2), sizes)
-        _coerce(self, "stokes", np.float64, ("batch", "time", "source", 4), sizes)
-        _coerce(self, "ref_freq", np.float64, ("source",), sizes)
-        _coerce(self, "spectral_terms", np.float64, ("batch", "source", 4, "term"), sizes)
-        _coerce(self, "log_spectrum", np.bool_, ("source",), sizes)
-        _coerce(self, "shape", np.float64, ("batch", "shape", 3), sizes)
+        check.coerce(self, "lm", np.float64, ("batch", "source", 2), sizes)
+        check.coerce(self, "stokes", np.float64, ("batch", "time", "source", 4), sizes)
+        check.coerce(self, "ref_freq", np.float64, ("source",), sizes)
+        check.coerce(self, "spectral_terms", np.float64, ("batch", "source", 4, "term"), sizes)
+        check.coerce(self, "log_spectrum", np.bool_, ("source",), sizes)
+        check.coerce(self, "shape", np.float64, ("batch", "shape", 3), sizes)
         if self.template_scale is not None:
-            _coerce(self, "template_scale", np.float64, ("batch", "template"), sizes)
+            check.coerce(self, "template_scale", np.float64, ("batch", "template"), sizes)
         if self.template_shift is not None:
             if self.template_scale is None:
                 raise InputError("template_shift was given without template_scale")
-            _coerce(self, "template_shift", np.float64, ("batch", "template", 2), sizes)
+            check.coerce(self, "template_shift", np.float64, ("batch", "template", 2), sizes)
         if self.faraday is not None:
-            _coerce(self, "faraday", np.float64, ("batch", "source", 4), sizes)
+            check.coerce(self, "faraday", np.float64, ("batch", "source", 4), sizes)
         if self.spectral_form is not None:
-            _coerce(self, "spectral_form", np.int32, ("source",), sizes)
+            check.coerce(self, "spectral_form", np.int32, ("source",), sizes)
             self._check_forms(self.spectral_form, sizes["term"])
         if sizes["shape"] > sizes["source"]:
             n_shape, n_source = sizes["shape"], sizes["source"]
@@ -343,8 +275,8 @@ class Sources:
             raise InputError("profile and profile_kind belong together: give both or neither")
         if self.profile is None:
             return
-        _coerce(self, "profile", np.float64, ("batch", "profile", _N_PARAMETER), sizes)
-        _coerce(self, "profile_kind", np.int32, ("profile",), sizes)
+        check.coerce(self, "profile", np.float64, ("batch", "profile", _N_PARAMETER), sizes)
+        check.coerce(self, "profile_kind", np.int32, ("profile",), sizes)
         if sizes["profile"] > sizes["shape"]:
             raise InputError(
                 f"shape must have a row for each of the {sizes['profile']} profiles, got {sizes['shape']}"

@@ -37,6 +37,18 @@ def array(
     return checked
 
 
+def coerce(self: object, name: str, dtype: type, shape: Shape, sizes: dict[str, int]) -> None:
+    """Check an attribute of a frozen object, and replace it by a contiguous array of this type."""
+    object.__setattr__(self, name, array(name, getattr(self, name), dtype, shape, sizes))
+
+
+def index(name: str, value: NDArray[np.int32], size_name: str, size: int) -> None:
+    """Raise an error where an index does not lie in 0 .. size - 1."""
+    low, high = int(value.min()), int(value.max())
+    if low < 0 or high >= size:
+        raise InputError(f"{name} must lie in 0 .. {size_name} - 1 = {size - 1}, got {low} .. {high}")
+
+
 def _numbers(name: str, value: ArrayLike, dtype: type[T]) -> NDArray[T]:
     if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
         return value  # the case of every likelihood call
