@@ -15,8 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rime_kernels.antenna_terms import AntennaTerms
-    from rime_kernels.arrays import Beam, Rows, Sources
+    from rime_kernels.arrays import AntennaTerms, Beam, Rows, Sources
     from rime_kernels.errors import BackendError, BiroError, InputError
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
     from rime_kernels.gradient import Gradient
@@ -52,8 +51,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "antenna_terms": ("AntennaTerms",),
-    "arrays": ("Beam", "Rows", "Sources"),
+    "arrays": ("AntennaTerms", "Beam", "Rows", "Sources"),
     "physics.brightness": ("stokes_to_corr",),
     "physics.registered": ("register_profile",),
     "errors": ("BackendError", "BiroError", "InputError"),

@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.antenna_terms import AntennaTerms
-from rime_kernels.arrays import Rows, Sources
+from rime_kernels.arrays import AntennaTerms, Rows, Sources
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.jones_beam import JonesBeam

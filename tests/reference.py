@@ -32,8 +32,7 @@ from scipy.special import j0, j1
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rime_kernels.antenna_terms import AntennaTerms
-    from rime_kernels.arrays import Beam, Rows, Sources
+    from rime_kernels.arrays import AntennaTerms, Beam, Rows, Sources
     from rime_kernels.idg import ImageGrid
     from rime_kernels.jones_beam import JonesBeam
 

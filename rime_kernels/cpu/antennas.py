@@ -17,7 +17,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from rime_kernels.antenna_terms import AntennaTerms
+from rime_kernels.arrays import AntennaTerms
 from rime_kernels.compile.jit import inner_function, loop, scalar, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Vector
 from rime_kernels.cpu.correlations import Correlations, correlations, part_of

@@ -23,7 +23,7 @@ from biro.models import (
 )
 from biro.models.bound.model import BoundModel
 from biro.models.files.toml import from_toml
-from rime_kernels.antenna_terms import AntennaTerms
+from rime_kernels.arrays import AntennaTerms
 
 CIRCULAR, LINEAR = ("RR", "RL", "LR", "LL"), ("XX", "XY", "YX", "YY")
 POINT = PointSource("p", east="0 rad", north="0 rad", I="1 Jy")

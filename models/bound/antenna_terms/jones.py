@@ -9,7 +9,7 @@ from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.antenna_terms.rotation import rotation
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ResolvedSlots
-from rime_kernels.antenna_terms import AntennaTerms
+from rime_kernels.arrays import AntennaTerms
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]

@@ -1,172 +1,22 @@
-"""`Rows`, `Sources` and `Beam`: the input of the measurement equation."""
+"""`Sources`: a batch of source lists."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rime_kernels import check
-from rime_kernels.antenna_terms import AntennaTerms
+from rime_kernels.arrays.antenna_terms import AntennaTerms
+from rime_kernels.arrays.beam import Beam
 from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
 
 # Parameters of a profile beside maj, min and pa: `physics.profiles.N_PARAMETER`, which needs Numba.
 _N_PARAMETER = 8
-
-BeamKind = Literal["cos3", "gaussian", "airy"]
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Where and at which frequencies the sky was sampled; rows come in any order and number.
-
-    Attributes
-    ----------
-    uvw : float64 (n_row, 3), metres
-        As the UVW column stores it (physics: section 2).
-    antenna1, antenna2 : int32 (n_row,)
-        Which antenna terms a row multiplies; any order, `antenna1 > antenna2` included.
-    time_index : int32 (n_row,)
-        Which time slot a row belongs to, from 0.
-    chan_freq : float64 (n_chan,), Hz
-    stokes_to_corr : complex128 (n_corr, 4)
-        Correlation = this matrix times (I, Q, U, V); see `brightness.stokes_to_corr`.
-    n_antenna, n_time : int
-        Sizes of the antenna and time axes (at least the largest index + 1).
-
-    Raises
-    ------
-    InputError
-        A wrong shape or type, no rows, values that are not finite, a frequency that is not
-        positive, an index outside its axis.
-    """
-
-    uvw: NDArray[np.float64]
-    antenna1: NDArray[np.int32]
-    antenna2: NDArray[np.int32]
-    time_index: NDArray[np.int32]
-    chan_freq: NDArray[np.float64]
-    stokes_to_corr: NDArray[np.complex128]
-    n_antenna: int
-    n_time: int
-
-    def __post_init__(self) -> None:
-        sizes: dict[str, int] = {}
-        check.coerce(self, "uvw", np.float64, ("row", 3), sizes)
-        for name in ("antenna1", "antenna2", "time_index"):
-            check.coerce(self, name, np.int32, ("row",), sizes)
-        check.coerce(self, "chan_freq", np.float64, ("chan",), sizes)
-        check.coerce(self, "stokes_to_corr", np.complex128, ("corr", 4), sizes)
-        for axis in ("row", "chan", "corr"):
-            if sizes[axis] == 0:
-                raise InputError(f"at least one {axis} is needed, got none")
-        for name in ("uvw", "chan_freq", "stokes_to_corr"):
-            check.finite(name, getattr(self, name))
-        if self.chan_freq.min() <= 0.0:
-            raise InputError(f"chan_freq must be positive (Hz), got {self.chan_freq.min():g}")
-        for name, size in (("antenna1", "n_antenna"), ("antenna2", "n_antenna"), ("time_index", "n_time")):
-            check.index(name, getattr(self, name), size, getattr(self, size))
-
-    @classmethod
-    def from_columns(
-        cls,
-        uvw: ArrayLike,
-        antenna1: ArrayLike,
-        antenna2: ArrayLike,
-        time: ArrayLike,
-        chan_freq: ArrayLike,
-        stokes_to_corr: ArrayLike,
-    ) -> Rows:
-        """Rows from columns as a Measurement Set has them: rows of equal time share a slot.
-
-        Parameters
-        ----------
-        uvw, antenna1, antenna2, chan_freq, stokes_to_corr
-            As the attributes.
-        time : float64 (n_row,), s
-            Any epoch; slots are numbered by ascending time.
-
-        Raises
-        ------
-        InputError
-            As the class; or a time that is not finite.
-        """
-        first = check.array("antenna1", antenna1, np.int32, ("row",))
-        second = check.array("antenna2", antenna2, np.int32, ("row",))
-        times = check.array("time", time, np.float64, ("row",))
-        check.finite("time", times)
-        distinct, time_index = np.unique(times, return_inverse=True)
-        n_antenna = 1 + max(int(first.max(initial=0)), int(second.max(initial=0)))
-        return cls(
-            np.asarray(uvw),
-            first,
-            second,
-            time_index.astype(np.int32),
-            np.asarray(chan_freq),
-            np.asarray(stokes_to_corr),
-            n_antenna,
-            max(1, distinct.size),
-        )
-
-    @property
-    def n_row(self) -> int:
-        """Number of rows."""
-        return int(self.uvw.shape[0])
-
-    @property
-    def n_chan(self) -> int:
-        """Number of channels."""
-        return int(self.chan_freq.size)
-
-    @property
-    def n_corr(self) -> int:
-        """Number of correlations."""
-        return int(self.stokes_to_corr.shape[0])
-
-
-@dataclass(frozen=True, eq=False)
-class Beam:
-    """A scalar, real antenna beam E(x) of x = scale nu r, r = |(l, m) - pointing| (physics: section 6).
-
-    Attributes
-    ----------
-    kind : "cos3", "gaussian" or "airy"
-        cos^3(min(x, 1.0881)); exp(-2 ln2 x^2); 2 J1(x) / x. Voltage patterns: power is the square.
-    scale : float64 (n_batch,), 1 / (rad Hz)
-        cos3: C (65e-9 for WSRT); gaussian: 1 / (power FWHM at nu0 * nu0); airy: pi diameter / c.
-    pointing : float64 (n_batch, n_time or 1, n_antenna, 2), rad, or None
-        Pointing error (dl, dm) of each antenna and time.
-
-    Raises
-    ------
-    InputError
-        An unknown kind, or a wrong shape or type.
-    """
-
-    kind: BeamKind
-    scale: NDArray[np.float64]
-    pointing: NDArray[np.float64] | None = None
-
-    def __post_init__(self) -> None:
-        check.one_of("the kind of beam", self.kind, get_args(BeamKind))
-        sizes: dict[str, int] = {}
-        check.coerce(self, "scale", np.float64, ("batch",), sizes)
-        if self.pointing is not None:
-            check.coerce(self, "pointing", np.float64, ("batch", "time", "antenna", 2), sizes)
-
-    @classmethod
-    def unchecked(
-        cls, kind: BeamKind, scale: NDArray[np.float64], pointing: NDArray[np.float64] | None = None
-    ) -> Beam:
-        """A beam of contiguous arrays that have the right shapes and types: see `Sources.unchecked`."""
-        new = object.__new__(cls)
-        new.__dict__.update(kind=kind, scale=scale, pointing=pointing)
-        return new
 
 
 @dataclass(frozen=True, eq=False)
