@@ -62,3 +62,29 @@ def test_pointing_errors_and_fluxes_together(tmp_path):
     ((rms, largest),) = re.findall(rf"ignored: rms {number}, largest {number}", shown)
     assert float(rms) > 2.0  # 17 fluxes that are not biased: 1, with a scatter of 0.17
     assert float(largest) > 4.0
+
+
+@pytest.mark.slow
+def test_a_turning_beam_with_leakage(tmp_path):
+    """The whole equation finds the source; a fit without leakage or with a beam that stands still is biased."""
+    pytest.importorskip("katbeam", reason="katbeam is not installed")
+    shown, n_picture = executed("turning_beam.ipynb", tmp_path)
+    assert n_picture == 4
+    pulls = {
+        label: [float(pull) for pull in re.findall(r"[+-]\d+\.\d", line)]
+        for label, line in re.findall(r"^pulls, (.*?): (.*)$", shown, flags=re.M)
+    }
+    assert {label: len(found) for label, found in pulls.items()} == dict.fromkeys(pulls, 6)
+    # Six numbers of one simulation, normal about the truth: none is off by more than three errors.
+    assert max(map(abs, pulls["whole equation"])) < 3.0
+    assert max(map(abs, pulls["no leakage"])) > 3.0
+    assert max(map(abs, pulls["beam stands still"])) > 3.0
+    ((rms,),) = [re.findall(r"28 numbers, pulls rms (\d+\.\d+)$", shown, flags=re.M)]
+    assert float(rms) < 2.0  # 1 on average; what is common to all antennas moves all 28 together
+    noise = {
+        label: float(factor)
+        for label, factor in re.findall(r"^(.*): \d+ parameters, noise x (\S+)", shown, re.M)
+    }
+    # 15120 real numbers determine the noise to 0.6 %: four errors.
+    assert abs(noise["whole equation"] - 1) < 0.024
+    assert min(noise["no leakage"], noise["beam stands still"]) > 1.05
