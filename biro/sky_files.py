@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import warnings
@@ -19,7 +20,7 @@ from biro.models.files.text import FITS_START
 from biro.models.sky import SkyModel
 
 
-def read_sky(path: str | os.PathLike[str]) -> SkyModel:
+def read_sky(path: str | os.PathLike[str], *, beam: bool = True) -> SkyModel:
     """A sky model from a model file or a component list of any format.
 
     Parameters
@@ -27,6 +28,8 @@ def read_sky(path: str | os.PathLike[str]) -> SkyModel:
     path : path
         A TOML model file; a component list of WSClean/BBS, Tigger, difmap or OSKAR; a catalogue of PyBDSF or
         AEGEAN, FITS or CSV; or a component list of CASA, which is a folder.
+    beam : bool, default True
+        False for a list of apparent fluxes: no source of it is seen through the beam of a model.
 
     Returns
     -------
@@ -45,7 +48,13 @@ def read_sky(path: str | os.PathLike[str]) -> SkyModel:
     --------
     >>> read_sky("field.gaul.fits")
     """
-    place = Path(path)
+    sky = _read(Path(path))
+    if beam:
+        return sky
+    return dataclasses.replace(sky, sources=[dataclasses.replace(one, beam=False) for one in sky.sources])
+
+
+def _read(place: Path) -> SkyModel:
     is_folder, start = ask_storage(place, TIME_LIMIT, "looking at it", lambda: _look(place))
     if is_folder:
         return read_component_list(place, TIME_LIMIT)

@@ -81,6 +81,9 @@ def convert(
             help=".toml, .mod (difmap), .osm (OSKAR), .lsm.txt (Tigger), .skymodel or .txt (BBS).",
         ),
     ],
+    apparent: Annotated[
+        bool, typer.Option("--apparent", help="Fluxes are apparent: no source is seen through a beam.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
     """Write a sky model or component list in another format."""
@@ -88,7 +91,7 @@ def convert(
     from biro.sky_files import read_sky
 
     refuse_existing([out], overwrite)
-    model = read_sky(sky)
+    model = read_sky(sky, beam=not apparent)
     write_sky(model, out)
     n_source = len(model.sources)
     say(f"{out}: {n_source} source{'s' if n_source != 1 else ''}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +20,11 @@ from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from rime_kernels.jones_beam import JonesBeam
 
+log = logging.getLogger(__name__)
+
 Array = NDArray[np.float64]
+# Beyond the first and last plane a beam is scaled with frequency, by so much at most.
+_MOST_SCALED = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +49,8 @@ class PartitionBeam:
     basis : "linear" or "circular"
     width : float
     pointing : float64 (n_time or 1, n_antenna, 2), rad, or None
+    applies : bool (n_source,), or None
+        Which sources of the model are seen through the beam; None: all.
     """
 
     cube: BeamCube
@@ -53,14 +60,15 @@ class PartitionBeam:
     basis: Basis
     width: float = 1.0
     pointing: Array | None = None
+    applies: NDArray[np.bool_] | None = None
 
     @cached_property
     def jones_beam(self) -> JonesBeam:
-        """For the kernels."""
-        return self.at(self.chan_freq)
+        """For the kernels, towards the sources of the model."""
+        return replace(self.at(self.chan_freq), applies=self.applies)
 
     def at(self, freq: Array) -> JonesBeam:
-        """For the kernels, at other frequencies (Hz)."""
+        """For the kernels, at other frequencies (Hz) and in all directions."""
         n_antenna = self.angle.shape[1]
         return JonesBeam(
             self.cube.at(freq)[None],
@@ -95,9 +103,14 @@ class PartitionBeam:
 
 
 def partition_beams(
-    model: SkyDescription, cube: BeamCube | None, partitions: Sequence[PartitionView]
+    model: SkyDescription,
+    cube: BeamCube | None,
+    partitions: Sequence[PartitionView],
+    seen: NDArray[np.bool_],
 ) -> list[PartitionBeam]:
     """The beam of each partition; none where the model's beam is a formula, or it has none.
+
+    `seen` (n_source,) tells which sources are seen through it.
 
     Raises
     ------
@@ -108,16 +121,18 @@ def partition_beams(
         return []
     if cube is None:
         raise ModelError("the beam is one of files: bind the model with the beam that `biro.read_beam` gives")
+    applies = None if seen.all() else seen
     made: dict[tuple[bytes, ...], PartitionBeam] = {}
     found = []
     for view in partitions:
-        beam = _partition_beam(model, cube, view)
+        beam = replace(_partition_beam(model, cube, view), applies=applies)
         key = (beam.angle.tobytes(), beam.feed_angle.tobytes(), beam.chan_freq.tobytes())
         found.append(made.setdefault(key, beam))
     return found
 
 
 def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) -> PartitionBeam:
+    _check_band(cube, view)
     basis = basis_of_partition(view, "beams of Jones matrices")
     none = np.zeros((1, len(view.antenna_names)))
     known = view.feeds is not None or model.feeds is not None
@@ -131,6 +146,73 @@ def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) 
     angle = view.feeds.frame_angle(mounts) if view.feeds is not None and model.beam.turns else none
     feed_angle = view.feeds.feed_angle(mounts) if view.feeds is not None and rotates else none
     return PartitionBeam(cube, _short(angle), _short(feed_angle), view.chan_freq, basis)
+
+
+def _check_band(cube: BeamCube, view: PartitionView) -> None:
+    """Refuse data far outside the frequencies of a cube, and say where a plane is scaled."""
+    first, last = view.chan_freq.min(), view.chan_freq.max()
+    low, high = first / cube.freq[0], last / cube.freq[-1]
+    if (low >= 1.0 and high <= 1.0) or cube.freq.size == 1:
+        return
+    text = (
+        f"{cube.name} has planes from {cube.freq[0] / 1e6:g} to {cube.freq[-1] / 1e6:g} MHz, the data of "
+        f"partition {view.label!r} reach from {first / 1e6:g} to {last / 1e6:g} MHz"
+    )
+    if low < 1.0 / _MOST_SCALED or high > _MOST_SCALED:
+        raise ModelError(f"{text}; give a cube for these frequencies, or select channels")
+    log.warning("%s: beyond its planes the nearest one is scaled with frequency", text)
+
+
+def check_reach(
+    beam: PartitionBeam, lm: Array, seen: NDArray[np.bool_], names: Sequence[str], label: str
+) -> None:
+    """Refuse sources that leave the grid of a beam, at any time and antenna, at the frequency farthest out.
+
+    Parameters
+    ----------
+    beam : PartitionBeam
+        With the width and the pointing errors that are to be expected.
+    lm : float64 (n_place, n_source, 2)
+        Where sources may be; NaN counts as nowhere.
+    seen : bool (n_source,)
+    names : sequence of str
+    label : str
+        Of the partition.
+
+    Raises
+    ------
+    ModelError
+        Names the first such source, where it comes to lie, and where the grid ends.
+    """
+    cube, freq = beam.cube, beam.chan_freq
+    farthest = freq[np.argmax(freq / np.clip(freq, cube.freq[0], cube.freq[-1]))]
+    factor = farthest / np.clip(farthest, cube.freq[0], cube.freq[-1]) / beam.width
+    # What lies within a circle inside of the grid does so however it is turned.
+    inside = min(-cube.x[0], cube.x[-1], -cube.y[0], cube.y[-1])
+    error = 0.0 if beam.pointing is None else np.hypot(*np.moveaxis(beam.pointing, -1, 0)).max()
+    r = np.hypot(lm[..., 0], lm[..., 1])
+    for place, s in np.argwhere(seen & ((r + error) * factor > inside)):
+        l, m = np.moveaxis(lm[place, s] - (0.0 if beam.pointing is None else beam.pointing), -1, 0)
+        x = (l * np.cos(beam.angle) - m * np.sin(beam.angle)) * factor
+        y = (l * np.sin(beam.angle) + m * np.cos(beam.angle)) * factor
+        beyond = np.maximum(
+            np.maximum(cube.x[0] - x, x - cube.x[-1]), np.maximum(cube.y[0] - y, y - cube.y[-1])
+        )
+        # The last node itself is inside, whatever the rounding.
+        if beyond.max() > 1e-9:
+            at = int(np.argmax(beyond))
+            raise ModelError(_too_small(beam, names[s], label, float(x.flat[at]), float(y.flat[at])))
+
+
+def _too_small(beam: PartitionBeam, name: str, label: str, x: float, y: float) -> str:
+    cube = beam.cube
+    (x0, x1), (y0, y1) = (np.rad2deg(axis[[0, -1]]) for axis in (cube.x, cube.y))
+    x, y = np.rad2deg(x), np.rad2deg(y)
+    return (
+        f"source {name!r} comes to lie {np.hypot(x, y):.4g} deg from the centre of the beam in "
+        f"partition {label!r}, at x = {x:.4g}, y = {y:.4g} deg of {cube.name}, which ends at "
+        f"x = {x0:.4g} .. {x1:.4g}, y = {y0:.4g} .. {y1:.4g} deg; give a larger cube or extent, a narrower prior, or beam = false"
+    )
 
 
 def _short(angle: Array) -> Array:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
-from biro.models.bound.jones_beams import PartitionBeam, partition_beams
+from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
 from biro.models.bound.light_curves import knot_tables
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
@@ -35,6 +35,8 @@ from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
 _TAIL = 1e-9
+# A beam on a grid must hold sources for all but this of their priors, on either side.
+_TAIL_OF_BEAM = 1e-3
 # A prior that reaches this far from the phase centre may cross the horizon.
 _NEAR_HORIZON = 0.999
 _WIDE = 0.5
@@ -75,7 +77,7 @@ class BoundModel:
         slots = Slots()
         self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots)
-        self._beams = partition_beams(model, beam, partitions)
+        self._beams = partition_beams(model, beam, partitions, self._layout.seen)
         self._resolved = slots.resolve()
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
@@ -92,6 +94,8 @@ class BoundModel:
         factor, dof = PerPartition(self._resolved, self._instrument.noise), self._instrument.dof
         noise_dof = None if dof is None else PerPartition(self._resolved, dof)
         self._parts = BoundParts(self._prior, self._assembly, factor, noise_dof)
+        if self._beams:
+            self._check_reach()
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -365,17 +369,10 @@ class BoundModel:
                     )
 
     def _find_extent(self, partition: PartitionView) -> float:
-        """Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension."""
+        """Largest |l| or |m| of all sources; refuses those below the horizon."""
         if not self.source_names:
             return 0.0
-        low, high = (limit[self._layout.position] for limit in self._resolved.limits(_TAIL))
-        # l is largest a quarter turn from the centre, which may lie between the edges: 5.6 deg miss 0.5 %.
-        n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
-        first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
-        steps = np.array([[a, b] for a in first for b in second])[:, None, :]
-        planes = TangentPlanes([partition.phase_centre], self.origin)
-        lm = Directions(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
-        fixed = (low == high).all(axis=-1)
+        lm, fixed = self._places(partition, _TAIL)
         lost = fixed & np.isnan(lm).any(axis=(0, 2))
         if lost.any():
             name = self._layout.names[int(np.argmax(lost))]
@@ -390,6 +387,31 @@ class BoundModel:
                 f"source {name!r}: its prior lies below the horizon of partition {partition.label!r}"
             )
         return 1.0 if np.isnan(lm).any() else float(np.abs(lm).max())
+
+    def _places(self, partition: PartitionView, tail: float) -> tuple[Array, NDArray[np.bool_]]:
+        """Where sources may be, (n_place, n_source, 2), and which are fixed.
+
+        Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension.
+        """
+        low, high = (limit[self._layout.position] for limit in self._resolved.limits(tail))
+        # l is largest a quarter turn from the centre, which may lie between the edges: 5.6 deg miss 0.5 %.
+        n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
+        first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
+        steps = np.array([[a, b] for a in first for b in second])[:, None, :]
+        planes = TangentPlanes([partition.phase_centre], self.origin)
+        lm = Directions(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
+        return lm, (low == high).all(axis=-1)
+
+    def _check_reach(self) -> None:
+        """Refuse sources that may leave the grid of a beam; its width and pointing are at their middle."""
+        if not self.source_names:
+            return
+        middle = self.prior_transform(np.full((1, self.n_param), 0.5))
+        for i, partition in enumerate(self.partitions):
+            beam = self.beam_at(middle, i)
+            assert isinstance(beam, PartitionBeam)
+            lm = self._places(partition, _TAIL_OF_BEAM)[0]
+            check_reach(beam, lm, self._layout.seen, self._layout.names, partition.label)
 
     def _find_checks(self) -> tuple[list[Check], list[list[int]]]:
         implied = Implied(self._resolved)

@@ -40,6 +40,8 @@ class SourceLayout:
     ----------
     names : list of str
         In the order of the arrays.
+    seen : bool (n_source,)
+        Whether a source is seen through the beam of the model.
     n_time : int
         Time slots of the brightness, 1 where it is constant.
     position : int (n_source, 2)
@@ -85,6 +87,7 @@ class SourceLayout:
         tables = [part for source in sky.sources for part in _parts(source, ref_freq, slots)]
         tables.sort(key=lambda table: table.rank)
         self.names = [table.name for table in tables]
+        self.seen = np.array([table.seen for table in tables], dtype=bool)
         shaped = [table for table in tables if table.rank != POINT]
         self.position = np.array([table.position for table in tables], dtype=np.int64).reshape(-1, 2)
         self.by_offset = np.array([table.by_offset for table in tables], dtype=bool)
@@ -173,7 +176,7 @@ class _SourceSlots:
     weight: Weight | None = None
 
     def __init__(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
-        self.name = source.name
+        self.name, self.seen = source.name, source.beam
         self.rank = GAUSSIAN if isinstance(source, GaussianSource) else POINT
         self.limits: list[tuple[int, Limits]] = []
         self.by_offset = source.ra is None

@@ -58,11 +58,22 @@ class SkyDescription:
         self._check_kind("feeds", (Feeds,))
         self._check_kind("leakage", (Leakage,))
         self._check_kind("gain", (Gain,))
+        self._check_apparent()
         if self.pointing is not None and self.beam is None:
             raise ModelError("pointing: pointing errors have no effect without a beam; give one")
         if not isinstance(self.noise, Noise):
             raise ModelError(f"noise: expected Noise, found {short_repr(self.noise)}")
         object.__setattr__(self, "constraints", read_entry("constraints", read_constraints, self.constraints))
+
+    def _check_apparent(self) -> None:
+        """Refuse sources of apparent flux beside a scalar beam, which all sources are seen through."""
+        apparent = next((source for source in self.sources if not source.beam), None)
+        if apparent is not None and isinstance(self.beam, (Cos3Beam, GaussianBeam, AiryBeam)):
+            raise ModelError(
+                f"source {apparent.name!r}: beam = false, but all sources are seen through a scalar beam of "
+                f'kind {self.beam.kind!r}; write kind = "dish", pattern = "{self.beam.kind}", the same beam '
+                "as a Jones matrix"
+            )
 
     def _check_sources(self) -> None:
         if isinstance(self.sources, Source):

@@ -22,7 +22,7 @@ from biro.models.components.spectrum import (
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, QuantityLike, Series, quantity, read_entry, series
-from biro.models.quantities.strict import Entry, strict
+from biro.models.quantities.strict import Entry, short_repr, strict
 from biro.models.quantities.units import (
     ANGLE,
     DECLINATION,
@@ -122,6 +122,7 @@ class Source:
     times: Entry = None
     between: Entry = None
     ref_freq: QuantityLike = None
+    beam: Entry = True
     shape_keys: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -151,6 +152,8 @@ class Source:
         self._set("times", read_times)
         self._set("between", read_between)
         self._set("ref_freq", quantity, FREQUENCY)
+        if not isinstance(self.beam, bool):
+            raise ModelError(f"beam: must be true or false, found {short_repr(self.beam)}")
         self._check_position()
         self._check_polarisation()
         self._check_spectrum()
@@ -272,6 +275,8 @@ class PointSource(Source):
         Knots in time, of which lists I, Q, U, V have one element each, and the way between them.
     ref_freq : frequency
         Where the brightness is given; default that of the model.
+    beam : bool, default True
+        False for apparent fluxes: the source is not seen through the beam of the model.
 
     Raises
     ------
@@ -290,7 +295,7 @@ class GaussianSource(Source):
     Parameters
     ----------
     name, ra, dec, east, north, I, Q, U, V, pol_fraction, pol_angle, v_fraction, spectral_index, \
-    log10_spectrum, polynomial, ref_freq
+    log10_spectrum, polynomial, ref_freq, beam
         As for `PointSource`.
     emaj, emin : angle
         Full widths at half maximum along the major and minor axis, emaj >= emin; or

@@ -44,7 +44,8 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     if sky:
         emit.table("[sky]", sky)
     for source in model.sources:
-        emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, ("name",)))
+        seen = ("name", "beam") if source.beam else ("name",)  # true is not written
+        emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, seen))
     for image in model.images:
         emit.image(image)
     if model.beam is not None:

@@ -133,6 +133,10 @@ def from_model(model: SkyModel) -> list[Component]:
                 f"source {source.name!r} is of type {source.type!r}; a component list holds points and "
                 "Gaussians only, write a model file"
             )
+        if not source.beam:
+            raise ModelError(
+                f"source {source.name!r}: beam = false cannot be said in a component list; write a model file"
+            )
     slots = Slots()
     layout = SourceLayout(model, slots)
     resolved = slots.resolve()

@@ -12,7 +12,17 @@ import biro
 from biro.beams.loading import beam_of
 from biro.errors import BiroError
 from biro.likelihood.engines import EngineOptions
-from biro.models import BeamCube, FitsBeam, ImageModel, Pointing, PointSource, SkyModel
+from biro.models import (
+    BeamCube,
+    FitsBeam,
+    GaussianSource,
+    ImageModel,
+    ModelError,
+    Normal,
+    Pointing,
+    PointSource,
+    SkyModel,
+)
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.simulation.prediction import predict
 
@@ -52,8 +62,13 @@ def sources() -> list[PointSource]:
     ]
 
 
-def explicit(observation, cube, *, width=1.0, rotation="none", pointing=(0.0, 0.0)) -> np.ndarray:
-    """The sum over sources of E P B P^H E^H K, with splines of scipy, of the first partition."""
+def explicit(
+    observation, cube, *, width=1.0, rotation="none", pointing=(0.0, 0.0), apparent=()
+) -> np.ndarray:
+    """The sum over sources of E P B P^H E^H K, with splines of scipy, of the first partition.
+
+    E is 1 for sources of apparent flux.
+    """
     part, view = observation.partitions[0], observation.partition_views[0]
     angle = view.feeds.frame_angle()
     phi = view.feeds.feed_angle() if rotation != "none" else np.zeros_like(angle)
@@ -74,6 +89,8 @@ def explicit(observation, cube, *, width=1.0, rotation="none", pointing=(0.0, 0.
                     values = [_spline(cube, k, a, b, x, y) for k in range(cube.freq.size)]
                     # A polynomial of third order through the four planes, which a cubic spline is.
                     plane[..., a, b] = _lagrange(cube.freq, values, nu)
+            if source.name in apparent:
+                plane[...] = np.eye(2)
             p = np.moveaxis(
                 np.array([[np.cos(phi), np.sin(phi)], [-np.sin(phi), np.cos(phi)]]), (0, 1), (-2, -1)
             )
@@ -125,6 +142,18 @@ def test_points_through_a_turning_beam(observation, rotation) -> None:
     assert np.ptp(observation.partition_views[0].feeds.frame_angle()) > 0.1
 
 
+@pytest.mark.parametrize("rotation", ["none", "present"])
+def test_sources_of_apparent_flux_are_not_seen_through_the_beam(observation, rotation) -> None:
+    """Their feeds turn all the same; arrays have points before Gaussians, and so do flags."""
+    cube = beam_cube(observation.partitions[0].chan_freq)
+    flags = {"s0": True, "s1": False, "s2": False}
+    given = [dataclasses.replace(source, beam=flags[source.name]) for source in sources()]
+    far = GaussianSource("far", east="0.005 rad", north="0 rad", I="0 Jy", fwhm="1 arcsec")
+    model = SkyModel([far, *given], beam=FitsBeam(file=cube), feeds=Feeds(rotation=rotation))
+    expected = explicit(observation, cube, rotation=rotation, apparent=("s1", "s2"))
+    np.testing.assert_allclose(prediction(observation, model), expected, atol=1e-9)
+
+
 def test_an_image_is_seen_as_its_pixels_are(observation) -> None:
     """Two bright pixels of an image, and two points at their places."""
     cell, n = 2.5e-5, 512
@@ -149,6 +178,69 @@ def test_an_image_is_seen_as_its_pixels_are(observation) -> None:
     error = np.sqrt(np.mean(np.abs(found - expected) ** 2) / np.mean(np.abs(expected) ** 2))
     # The accuracy that was asked for.
     assert error < 1e-4
+
+
+# Half sides of `beam_cube`: 0.020 along x, 0.018 along y. The frame turns by more than 0.1 rad in these data.
+@pytest.mark.parametrize(
+    ("east", "north", "width", "dl", "refused"),
+    [
+        (0.012, 0.012, 1.0, 0.0, False),
+        (0.0, 0.0181, 1.0, 0.0, True),
+        (0.0, 0.0169, 1.0, 0.0, False),
+        (0.0, 0.0169, 0.9, 0.0, True),
+        (-0.0169, 0.0, 1.0, 0.004, True),
+        (0.019, 0.019, 2.0, 0.0, False),
+    ],
+)
+def test_a_source_beyond_the_cube_is_named(observation, east, north, width, dl, refused) -> None:
+    views = [dataclasses.replace(view, feeds=None) for view in observation.partition_views]
+    far = dataclasses.replace(sources()[0], name="far", east=f"{east} rad", north=f"{north} rad")
+    model = SkyModel(
+        [sources()[1], far],
+        beam=FitsBeam(file=beam_cube(observation.partitions[0].chan_freq), width=width, turns=False),
+        pointing=Pointing(east=f"{dl} rad"),
+    )
+    cube = beam_of(model, views)
+    if not refused:
+        model.bind(views, cube)
+        return
+    with pytest.raises(ModelError, match=r"source 'far' comes to lie .* deg from the centre") as caught:
+        model.bind(views, cube)
+    distance = np.rad2deg(np.hypot(east - dl, north) / width)
+    assert f" {distance:.4g} deg from the centre" in str(caught.value)
+    assert "y = -1.031 .. 1.031 deg; give a larger cube" in str(caught.value)
+    apparent = dataclasses.replace(model, sources=[sources()[1], dataclasses.replace(far, beam=False)])
+    apparent.bind(views, cube)
+
+
+def test_a_source_that_turns_out_of_the_cube_is_named(observation) -> None:
+    """It would fit without turning, at a corner; and where a prior reaches too far."""
+    views, cube = observation.partition_views, beam_cube(observation.partitions[0].chan_freq)
+    corner = dataclasses.replace(sources()[0], name="corner", east="0.0195 rad", north="0.0175 rad")
+    far = dataclasses.replace(sources()[0], name="far", east=Normal(0, 0.01, "rad"))
+    for source, turns in ((corner, True), (far, False)):
+        model = SkyModel([source], beam=FitsBeam(file=cube, turns=turns), feeds=Feeds(rotation="none"))
+        with pytest.raises(ModelError, match=f"source '{source.name}' comes to lie"):
+            model.bind(views, cube)
+    SkyModel([corner], beam=FitsBeam(file=cube, turns=False), feeds=Feeds(rotation="none")).bind(views, cube)
+
+
+@pytest.mark.parametrize(
+    ("factor", "n_plane", "refused"), [(1.05, 4, False), (1.2, 4, True), (1.2, 1, False)]
+)
+def test_planes_far_from_the_data_are_refused(observation, caplog, factor, n_plane, refused) -> None:
+    freq = observation.partitions[0].chan_freq
+    cube = beam_cube(freq)
+    planes = np.linspace(factor * freq.min(), freq.max(), n_plane)
+    cube = BeamCube(cube.x, cube.y, planes, cube.jones[:n_plane], name="beam b.fits")
+    model = SkyModel(sources(), beam=FitsBeam(file=cube, turns=False), feeds=Feeds(rotation="none"))
+    if refused:
+        with pytest.raises(ModelError, match=r"beam b.fits has planes from .* MHz; give a cube for these"):
+            model.bind(observation.partition_views, cube)
+        return
+    with caplog.at_level("WARNING"):
+        model.bind(observation.partition_views, cube)
+    assert ("the nearest one is scaled" in caplog.text) == (n_plane > 1)
 
 
 def test_stokes_parameters_have_no_jones_matrices(measurement_set) -> None:

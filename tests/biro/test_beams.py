@@ -130,6 +130,17 @@ def _nan(header, data):
     return header, data
 
 
+def _no_axis(header, data):
+    for key in ("CTYPE2", "CRVAL2", "CDELT2"):
+        del header[key]
+    return header, data[:, :1]
+
+
+def _freq_unit(header, data):
+    header["CUNIT3"] = "km/s"
+    return header, data
+
+
 def _no_step(header, data):
     del header["CDELT1"]
     return header, data
@@ -139,6 +150,8 @@ def _no_step(header, data):
     ("change", "message"),
     [
         (_no_freq, "axis 3 is called 'TIME'; expected L or X, M or Y, and FREQ"),
+        (_no_axis, r"it has no axis called M or Y \(CTYPE\)"),
+        (_freq_unit, "axis FREQ has the unit 'KM/S'; expected Hz"),
         (_unit, "axis L has the unit 'M'; expected deg or rad"),
         (_nan, "values are not finite"),
         (_no_step, "axis L has no CDELT1"),
