@@ -211,7 +211,8 @@ def _too_small(beam: PartitionBeam, name: str, label: str, x: float, y: float) -
     return (
         f"source {name!r} comes to lie {np.hypot(x, y):.4g} deg from the centre of the beam in "
         f"partition {label!r}, at x = {x:.4g}, y = {y:.4g} deg of {cube.name}, which ends at "
-        f"x = {x0:.4g} .. {x1:.4g}, y = {y0:.4g} .. {y1:.4g} deg; give a larger cube or extent, a narrower prior, or beam = false"
+        f"x = {x0:.4g} .. {x1:.4g}, y = {y0:.4g} .. {y1:.4g} deg; give a larger cube "
+        "or extent, a narrower prior, or beam = false"
     )
 
 
