@@ -24,6 +24,7 @@ from biro.observation.partition import Convention, Partition, merge_hands, split
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, summarise
+from biro.observation.uv_extent import longest_of_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +129,7 @@ class Observation:
                 corr_type=part.corr_type,
                 feeds=self._feed_angles(label, part),
                 used=part.used_antennas,
+                longest=longest_of_rows(part),
             )
             for label, field_name, window, part in zip(
                 self.labels, field_names(parts), window_names(parts), parts, strict=True

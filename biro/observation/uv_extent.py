@@ -47,6 +47,12 @@ def longest_wavelengths(part: Partition) -> float:
     return float(length[used].max()) if used.any() else 0.0
 
 
+def longest_of_rows(part: Partition) -> float:
+    """Longest projected baseline at the highest frequency, flagged or not, in wavelengths."""
+    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1]).max(initial=0.0)
+    return float(length * part.chan_freq.max(initial=0.0) / SPEED_OF_LIGHT)
+
+
 def field_of_view(part: Partition, dish_diameter: NDArray[np.float64]) -> float:
     """lambda / D at the lowest frequency for the smallest dish used, rad; 0 where no diameter is known.
 

@@ -14,6 +14,7 @@ from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.bound.light_curves import KnotTable
+from biro.models.bound.positions.places import Frame, Places
 from biro.models.bound.shapes.profiles import Profiles
 from biro.models.bound.si_values import ArrayOfValues, SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots
@@ -22,13 +23,11 @@ from biro.models.bound.source_arrays import (
     Brightness,
     FaradayRotation,
     PointingErrors,
-    Positions,
     Shapes,
     SpectralTerms,
     Template,
 )
 from biro.models.bound.source_layout import SourceLayout
-from biro.models.bound.tangent_planes import TangentPlanes
 from biro.models.components.direction import Centre
 from rime_kernels.arrays import Beam, BeamKind, Sources
 from rime_kernels.gradient import Gradient
@@ -70,7 +69,7 @@ class SourceGradient(Protocol):
 class OfPartition(NamedTuple):
     """What the sources of a partition depend on besides the model."""
 
-    centre: Centre
+    frame: Frame
     pointing: PointingSlots | None
     terms: TermSlots | None
     beam: PartitionBeam | None
@@ -81,8 +80,8 @@ class Assembly:
     """The sources of some partitions for a batch of parameter vectors.
 
     Brightness, spectra and shapes are the same arrays for all partitions, positions for those with one
-    phase centre, pointing errors for those with the same antennas and times, and brightness with knots for
-    those with the same times.
+    phase centre and, where sources move, one time, pointing errors for those with the same antennas and
+    times, and brightness with knots for those with the same times.
 
     Parameters
     ----------
@@ -91,6 +90,8 @@ class Assembly:
     resolved : ResolvedSlots
     origin : (float, float), rad
         Right ascension and declination from which offsets are counted.
+    start : float, s
+        The first time of all data.
     partitions : sequence of OfPartition
     """
 
@@ -100,6 +101,7 @@ class Assembly:
         instrument: InstrumentLayout,
         resolved: ResolvedSlots,
         origin: Centre,
+        start: float,
         partitions: Sequence[OfPartition],
     ) -> None:
         self._values = values = SIValues(resolved)
@@ -130,8 +132,8 @@ class Assembly:
             self._scale = fold_constants(
                 resolved, values, partial(BeamScale, instrument.beam, instrument.scale)
             )
-        centres = list(dict.fromkeys(each.centre for each in partitions))
-        self._positions = Positions(layout, resolved, values, TangentPlanes(centres, origin))
+        frames = list(dict.fromkeys(each.frame for each in partitions))
+        self._positions = Places(layout, resolved, values, frames, origin, start)
         pointings = list(dict.fromkeys(each.pointing for each in partitions))
         self._pointings = [
             fold_constants(resolved, values, partial(PointingErrors, slots)) if slots is not None else None
@@ -143,7 +145,7 @@ class Assembly:
         self._beams = list(dict.fromkeys(each.beam for each in partitions))
         keys = [
             (
-                centres.index(each.centre),
+                frames.index(each.frame),
                 pointings.index(each.pointing),
                 terms.index(each.terms),
                 self._beams.index(each.beam),
@@ -164,7 +166,7 @@ class Assembly:
         return self._values.of(theta)
 
     def positions(self, values: Array) -> list[Array]:
-        """Direction cosines (n_batch, n_source, 2) about each distinct phase centre."""
+        """Direction cosines (n_batch, n_source, 2) in each distinct frame."""
         return self._positions(values)
 
     def sources(self, values: Array) -> Iterator[Sources]:
@@ -226,9 +228,9 @@ class Assembly:
         faraday = pushed(self._faraday)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
-        for (i_centre, i_pointing, i_terms, _, i_knots), _ in self._partitions:
+        for (i_frame, i_pointing, i_terms, _, i_knots), _ in self._partitions:
             yield Gradient(
-                lm[i_centre],
+                lm[i_frame],
                 stokes[i_knots],
                 terms,
                 shape,

@@ -14,13 +14,15 @@ from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
 from biro.models.bound.light_curves import knot_tables
 from biro.models.bound.per_partition import PerPartition
+from biro.models.bound.positions.checks import largest_displacement
+from biro.models.bound.positions.places import Frame
+from biro.models.bound.positions.tangent_planes import Directions, TangentPlanes
 from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
 from biro.models.bound.prior.constrained import ConstrainedPrior
 from biro.models.bound.prior.implied import Implied
 from biro.models.bound.prior.unconstrained import Unconstrained
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
-from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
 from biro.models.components.beam_cube import BeamCube
 from biro.models.components.constraint import Condition
@@ -84,7 +86,8 @@ class BoundModel:
         self._check_times()
         self._check_bands()
         self._knots = knot_tables(self._layout.stokes, self._layout.curves, partitions)
-        self._extent = [self._find_extent(partition) for partition in partitions]
+        moved: list[float] = largest_displacement(self._layout, self._resolved, partitions).tolist()
+        self._extent = [min(1.0, self._find_extent(p) + by) for p, by in zip(partitions, moved, strict=True)]
         self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
         self._single = {0: self._assembly} if len(partitions) == 1 else {}
@@ -252,7 +255,7 @@ class BoundModel:
 
     def extent(self, i_partition: int) -> float:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
-        return self._extent[i_partition]
+        return float(self._extent[i_partition])
 
     @property
     def needs_cpu(self) -> str | None:
@@ -338,7 +341,7 @@ class BoundModel:
         pointing, terms = self._instrument.pointing, self._instrument.terms
         each = [
             OfPartition(
-                self.partitions[i].phase_centre,
+                self._frame(self.partitions[i]),
                 pointing[i] if pointing else None,
                 terms[i] if terms else None,
                 self._beams[i] if self._beams else None,
@@ -346,7 +349,12 @@ class BoundModel:
             )
             for i in i_partitions
         ]
-        return Assembly(self._layout, self._instrument, self._resolved, self.origin, each)
+        start = min(float(partition.time.min()) for partition in self.partitions)
+        return Assembly(self._layout, self._instrument, self._resolved, self.origin, start, each)
+
+    def _frame(self, partition: PartitionView) -> Frame:
+        time = float(partition.time.mean()) if self._layout.moving.size else None
+        return Frame(partition.phase_centre, time)
 
     def _check_times(self) -> None:
         n_time = self._layout.n_time

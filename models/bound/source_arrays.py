@@ -7,12 +7,9 @@ from numpy.typing import NDArray
 
 from biro.models.bound.instrument_layout import PointingSlots
 from biro.models.bound.light_curves import Interpolated, KnotTable
-from biro.models.bound.memory import Reused
 from biro.models.bound.scatter import as_slice
-from biro.models.bound.si_values import Constant, Gathered, SIValues
-from biro.models.bound.slots import ResolvedSlots
+from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.source_layout import SourceLayout
-from biro.models.bound.tangent_planes import Directions, TangentPlanes
 from biro.models.components.beam import AnyBeam
 from biro.models.components.jones_beam import GridBeam
 
@@ -206,71 +203,6 @@ class Shapes:
             slopes[:, rows, 0] += given[:, rows, 1] * by_emin
             slopes[:, rows, 1] = given[:, rows, 0] * by_emin
         self._shape.pull_back(values, slopes, into)
-
-
-class Positions:
-    """Direction cosines (n_batch, n_source, 2) about each phase centre; NaN below the horizon.
-
-    Those of fixed sources are computed once, when the model is bound.
-    """
-
-    def __init__(
-        self, layout: SourceLayout, resolved: ResolvedSlots, values: SIValues, planes: TangentPlanes
-    ) -> None:
-        free = np.asarray(resolved.is_free(layout.position).any(axis=1))
-        if np.count_nonzero(free) > np.count_nonzero(~free):
-            free[:] = True  # computing the few fixed sources again costs less than merging two arrays
-        rows = np.flatnonzero(free)
-        position = resolved.base[layout.position][None]
-        position[:, rows] = 0.0
-        self._fixed = Directions(layout.by_offset, planes).lm(position)
-        self._constant = [Constant(lm) for lm in self._fixed]
-        self._rows = as_slice(rows)
-        self._all_free, self._any_free = bool(free.all()), bool(free.any())
-        self._position = Gathered(values, layout.position[rows])
-        self._directions = Directions(layout.by_offset[rows], planes)
-        self._memory = Reused()
-
-    def __call__(self, values: Array) -> list[Array]:
-        if not self._any_free:
-            return [constant(values) for constant in self._constant]
-        moving = self._directions.lm(self._position(values))
-        if self._all_free:
-            return list(moving)
-        n_centre, _, n_source, _ = self._fixed.shape
-        lm = self._memory.empty(n_centre, values.shape[0], n_source, 2)
-        lm[:] = self._fixed
-        lm[:, :, self._rows] = moving
-        return list(lm)
-
-    def push_forward(self, values: Array, changes: Array) -> list[Array]:
-        """Changes of (l, m) about each centre, (n_change, n_source, 2)."""
-        n_centre, _, n_source, _ = self._fixed.shape
-        found = np.zeros((n_centre, len(changes), n_source, 2))
-        if self._any_free:
-            position, moves = self._position(values), self._position(changes)
-            for i in range(n_centre):
-                for k in range(2):  # the derivatives of l, then those of m
-                    slopes = np.zeros((n_centre, *position.shape))
-                    slopes[i, ..., k] = 1.0
-                    by_position = self._directions.pull_back(position, slopes)
-                    found[i][:, self._rows, k] = np.sum(by_position * moves, axis=-1)
-        return list(found)
-
-    def zeros(self, n_batch: int) -> Array:
-        """As what `pull_back` takes: (n_centre, n_batch, n_source, 2)."""
-        n_centre, _, n_source, _ = self._fixed.shape
-        return np.zeros((n_centre, n_batch, n_source, 2))
-
-    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to offsets, or ra and dec, from those to (l, m) about each centre.
-
-        `slopes` is (n_centre, n_batch, n_source, 2).
-        """
-        if self._any_free:
-            position = self._position(values)
-            found = self._directions.pull_back(position, slopes[:, :, self._rows])
-            self._position.pull_back(values, found, into)
 
 
 class Template:

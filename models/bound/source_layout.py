@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.light_curves import Curve
+from biro.models.bound.positions.motion import MotionSlots, limits_of, motion_slots, moving
 from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, Combination, Weight, parts
 from biro.models.bound.shapes.profiles import ProfileTables
 from biro.models.bound.slots import ZERO, Slots
@@ -46,6 +47,8 @@ class SourceLayout:
         Time slots of the brightness, 1 where it is constant.
     position : int (n_source, 2)
         East and north, or right ascension and declination; `by_offset` (n_source,) tells which.
+    motions : list of MotionSlots or None
+        How each source moves; `moving` (n,) has those that do.
     stokes : int (n_time, n_source, 4)
         I, Q, U, V, of which `linear` and `circular` replace some.
     curves : list of Curve
@@ -91,10 +94,13 @@ class SourceLayout:
         shaped = [table for table in tables if table.rank != POINT]
         self.position = np.array([table.position for table in tables], dtype=np.int64).reshape(-1, 2)
         self.by_offset = np.array([table.by_offset for table in tables], dtype=bool)
+        self.motions = [table.motion for table in tables]
+        self.moving = moving(self.motions)
         self.shape = np.array([table.shape for table in shaped], dtype=np.int64).reshape(-1, 3)
         self.by_ratio = np.array([table.by_ratio for table in shaped], dtype=bool)
         self.profiles = ProfileTables([table for table in tables if table.rank == PROFILE])
         self.limits = [limit for table in tables for limit in table.limits]
+        self.limits += [(slot, Limits(*limits)) for slot, limits in limits_of(self.motions)]
         self.weights = [(i, table.weight) for i, table in enumerate(tables) if table.weight is not None]
         self._brightness(tables)
         self._spectra([table.spectrum for table in tables])
@@ -182,6 +188,7 @@ class _SourceSlots:
         self.by_offset = source.ra is None
         keys = ("east", "north") if self.by_offset else ("ra", "dec")
         self.position = [self._one(source, key, slots) for key in keys]
+        self.motion: MotionSlots | None = motion_slots(source, slots)
         self.stokes = {
             key: slots.add_series(self.name, key, series, units.FLUX) for key, series in source.light_curves()
         }

@@ -54,6 +54,8 @@ class PartitionView:
         None where nothing is known of the feeds.
     used : bool (n_antenna,) or None
         Antennas that have a row; None means all.
+    longest : float
+        Longest projected baseline at the highest frequency, in wavelengths; 0 where it is not known.
     """
 
     label: str
@@ -66,6 +68,7 @@ class PartitionView:
     corr_type: tuple[str, ...] = ()
     feeds: FeedAngles | None = None
     used: NDArray[np.bool_] | None = None
+    longest: float = 0.0
 
     @property
     def used_antennas(self) -> tuple[str, ...]:

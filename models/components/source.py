@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from biro.models.components.light_curve import read_between, read_times
+from biro.models.components.motion import MOTION_KEYS, read_epoch, read_orbit
 from biro.models.components.spectrum import (
     FORMS,
     SHAPES,
@@ -29,6 +30,7 @@ from biro.models.quantities.units import (
     FLUX,
     FREQUENCY,
     NUMBER,
+    PROPER_MOTION,
     RIGHT_ASCENSION,
     ROTATION_MEASURE,
     Dimension,
@@ -43,6 +45,8 @@ DIMENSIONS: dict[str, Dimension] = {
     "dec": DECLINATION,
     "east": ANGLE,
     "north": ANGLE,
+    "pm_east": PROPER_MOTION,
+    "pm_north": PROPER_MOTION,
     "I": FLUX,
     "Q": FLUX,
     "U": FLUX,
@@ -100,6 +104,10 @@ class Source:
     dec: QuantityLike = None
     east: QuantityLike = None
     north: QuantityLike = None
+    pm_east: QuantityLike = None
+    pm_north: QuantityLike = None
+    orbit: Entry = None
+    epoch: Entry = None
     I: QuantityLike
     Q: QuantityLike = None
     U: QuantityLike = None
@@ -132,6 +140,7 @@ class Source:
             "dec",
             "east",
             "north",
+            *MOTION_KEYS,
             "pol_fraction",
             "pol_angle",
             "v_fraction",
@@ -154,6 +163,8 @@ class Source:
         self._set("ref_freq", quantity, FREQUENCY)
         if not isinstance(self.beam, bool):
             raise ModelError(f"beam: must be true or false, found {short_repr(self.beam)}")
+        self._set("orbit", read_orbit)
+        self._set("epoch", read_epoch)
         self._check_position()
         self._check_polarisation()
         self._check_spectrum()
@@ -171,6 +182,8 @@ class Source:
             raise ModelError(
                 f"a position is ra and dec, or east and north; found {' and '.join(given) or 'none'}"
             )
+        if self.epoch is not None and all(getattr(self, key) is None for key in (*MOTION_KEYS, "orbit")):
+            raise ModelError("epoch: is that of a motion; give pm_east and pm_north, or orbit")
         if isinstance(self.dec, Fixed) and abs(si_value(self.dec, DECLINATION)) > 1.5707963267948968:
             raise ModelError(f"dec: must lie within -90 .. 90 deg, found {self.dec.value} {self.dec.unit}")
 
@@ -254,6 +267,12 @@ class PointSource(Source):
         ICRS; or
     east, north : angle
         Offsets from the model's centre: direction cosines l, m about it (SIN), times the angle unit.
+    pm_east, pm_north : angle per time, default 0
+        Proper motion: how fast the position changes; pm_east is d(ra)/dt cos(dec).
+    orbit : table
+        Elements of an orbit about the position: `bound.positions.motion.orbit_offset`.
+    epoch : date, "J2016.0", or time
+        When the source is at its position; default the first time of the data.
     I : flux density, or a list of one per time slot
     Q, U, V : the same, default 0
     pol_fraction, pol_angle : number, angle

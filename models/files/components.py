@@ -163,6 +163,9 @@ def from_model(model: SkyModel) -> list[Component]:
         )
     if layout.n_time > 1 or layout.curves:
         raise ModelError("brightness varies in time, which a component list cannot say; write a model file")
+    if layout.moving.size:
+        name = layout.names[layout.moving[0]]
+        raise ModelError(f"{name}: moves, which a component list cannot say; write a model file")
     if layout.by_offset.any() and model.centre is None:
         raise ModelError("positions are offsets, but the model states no centre; give [sky] centre")
     return list(_evaluate(model, layout, resolved))

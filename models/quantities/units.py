@@ -40,6 +40,7 @@ PER_FREQUENCY = Dimension("an inverse frequency", "1/Hz", "65 1/GHz")
 TIME = Dimension("a time", "s", "10 min")
 VELOCITY = Dimension("a velocity", "m/s", "100 km/s")
 ROTATION_MEASURE = Dimension("a rotation measure", "rad/m2", "50 rad/m2")
+PROPER_MOTION = Dimension("a proper motion", "rad/s", "10 mas/yr")
 NUMBER = Dimension("a plain number", "", "0.5")
 
 

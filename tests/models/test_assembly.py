@@ -22,7 +22,7 @@ from biro.models import (
 )
 from biro.models.bound.memory import Reused
 from biro.models.bound.model import BoundModel
-from biro.models.bound.tangent_planes import Directions, TangentPlanes
+from biro.models.bound.positions.tangent_planes import Directions, TangentPlanes
 from rime_kernels import Sources
 
 MakeView = Callable[..., PartitionView]
