@@ -5,6 +5,7 @@ Rime              visibilities of batches of sources at the same rows, and their
 Rows, Sources     the rows that a `Rime` is made for, and the sources that it is called with
 chi2_together     the chi2 of several `Rime`, so that a GPU works on all of them at once
 Gradient          derivatives of chi2 with respect to all of Sources: see Rime.chi2_and_gradient
+Smearing          how long rows were integrated and how wide channels are, where visibilities are averages
 register_profile  make a function of your own a shape that sources may have
 tune              measure which shape of each CUDA kernel is fastest on this machine
 """
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rime_kernels.physics.registered import register_profile
     from rime_kernels.prediction import Antennas, Options, Spectrum, predict
     from rime_kernels.rime import Rime, chi2_and_gradient_together, chi2_together
+    from rime_kernels.smearing.smearing import Smearing
     from rime_kernels.tuning import tune
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Options",
     "Rime",
     "Rows",
+    "Smearing",
     "Sources",
     "Spectrum",
     "chi2_and_gradient_together",
@@ -59,6 +62,7 @@ _HOME = {
     "gradient": ("Gradient",),
     "jones_beam": ("JonesBeam",),
     "rime": ("Rime", "chi2_and_gradient_together", "chi2_together"),
+    "smearing.smearing": ("Smearing",),
     "prediction": ("Antennas", "Options", "Spectrum", "predict"),
     "tuning": ("tune",),
 }

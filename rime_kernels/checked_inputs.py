@@ -9,6 +9,7 @@ from rime_kernels import check
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import AntennaGeometry, Form, Precision, choose_form
+from rime_kernels.smearing.average import Average
 
 
 def scaled_dof_of(sources: Sources, scaled_dof: ArrayLike | None) -> NDArray[np.float64] | None:
@@ -37,6 +38,17 @@ def form_of(
         return best, reason
     forced: Form = "row" if form == "row" else "factored"
     return forced, f"{forced} form: as asked (by itself: {reason})"
+
+
+def smeared_form(average: Average, form: str, chosen: Form, reason: str) -> tuple[Form, str]:
+    """The form where visibilities are averages, given the one asked for and what was chosen without it."""
+    reason = f"{reason}; {average}"
+    if chosen == "row" or average.slot_interval is not None:
+        return chosen, reason
+    unequal = "rows of one time slot have different intervals"
+    if form == "factored":
+        raise InputError(f'{unequal}, which form="factored" cannot have; give form="row"')
+    return "row", f"row form: {unequal}; {average}"
 
 
 def data_of(

@@ -18,6 +18,7 @@ from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.rime import Rime
+from rime_kernels.smearing.smearing import Smearing
 
 Convention = Literal["casa", "fourier"]
 
@@ -89,6 +90,7 @@ def predict(
     antennas: Antennas | None = None,
     corr: str | Sequence[str] = "linear",
     convention: Convention = "casa",
+    smearing: Smearing | None = None,
     options: Options | None = None,
 ) -> NDArray[np.complexfloating]:
     """Visibilities of point and Gaussian sources.
@@ -118,6 +120,8 @@ def predict(
         Correlations wanted: XX XY YX YY, RR RL LR LL, or any list of names, "I" to "V" included.
     convention : "casa" or "fourier"
         Sign of the exponent: + or -.
+    smearing : Smearing, optional
+        Visibilities are averages over integrations and channels.
     options : Options, optional
         Backend, precision, form, frame of the Gaussians.
 
@@ -156,10 +160,10 @@ def predict(
     chosen = options or Options()
     if antennas is None:
         chosen = _without_antennas(sources, chosen)
-    return _rime(rows, sources, chosen).predict(sources)[0]
+    return _rime(rows, sources, smearing, chosen).predict(sources)[0]
 
 
-def _rime(rows: Rows, sources: Sources, options: Options) -> Rime:
+def _rime(rows: Rows, sources: Sources, smearing: Smearing | None, options: Options) -> Rime:
     return Rime(
         rows,
         backend=options.backend,
@@ -167,6 +171,7 @@ def _rime(rows: Rows, sources: Sources, options: Options) -> Rime:
         form=options.form,
         gaussian_frame=options.gaussian_frame,
         extent=float(np.abs(sources.lm).max(initial=0.0)),
+        smearing=smearing,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -19,6 +20,8 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.smearing.average import Average, average_of
+from rime_kernels.smearing.smearing import Smearing
 from rime_kernels.tangent import Fixed
 
 
@@ -57,6 +60,9 @@ class Rime:
         (u', v') of Gaussian sources (physics: section 5).
     extent : float
         Largest |l| and |m| that the sources will take; decides the form.
+    smearing : Smearing, optional
+        Visibilities are averages over integrations and channels; computed on the CPU alone. Without it they
+        are those of the middle of each.
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that data and workspace may take on the device (on the CPU, the
         workspace of one pass). Data that do not fit stay in the host's memory and are streamed.
@@ -77,7 +83,7 @@ class Rime:
     InputError
         An array of another shape, an unknown word, or a value out of range.
     BackendError
-        `backend="cuda"` without a device.
+        `backend="cuda"` without a device, or with `smearing`.
     """
 
     def __init__(
@@ -93,6 +99,7 @@ class Rime:
         form: Form | str = "auto",
         gaussian_frame: GaussianFrame = "tangent",
         extent: float,
+        smearing: Smearing | None = None,
         memory_limit: int | str | None = None,
     ) -> None:
         check.one_of("precision", precision, ("single", "double"))
@@ -102,14 +109,18 @@ class Rime:
         templates, self._template_lm = checked_inputs.templates_of(rows, template, template_lm)
         self._n_template, self._frame = len(templates), gaussian_frame
         data = checked_inputs.data_of(rows, vis, weight)
-        self.backend, backend_reason = device.resolve(backend)
+        self.backend, backend_reason = _backend_of(backend, smearing)
         geometry = solve_antennas(rows)
         self.closure = geometry.closure
         self.form, form_reason = checked_inputs.form_of(rows, geometry, form, extent, precision)
+        average = None
+        if smearing is not None:
+            average = average_of(smearing, rows, extent)
+            self.form, form_reason = checked_inputs.smeared_form(average, form, self.form, form_reason)
         self.reason = f"{backend_reason}; {form_reason}"
         factored, single = self.form == "factored", precision == "single"
         table = row_table(rows)
-        self._engine: Engine = _engine_class(self.backend)(
+        self._engine: Engine = _engine_class(self.backend, average)(
             constants(rows, table, geometry.uvw, data, (templates, self._template_lm), single),
             table,
             single=single,
@@ -117,7 +128,9 @@ class Rime:
             frame=gaussian_frame,
             memory_limit=None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
         )
-        fixed = Fixed(rows, geometry.uvw if factored else None, templates, self._template_lm, gaussian_frame)
+        fixed = Fixed(
+            rows, geometry.uvw if factored else None, templates, self._template_lm, gaussian_frame, average
+        )
         self._derivatives = Derivatives(fixed, self._engine, data[1] if data is not None else None)
 
     def predict(self, sources: Sources) -> NDArray[np.complexfloating]:
@@ -387,8 +400,23 @@ def chi2_and_gradient_together(
     return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]
 
 
-def _engine_class(backend: str) -> Callable[..., Engine]:
+def _backend_of(backend: Backend, smearing: Smearing | None) -> tuple[str, str]:
+    """The backend, and why."""
+    if smearing is None:
+        return device.resolve(backend)
+    if backend == "cuda":
+        raise BackendError('smearing is not computed on a GPU; give backend="cpu"')
+    if backend == "auto":
+        return "cpu", "cpu: smearing is not computed on a GPU"
+    return device.resolve(backend)
+
+
+def _engine_class(backend: str, average: Average | None) -> Callable[..., Engine]:
     """The engine of a backend; imported here, since it brings Numba's compiler or CUDA."""
+    if average is not None:
+        from rime_kernels.cpu.smeared import SmearedEngine
+
+        return functools.partial(SmearedEngine, average)
     if backend == "cpu":
         from rime_kernels.cpu import engine
 

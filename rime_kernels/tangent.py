@@ -31,6 +31,7 @@ from rime_kernels.physics import beam, phase
 from rime_kernels.physics.envelope import GaussianFrame, projections
 from rime_kernels.physics.feeds import feeds_of
 from rime_kernels.physics.profiles import N_PARAMETER
+from rime_kernels.smearing.average import Average
 from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
@@ -48,6 +49,7 @@ class Fixed(NamedTuple):
     template: NDArray[np.complexfloating]  # (n_template, n_row, n_chan, n_corr)
     template_lm: Array  # (n_template, 2)
     frame: GaussianFrame
+    average: Average | None = None  # where visibilities are smeared
 
 
 def tangents(fixed: Fixed, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
@@ -134,11 +136,35 @@ def _check_change_of_jones(sources: Sources, change: Gradient) -> None:
         )
 
 
-def columns_of(fixed: Fixed, sources: Sources, change: Gradient) -> Columns | SeenColumns:
-    """J v of several changes about one list of sources, with or without Jones matrices of the antennas."""
+def columns_of(fixed: Fixed, sources: Sources, change: Gradient) -> Columns | SeenColumns | AveragedColumns:
+    """J v of several changes about one list of sources, smeared or not, seen through antennas or not."""
+    if fixed.average is not None:
+        return AveragedColumns(fixed, fixed.average, sources, change)
     if sources.antenna_terms is None:
         return Columns(fixed, sources, change)
     return SeenColumns(fixed, sources, change)
+
+
+class AveragedColumns:
+    """`Columns` of visibilities that are smeared: the mean of those at the nodes of `average`.
+
+    Other parameters as those of `Columns`.
+    """
+
+    def __init__(self, fixed: Fixed, average: Average, sources: Sources, change: Gradient) -> None:
+        self.n_change = check_change(sources, change)
+        self._parts = [
+            (weight, columns_of(fixed._replace(rows=rows, antenna_uvw=uvw, average=None), sources, change))
+            for weight, rows, uvw in average.samples(fixed.rows, fixed.antenna_uvw)
+        ]
+
+    def of(self, rows: slice) -> NDArray[np.complex128]:
+        """complex128 (n_change, n_row, n_chan, n_corr) of some of the rows."""
+        (weight, first), *others = self._parts
+        out = weight * first.of(rows)
+        for weight, part in others:
+            out += weight * part.of(rows)
+        return out
 
 
 class SeenColumns:

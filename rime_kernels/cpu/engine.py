@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from itertools import pairwise
@@ -66,6 +67,17 @@ class Engine:
         self._matrix = fixed.matrix
         self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
         self._transposed = {k: correlations(fixed.matrix[:, :k].conj().T, real) for k in (1, 4)}
+
+    @property
+    def lanes(self) -> Lanes:
+        """Rows and data as vectors."""
+        return self._lanes
+
+    def at(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> Engine:
+        """The same engine at other coordinates and frequencies; it shares the data."""
+        other = copy.copy(self)
+        other._lanes, other._chan_freq = lanes, chan_freq
+        return other
 
     def run(self, sources: Sources, output: Output) -> Visibilities:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""

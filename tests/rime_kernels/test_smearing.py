@@ -1,0 +1,336 @@
+"""Smearing: against vectors made by brute force, the closed form, averages of explicit sums, differences."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import romb
+from scipy.spatial.transform import Rotation
+
+from rime_kernels import (
+    AntennaTerms,
+    BackendError,
+    Gradient,
+    InputError,
+    Rime,
+    Rows,
+    Smearing,
+    Sources,
+    predict,
+    stokes_to_corr,
+)
+from rime_kernels.cpu import smeared
+
+LINEAR = ["XX", "XY", "YX", "YY"]
+EARTH_RATE = 7.2921158553e-5
+FORMS = ["factored", "row"]
+SPEED_OF_LIGHT = 299792458.0
+
+
+# ---- vectors of another program
+
+
+@pytest.fixture(scope="module")
+def truth() -> Any:
+    default = Path(__file__).parents[3] / "shared" / "data"
+    path = Path(os.environ.get("BIRO_TEST_DATA", default)) / "truth" / "jones" / "smearing.npz"
+    if not path.exists():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no {path}")
+        pytest.skip("reference data not found")
+    return np.load(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("name", "seconds", "hertz"),
+    [("vis_smeared", 10.0, 2e6), ("vis_time_only", 10.0, 0.0), ("vis_freq_only", 0.0, 2e6)],
+)
+def test_vectors_made_by_brute_force(truth, form, name, seconds, hertz) -> None:
+    n_row = len(truth["uvw"])
+    stokes = np.zeros(n_row)
+    rows = Rows.from_columns(
+        truth["uvw"], truth["antenna1"], truth["antenna2"], stokes, truth["chan_freq"], stokes_to_corr(["I"])
+    )
+    smearing = Smearing(float(truth["dec0"]), np.full(n_row, seconds), np.array([hertz]))
+    for s, lm in enumerate(truth["lm"]):
+        source = Sources(
+            lm[None, None], truth["flux"][s] * np.array([[[[1.0, 0.0, 0.0, 0.0]]]]),
+            np.array([truth["freq_ref"]]), np.full((1, 1, 4, 1), truth["alpha"][s]), np.array([True]),
+            np.zeros((1, 0, 3)),
+        )  # fmt: skip
+        extent = float(np.abs(lm).max())
+        rime = Rime(rows, backend="cpu", form=form, extent=extent, smearing=smearing)
+        found = rime.predict(source)[0, :, 0, 0]
+        loss = np.abs(truth[name][s] - truth["vis_unsmeared"][s])
+        # The error that was asked for, in every row.
+        assert (np.abs(found - truth[name][s]) < 1e-5 * loss).all()
+
+
+# ---- closed form and explicit sums
+
+
+def test_bandwidth_alone_is_a_sinc() -> None:
+    rng = np.random.default_rng(3)
+    uvw, lm = rng.normal(scale=2000.0, size=(50, 3)), np.array([[0.01, -0.02]])
+    n_minus_1 = np.sqrt(1.0 - np.sum(lm**2)) - 1.0
+    delay = uvw @ np.array([*lm[0], n_minus_1]) / SPEED_OF_LIGHT
+    freq, width = np.array([1.0e9, 1.5e9]), np.array([4e6, 1e6])
+    smearing = Smearing(0.5, np.zeros(50), width)
+    found = predict(uvw, freq, lm, [[2.0, 0, 0, 0]], corr=["I"], smearing=smearing)[..., 0]
+    plain = 2.0 * np.exp(2j * np.pi * np.outer(delay, freq))
+    # Up to 1.5 turns; the error is 1e-5 of a loss that is 1 at most.
+    np.testing.assert_allclose(found, plain * np.sinc(np.outer(delay, width)), atol=2e-5)
+    assert np.abs(found - plain).max() > 1.0
+
+
+def averaged(function: Callable[[Rows], np.ndarray], rows: Rows, smearing: Smearing, n: int) -> np.ndarray:
+    """The mean by Romberg's method over 2^n + 1 times and frequencies, uvw turned about the pole."""
+    pole = np.array([0.0, np.cos(smearing.declination), np.sin(smearing.declination)])
+    offsets = np.linspace(-0.5, 0.5, 2**n + 1)
+    of_times = []
+    for time in offsets:
+        angle = EARTH_RATE * time * smearing.interval
+        uvw = Rotation.from_rotvec(angle[:, None] * pole).apply(rows.uvw)
+        nodes = [replace(rows, uvw=uvw, chan_freq=rows.chan_freq + x * smearing.chan_width) for x in offsets]
+        of_times.append(romb(np.stack([function(at) for at in nodes]), dx=offsets[1] - offsets[0], axis=0))
+    return np.asarray(romb(np.stack(of_times), dx=offsets[1] - offsets[0], axis=0))
+
+
+def smearing_of(rows: Rows, *, equal: bool = True, size: float = 1.0) -> Smearing:
+    """Up to about 0.3 turns in either axis for sources within 0.04."""
+    rng = np.random.default_rng(9)
+    interval = np.full(rows.n_row, 25.0) if equal else rng.uniform(5.0, 40.0, rows.n_row)
+    return Smearing(0.6, size * interval, size * rng.uniform(0.5e6, 1e6, rows.n_chan), error=1e-8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", [None, "gaussian"])
+def test_everything_at_once(problem, sky, beam_of, reference, error_of, form, kind) -> None:
+    rows = problem(n_antenna=4, n_chan=2)
+    sources = sky(rows, beam=None if kind is None else beam_of(rows, kind))
+    smearing = smearing_of(rows, equal=form == "factored", size=0.6)
+    rime = Rime(rows, backend="cpu", form=form, extent=0.04, smearing=smearing)
+    found = rime.predict(sources)
+    expected = averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
+    # 1e-8 of the loss, and Romberg's method has as much.
+    assert error_of(found, expected) < 1e-7
+    assert error_of(found, reference.visibilities(rows, LINEAR, sources)) > 1e-3
+
+
+def test_rows_of_one_time_with_intervals_of_their_own_take_the_row_form(problem, sky) -> None:
+    rows = problem()
+    smearing = smearing_of(rows, equal=False)
+    rime = Rime(rows, backend="auto", extent=0.04, smearing=smearing)
+    assert (rime.form, rime.backend) == ("row", "cpu")
+    assert "rows of one time slot have different intervals" in rime.reason
+    with pytest.raises(InputError, match='form="factored" cannot have'):
+        Rime(rows, backend="cpu", form="factored", extent=0.04, smearing=smearing)
+
+
+# ---- chi2 and derivatives
+
+
+def data_for(rows: Rows) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    shape = (rows.n_row, rows.n_chan, rows.n_corr)
+    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
+    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
+
+
+def templates_for(rows: Rows) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """What a `Rime` takes for a template, and what sources have of it; it stands still."""
+    rng, shape = np.random.default_rng(8), (1, rows.n_row, rows.n_chan, rows.n_corr)
+    template = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    return {"template": template}, {"template_scale": rng.normal(size=(2, 1))}
+
+
+def arrays_of(sources: Sources) -> dict[str, np.ndarray]:
+    names = ("lm", "stokes", "spectral_terms", "shape", "template_scale")
+    found = {name: getattr(sources, name) for name in names}
+    if sources.beam is not None:
+        found |= {"beam_scale": sources.beam.scale, "pointing": sources.beam.pointing}
+    return {name: values for name, values in found.items() if values is not None}
+
+
+def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
+    if name in ("beam_scale", "pointing"):
+        of_beam = {"beam_scale": "scale"}.get(name, name)
+        assert sources.beam is not None
+        beam = replace(sources.beam, **{of_beam: arrays_of(sources)[name] + change})
+        return replace(sources, beam=beam)
+    return replace(sources, **{name: arrays_of(sources)[name] + change})
+
+
+STEPS = {
+    "lm": 1e-6, "stokes": 0.05, "spectral_terms": 0.01, "shape": 1e-3, "template_scale": 0.05,
+    "beam_scale": 1e-4, "pointing": 1e-5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "student"), [("factored", True), ("row", False)])
+def test_gradient_against_differences(problem, sky, beam_of, reference, form, student) -> None:
+    rows = problem(n_antenna=3, n_time=2, n_chan=2)
+    given, of_sources = templates_for(rows)
+    sources = sky(rows, beam=beam_of(rows, "cos3"), **of_sources)
+    data, smearing = data_for(rows), smearing_of(rows, equal=form == "factored", size=0.3)
+    smearing = replace(smearing, error=1e-10)
+    rime = Rime(rows, **data, **given, backend="cpu", form=form, extent=0.04, smearing=smearing)
+    t = np.array([3.0, 7.0]) if student else None
+
+    def chi2(at: Sources, dof: np.ndarray | None = t) -> np.ndarray:
+        vis = averaged(lambda nodes: reference.visibilities(nodes, LINEAR, at), rows, smearing, 3)
+        vis = vis + np.einsum("bt,trcp->brcp", at.template_scale, given["template"])
+        squares = data["weight"] * np.abs(vis - data["vis"]) ** 2
+        if dof is None:
+            return np.asarray(squares.sum(axis=(1, 2, 3)))
+        return dof * np.log1p(squares / dof[:, None, None, None]).sum(axis=(1, 2, 3))
+
+    found_chi2, gradient = rime.chi2_and_gradient(sources, t)
+    np.testing.assert_allclose(found_chi2, chi2(sources), rtol=1e-7)
+    np.testing.assert_allclose(rime.chi2(sources, t), found_chi2, rtol=1e-12)
+    rng, part = np.random.default_rng(6), 0.2 if student else 1.0  # logarithms are no polynomials
+    for name, values in arrays_of(sources).items():
+        way = rng.normal(size=values.shape) * (np.abs(values) if name in ("shape", "beam_scale") else 1.0)
+        expected = reference.derivative(
+            lambda x, name=name, way=way: chi2(moved(sources, name, x * way)), part * STEPS[name]
+        )
+        slope = getattr(gradient, name)
+        found = np.array([np.vdot(g, w) for g, w in zip(slope, way, strict=True)])
+        size = np.array([np.linalg.norm(g * w) for g, w in zip(slope, way, strict=True)])
+        assert (np.abs(found - expected) < 1e-7 * size).all(), name  # what differences are good for
+    if t is not None:
+        expected = reference.derivative(lambda x: chi2(sources, t + x), 0.01)
+        np.testing.assert_allclose(gradient.scaled_dof, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_products_with_j(problem, sky, reference, form) -> None:
+    """J v against differences of predictions, which explicit sums test; J^H W J and J^H W r from J v."""
+    rows = problem(n_antenna=3, n_time=2, n_chan=2)
+    sources = sky(rows, n_batch=1)
+    data, smearing = data_for(rows), smearing_of(rows, equal=form == "factored")
+    rime = Rime(rows, **data, backend="cpu", form=form, extent=0.04, smearing=smearing)
+    rng = np.random.default_rng(7)
+    ways = {
+        name: rng.normal(size=(3, *values.shape[1:])) * (np.abs(values) if name == "shape" else 1.0)
+        for name, values in arrays_of(sources).items()
+    }
+    scaled = {name: STEPS[name] * way for name, way in ways.items()}
+    change = Gradient(**scaled)
+    found = rime.tangent(sources, change)
+    for i in range(3):
+
+        def vis(x: float, i: int = i) -> np.ndarray:
+            at = sources
+            for name, way in scaled.items():
+                at = moved(at, name, x * way[i : i + 1])
+            return rime.predict(at)[0]
+
+        expected = reference.derivative(vis, 1.0)
+        # What differences of visibilities that are polynomials to 1e-8 are good for.
+        np.testing.assert_allclose(found[i], expected, atol=1e-7 * np.abs(expected).max())
+    weighted = data["weight"] * found
+    information = np.einsum("irck,jrck->ij", found.conj(), weighted).real
+    np.testing.assert_allclose(rime.information(sources, change), information, rtol=1e-11)
+    residual = rng.normal(size=data["vis"].shape) + 1j * rng.normal(size=data["vis"].shape)
+    adjoint = rime.adjoint(sources, residual[None])
+    for i in range(3):
+        back = sum(float(np.vdot(getattr(adjoint, name)[0], way[i])) for name, way in scaled.items())
+        np.testing.assert_allclose(back, np.vdot(found[i], data["weight"] * residual).real, rtol=1e-9)
+
+
+# ---- blocks, other kinds of sources, errors
+
+
+def test_blocks_of_rows_and_of_the_batch_change_nothing(problem, sky, monkeypatch) -> None:
+    rows = problem(n_antenna=4)
+    sources = sky(rows, n_batch=3)
+    t = np.array([3.0, 7.0, 2.0])
+    given = {**data_for(rows), "backend": "cpu", "extent": 0.04, "smearing": smearing_of(rows)}
+    whole = Rime(rows, **given)
+    monkeypatch.setattr(smeared, "_BLOCK_BYTES", 16 * rows.n_chan * rows.n_corr * 5)
+    parts = Rime(rows, **given)
+    assert "in 5 blocks" in parts.plan(sources)
+    for call in ("predict", "residual", "weighted_residual2", "chi2"):
+        # Sums in another order.
+        np.testing.assert_allclose(getattr(parts, call)(sources), getattr(whole, call)(sources), rtol=1e-9)
+    one, other = (rime.chi2_and_gradient(sources, t)[1] for rime in (whole, parts))
+    for name in (*arrays_of(sources), "scaled_dof"):
+        largest = np.abs(getattr(one, name)).max()
+        np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-9, atol=1e-12 * largest)
+
+
+def jones_for(rows: Rows) -> AntennaTerms:
+    rng = np.random.default_rng(4)
+    shape = (2, rows.n_time, rows.n_antenna, rows.n_chan, 2, 2)
+    jones = np.eye(2) + 0.3 * (rng.normal(size=shape) + 1j * rng.normal(size=shape))
+    return AntennaTerms(jones, np.arange(rows.n_time), np.arange(rows.n_chan))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("matrices", [False, True])
+def test_through_antennas_and_beams_of_matrices(
+    problem, sky, jones_beam_of, reference, error_of, precision, matrices
+) -> None:
+    rows = problem(n_antenna=4, n_chan=2)
+    sources = sky(rows, antenna_terms=jones_for(rows), beam=jones_beam_of(rows) if matrices else None)
+    smearing = smearing_of(rows)
+    given = {**data_for(rows), "backend": "cpu", "extent": 0.04, "precision": precision}
+    rime = Rime(rows, **given, smearing=smearing)
+    tolerance = {"double": 1e-7, "single": 1e-5}[precision]
+    expected = averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
+    assert error_of(rime.predict(sources), expected) < tolerance
+    _, gradient = rime.chi2_and_gradient(sources)
+    double = Rime(rows, **{**given, "precision": "double"}, smearing=smearing)
+    assert sources.antenna_terms is not None
+    way = np.random.default_rng(2).normal(size=(*sources.antenna_terms.jones.shape, 2)).view(complex)[..., 0]
+
+    def chi2(x: float) -> np.ndarray:
+        terms = replace(sources.antenna_terms, jones=sources.antenna_terms.jones + x * way)
+        return double.chi2(replace(sources, antenna_terms=terms))
+
+    slope = np.sum((gradient.antenna_terms.conj() * way).real, axis=(1, 2, 3, 4, 5))
+    np.testing.assert_allclose(slope, reference.derivative(chi2, 0.01), rtol=10 * tolerance)
+
+
+def test_a_gpu_does_not_compute_it(problem) -> None:
+    rows = problem()
+    with pytest.raises(BackendError, match="smearing is not computed on a GPU"):
+        Rime(rows, backend="cuda", extent=0.04, smearing=smearing_of(rows))
+
+
+def test_a_sky_without_sources_and_an_empty_batch(problem, sky) -> None:
+    rows = problem()
+    rime = Rime(rows, **data_for(rows), backend="cpu", extent=0.04, smearing=smearing_of(rows))
+    np.testing.assert_array_equal(rime.predict(sky(rows, n_point=0, n_gaussian=0)), 0.0)
+    empty = sky(rows).entries(0, 0)
+    chi2, gradient = rime.chi2_and_gradient(empty)
+    assert chi2.shape == (0,)
+    assert gradient.lm.shape == (0, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"interval": np.ones(3)}, "an interval of each of .* rows"),
+        ({"chan_width": np.array([3e9, 1e6, 1e6])}, "below twice the frequency"),
+        ({"chan_width": np.array([-1e6, 1e6, 1e6])}, "chan_width must be at least 0, got -1e\\+06"),
+        ({"interval": np.full(30, np.nan)}, "interval must be finite"),
+        ({"declination": 2.0}, "declination must lie within"),
+        ({"error": 0.0}, "error must lie between 0 and 1"),
+        ({"chan_width": np.full(3, 9e8)}, "more than 128 nodes resolve: limit where sources may lie"),
+    ],
+)
+def test_what_cannot_be_is_refused(problem, changes, message) -> None:
+    rows = problem()
+    if changes.get("interval", np.zeros(0)).size == 30:
+        changes = {"interval": np.full(rows.n_row, np.nan)}
+    fields = {"declination": 0.6, "interval": np.ones(rows.n_row), "chan_width": np.full(3, 1e6)}
+    with pytest.raises(InputError, match=message):
+        Rime(rows, backend="cpu", extent=0.9, smearing=Smearing(**{**fields, **changes}))
