@@ -1,12 +1,13 @@
 """Check that simulation-based calibration passes right fits and detects wrong ones, with emcee and dynesty.
 
-    python benchmarks/sbc.py [--replicates 300] [--workers N] [--time-limit 480] [--case TEXT]
-                             [--sampler emcee|dynesty] [--quick] [--output FILE]
+    python benchmarks/sbc.py [--model sources|instrument] [--replicates 300] [--workers N] [--time-limit 480]
+                             [--case TEXT] [--sampler NAME] [--quick] [--output FILE]
 
-A point and an elliptical Gaussian with fitted noise, seen by KAT-7 for six hours, are simulated from
-their priors and fitted: as they are, and with one thing wrong in the fit. After each case the results are
-written to FILE (benchmarks/results/sbc/MACHINE.json); the time limit, in seconds, ends the run with what is
-there by then.
+A sky with fitted noise, seen by KAT-7 for six hours, is simulated from its priors and fitted: as it is, and
+with one thing wrong in the fit. The sky of `sources` is a point and an elliptical Gaussian. That of
+`instrument` is a polarised, thick ring, seen by feeds that rotate; three antennas leak. After each case the
+results are written to FILE (benchmarks/results/sbc/MACHINE.json, or instrument_MACHINE.json); the time limit,
+in seconds, ends the run with what is there by then.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -60,30 +61,76 @@ emin = { prior = "uniform", low = 1, high = 8, unit = "arcmin" }
 pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }
 """
 PA = 'pa = { prior = "uniform", low = 0, high = 180, unit = "deg" }'
-SOME_VALUES = {"core.I": 1.0, "lobe.I": 2.0, "lobe.emaj": 5.0, "lobe.emin": 2.0, "lobe.pa": 20.0}
-NOISE = 4.0
-OPTIONS: dict[str, Options] = {
-    "emcee": {"n_tau": 20.0, "tau_change": 0.3},
-    "dynesty": {"n_live": 100, "dlogz": 0.5},
-}
+LEAKING = ("ant1", "ant2", "ant6")
+LEAKAGE = f"""
+[leakage]
+antennas = {json.dumps(LEAKING)}
+d_x = {{ prior = "normal", mean = 0, sd = 0.05 }}
+d_y = {{ prior = "normal", mean = 0, sd = 0.05 }}
+"""
+FEEDS = """
+[feeds]
+rotation = "present"
+"""
+RING = """
+[noise]
+factor = { prior = "log-uniform", low = 0.5, high = 2 }
+
+[[source]]
+name = "ring"
+type = "ring"
+east = "3 arcmin"
+north = "-2 arcmin"
+I = { prior = "uniform", low = 2, high = 6, unit = "Jy" }
+Q = { prior = "uniform", low = -1, high = 1, unit = "Jy" }
+U = { prior = "uniform", low = -1, high = 1, unit = "Jy" }
+diameter = { prior = "uniform", low = 3, high = 9, unit = "arcmin" }
+blur = { prior = "uniform", low = 1, high = 4, unit = "arcmin" }
+"""
+FitWith = Callable[[biro.Observation], biro.Likelihood]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A sky and how it is observed.
+
+    Attributes
+    ----------
+    text : str
+        The model file, which data are drawn from and fitted with.
+    values : mapping
+        Any values of its free parameters but the noise, for the layout of the data.
+    noise : float, Jy
+    options : dict
+        Options of each sampler that it is fitted with.
+    cases : dict
+        What makes the fitted likelihood, by what is wrong with it; None where nothing is.
+    """
+
+    text: str
+    values: Mapping[str, float]
+    noise: float
+    options: dict[str, Options]
+    cases: dict[str, FitWith | None]
+
+    def layout(self) -> biro.Observation:
+        """Simulate 1008 visibilities: 21 baselines, 6 times, 2 channels, 4 correlations; any values do."""
+        return simulate(
+            "KAT-7",
+            from_toml(self.text),
+            phase_centre="05h00m00s -45d00m00s",
+            times=Track("2026-03-01", duration=6 * 3600.0, integration=3600.0),
+            channels=Channels(1.3e9, 2e8, 2),
+            noise=self.noise,
+            seed=SEED,
+            values=self.values,
+            backend="cpu",
+        )
+
+
 SEED = 1
 QUICK: dict[str, Options] = {"dynesty": {"n_live": 25, "dlogz": 5.0}}
 """Of a quick run, whose intervals are worth nothing."""
-
-
-def layout() -> biro.Observation:
-    """Simulate 1008 visibilities: 21 baselines, 6 times, 2 channels, 4 correlations; any values do."""
-    return simulate(
-        "KAT-7",
-        from_toml(SKY),
-        phase_centre="05h00m00s -45d00m00s",
-        times=Track("2026-03-01", duration=6 * 3600.0, integration=3600.0),
-        channels=Channels(1.3e9, 2e8, 2),
-        noise=NOISE,
-        seed=SEED,
-        values=SOME_VALUES,
-        backend="cpu",
-    )
 
 
 def weights_wrong(observation: biro.Observation) -> biro.Likelihood:
@@ -120,13 +167,35 @@ def of_kind(kind: type[biro.Likelihood], text: str, observation: biro.Observatio
 
 
 PEAKED = PA.replace('"uniform", low', '"truncated-normal", mean = 90, sd = 20, low')
-CASES: dict[str, Callable[[biro.Observation], biro.Likelihood] | None] = {
-    "right": None,
-    "weights 10 % too large": weights_wrong,
-    "complex sample counted once": partial(of_kind, CountedOnce, SKY),
-    "order forgotten in the prior": partial(of_kind, OrderForgotten, SKY),
-    "prior of the angle not uniform": partial(of_kind, biro.Likelihood, SKY.replace(PA, PEAKED)),
-}
+SOURCES = Model(
+    SKY,
+    {"core.I": 1.0, "lobe.I": 2.0, "lobe.emaj": 5.0, "lobe.emin": 2.0, "lobe.pa": 20.0},
+    noise=4.0,
+    options={"emcee": {"n_tau": 20.0, "tau_change": 0.3}, "dynesty": {"n_live": 100, "dlogz": 0.5}},
+    cases={
+        "right": None,
+        "weights 10 % too large": weights_wrong,
+        "complex sample counted once": partial(of_kind, CountedOnce, SKY),
+        "order forgotten in the prior": partial(of_kind, OrderForgotten, SKY),
+        "prior of the angle not uniform": partial(of_kind, biro.Likelihood, SKY.replace(PA, PEAKED)),
+    },
+)
+LEAKAGES = [
+    f"leakage.{d}.{part}[{name}]" for name in LEAKING for d in ("d_x", "d_y") for part in ("real", "imag")
+]
+INSTRUMENT = Model(
+    RING + FEEDS + LEAKAGE,
+    {"ring.I": 3.0, "ring.Q": 0.3, "ring.U": 0.0, "ring.diameter": 6.0, "ring.blur": 2.0}
+    | dict.fromkeys(LEAKAGES, 0.0),
+    noise=0.2,
+    options={"none": {}},
+    cases={
+        "right": None,
+        "leakage ignored": partial(of_kind, biro.Likelihood, RING + FEEDS),
+        "feeds taken as corrected": partial(of_kind, biro.Likelihood, RING + LEAKAGE),
+    },
+)
+MODELS = {"sources": SOURCES, "instrument": INSTRUMENT}
 
 
 @contextlib.contextmanager
@@ -140,9 +209,9 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def run_case(name: str, sampler: str, args: argparse.Namespace, seconds: float) -> Line:
+def run_case(model: Model, name: str, sampler: str, args: argparse.Namespace, seconds: float) -> Line:
     """Run a case; a line of the results."""
-    likelihood = biro.Likelihood(layout(), from_toml(SKY), backend="cpu")
+    likelihood = biro.Likelihood(model.layout(), from_toml(model.text), backend="cpu")
     start = time.monotonic()
     line: Line = {"case": name, "sampler": sampler}
     with tempfile.TemporaryDirectory() as folder:
@@ -152,12 +221,12 @@ def run_case(name: str, sampler: str, args: argparse.Namespace, seconds: float) 
                     likelihood,
                     sampler,
                     replicates=args.replicates,
-                    fit_with=CASES[name],
+                    fit_with=model.cases[name],
                     run_dir=folder,
                     seed=SEED,
                     workers=args.workers,
                     progress=sys.stderr.isatty(),
-                    **OPTIONS[sampler],
+                    **model.options[sampler],
                 )
         except (RunInterrupted, KeyboardInterrupt):
             line["interrupted"] = True
@@ -194,30 +263,39 @@ def _lines(lines: list[Line]) -> str:
 def main() -> int:
     """Run the cases, the right one first."""
     parser = make_parser(__doc__)
+    parser.add_argument("--model", choices=list(MODELS), default="sources")
     parser.add_argument("--replicates", type=int, default=300)
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--time-limit", type=float, default=480.0)
     parser.add_argument("--case", action="append", help="part of a name; default all")
-    parser.add_argument("--sampler", choices=list(OPTIONS), action="append")
+    parser.add_argument("--sampler", choices=["emcee", "dynesty", "none"], action="append")
     args = parser.parse_args()
+    model = MODELS[args.model]
     if args.quick:
         args.replicates, args.workers = 10, 1
         args.case, args.sampler = ["complex sample"], ["dynesty"]
-        OPTIONS.update(QUICK)
+        model.options.update(QUICK)
     about = machine("cpu")
-    path = output_path(args, "sbc", f"{machine_slug(about)}.json")
-    sizes = {"n_vis": 1008, "n_parameter": 6, "replicates": args.replicates, "options": OPTIONS}
+    before = "" if model is SOURCES else f"{args.model}_"
+    path = output_path(args, "sbc", f"{before}{machine_slug(about)}.json")
+    n_parameter = len(model.values) + 1  # the noise factor
+    sizes = {
+        "n_vis": 1008,
+        "n_parameter": n_parameter,
+        "replicates": args.replicates,
+        "options": model.options,
+    }
     end, lines = time.monotonic() + args.time_limit, list[Line]()
-    for name in CASES:
-        for sampler in args.sampler or OPTIONS:
+    for name in model.cases:
+        for sampler in args.sampler or model.options:
             left = end - time.monotonic()
             over = left < 10.0 or any("interrupted" in line for line in lines)
             if over or not any(part in name for part in args.case or [""]):
                 continue
-            lines.append(run_case(name, sampler, args, left))
+            lines.append(run_case(model, name, sampler, args, left))
             print(text_of(lines[-1]), flush=True)
             if path is not None:
-                head = {"machine": about, "sizes": sizes, "sky": SKY, "noise_jy": NOISE}
+                head = {"machine": about, "sizes": sizes, "sky": model.text, "noise_jy": model.noise}
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(f"{json.dumps(head)[:-1]}, {_lines(lines)}\n")
     print(f"written to {path}" if path else "not written")

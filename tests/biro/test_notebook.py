@@ -66,7 +66,7 @@ def test_pointing_errors_and_fluxes_together(tmp_path):
 
 @pytest.mark.slow
 def test_a_turning_beam_with_leakage(tmp_path):
-    """The whole equation finds the source; a fit without leakage or with a beam that stands still is biased."""
+    """The whole equation finds the source; without leakage or with a beam that stands still it fails."""
     pytest.importorskip("katbeam", reason="katbeam is not installed")
     shown, n_picture = executed("turning_beam.ipynb", tmp_path)
     assert n_picture == 4
