@@ -6,7 +6,9 @@ ReferenceFrequency='150e6', ..." or "# (Name, Type, ...) = format". Spectra are 
     LogarithmicSI true   I x^(c0 + c1 log10 x + ...)
     LogarithmicSI false  I + c0 (x - 1) + c1 (x - 1)^2 + ...      terms in Jy
 
-and, as in DP3, they act on Stokes I alone; Q, U and V are flat.
+and, as in DP3, they act on Stokes I alone; Q, U and V are flat. With a RotationMeasure, Q and U follow I:
+I p cos 2 chi and I p sin 2 chi with p = PolarizedFraction and chi = PolarizationAngle + RM lambda^2, rad,
+or p and chi are found from Q and U at the ReferenceWavelength (m; that of ReferenceFrequency by default).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from biro.models.components.beam import SPEED_OF_LIGHT
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal, to_model
 from biro.models.files.text import naming, read_text, write_text
@@ -32,9 +35,9 @@ _ARCSEC = math.pi / 648000
 _USED = (
     "name", "type", "patch", "ra", "dec", "i", "q", "u", "v", "referencefrequency", "spectralindex",
     "logarithmicsi", "majoraxis", "minoraxis", "orientation", "rotationmeasure", "polarizedfraction",
-    "reftype",
+    "reftype", "polarizationangle", "referencewavelength",
 )  # fmt: skip
-_SKIPPED = ("category", "dummy", "orientationisabsolute", "polarizationangle")
+_SKIPPED = ("category", "dummy", "orientationisabsolute")
 _WRITTEN = (
     "Name, Type, Ra, Dec, I, Q, U, V, SpectralIndex, LogarithmicSI, ReferenceFrequency, "
     "MajorAxis, MinorAxis, Orientation"
@@ -180,26 +183,60 @@ def _component(row: Mapping[str, str]) -> Component:
         raise ModelError(f"type: POINT or GAUSSIAN, found {short_repr(row['type'])}")
     if row["reftype"].upper() not in ("", "J2000", "ICRS"):
         raise ModelError(f"reftype: J2000, found {short_repr(row['reftype'])}")
-    if _number(row, "rotationmeasure") != 0:
-        raise ModelError("rotationmeasure: rotation measures are not supported")
-    if _number(row, "polarizedfraction") != 0:
-        raise ModelError("polarizedfraction: is not supported; give Q and U")
+    rotation = _number(row, "rotationmeasure")
+    if not rotation and _number(row, "polarizedfraction") != 0:
+        raise ModelError("polarizedfraction: is not supported without RotationMeasure; give Q and U")
     shape = None
     if kind == "GAUSSIAN":
         axes = _number(row, "majoraxis") * _ARCSEC, _number(row, "minoraxis") * _ARCSEC
         shape = as_ellipse(*axes, math.radians(_number(row, "orientation")))
     stokes = tuple(_number(row, key) for key in "iquv")
     terms, log_spectrum, ref_freq = _spectrum(row, stokes[0])
+    own: tuple[float, ...] = ()
+    if rotation:
+        linear = _linear(row, stokes, rotation, (terms, log_spectrum, ref_freq))
+        stokes, own = (stokes[0], linear.real, linear.imag, stokes[3]), terms
     return Component(
         name=row["name"],
         ra=read_entry("ra", _direction, row["ra"], True),
         dec=read_entry("dec", _direction, row["dec"], False),
         stokes=stokes,
-        terms=(terms, (), (), ()),
+        terms=(terms, own, own, ()),
         log_spectrum=log_spectrum,
         ref_freq=ref_freq,
         shape=shape,
+        rm=rotation,
     )
+
+
+def _linear(
+    row: Mapping[str, str],
+    stokes: tuple[float, ...],
+    rotation: float,
+    spectrum: tuple[tuple[float, ...], bool, float | None],
+) -> complex:
+    """Q + iU of a source with a rotation measure at the wavelength 0, where I is that of the list."""
+    flux, q, u = stokes[:3]
+    terms, log_spectrum, ref_freq = spectrum
+    if not (row["q"] or row["u"]):
+        if not (row["polarizedfraction"] and row["polarizationangle"]):
+            raise ModelError("rotationmeasure: needs Q and U, or PolarizedFraction and PolarizationAngle")
+        angle = 2 * _number(row, "polarizationangle")
+        return flux * _number(row, "polarizedfraction") * complex(math.cos(angle), math.sin(angle))
+    wave = _number(row, "referencewavelength")
+    if not wave:
+        if not row["referencefrequency"] or not _number(row, "referencefrequency") > 0:
+            raise ModelError("rotationmeasure: needs a ReferenceWavelength, or a positive ReferenceFrequency")
+        wave = SPEED_OF_LIGHT / _number(row, "referencefrequency")
+    x = SPEED_OF_LIGHT / wave / (ref_freq or SPEED_OF_LIGHT / wave)
+    if log_spectrum:
+        share = x ** sum(term * math.log(x) ** k for k, term in enumerate(terms))
+    else:
+        share = 1 + sum(term * (x - 1) ** (k + 1) for k, term in enumerate(terms))
+    if share == 0:
+        raise ModelError("rotationmeasure: I is 0 at the ReferenceWavelength")
+    back = 2 * rotation * wave**2
+    return complex(q, u) / share * complex(math.cos(back), -math.sin(back))
 
 
 def _direction(text: str, hours: bool) -> float:

@@ -40,6 +40,9 @@ class Component:
     ref_freq : float or None, Hz
     shape : (float, float, float) or None
         emaj, emin, pa in rad; None for a point.
+    rm : float, rad/m2
+        Of Q and U, which are those at `ref_freq` where `rm_at_ref_freq`, at the wavelength 0 otherwise.
+    rm_at_ref_freq : bool
     """
 
     name: str
@@ -50,6 +53,8 @@ class Component:
     log_spectrum: bool = True
     ref_freq: float | None = None
     shape: tuple[float, float, float] | None = None
+    rm: float = 0.0
+    rm_at_ref_freq: bool = False
 
 
 def parse_float(text: str) -> float:
@@ -110,6 +115,9 @@ def _source(name: str, component: Component) -> PointSource | GaussianSource:
         given[key] = series[0] if alike else dict(zip("IQUV", series, strict=True))
     if component.ref_freq is not None:
         given["ref_freq"] = Fixed(component.ref_freq, "Hz")
+    if component.rm and any(component.stokes[1:3]):
+        given["rm"] = Fixed(component.rm, "rad/m2")
+        given["rm_reference"] = "ref_freq" if component.rm_at_ref_freq else "zero"
     if component.shape is None:
         return PointSource(name, **given)
     shape = {

@@ -4,7 +4,8 @@
     major [arcsec]  minor [arcsec]  position angle [deg]
 
 The first three must be there; the others are 0 where a line ends before them. The spectrum is a power law of
-all Stokes parameters alike, axes are full widths at half maximum, and comments begin with "#".
+all Stokes parameters alike, Q and U are those at the frequency and turn by 2 RM (lambda^2 - lambda0^2), axes
+are full widths at half maximum, and comments begin with "#".
 """
 
 from __future__ import annotations
@@ -73,18 +74,20 @@ def _component(name: str, fields: list[str]) -> Component:
     ra, dec, i, q, u, v, freq, index, rotation, major, minor, pa = numbers
     if not abs(dec) <= 90:
         raise ModelError(f"dec: must lie within -90 .. 90 deg, found {dec:g} deg")
-    if rotation and (q or u):
-        raise ModelError(f"rotation measure: of a polarised source it must be 0, found {rotation:g}")
-    if index and not freq > 0:
-        raise ModelError(f"frequency: must be positive with a spectral index, found {freq:g}")
+    turns = bool(rotation and (q or u))
+    if (index or turns) and not freq > 0:
+        what = "a spectral index" if index else "a rotation measure"
+        raise ModelError(f"frequency: must be positive with {what}, found {freq:g}")
     return Component(
         name=name,
         ra=math.radians(ra),
         dec=math.radians(dec),
         stokes=(i, q, u, v),
         terms=((index,) if index else (),) * 4,
-        ref_freq=freq if index else None,
+        ref_freq=freq if index or turns else None,
         shape=as_ellipse(major * ARCSEC, minor * ARCSEC, math.radians(pa)),
+        rm=rotation if turns else 0.0,
+        rm_at_ref_freq=True,
     )
 
 

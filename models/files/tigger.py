@@ -1,7 +1,8 @@
 """Tigger ASCII lists (.lsm.txt): columns separated by white space, named by a line "#format: name ...".
 
 As in Tigger, the spectrum is (nu / freq0)^(spi + spi2 ln(nu / freq0) + ...) for all Stokes alike, columns of
-unknown names are skipped, and tags are not kept.
+unknown names are skipped, and tags are not kept. As in Meow, Q and U are those at freq0 and turn by
+2 rm (lambda^2 - lambda0^2); without freq0 they are those at the wavelength 0.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.parameter import read_entry
-from biro.models.quantities.strict import short_repr
 from biro.models.sky import SkyModel
 
 _DEFAULT = "name ra_h ra_m ra_s dec_d dec_m dec_s i q u v spi rm emaj_s emin_s pa_d freq0 tags..."
@@ -139,8 +139,6 @@ class _Row:
         if not abs(dec) <= math.pi / 2 * (1 + 1e-15):
             raise ModelError(f"dec: must lie within -90 .. 90 deg, found {math.degrees(dec)} deg")
         stokes = self._stokes()
-        if self._value("rm") and any(stokes[1:3]):
-            raise ModelError(f"rm: rotation measures are not supported, found {short_repr(self._text('rm'))}")
         terms = [self._value(key) or 0.0 for key in _CURVATURE]
         while terms and terms[-1] == 0:
             terms.pop()
@@ -155,6 +153,8 @@ class _Row:
             terms=(tuple(terms),) * 4,
             ref_freq=ref_freq if ref_freq and ref_freq > 0 else None,
             shape=self._shape(),
+            rm=self._value("rm") or 0.0,
+            rm_at_ref_freq=bool(ref_freq and ref_freq > 0),
         )
 
 
