@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -415,3 +416,39 @@ def test_the_examples_of_the_documentation_are_one_model() -> None:
     names: dict[str, object] = {}
     exec(text.split("```python\n")[1].split("```")[0], names)
     assert from_toml(toml) == names["sky"]
+
+
+def toml_blocks() -> list[object]:
+    """Each TOML example of the README and of the site, named by its file and line."""
+    root, blocks = Path(__file__).parents[2], []
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        for found in re.finditer(r"^```toml\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
+            line = path.read_text()[: found.start()].count("\n") + 1
+            blocks.append(pytest.param(found[1], id=f"{path.stem}:{line}"))
+    return blocks
+
+
+def other(name: str) -> str:
+    """A source that an example speaks of, and does not show."""
+    return f"""
+[[source]]
+name = "{name}"
+east = "1 mas"
+north = "2 mas"
+pm_east = "0 mas/yr"
+I = {{ prior = "uniform", low = "0 Jy", high = "1 Jy" }}
+"""
+
+
+@pytest.mark.parametrize("text", toml_blocks())
+def test_every_example_of_the_documentation_is_a_model(text: str) -> None:
+    """As it stands, or after sources that it ties to or orders, or after one of any kind."""
+    own = set(re.findall(r'^name = "(.*)"', text, re.MULTILINE))
+    spoken_of = {name for name in ("core", "a", "b") if f'"{name}.' in text} - own
+    sky = from_toml("".join(map(other, spoken_of or (() if own else ("any",)))) + text)
+    assert from_toml(sky.to_toml()) == sky
+
+
+def test_examples_are_found() -> None:
+    """A change of their form must not leave the test above with nothing to see."""
+    assert len(toml_blocks()) > 15
