@@ -31,6 +31,11 @@ def ran_on(about: Line, more: str) -> str:
     return f"{name}, Python {machine['python']}, numba {numba}{dynesty}; {more}."
 
 
+def first_few(names: Sequence[str], n: int = 5) -> str:
+    more = f" and {len(names) - n} more" if len(names) > n else ""
+    return ", ".join(names[:n]) + more
+
+
 def sbc_section(about: Line, lines: Sequence[Line]) -> str:
     header = [
         "in the fit",
@@ -46,13 +51,13 @@ def sbc_section(about: Line, lines: Sequence[Line]) -> str:
     for line in lines:
         each = line["quantities"].values()
         within = [[100 * q["coverage"][level] for q in each] for level in ("0.6827", "0.9545")]
-        chi2, suspects = line["reduced_chi2"], ", ".join(line["suspects"])
+        chi2, suspects = line["reduced_chi2"], first_few(line["suspects"])
         rows.append(
             [
                 *(line["case"], line["sampler"], str(line["replicates"])),
                 f"{chi2['mean']:.4f} ({chi2['z']:+.1f} sigma)",
                 *(f"{min(shares):.0f} to {max(shares):.0f} %" for shares in within),
-                f"{100 * line['chance']:.2g} %",
+                "100 %" if line["chance"] > 0.995 else f"{100 * line['chance']:.2g} %",
                 "passes" if line["passed"] else f"caught by {suspects}",
             ]
         )
