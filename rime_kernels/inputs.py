@@ -53,6 +53,8 @@ class Variant:
         There are profiles, and which of a user's own are among them; None without any.
     jones : bool
         A GPU's kernels see the sums through the matrices of `AntennaTerms`.
+    jones_beam : bool
+        A GPU's kernels have a matrix of a `JonesBeam` for each antenna and source.
     """
 
     single: bool
@@ -63,6 +65,7 @@ class Variant:
     log: bool = False
     profiles: tuple[RegisteredProfile, ...] | None = None
     jones: bool = False
+    jones_beam: bool = False
 
     @property
     def n_stokes(self) -> int:
@@ -168,6 +171,9 @@ def parameters(
         shape = np.zeros((n_batch, 1, 3))
     scale = np.zeros(n_batch) if beam is None else beam.scale
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
+    if isinstance(beam, JonesBeam):
+        scale = np.broadcast_to(scale, n_batch)
+        pointing = np.broadcast_to(pointing, (n_batch, *pointing.shape[1:]))
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, forms_of(sources), terms, shape, scale, pointing,
         _template(sources, template_lm, scaled_dof), _faraday(sources), *profile_arrays(sources),

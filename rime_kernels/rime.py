@@ -14,11 +14,10 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
-from rime_kernels.errors import BackendError, InputError
+from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
-from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.smearing.average import Average, average_of
 from rime_kernels.smearing.smearing import Smearing
@@ -306,8 +305,6 @@ class Rime:
 
     def _check(self, sources: Sources) -> None:
         check_axes(self.rows, self._n_template, sources)
-        if isinstance(sources.beam, JonesBeam) and self.backend != "cpu":
-            raise BackendError('beams of Jones matrices are computed on the CPU alone; give backend="cpu"')
 
     def _run(self, sources: Sources, output: Output) -> Visibilities:
         self._refuse_impossible(sources)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.compile.types import DeviceArray, Record, Stream
+from rime_kernels.cuda import jones
 from rime_kernels.cuda.adjoint_launch import gather_of
 from rime_kernels.cuda.adjoint_sums import AdjointSums
 from rime_kernels.cuda.data import Data, cut
@@ -82,6 +83,7 @@ class Engine:
         self._streams = device.streams(2)
         self._recordings = Recordings(self._workspace)
         self._begun: Chi2 | None = None
+        self._beams = jones.DeviceBeams(single)
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
@@ -123,6 +125,7 @@ class Engine:
         return self._begun
 
     def _start(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
+        self._until_it_fits(lambda: self._load_beam(sources))
         given = parameters(sources, self._fixed.template_lm, scaled_dof)
         key = self._key("chi2", sources, given, scaled_dof)
         recording = self._recordings.get(key)
@@ -145,6 +148,7 @@ class Engine:
         Recorded and played as chi2 is, but not with other data.
         """
         _refuse_antenna_terms(sources)
+        jones.refuse_derivatives(sources)
         if self._begun is not None:
             self._begun()
         if vis is not None:
@@ -174,7 +178,8 @@ class Engine:
         """What calls that are recorded as one have in common."""
         kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None, _spectrum(sources)
         shapes = sources.n_shape, sources.n_profile, registered_profiles(sources), _jones_shape(sources)
-        return _beam_codes(sources), kind, shapes, tuple([value.shape for value in given])
+        has_matrices = jones.beam_of(sources) is not None
+        return _beam_codes(sources), has_matrices, kind, shapes, tuple([value.shape for value in given])
 
     def _recorded(
         self, key: Any, call: Call, in_one: Callable[[Call], InOne | None]
@@ -231,15 +236,24 @@ class Engine:
     def _call(self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None) -> Call:
         shared_beam, beam = _beam_codes(sources)
         shifted, is_log = sources.template_shift is not None, scaled_dof is not None
+        has_matrices = jones.beam_of(sources) is not None
         variant = Variant(
-            self._single, self._factored, beam, sources.polarised, shifted, is_log,
-            registered_profiles(sources), sources.antenna_terms is not None,
+            self._single, self._factored, beam, sources.polarised or has_matrices, shifted, is_log,
+            registered_profiles(sources), sources.antenna_terms is not None, has_matrices,
         )  # fmt: skip
         layout = self._layout(variant, sources)
         given = parameters(sources, self._fixed.template_lm, scaled_dof)
         n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
         jones_shape = _jones_shape(sources)
-        return Call(given, shared_beam, variant, layout, n_shape, spectrum, n_profile, jones_shape)
+        beams = self._load_beam(sources)
+        return Call(given, shared_beam, variant, layout, n_shape, spectrum, n_profile, jones_shape, beams)
+
+    def _load_beam(self, sources: Sources) -> Record:
+        """The sources' `JonesBeam` on the device, or None; recordings do not outlive another one."""
+        beams, is_new = self._beams.load(jones.beam_of(sources))
+        if is_new:
+            self._recordings.clear()
+        return beams
 
     def _layout(self, variant: Variant, sources: Sources) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
@@ -256,15 +270,18 @@ class Engine:
     def _new_layout(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
         if variant.factored:
             shape, rows = tile_shape(variant, has_gaussian, size), self._fixed
+            if variant.jones_beam:
+                shape = jones.tile_shape(variant.single, has_gaussian, size.n_antenna)
             tiles = tile_table(
                 rows.antenna1, rows.antenna2, rows.time_index,
                 shape.side, shape.n_thread, shape.n_slot, _LEAST_FILL,
             )  # fmt: skip
             if tiles is not None:
-                if 2 * tiles.n_slot > shape.n_slot:
+                if 2 * tiles.n_slot > shape.n_slot and not variant.jones_beam:
                     shape = grown(kernel_kind("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
                 return Tiles(rows, self._table, tiles, variant, shape)
-        return Runs(self._fixed, variant, row_shape(variant, has_gaussian, size))
+        of_rows = jones.row_shape() if variant.jones_beam else row_shape(variant, has_gaussian, size)
+        return Runs(self._fixed, variant, of_rows)
 
     def _data_of(self, layout: Layout) -> Data:
         """Data laid out for this kernel; those of another make room."""
@@ -432,7 +449,7 @@ class Engine:
                 n_time = n_times(piece) if call.per_time else 1
                 arrays = Arrays(
                     inputs, call.n_gaussian, bright, n_time, nothing, vis, sums, given.jones,
-                    call.jones_shape, call.n_profile,
+                    call.jones_shape, call.n_profile, call.beams,
                 )  # fmt: skip
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky, typed
+from rime_kernels.cuda.kernels.jones.rows import make_row_sums as make_jones_row_sums
+from rime_kernels.cuda.kernels.jones.tiles import make_tile_sums as make_jones_tile_sums
 from rime_kernels.cuda.kernels.rows import kernel as row_kernel
 from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords, RowShape, RowTables, RowWork
 from rime_kernels.cuda.kernels.tiles import kernel as tile_kernel
@@ -51,6 +53,7 @@ class Arrays(NamedTuple):
     jones: DeviceArray
     jones_shape: tuple[int, int, int]  # time slots, antennas and blocks of channels
     n_profile: int = 0  # the last of the n_gaussian
+    beams: Record = None  # `voltages.Beams` of a `JonesBeam`
 
     @property
     def sky(self) -> Sky:
@@ -170,9 +173,10 @@ class Tiles:
             share.n_item, self.tiles.n_used, n_total, n_batch, first, slab.place.start, slab.time.start,
             share.n_part, share.n_lanes, self._reach,
         )  # fmt: skip
-        tile_kernel.make_tile_sums(key)[n_block, key.shape.n_thread, stream](
+        make = make_jones_tile_sums if key.variant.jones_beam else tile_kernel.make_tile_sums
+        make(key)[n_block, key.shape.n_thread, stream](
             typed(work), self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),
-            typed(records),
+            arrays.beams if key.variant.jones_beam else typed(records),
         )  # fmt: skip
 
     @property
@@ -265,9 +269,10 @@ class Runs:
         grid = -(-n_row // self.unit_step) * self.n_run, arrays.inputs.direction.shape[0]
         # Numbers are plain ints: `typed` knows no others.
         work = RowWork(n_row, slab.place.start, self.n_run, slab.time.start, self._step or 0.0)
-        row_kernel.make_row_sums(key)[grid, self.unit_step, stream](
+        make = make_jones_row_sums if key.variant.jones_beam else row_kernel.make_row_sums
+        make(key)[grid, self.unit_step, stream](
             typed(work), self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),
-            typed(records),
+            arrays.beams if key.variant.jones_beam else typed(records),
         )  # fmt: skip
 
     def rows_of_antennas(self, n_time: int, n_antenna: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

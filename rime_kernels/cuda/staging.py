@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rime_kernels import device
-from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda.data import Data
 from rime_kernels.cuda.kernels import brightness as rime_cuda
 from rime_kernels.cuda.kernels.arguments import Columns
@@ -27,6 +27,7 @@ class Call(NamedTuple):
     spectrum: rime_cuda.Spectrum
     n_profile: int = 0
     jones_shape: tuple[int, int, int] = (0, 0, 0)  # as in `Arrays`
+    beams: Record = None  # likewise
 
     @property
     def n_batch(self) -> int:
@@ -73,7 +74,7 @@ class Staging:
             columns = loaded[i].ahead(offset)
             arrays = Arrays(
                 inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, given.jones,
-                call.jones_shape, call.n_profile,
+                call.jones_shape, call.n_profile, call.beams,
             )  # fmt: skip
             yield piece, arrays, stream
 

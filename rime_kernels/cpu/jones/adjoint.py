@@ -36,11 +36,11 @@ from rime_kernels.cpu.jones.sums import (
     rotated,
     store_matrix,
     times_brightness,
-    times_number,
     zero_matrix,
 )
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
+from rime_kernels.physics.matrices import times_number
 
 # Sources whose matrices are computed and summed together: those of 64 antennas take 1 MB in double precision.
 PIECE = 16

@@ -12,8 +12,10 @@ from rime_kernels.compile.jit import inner_function, scalar, vector_function
 from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import ahead, load, pointer, spread, store
 from rime_kernels.jones_beam import JonesBeam
-from rime_kernels.physics import feeds
+from rime_kernels.physics import feeds, spline
 
+_cell, _slopes, _turned = spline.cell, spline.slopes, spline.turned
+_weights = spline.make_weights(False)
 T = TypeVar("T", bound=np.generic)
 
 
@@ -53,39 +55,6 @@ def beams_of(rows_matrix: NDArray[np.complexfloating], sources: Sources, n_sourc
     )
 
 
-@scalar
-def _cell(at: float, n: int) -> Scalar:
-    """The cell of a place in steps of the grid, held within its n nodes; the place in the cell.
-
-    A place that is NaN stays NaN, in the first cell. Last: 1, or 0 where the place was held.
-    """
-    inside = 1.0
-    if at < 0.0 or at > n - 1.0:
-        at = 0.0 if at < 0.0 else n - 1.0
-        inside = 0.0
-    cell = 0
-    if at >= 1.0:
-        cell = min(int(at), n - 2)
-    return cell, at - cell, inside
-
-
-@scalar
-def _weights(t: float) -> Scalar:
-    """The cubic B-splines of four nodes at t within the second and third."""
-    s = 1.0 - t
-    return (
-        s * s * s / 6.0, (4.0 - t * t * (6.0 - 3.0 * t)) / 6.0, (4.0 - s * s * (6.0 - 3.0 * s)) / 6.0,
-        t * t * t / 6.0,
-    )  # fmt: skip
-
-
-@scalar
-def _slopes(t: float) -> Scalar:
-    """Their derivatives."""
-    s = 1.0 - t
-    return -0.5 * s * s, 0.5 * t * (3.0 * t - 4.0), -0.5 * s * (3.0 * s - 4.0), 0.5 * t * t
-
-
 @vector_function
 def _row(nodes: Pointer, at: int, w: Vector, eight: Vector) -> Vector:
     """Four nodes of a row, from `at` on, times the weights w."""
@@ -108,8 +77,8 @@ def _taps(nodes: Pointer, at: int, step: int, w: Vector, v: Vector, eight: Vecto
 def place(beams: Beams, time: int, antenna: int, dl: float, dm: float, scale: float) -> Scalar:
     """x, y in the antenna's frame, rad, of an offset from where its beam points."""
     angle = beams.angle[min(time, beams.angle.shape[0] - 1), antenna]
-    sin, cos = np.sin(angle), np.cos(angle)
-    return (dl * cos - dm * sin) / scale, (dl * sin + dm * cos) / scale
+    x, y = _turned(dl, dm, np.sin(angle), np.cos(angle))
+    return x / scale, y / scale
 
 
 @inner_function

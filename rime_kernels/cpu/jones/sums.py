@@ -14,6 +14,13 @@ from rime_kernels.cpu.jones.spline import Beams, fill_rotation, fill_voltages
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
 from rime_kernels.cpu.sums import _dot, _envelope, wavelengths
 from rime_kernels.cpu.vector_math import cos_sin_turns
+from rime_kernels.physics.matrices import (
+    add_times_adjoint,
+    rotated_circular,
+    rotated_linear,
+    times_hermitian,
+    times_number,
+)
 
 
 class Sky(NamedTuple):
@@ -68,43 +75,13 @@ def zero_matrix(like: Vector) -> Vector:
 
 
 @vector_function
-def times_number(m: Vector, re: Vector, im: Vector) -> Vector:
-    """m times re + i im."""
-    return (
-        m[0] * re - m[1] * im, m[0] * im + m[1] * re, m[2] * re - m[3] * im, m[2] * im + m[3] * re,
-        m[4] * re - m[5] * im, m[4] * im + m[5] * re, m[6] * re - m[7] * im, m[6] * im + m[7] * re,
-    )  # fmt: skip
-
-
-@vector_function
-def add_times_adjoint(c: Vector, a: Vector, b: Vector) -> Vector:
-    """c + a b^H."""
-    return (
-        c[0] + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3],
-        c[1] + a[1] * b[0] - a[0] * b[1] + a[3] * b[2] - a[2] * b[3],
-        c[2] + a[0] * b[4] + a[1] * b[5] + a[2] * b[6] + a[3] * b[7],
-        c[3] + a[1] * b[4] - a[0] * b[5] + a[3] * b[6] - a[2] * b[7],
-        c[4] + a[4] * b[0] + a[5] * b[1] + a[6] * b[2] + a[7] * b[3],
-        c[5] + a[5] * b[0] - a[4] * b[1] + a[7] * b[2] - a[6] * b[3],
-        c[6] + a[4] * b[4] + a[5] * b[5] + a[6] * b[6] + a[7] * b[7],
-        c[7] + a[5] * b[4] - a[4] * b[5] + a[7] * b[6] - a[6] * b[7],
-    )
-
-
-@vector_function
 def times_brightness(t: Vector, bright: Pointer, circular: bool, like: Vector) -> Vector:
-    """t B, B = [[a + b, c + i d], [c - i d, a - b]]; (a, b, c, d) is (I, Q, U, V), or (I, V, Q, U)."""
+    """t B: `matrices.times_hermitian`."""
     n = size(like)
     first = 1 if circular else 0
     a, b = load(bright, 0, like), load(bright, (3 if circular else 1) * n, like)
     c, d = load(bright, (2 - first) * n, like), load(bright, (3 - first) * n, like)
-    plus, minus = a + b, a - b
-    return (
-        t[0] * plus + t[2] * c + t[3] * d, t[1] * plus + t[3] * c - t[2] * d,
-        t[0] * c - t[1] * d + t[2] * minus, t[1] * c + t[0] * d + t[3] * minus,
-        t[4] * plus + t[6] * c + t[7] * d, t[5] * plus + t[7] * c - t[6] * d,
-        t[4] * c - t[5] * d + t[6] * minus, t[5] * c + t[4] * d + t[7] * minus,
-    )  # fmt: skip
+    return times_hermitian(t, a, b, c, d)
 
 
 @vector_function
@@ -113,18 +90,7 @@ def rotated(voltage: Pointer, rotation: Pointer, circular: bool, like: Vector, w
     n = size(like)
     e = load_matrix(voltage, 0, wide)
     cos, sin = load(rotation, 0, wide), load(rotation, n, wide)
-    if circular:  # e^-i phi and e^+i phi
-        j = (
-            e[0] * cos + e[1] * sin, e[1] * cos - e[0] * sin, e[2] * cos - e[3] * sin,
-            e[3] * cos + e[2] * sin, e[4] * cos + e[5] * sin, e[5] * cos - e[4] * sin,
-            e[6] * cos - e[7] * sin, e[7] * cos + e[6] * sin,
-        )  # fmt: skip
-    else:  # [[cos, sin], [-sin, cos]]
-        j = (
-            e[0] * cos - e[2] * sin, e[1] * cos - e[3] * sin, e[0] * sin + e[2] * cos,
-            e[1] * sin + e[3] * cos, e[4] * cos - e[6] * sin, e[5] * cos - e[7] * sin,
-            e[4] * sin + e[6] * cos, e[5] * sin + e[7] * cos,
-        )  # fmt: skip
+    j = rotated_circular(e, cos, sin) if circular else rotated_linear(e, cos, sin)
     return (
         convert(j[0], like), convert(j[1], like), convert(j[2], like), convert(j[3], like),
         convert(j[4], like), convert(j[5], like), convert(j[6], like), convert(j[7], like),

@@ -10,13 +10,14 @@ from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Scalar
-from rime_kernels.cpu.jones.spline import Beams, _cell, _slopes, _weights, place
+from rime_kernels.cpu.jones.spline import Beams, place
 from rime_kernels.cpu.tangent import Changes, Samples, Sky
-from rime_kernels.physics import phase
+from rime_kernels.physics import phase, spline
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _C, _TWO_PI = phase.SPEED_OF_LIGHT, 2.0 * math.pi
 _cos_sin = phase.make_cos_sin(False)
+_cell, _slopes, _weights = spline.cell, spline.slopes, spline.make_weights(False)
 
 # Samples that a thread takes at a time.
 _SAMPLES = 128

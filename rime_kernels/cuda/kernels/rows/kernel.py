@@ -14,7 +14,7 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.ending import Samples
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
@@ -72,7 +72,7 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
         partial = cuda.shared.array(n_thread, float64)
         gathered = cuda.shared.array(n_gathered, real)
         own, samples, gathering = own_arrays(), sample_arrays(), gathering_arrays()
-        place, total = index_block(work), 0.0
+        place, total = index_block(int32(cuda.threadIdx.x), cuda.blockIdx.x, cuda.blockIdx.y, work), 0.0
         # Threads without a row have nothing to sum, but do not return: all threads of a block meet below.
         if has_adjoint or place.local < work.n_row:
             row = find_row(place, work, tables, sky)
@@ -145,12 +145,11 @@ def _make_index_block(kernel: RowKernel) -> Compiled:
     n_thread, run = kernel.shape.n_row, kernel.shape.run
 
     @device.inline
-    def index_block(work: RowWork) -> Place:
-        thread, number = int32(cuda.threadIdx.x), cuda.blockIdx.x
+    def index_block(thread: Scalar, number: Scalar, b: Scalar, work: RowWork) -> Place:
         block = uint32(uint32(number) // uint32(work.n_run))
         start = int32(uint32(number) - block * uint32(work.n_run)) * int32(run)
         local = int32(block) * int32(n_thread) + thread
-        return Place(thread, cuda.blockIdx.y, number, block, start, local)
+        return Place(thread, b, number, block, start, local)
 
     return index_block
 

@@ -23,6 +23,7 @@ from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.ending import Samples
+from rime_kernels.cuda.kernels.lane_sums import meet
 from rime_kernels.cuda.kernels.tiles import adjoint, index, staging, sums
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages
 from rime_kernels.cuda.kernels.tiles.parts import (
@@ -336,7 +337,7 @@ def _make_finish(kernel: TileKernel) -> Compiled:
 
 def _make_sum_tree(kernel: TileKernel) -> Compiled:
     """Function that adds up over the tiles of an item by a tree: its order depends on their number alone."""
-    n_kind = kernel.n_kind
+    n_kind, wait = kernel.n_kind, meet()
 
     @device.inline
     def sum_tree(
@@ -347,7 +348,7 @@ def _make_sum_tree(kernel: TileKernel) -> Compiled:
         for k in range(n_kind):
             # One sum after the other in the same memory.
             partial[thread] = of_kind[k]
-            cuda.syncthreads()
+            wait()
             width = int32(1)
             while width < n_mine:
                 width *= 2
@@ -355,13 +356,13 @@ def _make_sum_tree(kernel: TileKernel) -> Compiled:
                 width //= 2
                 if active and mine < width and mine + width < n_mine:
                     partial[thread] += partial[thread + width]
-                cuda.syncthreads()
+                wait()
             if active and mine == 0:
                 into = int64(work.first_layer) * int64(n_chan) + int64(tile.item)
                 into = into * int64(block.n_copy) + int64(block.copy)
                 results[int64(block.b) * n_kind + k, into] = partial[thread]
             # The next sum is written to the same memory only after the first thread has read this one.
             if k + 1 < n_kind:
-                cuda.syncthreads()
+                wait()
 
     return sum_tree

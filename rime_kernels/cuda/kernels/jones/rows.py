@@ -1,0 +1,140 @@
+"""The RIME with 2x2 beams row by row on a CUDA device: a thread sums all sources for a row and a channel.
+
+The matrices of a row's two antennas are worked out for each row anew.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from numba import float32, float64, int32, uint64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module
+from rime_kernels.cuda.kernels import scalars
+from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.ending import End, Samples
+from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
+from rime_kernels.cuda.kernels.jones.voltages import (
+    Beams,
+    frame_of,
+    is_circular,
+    make_times_brightness,
+    make_voltage,
+    steps_of,
+)
+from rime_kernels.cuda.kernels.rows.kernel import Own, _make_index_block, _make_sum_block
+from rime_kernels.cuda.kernels.rows.parts import (
+    Place,
+    Row,
+    RowKernel,
+    RowTables,
+    RowWork,
+    make_find_row,
+    make_next_source,
+    make_turning,
+)
+from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities
+from rime_kernels.physics import matrices
+
+# The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
+cuda: Module = device.cuda
+
+
+@functools.cache
+def make_row_sums(kernel: RowKernel) -> Compiled:
+    """The kernel, ending in visibilities or in chi2, which it leaves as `rows.kernel.make_row_sums` does."""
+    is_chi2, n_thread, run = kernel.is_chi2, kernel.shape.n_row, kernel.shape.run
+    own_arrays, sample_arrays = _make_own(kernel), _make_samples(kernel.end, kernel.variant.single)
+    index_block, find_row = _make_index_block(kernel), make_find_row(kernel)
+    sum_sources, sum_block = _make_sum_sources(kernel), _make_sum_block(kernel)
+    to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, run)
+    finish_chi2, finish_visibilities = make_finish_chi2(kernel), make_finish_visibilities(kernel)
+
+    @device.kernel(kernel.shape.max_register)
+    def sum_rows(
+        work: RowWork, tables: RowTables, sky: Sky, columns: Columns, results: Results, beams: Beams
+    ) -> None:
+        partial = cuda.shared.array(n_thread, float64)
+        own, samples = own_arrays(), sample_arrays()
+        place, total = index_block(int32(cuda.threadIdx.x), cuda.blockIdx.x, cuda.blockIdx.y, work), 0.0
+        # Threads without a row have nothing to sum, but do not return: all threads of a block meet below.
+        if place.local < work.n_row:
+            row = find_row(place, work, tables, sky)
+            sum_sources(place, row, work, tables, sky, beams, own.sums)
+            to_stokes(own.sums)
+            if is_chi2:
+                total = finish_chi2(place, row, tables, sky, columns, samples, own.sums, own.of_kind)
+            else:
+                finish_visibilities(place, row, tables, sky, results.vis, samples, own.sums)
+        if is_chi2:
+            own.of_kind[0] = total
+            sum_block(place, work, own.of_kind, partial, results.sums)
+
+    return sum_rows
+
+
+def _make_own(kernel: RowKernel) -> Compiled:
+    """Function that declares a thread's arrays but for its ending."""
+    real, n_sum, run = float32 if kernel.variant.single else float64, 8 * kernel.shape.run, kernel.shape.run
+
+    @device.inline
+    def own_arrays() -> Own:
+        return Own(cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(1, float64))
+
+    return own_arrays
+
+
+def _make_samples(end: End, single: bool) -> Compiled:
+    """Function that declares those of its ending."""
+    real = float32 if single else float64
+    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+
+    @device.inline
+    def sample_arrays() -> Samples:
+        return Samples(
+            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
+            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
+            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+        )  # fmt: skip
+
+    return sample_arrays
+
+
+def _make_sum_sources(kernel: RowKernel) -> Compiled:
+    """Function that sums all sources at one channel (runs have one) into a thread's `sums`, (8,)."""
+    single, has_gaussian, circular = kernel.variant.single, kernel.has_gaussian, is_circular(kernel.matrix)
+    real = float32 if single else float64
+    voltage, times_brightness = make_voltage(single, circular), make_times_brightness(circular)
+    exp2 = scalars.exp2_function(single)
+    turning_of, next_source = make_turning(kernel), make_next_source(kernel)
+    add_product, times_number = make_add_product(1), device.inline(matrices.times_number.py_func)
+
+    @device.inline
+    def sum_sources(
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, beams: Beams, sums: Array
+    ) -> None:
+        b, c, freq, at = place.b, place.start, tables.chan_freq[place.start], row.bright
+        n_source, steps = int32(sky.direction.shape[1]), steps_of(sky.beam_scale[place.b], beams)
+        n_point = n_source - sky.n_gaussian
+        frame_p, frame_q = (
+            frame_of(b, row.time, row.p, c, sky, beams),
+            frame_of(b, row.time, row.q, c, sky, beams),
+        )
+        for k in range(8):
+            sums[k] = real(0)
+        for s in range(n_source):
+            l, m = sky.direction[b, s, 0], sky.direction[b, s, 1]
+            turning = turning_of(b, s, s - n_point, row, freq, 0.0, sky)
+            re, im = turning.re, turning.im
+            if has_gaussian and s >= n_point:
+                e = exp2(real(turning.along * turning.along + turning.across * turning.across))
+                re, im = e * re, e * im
+            applies = beams.applies[min(s, beams.applies.size - 1)]
+            p = times_number(voltage(frame_p, l, m, steps, applies, beams), re, im)
+            q = voltage(frame_q, l, m, steps, applies, beams)
+            p = times_brightness(p, sky.bright[at], sky.bright[at + uint64(1)])
+            add_product(sums, 0, p, q)
+            at = next_source(at, work)
+
+    return sum_sources

@@ -1,0 +1,183 @@
+"""The factored RIME with 2x2 beams on a CUDA device: a thread sums all sources for one tile of antennas.
+
+As `tiles.kernel`, but what is put into shared memory for an antenna and a source are two matrices, T and T B:
+a baseline's product of matrices takes 32 multiply-adds. No matrix ever reaches the device's memory.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Compiled, Module
+from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.baseline import Corner, Staged
+from rime_kernels.cuda.kernels.ending import Samples
+from rime_kernels.cuda.kernels.jones import staging, sums
+from rime_kernels.cuda.kernels.jones.pairs import pairs_of
+from rime_kernels.cuda.kernels.jones.staging import Frames
+from rime_kernels.cuda.kernels.jones.voltages import Beams, steps_of
+from rime_kernels.cuda.kernels.tiles import index
+from rime_kernels.cuda.kernels.tiles.adjoint import Gathering
+from rime_kernels.cuda.kernels.tiles.kernel import Own, _make_finish
+from rime_kernels.cuda.kernels.tiles.parts import (
+    Block,
+    Shared,
+    Slots,
+    Tile,
+    TileKernel,
+    TileTables,
+    TileWork,
+    sizes_of,
+)
+from rime_kernels.cuda.kernels.tiles.sums import make_finish_visibilities, make_look_ahead
+
+# The simulator replaces a global of this name while a kernel runs: what declares arrays, or lets all threads
+# of a block meet, stands here.
+cuda: Module = device.cuda
+
+
+@functools.cache
+def make_tile_sums(kernel: TileKernel) -> Compiled:
+    """The kernel, ending in visibilities or in chi2, left where `tiles.kernel.make_tile_sums` leaves them."""
+    is_chi2, n_sum = kernel.is_chi2, sizes_of(kernel).n_sum
+    real = float32 if kernel.variant.single else float64
+    shared_arrays, frame_arrays, own_arrays = _make_shared(kernel), _make_frames(kernel), _make_own(kernel)
+    index_block, place_antennas = index.make_index_block(kernel), index.make_place_antennas(kernel)
+    find_tile, find_corner = index.make_find_tile(kernel), index.make_find_corner(kernel)
+    place_frames, clear = staging.make_place_frames(kernel), staging.make_clear(kernel)
+    look_ahead, sum_sources = make_look_ahead(kernel), _make_sum_sources(kernel)
+    to_stokes = sums.make_to_stokes(kernel.matrix, kernel.variant.single, kernel.shape.side**2)
+    finish_chi2, finish_visibilities = _make_finish(kernel), make_finish_visibilities(kernel)
+
+    @device.kernel(kernel.shape.max_register)
+    def sum_tiles(
+        work: TileWork, tables: TileTables, sky: Sky, columns: Columns, results: Results, beams: Beams
+    ) -> None:
+        shared, frames, own = shared_arrays(), frame_arrays(), own_arrays()
+        block = index_block(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
+        place_antennas(block, work, tables, sky, shared)
+        place_frames(block, work, tables, sky, beams, frames)
+        clear(block, shared)
+        tile = find_tile(block, work, tables)
+        look_ahead(tile, tables, columns, own.glance)
+        # Coordinates and gaps must be in place before any thread stages terms from them.
+        cuda.syncthreads()
+        corner = find_corner(block, tile, tables)
+        for k in range(n_sum):
+            own.sums[k] = real(0)
+        sum_sources(block, tile, corner, sky, beams, shared, frames, own)
+        to_stokes(own.sums)
+        if is_chi2:
+            finish_chi2(block, tile, work, tables, sky, columns, results.sums, shared, own)
+        elif tile.active:
+            finish_visibilities(block, tile, work, tables, sky, results.vis, own.sums, own.samples)
+
+    return sum_tiles
+
+
+def _make_shared(kernel: TileKernel) -> Compiled:
+    """Function that declares a block's shared arrays, as `tiles.kernel` has them."""
+    sizes, shape, single = sizes_of(kernel), kernel.shape, kernel.variant.single
+    real, cplx = (float32, complex64) if single else (float64, complex128)
+    terms, n_high, n_low = 16 * sizes.n_term, sizes.n_high, sizes.n_low
+    pair = pairs_of(single).kind
+    n_slot, n_item, n_thread = shape.n_slot, shape.n_item, shape.n_thread
+
+    @device.inline
+    def shared_arrays() -> Shared:
+        # A line for each: the simulator tells shared arrays apart by their line.
+        term = cuda.shared.array(terms, pair)
+        high = cuda.shared.array(n_high, cplx)
+        low = cuda.shared.array(n_low, cplx)
+        u = cuda.shared.array(n_slot, float64)
+        v = cuda.shared.array(n_slot, float64)
+        w = cuda.shared.array(n_slot, float64)
+        at = cuda.shared.array(n_slot, uint32)
+        bright_at = cuda.shared.array(n_item, int64)
+        partial = cuda.shared.array(n_thread, float64)
+        # Brightness, beams of formulas and adjoints have nothing here.
+        none = cuda.shared.array(1, real)
+        nothing = cuda.shared.array(1, float64)
+        staged, slots = Staged(term, high, low, none), Slots(u, v, w, at, nothing, nothing, nothing)
+        return Shared(staged, slots, bright_at, partial, none, none, nothing)
+
+    return shared_arrays
+
+
+def _make_own(kernel: TileKernel) -> Compiled:
+    """Function that declares a thread's own arrays, as `tiles.kernel` has them."""
+    sizes, end, real = sizes_of(kernel), kernel.end, float32 if kernel.variant.single else float64
+    n_sum, n_second, n_glance = sizes.n_sum, 8 * kernel.shape.side, sizes.n_glance
+    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+
+    @device.inline
+    def own_arrays() -> Own:
+        totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
+        samples = Samples(
+            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
+            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
+            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+        )  # fmt: skip
+        # Nothing is gathered here.
+        gathering = Gathering(totals, totals, totals, totals, totals)
+        of_kind, glance = cuda.local.array(1, float64), cuda.local.array(n_glance, real)
+        return Own(totals, second, of_kind, glance, samples, gathering)
+
+    return own_arrays
+
+
+def _make_frames(kernel: TileKernel) -> Compiled:
+    """Function that declares the frames of a block's antennas."""
+    n_slot = kernel.shape.n_slot
+
+    @device.inline
+    def frame_arrays() -> Frames:
+        dl = cuda.shared.array(n_slot, float64)
+        dm = cuda.shared.array(n_slot, float64)
+        cos = cuda.shared.array(n_slot, float64)
+        sin = cuda.shared.array(n_slot, float64)
+        feed_cos = cuda.shared.array(n_slot, float64)
+        feed_sin = cuda.shared.array(n_slot, float64)
+        first = cuda.shared.array(n_slot, uint64)
+        return Frames(dl, dm, cos, sin, feed_cos, feed_sin, first)
+
+    return frame_arrays
+
+
+def _make_sum_sources(kernel: TileKernel) -> Compiled:
+    """Function that sums all sources, chunk by chunk."""
+    n_term, has_gaussian = sizes_of(kernel).n_term, kernel.has_gaussian
+    stage, add_points = staging.make_stage(kernel), sums.make_accumulate(kernel, False)
+    add_gaussians = sums.make_accumulate(kernel, True)
+
+    @device.inline
+    def sum_sources(
+        block: Block, tile: Tile, corner: Corner, sky: Sky, beams: Beams, shared: Shared, frames: Frames,
+        own: Own,
+    ) -> None:  # fmt: skip
+        n_source = int32(sky.direction.shape[1])
+        n_point, steps = n_source - sky.n_gaussian, steps_of(sky.beam_scale[block.b], beams)
+        # Of the type they have later on, for the tuples they become part of: Numba makes one type of each.
+        before, n_before, start, buffer = int64(-1), int64(0), int64(0), int64(0)
+        while before < n_source:
+            n_now = int64(0)
+            if start < n_source:
+                n_now = stage(start, buffer, block, steps, sky, beams, shared, frames)
+            if before >= 0 and tile.active:
+                # The chunk that was made before, from the other buffer.
+                of_term = uint32((1 - buffer) * n_term)
+                here = Corner(uint32(corner.p + of_term), uint32(corner.q + of_term), uint32(0))
+                if has_gaussian and before >= n_point:
+                    add_gaussians(n_before, shared.staged, here, own.sums, own.second)
+                else:
+                    add_points(n_before, shared.staged, here, own.sums, own.second)
+            # One meeting a chunk is enough: it lies between the last read of a buffer and its next write.
+            cuda.syncthreads()
+            before, n_before = start, n_now
+            start += n_now
+            buffer = 1 - buffer
+
+    return sum_sources
