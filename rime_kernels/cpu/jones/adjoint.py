@@ -40,7 +40,7 @@ from rime_kernels.cpu.jones.sums import (
 )
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
-from rime_kernels.physics.matrices import times_number
+from rime_kernels.jones_beam.matrices import times_number
 
 # Sources whose matrices are computed and summed together: those of 64 antennas take 1 MB in double precision.
 PIECE = 16

@@ -11,8 +11,8 @@ from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, scalar, vector_function
 from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import ahead, load, pointer, spread, store
-from rime_kernels.jones_beam import JonesBeam
-from rime_kernels.physics import feeds, spline
+from rime_kernels.jones_beam import JonesBeam, spline
+from rime_kernels.physics import feeds
 
 _cell, _slopes, _turned = spline.cell, spline.slopes, spline.turned
 _weights = spline.make_weights(False)

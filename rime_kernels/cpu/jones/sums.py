@@ -14,7 +14,7 @@ from rime_kernels.cpu.jones.spline import Beams, fill_rotation, fill_voltages
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
 from rime_kernels.cpu.sums import _dot, _envelope, wavelengths
 from rime_kernels.cpu.vector_math import cos_sin_turns
-from rime_kernels.physics.matrices import (
+from rime_kernels.jones_beam.matrices import (
     add_times_adjoint,
     rotated_circular,
     rotated_linear,

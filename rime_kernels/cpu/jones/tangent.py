@@ -12,7 +12,8 @@ from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Scalar
 from rime_kernels.cpu.jones.spline import Beams, place
 from rime_kernels.cpu.tangent import Changes, Samples, Sky
-from rime_kernels.physics import phase, spline
+from rime_kernels.jones_beam import spline
+from rime_kernels.physics import phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
 _C, _TWO_PI = phase.SPEED_OF_LIGHT, 2.0 * math.pi

@@ -35,7 +35,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_turning,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities
-from rime_kernels.physics import matrices
+from rime_kernels.jones_beam import matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda

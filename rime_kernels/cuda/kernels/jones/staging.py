@@ -22,7 +22,8 @@ from rime_kernels.cuda.kernels.jones.voltages import (
     make_voltage,
 )
 from rime_kernels.cuda.kernels.tiles.parts import Block, Shared, TileKernel, TileTables, TileWork, sizes_of
-from rime_kernels.physics import matrices, phase
+from rime_kernels.jones_beam import matrices
+from rime_kernels.physics import phase
 
 _C, _turns = phase.SPEED_OF_LIGHT, phase.turns
 

@@ -19,7 +19,7 @@ from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.ending import make_correlation
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, sizes_of
-from rime_kernels.physics import matrices
+from rime_kernels.jones_beam import matrices
 from rime_kernels.physics.feeds import feeds_of
 
 

@@ -13,7 +13,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.arguments import Sky
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
-from rime_kernels.physics import matrices, spline
+from rime_kernels.jones_beam import matrices, spline
 from rime_kernels.physics.feeds import feeds_of
 
 _cell, _turned = spline.cell, spline.turned
