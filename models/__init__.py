@@ -3,6 +3,7 @@
 from biro.models.bound.model import BoundModel
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.models.components.antenna_terms.gain import Gain, GainSolutions
+from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.beam_cube import BeamCube
@@ -76,6 +77,8 @@ __all__ = [
     "HalfNormal",
     "ImageModel",
     "ImageTerm",
+    "Ionosphere",
+    "IonosphereSamples",
     "KatBeam",
     "Leakage",
     "LimbDarkenedSource",

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.beams.loading import beam_of
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
+from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.evaluation_count import EvaluationCount
 from biro.likelihood.fisher import Fisher
@@ -114,6 +115,7 @@ class Likelihood:
         self.observation = observation.by_hands() if sky.noise.per == "hands" else observation
         observation = self.observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
+        sky = with_ionosphere_read(sky, observation)
         views = observation.partition_views
         self._sky, self.model = sky, sky.bind(views, beam_of(sky, views))
         if self.model.noise_parameters and any(part.tapered for part in observation.partitions):

@@ -17,6 +17,7 @@ from biro.gain_files import with_gains_read
 from biro.images.prediction import check_image as check_image_for_partition
 from biro.images.prediction import predict_image
 from biro.images.templates import Templates
+from biro.ionosphere import with_ionosphere_read
 from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
@@ -150,9 +151,10 @@ def _bind(
     """The model bound to the data, and the parameter vector of these values, float64 (1, n_param)."""
     views = observation.partition_views
     sky = with_gains_read(dataclasses.replace(sky, noise=Noise(factor=1.0)), observation)
+    sky = with_ionosphere_read(sky, observation)
     bound = sky.bind(views, beam_of(sky, views))
     # Noise and what antennas have are of the partitions and antennas that were fitted, which may be others.
-    known = (*bound.parameter_names, "noise", "pointing", "feeds", "leakage")
+    known = (*bound.parameter_names, "noise", "pointing", "feeds", "leakage", "ionosphere")
     unknown = [name for name in values if name not in known and name.split(".")[0] not in known]
     if unknown:
         raise InputError(

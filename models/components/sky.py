@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.models.components.antenna_terms.gain import Gain
+from biro.models.components.antenna_terms.ionosphere import Ionosphere
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
@@ -41,6 +42,7 @@ class SkyDescription:
     feeds: Entry = None
     leakage: Entry = None
     gain: Entry = None
+    ionosphere: Entry = None
     noise: Entry = DEFAULT_NOISE
     constraints: Entry = ()
 
@@ -58,6 +60,7 @@ class SkyDescription:
         self._check_kind("feeds", (Feeds,))
         self._check_kind("leakage", (Leakage,))
         self._check_kind("gain", (Gain,))
+        self._check_kind("ionosphere", (Ionosphere,))
         self._check_apparent()
         if self.pointing is not None and self.beam is None:
             raise ModelError("pointing: pointing errors have no effect without a beam; give one")

@@ -38,7 +38,7 @@ from biro.models.quantities.units import (
 
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,63}\Z")
 ROTATION_KEYS = ("rm", "rm_width", "rm_scatter")
-RESERVED = ("noise", "beam", "pointing", "feeds", "leakage", "gain")
+RESERVED = ("noise", "beam", "pointing", "feeds", "leakage", "gain", "ionosphere")
 
 DIMENSIONS: dict[str, Dimension] = {
     "ra": RIGHT_ASCENSION,

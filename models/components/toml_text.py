@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 from biro.models.components.antenna_terms.gain import Gain, GainSolutions
+from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
 from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.components.direction import Centre
 from biro.models.components.image import ImageModel
@@ -58,6 +59,8 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
             emit.table(f"[{name}]", _without_defaults(given))
     if model.gain is not None:
         emit.gain(model.gain)
+    if model.ionosphere is not None:
+        emit.ionosphere(model.ionosphere)
     if model.noise != Noise() or python_as_comments:
         default = ("distribution",) if model.noise.distribution == Noise.distribution else ()
         emit.table("[noise]", _entries(model.noise, default))
@@ -118,6 +121,20 @@ class _Emitter:
                 )
             given["table"] = paths[0] if len(paths) == 1 else paths
         self.table("[gain]", given)
+
+    def ionosphere(self, ionosphere: Ionosphere) -> None:
+        given = _without_defaults(ionosphere)
+        if ionosphere.file is not None:
+            paths = [one.source if isinstance(one, IonosphereSamples) else one for one in ionosphere.file]
+            if not all(paths) and ionosphere.kind == "given" and not self._comments:
+                raise ModelError(
+                    "ionosphere: numbers in memory cannot be written to a model file; save them as .npz and "
+                    "give the path"
+                )
+            del given["file"]
+            if ionosphere.kind == "given":
+                given["file"] = paths[0]
+        self.table("[ionosphere]", given)
 
     def constraint(self, constraint: Order | Bounds | Condition) -> None:
         if not isinstance(constraint, Condition):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.models.components.antenna_terms.gain import Gain
+from biro.models.components.antenna_terms.ionosphere import Ionosphere
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
@@ -26,7 +27,10 @@ from biro.models.sky import SkyModel
 
 Table: TypeAlias = dict[str, Any]  # as tomllib gives it; the classes of a model check every entry
 _TYPES: dict[str, type[Source]] = {"point": PointSource, "gaussian": GaussianSource, **SHAPED}
-_TABLES = ("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "gain", "noise", "constraint")
+_TABLES = (
+    *("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "gain", "ionosphere", "noise"),
+    "constraint",
+)
 _SKY_KEYS = ("centre", "ref_freq")
 _MAX_DEPTH = 32
 # tomllib takes time and memory that grow with the square of the number of parts of a key.
@@ -92,6 +96,11 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
         given["leakage"] = Leakage(**_table(tables, "leakage"))
     if "gain" in tables:
         given["gain"] = _gain(_table(tables, "gain"), Path(folder))
+    if "ionosphere" in tables:
+        table = dict(_table(tables, "ionosphere"))
+        if isinstance(table.get("file"), str) and table["file"]:
+            table["file"] = Path(folder) / table["file"]
+        given["ionosphere"] = Ionosphere(**table)
     if "noise" in tables:
         given["noise"] = Noise(**_table(tables, "noise"))
     sources = [_source(i, table) for i, table in enumerate(_tables(tables, "source"))]

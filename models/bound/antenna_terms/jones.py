@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.antenna_terms.ionosphere import DISPERSION
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.antenna_terms.rotation import rotation
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ResolvedSlots
+from biro.models.components.beam import SPEED_OF_LIGHT
 from rime_kernels.arrays import AntennaTerms
 
 Array = NDArray[np.float64]
@@ -16,10 +18,14 @@ Complex = NDArray[np.complex128]
 
 
 class Jones:
-    """A = G D P or P^H G D P, (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2) (physics: section 6).
+    """A = G D P Z F or P^H G D P Z F, (n_batch, n_time_block, n_antenna, n_chan_block, 2, 2).
 
         G = diag(g_0, g_1),  D = [[1, d_0], [d_1, 1]]
         P = diag(e^-i phi, e^+i phi)  or, of linear feeds,  [[cos phi, sin phi], [-sin phi, cos phi]]
+
+    (physics: section 6), and of the ionosphere (`antenna_terms.ionosphere`)
+
+        F = P(-RM lambda^2),  Z = exp(i DISPERSION TEC / nu)
 
     P^H, by which rotation was taken out of the data, is without offsets, and P is 1 where the beam has it.
 
@@ -36,6 +42,10 @@ class Jones:
         self._left = None if taken_out is None else taken_out.conj().swapaxes(-1, -2)
         self._offset = None if slots.offset is None else Gathered(values, slots.offset)
         self._leakage = None if slots.leakage is None else Gathered(values, slots.leakage)
+        self._tec = None if slots.tec is None else Gathered(values, slots.tec)
+        self._rm = None if slots.rm is None else Gathered(values, slots.rm)
+        with np.errstate(divide="ignore", invalid="ignore"):  # without an ionosphere
+            self._wave2, self._phase = (SPEED_OF_LIGHT / slots.freq) ** 2, 1j * DISPERSION / slots.freq
         n_block = 0 if slots.leakage is None else len(slots.leakage)
         self._into_block = (slots.leakage_block[None, :] == np.arange(n_block)[:, None]).astype(np.float64)
 
@@ -43,11 +53,17 @@ class Jones:
         return self._whole(self._with_leakage(self._rotation(values), values))
 
     def push_forward(self, values: Array, changes: Array) -> Complex:
-        """d A = G (dD P + D dP/dphi dphi)."""
+        """d A = G (dD P + D dP/dphi dphi) and so on."""
         found = np.zeros((1, 1, 1, 1, 2, 2), np.complex128)
         if self._offset is not None:
             turned = self._turning(values) * self._offset(changes)[:, None, :, None, None, None]
             found = found + self._with_leakage(turned, values)
+        if self._rm is not None:
+            by = -self._rm(changes)[:, None, :, None, None, None] * self._wave2[:, None, None]
+            found = found + self._with_leakage(self._turning(values) * by, values)
+        if self._tec is not None:
+            by_tec = self._tec(changes)[:, None, :, None, None, None] * self._phase[:, None, None]
+            found = found + self._with_leakage(self._rotation(values) * by_tec, values)
         if self._leakage is not None:
             swapped = self._rotation(values)[..., ::-1, :]
             found = found + self._gain * self._terms(self._leakage(changes))[..., None] * swapped
@@ -62,10 +78,17 @@ class Jones:
         if self._left is not None:
             slopes = self._left.conj().swapaxes(-1, -2) @ slopes
         conjugated = slopes.conj()
-        if self._offset is not None:
+        if self._offset is not None or self._rm is not None:
             turned = self._with_leakage(self._turning(values), values)
-            by_offset = np.sum((conjugated * turned).real, axis=(1, 3, 4, 5))
-            self._offset.pull_back(values, by_offset, into)
+            by_angle = np.sum((conjugated * turned).real, axis=(1, 4, 5))  # (batch, antenna, chan)
+            if self._offset is not None:
+                self._offset.pull_back(values, by_angle.sum(axis=2), into)
+            if self._rm is not None:
+                self._rm.pull_back(values, -by_angle @ self._wave2, into)
+        if self._tec is not None:
+            whole = self._with_leakage(self._rotation(values), values)
+            by_phase = np.sum(conjugated * whole, axis=(1, 4, 5))
+            self._tec.pull_back(values, (by_phase @ self._phase).real, into)
         if self._leakage is not None:
             swapped = self._rotation(values)[..., ::-1, :]
             by_term = np.sum(conjugated * self._gain * swapped, axis=(1, 5))  # (batch, antenna, chan, feed)
@@ -85,10 +108,17 @@ class Jones:
         return angle if self._offset is None else angle + self._offset(values)[:, None]
 
     def _rotation(self, values: Array) -> Complex:
-        """P, (n_batch or 1, n_time_block, n_antenna, 1, 2, 2)."""
-        if self._slots.in_beam:
-            return np.eye(2, dtype=np.complex128)[None, None, None, None]
-        return self._rotated(self._angle(values))
+        """P Z F, (n_batch or 1, n_time_block, n_antenna, 1 or n_chan_block, 2, 2)."""
+        known = self._slots.known
+        turn = np.zeros((1, 1, 1)) if self._slots.in_beam else self._angle(values)
+        if known is None:
+            return self._rotated(turn)
+        tec, rm = (
+            one[None, ..., None] if own is None else one[None, ..., None] + own(values)[:, None, :, None]
+            for one, own in zip(known, (self._tec, self._rm), strict=True)
+        )
+        matrix = rotation(turn[..., None] - rm * self._wave2, self._slots.basis)
+        return np.asarray(matrix * np.exp(tec * self._phase)[..., None, None])
 
     def _rotated(self, angle: Array) -> Complex:
         """The matrices of rotations by angles (..., n_antenna), rad."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, rotation_of
 from biro.models.components.antenna_terms.gain import Gain
@@ -48,6 +49,12 @@ class TermSlots:
         Whether P^H stands on the left, by the same angles: rotation was taken out of the data.
     in_beam : bool
         Whether P stands in the beam and not here.
+    known : float64 (2, n_time_block, n_antenna) or None
+        Electron contents, TECU, and rotation measures, rad/m2; None without an ionosphere.
+    tec, rm : int (n_antenna,) or None
+        Slots of what is added to them.
+    freq : float64 (n_chan_block,), Hz
+        The frequency of each block, which is a channel where there is an ionosphere.
     """
 
     basis: Basis
@@ -60,6 +67,10 @@ class TermSlots:
     chan_block: Block
     taken_out: bool
     in_beam: bool
+    known: Array | None
+    tec: Index | None
+    rm: Index | None
+    freq: Array
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -83,23 +94,31 @@ def antenna_term_slots(
     in_beam, rotation = isinstance(model.beam, (FitsBeam, KatBeam)), rotation_of(model.feeds)
     # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
     behind_beam = in_beam and all(partition.feeds is not None for partition in partitions)
-    if model.feeds is None and model.leakage is None and model.gain is None and not behind_beam:
+    given = (model.feeds, model.leakage, model.gain, model.ionosphere)
+    if all(one is None for one in given) and not behind_beam:
         return []
     if in_beam:
         _refuse_offsets(model.feeds)
-    what = "beams of Jones matrices" if in_beam else "feeds, leakage and gain"
+    what = "beams of Jones matrices" if in_beam else "feeds, leakage, gain and ionosphere"
     bases = [basis_of_partition(partition, what) for partition in partitions]
     offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
+    ionospheres = ionosphere_slots(model.ionosphere, partitions, slots)
+    if in_beam and any(one is not None and one.turns for one in ionospheres):
+        raise ModelError(
+            "ionosphere: rm cannot be used with a beam of Jones matrices, which comes after the rotation"
+        )
     made: dict[tuple[object, ...], TermSlots] = {}
     each = []
-    for partition, basis, offset, leakage in zip(partitions, bases, offsets, leakages, strict=True):
+    each_has = zip(partitions, bases, offsets, leakages, ionospheres, strict=True)
+    for partition, basis, offset, leakage, ionosphere in each_has:
         gain = _gains(model.gain, partition, basis)
         turned = _is_turned(rotation, in_beam, basis, gain, leakage)
         angle = _angles(model.feeds, partition) if turned else _no_angles(partition)
-        angle, gain, time_block = _by_time(angle, gain)
+        angle, gain, known, time_block = _by_time(angle, gain, ionosphere)
         of_channels = _equal_blocks(partition.chan_freq.size, 1 if leakage is None else len(leakage))
-        gain, of_leakage, chan_block = _by_chan(gain, of_channels)
+        freq = partition.chan_freq if ionosphere is not None else np.zeros(partition.chan_freq.size)
+        gain, of_leakage, freq, chan_block = _by_chan(gain, of_channels, freq)
         found = TermSlots(
             basis=basis,
             angle=angle,
@@ -111,6 +130,10 @@ def antenna_term_slots(
             chan_block=chan_block,
             taken_out=turned and rotation == "corrected",
             in_beam=in_beam,
+            known=known,
+            tec=None if ionosphere is None else ionosphere.tec,
+            rm=None if ionosphere is None else ionosphere.rm,
+            freq=freq,
         )
         each.append(made.setdefault(found.key, found))
     return each
@@ -132,23 +155,28 @@ def _is_turned(rotation: str, in_beam: bool, basis: Basis, gain: Complex, leakag
     return rotation == "corrected" and (in_beam or not commutes)
 
 
-def _by_time(angle: Array, gain: Complex) -> tuple[Array, Complex, Block]:
-    """Angles and gains of the different blocks of times, and the block of each time."""
+def _by_time(
+    angle: Array, gain: Complex, ionosphere: IonosphereSlots | None
+) -> tuple[Array, Complex, Array | None, Block]:
+    """Angles, gains and ionosphere of the different blocks of times, and the block of each time."""
+    known = None if ionosphere is None else ionosphere.known
     flat = [angle, *(part.reshape(len(part), -1) for part in (gain.real, gain.imag) if len(gain) > 1)]
+    flat += [] if known is None else list(known)
     _, first, block = np.unique(np.concatenate(flat, axis=1), axis=0, return_index=True, return_inverse=True)
     found = gain[first] if len(gain) > 1 else gain
-    return angle[first], found, block.reshape(-1).astype(np.int32)
+    known = None if known is None else known[:, first]
+    return angle[first], found, known, block.reshape(-1).astype(np.int32)
 
 
-def _by_chan(gain: Complex, of_leakage: Block) -> tuple[Complex, Index, Block]:
-    """Gains and leakages of the different blocks of channels, and the block of each channel."""
-    key = of_leakage[:, None].astype(np.float64)
+def _by_chan(gain: Complex, of_leakage: Block, freq: Array) -> tuple[Complex, Index, Array, Block]:
+    """Gains, leakages and frequencies of the different blocks of channels, and the block of each channel."""
+    key = np.stack([of_leakage, freq], axis=1)
     if gain.shape[2] > 1:
         flat = np.moveaxis(gain, 2, 0).reshape(gain.shape[2], -1)
         key = np.concatenate([key, flat.real, flat.imag], axis=1)
     _, first, block = np.unique(key, axis=0, return_index=True, return_inverse=True)
     found = gain[:, :, first] if gain.shape[2] > 1 else gain
-    return found, of_leakage[first].astype(np.int64), block.reshape(-1).astype(np.int32)
+    return found, of_leakage[first].astype(np.int64), freq[first], block.reshape(-1).astype(np.int32)
 
 
 def basis_of_partition(partition: PartitionView, what: str) -> Basis:
