@@ -21,6 +21,7 @@ from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_or
 from biro.models.bound.prior.constrained import ConstrainedPrior
 from biro.models.bound.prior.implied import Implied
 from biro.models.bound.prior.unconstrained import Unconstrained
+from biro.models.bound.shapes.checks import check_functions
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
@@ -97,6 +98,13 @@ class BoundModel:
         factor, dof = PerPartition(self._resolved, self._instrument.noise), self._instrument.dof
         noise_dof = None if dof is None else PerPartition(self._resolved, dof)
         self._parts = BoundParts(self._prior, self._assembly, factor, noise_dof)
+        if self._layout.has_functions:
+            middle = self.sources(self.prior_transform(np.full((1, self.n_param), 0.5)), 0)
+            n, longest = middle.n_profile, max(partition.longest for partition in partitions)
+            assert middle.profile is not None
+            assert middle.profile_kind is not None
+            own = self.source_names[-n:], middle.profile_kind, middle.shape[0, -n:], middle.profile[0]
+            check_functions(*own, longest)
         if self._beams:
             self._check_reach()
 

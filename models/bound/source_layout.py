@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from biro.models.bound.light_curves import Curve
 from biro.models.bound.positions.motion import MotionSlots, limits_of, motion_slots, moving
 from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, Combination, Weight, parts
-from biro.models.bound.shapes.profiles import ProfileTables
+from biro.models.bound.shapes.profiles import FIRST_REGISTERED, ProfileTables
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
 from biro.models.bound.spectrum_slots import tables as of_terms
@@ -113,6 +113,11 @@ class SourceLayout:
             for image in sky.images
         ]
         self.image: Index = np.array(keys, dtype=np.int64).reshape(-1, 3)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether any source is a function of the user's own."""
+        return bool((self.profiles.kind >= FIRST_REGISTERED).any())
 
     def _brightness(self, tables: list[_SourceSlots]) -> None:
         lengths = {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,3 +81,60 @@ def test_refuses_what_the_function_does_not_take(changes: dict[str, object], mes
     with pytest.raises(ModelError, match=message) as error:
         source(**changes)
     assert "\n" not in str(error.value)
+
+
+def test_a_function_that_gives_nan_is_named() -> None:
+    rime_kernels.register_profile("test hole", lambda u, v, p: math.sqrt(p - 1e-3 * (u * u + v * v)))
+    made = CustomSource("hole", **PLACE, profile="test hole", parameters={"p": Uniform(2, 4)})
+    message = (
+        r"source 'hole': the function of profile 'test hole' gives NaN or infinity at u = .*, v = .* "
+        r"wavelengths with p = 3 \(the middle of the priors\)"
+    )
+    with pytest.raises(ModelError, match=message) as error:
+        SkyModel([made], noise=Noise(factor=1)).bind([view()])
+    assert "\n" not in str(error.value)
+    # Within 30 wavelengths it is a number.
+    SkyModel([made], noise=Noise(factor=1)).bind([replace(view(), longest=30.0)])
+
+
+def test_an_installed_package_registers_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shapes_of_mine.py").write_text(
+        "import rime_kernels\n"
+        "def register():\n"
+        "    rime_kernels.register_profile('test entry', lambda u, v, p: p + 0.0 * u * v)\n"
+        "def nothing():\n    pass\n"
+        "def broken():\n    raise OSError('no such\\nluck')\n"
+    )
+    info = tmp_path / "shapes_of_mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shapes-of-mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[biro.profiles]\ntest entry = shapes_of_mine:register\ntest none = shapes_of_mine:nothing\n"
+        "test broken = shapes_of_mine:broken\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    text = '[[source]]\nname = "s"\neast = "0 mas"\nnorth = "0 mas"\nI = "1 Jy"\ntype = "custom"\n'
+    sky = from_toml(f'{text}profile = "test entry"\nparameters = {{ p = 0.5 }}\n')
+    assert sky.bind([view()]).sources(np.ones((1, 1)), 0).profile[0, 0, 0] == 0.5
+    with pytest.raises(ModelError, match="the entry point 'shapes_of_mine:nothing' registers no profile"):
+        from_toml(f'{text}profile = "test none"\n')
+    with pytest.raises(ModelError, match=r"for 'test broken' fails: OSError: no such$"):
+        from_toml(f'{text}profile = "test broken"\n')
+
+
+def test_the_documented_example() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "model_files.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "triangle" in block]
+    assert len(code.strip().splitlines()) <= 21
+    names: dict[str, object] = {}
+    exec(code, names)
+    bound = names["sky"].bind([view()])
+    found = bound.sources(bound.prior_transform(np.full((1, bound.n_param), 0.5)), 0)
+    side = 5e-3 * math.pi / 648e3
+    np.testing.assert_allclose(found.profile[0, 0, 0], side, rtol=1e-14)
+    known = registered_profile("triangle")
+    u, v = 3e7, -2e7
+    # Corners at (0, r), (r sin 120 deg, r cos 120 deg), ..., r = side / sqrt 3.
+    corners = side / math.sqrt(3) * np.array([[0, 1], [math.sqrt(0.75), -0.5], [-math.sqrt(0.75), -0.5]])
+    expected = np.exp(2j * np.pi * (corners @ [u, v])).mean()
+    assert complex(*known.visibility(v, u, side, *[0.0] * 7)) == pytest.approx(expected, abs=1e-13)

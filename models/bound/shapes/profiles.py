@@ -13,6 +13,8 @@ from biro.models.bound.slots import ZERO
 from biro.models.errors import ModelError
 
 Array = NDArray[np.float64]
+# Codes from here on are those of a user's own: `rime_kernels.physics.profiles`, which needs Numba.
+FIRST_REGISTERED = 1000
 _N_TERM = 2
 _BLUR = 7
 

@@ -4,13 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import ClassVar
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, ClassVar
 
 from biro.models.components.shapes.shaped import ShapedSource
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, Quantity, QuantityLike, quantity
 from biro.models.quantities.strict import Entry, did_you_mean, key_names, short_repr, strict
 from biro.models.quantities.units import ANGLE, NUMBER
+
+if TYPE_CHECKING:
+    from rime_kernels.physics.registered import RegisteredProfile
+
+ENTRY_POINTS = "biro.profiles"
+"""Group of entry points by which installed packages register profiles."""
+
+
+def _profile(name: Entry) -> RegisteredProfile:
+    """The profile of a name, registered before or by an installed package's entry point of this name.
+
+    Raises
+    ------
+    ModelError
+        There is none, or the entry point fails or does not register it.
+    """
+    # Imports Numba, which other models do not need.
+    from rime_kernels.physics.registered import registered_profile
+
+    found = registered_profile(name) if isinstance(name, str) else None
+    if found is None and isinstance(name, str):
+        for point in list(entry_points(group=ENTRY_POINTS, name=name))[:1]:
+            found = _from(point)
+    if found is None:
+        raise ModelError(
+            f"profile: {short_repr(name)} is not registered; call "
+            "rime_kernels.register_profile(name, function) before the model is read"
+        )
+    return found
+
+
+def _from(point: EntryPoint) -> RegisteredProfile:
+    """The profile that an entry point registers."""
+    from rime_kernels.physics.registered import registered_profile
+
+    of = f"profile: the entry point {point.value!r}"
+    try:
+        point.load()()
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"{of} for {point.name!r} fails: {type(error).__name__}: {reason}") from error
+    found = registered_profile(point.name)
+    if found is None:
+        raise ModelError(f"{of} registers no profile {point.name!r}")
+    return found
 
 
 @strict
@@ -20,7 +66,7 @@ class CustomSource(ShapedSource):
     Parameters
     ----------
     profile : str
-        The name under which it is registered.
+        The name under which it is registered, or an entry point of the group "biro.profiles" registers it.
     parameters : table of numbers
         Those of the function, by the names of its arguments, which are pure numbers.
     angles : table of angles, optional
@@ -45,15 +91,7 @@ class CustomSource(ShapedSource):
     angles: Entry = None
 
     def _check_shape(self) -> None:
-        # Imports Numba, which other models do not need.
-        from rime_kernels.physics.registered import registered_profile
-
-        found = registered_profile(self.profile) if isinstance(self.profile, str) else None
-        if found is None:
-            raise ModelError(
-                f"profile: {short_repr(self.profile)} is not registered; call "
-                "rime_kernels.register_profile(name, function) before the model is read"
-            )
+        found = _profile(self.profile)
         if found.coordinates == "uv" and all(getattr(self, key) is None for key in self.shape_keys):
             object.__setattr__(self, "size", Fixed(1.0, "rad"))
         super()._check_shape()
@@ -85,10 +123,7 @@ class CustomSource(ShapedSource):
 
     def arguments(self) -> dict[str, tuple[Quantity, bool]]:
         """The quantities of the function by name, in its order, and which are angles."""
-        from rime_kernels.physics.registered import registered_profile
-
-        found = registered_profile(self.profile)
-        assert found is not None
+        found = _profile(self.profile)
         angles = self.angles or {}
         return {
             name: (angles[name], True) if name in angles else (self.parameters[name], False)
