@@ -133,7 +133,7 @@ def africanus_wsclean(work: Work) -> Callable[[slice], np.ndarray]:
     return lambda rows: wsclean_predict(uvw[rows], *sky)
 
 
-def africanus_functions(work: Work) -> Callable[[slice], np.ndarray]:
+def africanus_functions(work: Work, *, with_matrices: bool = False) -> Callable[[slice], np.ndarray]:
     """Phase, envelope, spectrum, correlations and sum, one function after the other."""
     from africanus.model.coherency import convert
     from africanus.model.shape import gaussian
@@ -143,6 +143,11 @@ def africanus_functions(work: Work) -> Callable[[slice], np.ndarray]:
     lm, uvw, freq, shape = (work.cast(name) for name in ("lm", "uvw", "chan_freq", "shape"))
     stokes, ref_freq = work.cast("stokes"), work.cast("ref_freq")
     alpha = np.repeat(work.cast("alpha")[:, None, None], 4, 2)
+    more: Line = {}
+    if with_matrices:
+        sizes = work.n_source, int(work.time_index.max()) + 1, work.n_antenna, work.n_chan
+        ones = np.tile(np.eye(2, dtype=work.complex), (*sizes, 1, 1))
+        more = {"dde1_jones": ones, "dde2_jones": ones}
 
     def run(rows: slice) -> np.ndarray:
         phase = phase_delay(lm, uvw[rows], freq, convention="casa")
@@ -152,9 +157,18 @@ def africanus_functions(work: Work) -> Callable[[slice], np.ndarray]:
         bright = convert(spectrum, list("IQUV"), [["XX", "XY"], ["YX", "YY"]]).astype(work.complex)
         terms = phase[:, :, :, None, None] * bright[:, None]
         index = work.time_index[rows], work.antenna1[rows], work.antenna2[rows]
-        return predict_vis(*index, source_coh=terms).reshape(-1, work.n_chan, 4)
+        return predict_vis(*index, source_coh=terms, **more).reshape(-1, work.n_chan, 4)
 
     return run
+
+
+def africanus_dde_variants(work: Work) -> dict[str, Variant]:
+    """predict_vis with a 2x2 matrix for each source, time, antenna and channel, given as a table.
+
+    The matrices are 1: no value changes the time, and the sum can be checked. Sampling a beam is not timed.
+    """
+    functions = africanus_functions(work, with_matrices=True)
+    return {"predict_vis with dde_jones": threaded(work, functions, 128)}
 
 
 def africanus_fused(work: Work) -> Callable[[slice], np.ndarray]:
@@ -239,6 +253,7 @@ def matvis_variants(work: Work, gpu: bool = False) -> dict[str, Variant]:
 PEERS: dict[str, tuple[Callable[[Work], dict[str, Variant]], tuple[str, ...]]] = {
     "numpy": (numpy_variants, ("numpy",)),
     "africanus": (africanus_variants, ("codex-africanus", "numba")),
+    "africanus_dde": (africanus_dde_variants, ("codex-africanus", "numba")),
     "matvis": (matvis_variants, ("matvis",)),
     "matvis_cuda": (lambda work: matvis_variants(work, gpu=True), ("matvis", "cupy-cuda12x", "cupy-cuda13x")),
 }
@@ -277,7 +292,7 @@ def answer(peer: str, path: str, seconds: float, threads: int) -> Line:
     """The fastest variant of one peer."""
     work = Work(path, threads)
     variants, packages = PEERS[peer]
-    frame = "uv" if peer == "africanus" else "tangent"
+    frame = "uv" if peer.startswith("africanus") else "tangent"
     best: Line = {}
     failed: Exception | None = None
     for name, (call, size) in variants(work).items():

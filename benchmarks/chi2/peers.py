@@ -19,7 +19,7 @@ _WORKER = Path(__file__).with_name("peer_worker.py")
 _PATIENCE = 300.0
 # Source-visibilities a thread of one call of a peer that takes row by row; others get whole times.
 _ROW_WORK, _TIMES = 5e6, 20
-_ROWS = ("numpy", "africanus")
+_ROWS = ("numpy", "africanus", "africanus_dde")
 
 
 class Peers:
@@ -34,10 +34,14 @@ class Peers:
     versions : dict package -> version
     """
 
-    def __init__(self, python: str, device: str, threads: int, *, quick: bool) -> None:
-        self.names = ("numpy", "africanus", "matvis_cuda" if device == "cuda" else "matvis")
+    def __init__(
+        self, python: str, device: str, threads: int, *, quick: bool, names: tuple[str, ...] = ()
+    ) -> None:
+        of_chi2 = "numpy", "africanus", "matvis_cuda" if device == "cuda" else "matvis"
+        self.names = names or of_chi2
         # Other programs compile for a minute.
-        self.skipped = dict.fromkeys(self.names[1:], "not asked by a quick run") if quick else {}
+        others = [name for name in self.names if name != "numpy"]
+        self.skipped = dict.fromkeys(others, "not asked by a quick run") if quick else {}
         for name, reason in self.skipped.items():
             print(f"{name} is left out: {reason}")
         self.versions: dict[str, str] = {}
