@@ -143,25 +143,27 @@ class Parameters(NamedTuple):
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
     profile: NDArray[np.float64]  # these two as `Inputs` has them
     profile_kind: NDArray[np.float64]
-    jones: NDArray[np.float64]  # (n_batch, .): `_jones`; one unused element without antenna terms
+    # (n_batch or 1, .): `jones_rows`; one unused element without antenna terms, or where they stay there
+    jones: NDArray[np.float64]
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
         part = {name: getattr(self, name)[start:stop] for name in _OF_BATCH}
-        return self._replace(**part)
+        jones = self.jones if len(self.jones) == 1 else self.jones[start:stop]
+        return self._replace(**part, jones=jones)
 
 
 _OF_BATCH = (
     "lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template", "faraday", "profile",
-    "jones",
 )  # fmt: skip
 
 
 def parameters(
-    sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None = None
-) -> Parameters:
+    sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None = None,
+    *, with_jones: bool = True,
+) -> Parameters:  # fmt: skip
     """The parameters of one call for a GPU; a sky without sources gets one source without flux."""
-    terms_of_antennas = sources.antenna_terms
+    terms_of_antennas = sources.antenna_terms if with_jones else None
     if sources.n_source == 0:
         sources = _one_without_flux(sources)
     n_batch, terms, shape, beam = sources.n_batch, sources.spectral_terms, sources.shape, sources.beam
@@ -177,7 +179,7 @@ def parameters(
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, forms_of(sources), terms, shape, scale, pointing,
         _template(sources, template_lm, scaled_dof), _faraday(sources), *profile_arrays(sources),
-        _jones(terms_of_antennas, n_batch),
+        np.zeros((1, 1)) if terms_of_antennas is None else jones_rows(terms_of_antennas),
     )  # fmt: skip
 
 
@@ -202,14 +204,11 @@ def profile_arrays(sources: Sources) -> tuple[NDArray[np.float64], NDArray[np.fl
     return sources.profile, kinds.astype(np.float64)
 
 
-def _jones(terms: AntennaTerms | None, n_batch: int) -> NDArray[np.float64]:
+def jones_rows(terms: AntennaTerms) -> NDArray[np.float64]:
     """Blocks of all time slots and channels, then real and imaginary parts of all matrices, of each entry."""
-    if terms is None:
-        return np.zeros((n_batch, 1))
-    flat = np.broadcast_to(terms.jones, (n_batch, *terms.jones.shape[1:])).reshape(n_batch, -1)
+    flat = np.ascontiguousarray(terms.jones).reshape(len(terms.jones), -1).view(np.float64)
     blocks = np.concatenate([terms.time_block, terms.chan_block]).astype(np.float64)
-    of_entries = np.broadcast_to(blocks, (n_batch, blocks.size))
-    return np.concatenate([of_entries, np.ascontiguousarray(flat).view(np.float64)], axis=1)
+    return np.concatenate([np.broadcast_to(blocks, (len(flat), blocks.size)), flat], axis=1)
 
 
 def _template(

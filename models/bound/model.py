@@ -267,10 +267,8 @@ class BoundModel:
 
     @property
     def needs_cpu(self) -> str | None:
-        """What of this model a GPU does not compute, or not with derivatives; None if nothing."""
-        if self._beams:
-            return "a beam of Jones matrices"
-        return "feeds, leakage or gains" if self.has_antenna_terms else None
+        """What of this model a GPU does not compute; None if nothing."""
+        return "a beam of Jones matrices" if self._beams else None
 
     @property
     def has_antenna_terms(self) -> bool:

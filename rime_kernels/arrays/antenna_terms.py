@@ -22,7 +22,8 @@ class AntennaTerms:
     ----------
     jones : complex128 (n_batch or 1, n_time_block, n_antenna, n_chan_block, 2, 2)
         First index of the matrix: the feed of the antenna (X, Y or R, L, as the correlations of the rows have
-        them); second: what comes in.
+        them); second: what comes in. A GPU keeps those of one entry from call to call where the array cannot
+        be written to (`jones.flags.writeable = False`); others are sent with each call.
     time_block : int32 (n_time,)
         The block of each time slot of the rows.
     chan_block : int32 (n_chan,)

@@ -113,18 +113,20 @@ class TileGather:
         slab: Slab,
         arrays: Arrays,
         records: DeviceArray,
+        by_pair: DeviceArray,
         stream: Stream,
         main: Stream,
     ) -> None:
         """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
 
-        `main` is the stream that waits for all others, or the only one.
+        `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
+        waits for all others, or the only one.
         """
         (first, stop), n_batch = self.units(slab), arrays.inputs.direction.shape[0]
         n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna
         by_antenna = workspace.array("by antenna", (n_value if self.moments.has_beam else 1,), np.float64)
         share = Share(self._key.shape.n_item, self._cut.n_part, self._cut.n_lanes)
-        left = TileRecords(*self._members, records, by_antenna)
+        left = TileRecords(*self._members, records, by_antenna, by_pair)
         self._tiles.launch_kernel(self._key, slab, arrays, share, left, stream)
         if self.moments.has_beam:
             collect(self._groups, first, stop, 1, by_antenna, self._totals(workspace, n_batch), main)
@@ -190,15 +192,17 @@ class RowGather:
         slab: Slab,
         arrays: Arrays,
         records: DeviceArray,
+        by_pair: DeviceArray,
         stream: Stream,
         main: Stream,
     ) -> None:
         """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
 
-        `main` is the stream that waits for all others, or the only one.
+        `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
+        waits for all others, or the only one.
         """
         by_row = self._by_row(workspace, arrays.inputs.direction.shape[0])
-        left = RowRecords(self._unit_start, records, by_row)
+        left = RowRecords(self._unit_start, records, by_row, by_pair)
         self._runs.launch_kernel(self._key, slab, arrays, left, stream)
 
     def _by_row(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:

@@ -12,6 +12,7 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_launch import Gather
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
+from rime_kernels.cuda.antenna_sums import AntennaSums
 from rime_kernels.cuda.kernels import brightness, scalars
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.launch import Arrays, Slab
@@ -38,13 +39,15 @@ class AdjointSums:
     given : Parameters
         Of a call; sizes alone matter.
     n_template, n_profile : int
+    antennas : AntennaSums or None
+        Sums for the matrices of the antennas, where there are any.
     """
 
     def __init__(
         self, gather: Gather, variant: Variant, shared_beam: int, spectrum: brightness.Spectrum,
-        given: Parameters, n_template: int, n_profile: int = 0,
+        given: Parameters, n_template: int, n_profile: int = 0, antennas: AntennaSums | None = None,
     ) -> None:  # fmt: skip
-        self._spectrum, self._n_profile = spectrum, n_profile
+        self._spectrum, self._n_profile, self._antennas = spectrum, n_profile, antennas
         self._gather, self._variant, self._shared_beam = gather, variant, shared_beam
         self._n_template, self._n_term = n_template, given.spectral_terms.shape[3]
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
@@ -58,14 +61,15 @@ class AdjointSums:
         first, stop = self._gather.units(slab)
         itemsize, gather = np.dtype(self._variant.real).itemsize, self._gather
         each = gather.n_copy * self._n_source * gather.moments.n_value * itemsize
-        return int((stop - first) * gather.n_column * each) + int(gather.antenna_bytes(slab))
+        of_pairs = 0 if self._antennas is None else self._antennas.record_size(slab) * itemsize
+        return int((stop - first) * gather.n_column * each) + int(gather.antenna_bytes(slab)) + of_pairs
 
     def total_bytes(self) -> int:
         """Totals of one entry of the batch."""
         gather = self._gather
         per_group = gather.n_column * self._n_source * gather.moments.n_value
         n_total = self._groups.n_group * per_group + self._n_kind * gather.n_sum
-        return 16 * n_total
+        return 16 * n_total + (0 if self._antennas is None else 2 * self._antennas.total_bytes())
 
     @property
     def max_batch(self) -> int:
@@ -83,8 +87,12 @@ class AdjointSums:
         n_value = n_batch * (stop - first) * gather.n_column * gather.n_copy * self._n_source
         n_value *= gather.moments.n_value
         records = workspace.array("records", (n_value,), self._variant.real)
-        gather.launch(workspace, piece, arrays, records, stream, main)
+        size = (1, 1) if self._antennas is None else (n_batch, self._antennas.record_size(piece))
+        by_pair = workspace.array("by pair", size, self._variant.real)
+        gather.launch(workspace, piece, arrays, records, by_pair, stream, main)
         collect(self._groups, first, stop, gather.n_copy, records, self._totals(workspace, n_batch), main)
+        if self._antennas is not None:
+            self._antennas.collect(workspace, piece, n_batch, by_pair, main)
 
     def nothing(self) -> Adjoint:
         """The derivatives of an empty batch."""
@@ -101,7 +109,7 @@ class AdjointSums:
         return workspace.array("totals", shape, np.float64)
 
     def _shapes(self, n_batch: int) -> list[tuple[int, ...]]:
-        """What is fetched: sums of rows; of sources; S0, spectra and shared beam; what antennas gathered."""
+        """What is fetched: sums of rows; of sources; S0, spectra, shared beam; antennas; matrices."""
         moments = self._gather.moments
         of_time = n_batch, self._n_time, self._n_source, self._variant.n_stokes
         shapes: list[tuple[int, ...]] = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
@@ -109,6 +117,8 @@ class AdjointSums:
         shapes += [of_time, (*of_time, self._n_term), of_time, turned]
         if moments.has_beam:
             shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
+        if self._antennas is not None:
+            shapes.append(self._antennas.shape(n_batch))
         return shapes
 
     def answer(
@@ -139,6 +149,8 @@ class AdjointSums:
         )  # fmt: skip
         if moments.has_beam:
             gather.sum_pointing(workspace, n_batch, of_bright[4], main)
+        if self._antennas is not None:
+            self._antennas.add_up(workspace, n_batch, of_bright[-1], main)
         return whole
 
     def adjoint(self, fetched: NDArray[np.float64], n_batch: int) -> Adjoint:
@@ -172,4 +184,5 @@ class AdjointSums:
             projection, scale, pointing, voltage_lm, template.reshape(n_batch, n_row, 4),
             profile,
             turned.sum(axis=(1, 3)) if self._spectrum.turned else np.zeros((n_batch, 0, 4)),
+            None if self._antennas is None else self._antennas.jones(by_antenna[-1]),
         )  # fmt: skip

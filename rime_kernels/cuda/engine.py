@@ -18,7 +18,9 @@ from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda import jones
 from rime_kernels.cuda.adjoint_launch import gather_of
 from rime_kernels.cuda.adjoint_sums import AdjointSums
+from rime_kernels.cuda.antenna_sums import AntennaSums, blocks_of
 from rime_kernels.cuda.data import Data, cut
+from rime_kernels.cuda.kept_terms import KeptTerms, stays
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels.arguments import Columns
 from rime_kernels.cuda.launch import Arrays, Layout, Runs, Slab, Tiles
@@ -26,6 +28,7 @@ from rime_kernels.cuda.recordings import InOne, Recordings
 from rime_kernels.cuda.shapes.candidates import grown
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
 from rime_kernels.cuda.staging import Call, Staging, n_times
+from rime_kernels.cuda.templates import add_templates
 from rime_kernels.cuda.tile_table import tile_table
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
@@ -41,7 +44,6 @@ from rime_kernels.inputs import (
 )
 from rime_kernels.physics.beam import NO_BEAM
 from rime_kernels.physics.envelope import GaussianFrame
-from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,7 @@ class Engine:
         self._workspace = device.Workspace()
         self._staging = Staging(self._workspace, tangent=frame == "tangent")
         self._adjoints: dict[Any, AdjointSums] = {}
+        self._kept = KeptTerms()
         self._streams = device.streams(2)
         self._recordings = Recordings(self._workspace)
         self._begun: Chi2 | None = None
@@ -87,15 +90,11 @@ class Engine:
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
-        _refuse_templates(sources)
         if output is Output.CHI2:
             return self.start_chi2(sources)()
         call = self._until_it_fits(lambda: self._call(sources))
         vis = self._until_it_fits(lambda: self._predict(call))
-        for b, each in enumerate(call.given.template):
-            for (scale, *shift), template in zip(each, self._fixed.template, strict=False):
-                factor = vis.dtype.type(scale) * self._phases(np.array(shift)).astype(vis.dtype)
-                vis[b, self._fixed.order] += factor * template
+        add_templates(vis, self._fixed, call.given.template, sources.antenna_terms)
         if output is Output.VIS:
             return vis
         vis[:, self._fixed.order] -= self._fixed.vis
@@ -105,20 +104,11 @@ class Engine:
         weight[self._fixed.order] = self._fixed.weight
         return weight * (vis.real.astype(np.float64) ** 2 + vis.imag.astype(np.float64) ** 2)
 
-    def _phases(self, shift: NDArray[np.float64]) -> NDArray[np.complex128]:
-        """exp(2 pi i (u, v, w) shift nu/c) of the rows in order of time, complex128 (n_row, n_chan, 1)."""
-        if not shift.any():
-            return np.ones((1, 1, 1), np.complex128)
-        metres = self._fixed.uvw @ shift
-        turns = metres[:, None, None] * (self._fixed.chan_freq / SPEED_OF_LIGHT)[:, None]
-        return np.exp(2j * np.pi * (turns - np.rint(turns)))
-
     def start_chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None) -> Chi2:
         """Begin to work out chi2, or the sum of logarithms, (n_batch,); the function returned waits for it.
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
-        _refuse_templates(sources)
         if self._begun is not None:
             self._begun()  # calls share their arrays: one that nobody has waited for is waited for
         self._begun = functools.cache(self._start(sources, scaled_dof))
@@ -126,7 +116,7 @@ class Engine:
 
     def _start(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
         self._until_it_fits(lambda: self._load_beam(sources))
-        given = parameters(sources, self._fixed.template_lm, scaled_dof)
+        given, _ = self._given(sources, scaled_dof)
         key = self._key("chi2", sources, given, scaled_dof)
         recording = self._recordings.get(key)
         if recording is not None:
@@ -147,13 +137,12 @@ class Engine:
 
         Recorded and played as chi2 is, but not with other data.
         """
-        _refuse_antenna_terms(sources)
         jones.refuse_derivatives(sources)
         if self._begun is not None:
             self._begun()
         if vis is not None:
             return self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
-        given = parameters(sources, self._fixed.template_lm, scaled_dof)
+        given, _ = self._given(sources, scaled_dof)
         key = self._key("adjoint", sources, given, scaled_dof)
         recording = self._recordings.get(key)
         if recording is None:
@@ -172,14 +161,29 @@ class Engine:
             return found
         return self._until_it_fits(lambda: self._adjoint(call))
 
+    def _given(
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None
+    ) -> tuple[Parameters, DeviceArray]:
+        """The parameters of a call, and the matrices of antennas that stay on the device, or None."""
+        terms, stay = sources.antenna_terms, stays(sources.antenna_terms)
+        given = parameters(sources, self._fixed.template_lm, scaled_dof, with_jones=not stay)
+        if terms is None or not stay:
+            return given, None
+        kept, is_other = self._until_it_fits(lambda: self._kept.of(terms))
+        if is_other:
+            self._recordings.clear()  # of matrices that are no longer there
+        return given, kept
+
     def _key(
         self, what: str, sources: Sources, given: Parameters, scaled_dof: NDArray[np.float64] | None
     ) -> tuple[Any, ...]:
         """What calls that are recorded as one have in common."""
         kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None, _spectrum(sources)
-        shapes = sources.n_shape, sources.n_profile, registered_profiles(sources), _jones_shape(sources)
-        has_matrices = jones.beam_of(sources) is not None
-        return _beam_codes(sources), has_matrices, kind, shapes, tuple([value.shape for value in given])
+        shapes = (
+            sources.n_shape, sources.n_profile, registered_profiles(sources),
+            blocks_of(sources.antenna_terms), jones.beam_of(sources) is not None,
+        )  # fmt: skip
+        return _beam_codes(sources), kind, shapes, tuple([value.shape for value in given])
 
     def _recorded(
         self, key: Any, call: Call, in_one: Callable[[Call], InOne | None]
@@ -242,11 +246,10 @@ class Engine:
             registered_profiles(sources), sources.antenna_terms is not None, has_matrices,
         )  # fmt: skip
         layout = self._layout(variant, sources)
-        given = parameters(sources, self._fixed.template_lm, scaled_dof)
+        given, kept = self._given(sources, scaled_dof)
         n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
-        jones_shape = _jones_shape(sources)
-        beams = self._load_beam(sources)
-        return Call(given, shared_beam, variant, layout, n_shape, spectrum, n_profile, jones_shape, beams)
+        beams, terms = self._load_beam(sources), sources.antenna_terms
+        return Call(given, shared_beam, variant, layout, n_shape, spectrum, n_profile, terms, kept, beams)
 
     def _load_beam(self, sources: Sources) -> Record:
         """The sources' `JonesBeam` on the device, or None; recordings do not outlive another one."""
@@ -409,6 +412,7 @@ class Engine:
             call.n_profile,
             call.shared_beam,
             call.spectrum,
+            blocks_of(call.terms),
             *(x.shape[1:] for x in (given.stokes, given.pointing, given.shape, given.spectral_terms)),
         )
         if key not in self._adjoints:
@@ -416,9 +420,11 @@ class Engine:
                 self._adjoints.clear()
             gather = gather_of(call.layout, call.n_gaussian > 0, call.per_time, given.pointing.shape[1])
             n_template = len(self._fixed.template)
+            antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms)
             self._adjoints[key] = AdjointSums(
-                gather, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile
-            )
+                gather, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile,
+                antennas,
+            )  # fmt: skip
         return self._adjoints[key]
 
     def _predict(self, call: Call) -> NDArray[Any]:
@@ -448,28 +454,12 @@ class Engine:
                 )
                 n_time = n_times(piece) if call.per_time else 1
                 arrays = Arrays(
-                    inputs, call.n_gaussian, bright, n_time, nothing, vis, sums, given.jones,
+                    inputs, call.n_gaussian, bright, n_time, nothing, vis, sums, call.jones(given),
                     call.jones_shape, call.n_profile, call.beams,
                 )  # fmt: skip
                 call.layout.launch(piece, False, arrays, 0)
                 result[b, order[piece.place]] = vis.copy_to_host()[0]
         return result
-
-
-def _jones_shape(sources: Sources) -> tuple[int, int, int]:
-    """Time slots, antennas and blocks of channels of the antenna terms."""
-    terms = sources.antenna_terms
-    return (0, 0, 0) if terms is None else (terms.time_block.size, *terms.jones.shape[2:4])
-
-
-def _refuse_templates(sources: Sources) -> None:
-    if sources.antenna_terms is not None and sources.template_scale is not None:
-        raise BackendError('templates with antenna terms are not computed on a GPU; give backend="cpu"')
-
-
-def _refuse_antenna_terms(sources: Sources) -> None:
-    if sources.antenna_terms is not None:
-        raise BackendError('derivatives with antenna terms are not computed on a GPU; give backend="cpu"')
 
 
 def _beam_codes(sources: Sources) -> tuple[int, int]:

@@ -79,9 +79,10 @@ class Share(NamedTuple):
     n_lanes: int
 
 
-def no_records(variant: Variant) -> tuple[DeviceArray, DeviceArray]:
+def no_records(variant: Variant) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """What a kernel without an adjoint writes instead of records: nothing."""
-    return device.empty((1,), variant.real), device.empty((1,), np.float64)
+    no_pair = device.empty((1, 1), variant.real)
+    return device.empty((1,), variant.real), device.empty((1,), np.float64), no_pair
 
 
 class Tiles:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rime_kernels import device
+from rime_kernels.arrays import AntennaTerms
 from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda.data import Data
 from rime_kernels.cuda.kernels import brightness as rime_cuda
@@ -26,8 +27,9 @@ class Call(NamedTuple):
     n_gaussian: int  # Gaussians and profiles
     spectrum: rime_cuda.Spectrum
     n_profile: int = 0
-    jones_shape: tuple[int, int, int] = (0, 0, 0)  # as in `Arrays`
-    beams: Record = None  # likewise
+    terms: AntennaTerms | None = None
+    kept_jones: DeviceArray = None  # matrices that stay on the device, in the place of `Parameters.jones`
+    beams: Record = None  # as in `Arrays`
 
     @property
     def n_batch(self) -> int:
@@ -36,6 +38,15 @@ class Call(NamedTuple):
     @property
     def n_source(self) -> int:
         return int(self.given.lm.shape[1])
+
+    @property
+    def jones_shape(self) -> tuple[int, int, int]:
+        """As in `Arrays`."""
+        return (0, 0, 0) if self.terms is None else (self.terms.time_block.size, *self.terms.jones.shape[2:4])
+
+    def jones(self, given: Parameters) -> DeviceArray:
+        """The matrices that kernels read; `given` is on the device."""
+        return given.jones if self.kept_jones is None else self.kept_jones
 
     @property
     def per_time(self) -> bool:
@@ -73,7 +84,7 @@ class Staging:
             offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
             columns = loaded[i].ahead(offset)
             arrays = Arrays(
-                inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, given.jones,
+                inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, call.jones(given),
                 call.jones_shape, call.n_profile, call.beams,
             )  # fmt: skip
             yield piece, arrays, stream

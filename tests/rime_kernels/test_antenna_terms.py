@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from rime_kernels import AntennaTerms, BackendError, Gradient, InputError, Rime, Rows, Sources, device
+from rime_kernels import AntennaTerms, Gradient, InputError, Rime, Rows, Sources, device
 
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 # Relative to the 2-norm; phases of some thousand turns keep 1e-12, float32 rounds to 1e-7 in each term.
@@ -199,14 +199,34 @@ def test_a_gpu_with_little_memory_gives_the_same(
 
 
 @pytest.mark.cuda
-def test_what_a_gpu_does_not_do_is_refused(cuda_backend: str, problem: Any, sky: Any) -> None:
+def test_constant_matrices_are_sent_to_a_gpu_once(
+    tiles_always: None, monkeypatch: pytest.MonkeyPatch, cuda_backend: str, problem: Any, sky: Any,
+    reference: ModuleType,
+) -> None:  # fmt: skip
+    """Those that nobody can write to stay there, until others come; what can be changed is sent each time."""
+    from rime_kernels.cuda import kept_terms
+
     rows = rows_for(problem)
-    rime = Rime(rows, **data_for(rows), backend=cuda_backend, extent=0.04)
-    with pytest.raises(BackendError, match="derivatives with antenna terms are not computed on a GPU"):
-        rime.chi2_and_gradient(sky(rows, antenna_terms=terms_of(rows)))
-    rime = Rime(rows, **data_for(rows), **templates_for(rows), backend=cuda_backend, extent=0.04)
-    with pytest.raises(BackendError, match="templates with antenna terms are not computed on a GPU"):
-        rime.chi2(sky(rows, template_scale=np.ones((2, 2)), antenna_terms=terms_of(rows)))
+    data, sent = data_for(rows), []
+    rime, rows_of = Rime(rows, **data, backend=cuda_backend, extent=0.04), kept_terms.jones_rows
+    monkeypatch.setattr(kept_terms, "jones_rows", lambda terms: sent.append(terms) or rows_of(terms))
+    frozen = [terms_of(rows, 1, seed) for seed in (8, 9)]
+    for terms in frozen:
+        terms.jones.flags.writeable = False
+    # Of both views, one can be changed by way of its base.
+    view = replace(frozen[0], jones=frozen[0].jones[:])
+    open_one = terms_of(rows, 1, 10)
+    hidden = replace(open_one, jones=np.broadcast_to(open_one.jones, open_one.jones.shape))
+    given = [frozen[0], frozen[0], frozen[0], frozen[1], frozen[0], view, hidden, hidden]
+    for i, terms in enumerate(given):
+        sources = sky(rows, n_point=1, n_gaussian=0, antenna_terms=terms)
+        if terms is hidden:
+            open_one.jones[0, 0, 0] *= 1.01
+        expected = reference.chi2(rows, LINEAR, sources, **data)
+        # Played back on a GPU from the second call of a kind on.
+        found = rime.chi2_and_gradient(sources)[0] if i % 2 else rime.chi2(sources)
+        np.testing.assert_allclose(found, expected, rtol=1e-11)
+    assert sent == [frozen[0], frozen[1], frozen[0], view]
 
 
 # ---- derivatives
@@ -293,12 +313,12 @@ def full_sky(rows: Rows, sky: Any, beam_of: Any, **changes: Any) -> Sources:
     ],
 )
 def test_gradient_of_every_array(
-    problem: Any, sky: Any, beam_of: Any, reference: ModuleType, form: str, corr: list[str], precision: str,
-    diagonal: bool,
+    tiles_always: None, problem: Any, sky: Any, beam_of: Any, reference: ModuleType, backend: str, form: str,
+    corr: list[str], precision: str, diagonal: bool,
 ) -> None:  # fmt: skip
     """Of sources and beams seen through matrices, and of every element of these, zeros included."""
     rows = rows_for(problem, corr=corr, n_antenna=3, n_time=2, n_chan=2)
-    rime = Rime(rows, **data_for(rows), backend="cpu", form=form, precision=precision, extent=0.04)
+    rime = Rime(rows, **data_for(rows), backend=backend, form=form, precision=precision, extent=0.04)
     sources = full_sky(rows, sky, beam_of, antenna_terms=terms_of(rows, 2, diagonal=diagonal))
     names = ("lm", "stokes", "shape", "pointing", "antenna_terms")
     check_slopes(reference, rime, sources, corr, {}, names)
@@ -314,12 +334,12 @@ def templates_for(rows: Rows) -> dict[str, Any]:
 @pytest.mark.parametrize(("corr", "diagonal"), [(LINEAR, False), (["YY", "XX"], True)])
 @pytest.mark.parametrize("shifted", [False, True])
 def test_templates_are_seen_through_the_matrices(
-    problem: Any, sky: Any, reference: ModuleType, error_of: Any, form: str, corr: list[str], diagonal: bool,
-    shifted: bool,
+    tiles_always: None, problem: Any, sky: Any, reference: ModuleType, error_of: Any, backend: str, form: str,
+    corr: list[str], diagonal: bool, shifted: bool,
 ) -> None:  # fmt: skip
     rows, rng = rows_for(problem, corr=corr, n_antenna=3), np.random.default_rng(12)
     template = templates_for(rows)
-    rime = Rime(rows, **data_for(rows), **template, backend="cpu", form=form, extent=0.04)
+    rime = Rime(rows, **data_for(rows), **template, backend=backend, form=form, extent=0.04)
     sources = sky(
         rows, n_point=1, n_gaussian=0, template_scale=rng.normal(size=(2, 2)),
         template_shift=rng.normal(scale=1e-3, size=(2, 2, 2)) if shifted else None,
@@ -335,10 +355,10 @@ def test_templates_are_seen_through_the_matrices(
 
 
 def test_students_t_has_the_gradient_of_its_chi2(
-    problem: Any, sky: Any, form: str, reference: ModuleType
+    tiles_always: None, problem: Any, sky: Any, backend: str, form: str, reference: ModuleType
 ) -> None:
     rows = rows_for(problem, n_antenna=3)
-    rime = Rime(rows, **data_for(rows), backend="cpu", form=form, extent=0.04)
+    rime = Rime(rows, **data_for(rows), backend=backend, form=form, extent=0.04)
     sources, t = sky(rows, n_point=1, n_gaussian=0, antenna_terms=terms_of(rows)), np.array([4.0, 9.0])
     _, gradient = rime.chi2_and_gradient(sources, t)
     rng = np.random.default_rng(13)
@@ -435,6 +455,37 @@ def test_results_do_not_depend_on_threads_or_memory(problem: Any, sky: Any) -> N
         found.append(rime.chi2_and_gradient(sources)[1].antenna_terms)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.cuda
+def test_gradient_on_a_gpu_with_little_memory_is_the_same(
+    tiles_always: None, monkeypatch: pytest.MonkeyPatch, cuda_backend: str, problem: Any, sky: Any, form: str,
+    reference: ModuleType,
+) -> None:  # fmt: skip
+    """Slabs cut groups of rows, and blocks of times come again: the sums have an order of their own."""
+    from rime_kernels.cuda import antenna_sums
+
+    monkeypatch.setattr(antenna_sums, "_LEAST_ROWS", 5)
+    rows = rows_for(problem, n_antenna=3, n_time=4)
+    terms, data = replace(terms_of(rows), time_block=np.array([1, 0, 0, 1], np.int32)), data_for(rows)
+    sources = sky(rows, n_point=1, n_gaussian=0, antenna_terms=terms)
+    found = []
+    for limit in (None, "8 kB"):
+        rime = Rime(rows, **data, backend=cuda_backend, form=form, extent=0.04, memory_limit=limit)
+        found.append(rime.chi2_and_gradient(sources)[1])
+    assert "slabs" in rime.plan(sources)
+    for name, values in arrays_of(found[0]).items():
+        np.testing.assert_array_equal(values, arrays_of(found[1])[name], err_msg=name)
+    rng = np.random.default_rng(14)
+    change = rng.normal(size=terms.jones.shape) + 1j * rng.normal(size=terms.jones.shape)
+
+    def chi2(x: float) -> np.ndarray:
+        result: np.ndarray = reference.chi2(rows, LINEAR, moved(sources, "antenna_terms", x * change), **data)
+        return result
+
+    slope = np.sum((found[0].antenna_terms.conj() * change).real, axis=tuple(range(1, change.ndim)))
+    # chi2 is of fourth degree in the matrices: differences keep 1e-8.
+    np.testing.assert_allclose(slope, reference.derivative(chi2, 0.02), rtol=1e-7)
 
 
 def test_changes_of_other_shapes_and_off_the_diagonal_are_refused(problem: Any, sky: Any) -> None:

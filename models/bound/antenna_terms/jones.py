@@ -166,7 +166,8 @@ class Terms:
         if trial.follow_theta:
             self._jones = Jones(slots, values)
         else:
-            constant = jones(trial.of(np.zeros((1, len(resolved.parameters)))))
+            constant = jones(trial.of(np.zeros((1, len(resolved.parameters))))).copy()
+            constant.flags.writeable = False  # so that a GPU keeps them from call to call
             self._fixed = AntennaTerms.unchecked(constant, *self._blocks)
 
     @property

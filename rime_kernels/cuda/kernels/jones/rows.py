@@ -13,7 +13,6 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
-from rime_kernels.cuda.kernels.ending import End, Samples
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
 from rime_kernels.cuda.kernels.jones.voltages import (
     Beams,
@@ -35,6 +34,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_turning,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities
+from rime_kernels.cuda.kernels.samples import End, Matrices, Samples
 from rime_kernels.jones_beam import matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
@@ -64,9 +64,12 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
             sum_sources(place, row, work, tables, sky, beams, own.sums)
             to_stokes(own.sums)
             if is_chi2:
-                total = finish_chi2(place, row, tables, sky, columns, samples, own.sums, own.of_kind)
+                # Nothing is left for matrices of antennas: any array may stand there.
+                total = finish_chi2(
+                    place, row, work, tables, sky, columns, sky.jones, samples, own.sums, own.of_kind
+                )
             else:
-                finish_visibilities(place, row, tables, sky, results.vis, samples, own.sums)
+                finish_visibilities(place, row, tables, sky, results.vis, sky.jones, samples, own.sums)
         if is_chi2:
             own.of_kind[0] = total
             sum_block(place, work, own.of_kind, partial, results.sums)
@@ -89,13 +92,17 @@ def _make_samples(end: End, single: bool) -> Compiled:
     """Function that declares those of its ending."""
     real = float32 if single else float64
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+    n_through = end.n_through
 
     @device.inline
     def sample_arrays() -> Samples:
+        none = cuda.local.array(1, real)  # for the way back
         return Samples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+            cuda.local.array(n_through, real), cuda.local.array(n_through, real),
+            Matrices(none, none, none, none, none, none),
         )  # fmt: skip
 
     return sample_arrays

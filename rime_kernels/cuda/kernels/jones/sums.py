@@ -16,7 +16,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
-from rime_kernels.cuda.kernels.ending import make_correlation
+from rime_kernels.cuda.kernels.correlations import make_correlation
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, sizes_of
 from rime_kernels.jones_beam import matrices

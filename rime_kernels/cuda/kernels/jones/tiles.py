@@ -14,11 +14,11 @@ from rime_kernels import device
 from rime_kernels.compile.types import Compiled, Module
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
-from rime_kernels.cuda.kernels.ending import Samples
 from rime_kernels.cuda.kernels.jones import staging, sums
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.jones.staging import Frames
 from rime_kernels.cuda.kernels.jones.voltages import Beams, steps_of
+from rime_kernels.cuda.kernels.samples import Matrices, Samples
 from rime_kernels.cuda.kernels.tiles import index
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering
 from rime_kernels.cuda.kernels.tiles.kernel import Own, _make_finish
@@ -71,9 +71,10 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         sum_sources(block, tile, corner, sky, beams, shared, frames, own)
         to_stokes(own.sums)
         if is_chi2:
-            finish_chi2(block, tile, work, tables, sky, columns, results.sums, shared, own)
+            # Nothing is left for matrices of antennas: any array may stand there.
+            finish_chi2(block, tile, work, tables, sky, columns, results.sums, sky.jones, shared, own)
         elif tile.active:
-            finish_visibilities(block, tile, work, tables, sky, results.vis, own.sums, own.samples)
+            finish_visibilities(block, tile, work, tables, sky, results.vis, sky.jones, own.sums, own.samples)
 
     return sum_tiles
 
@@ -112,14 +113,18 @@ def _make_own(kernel: TileKernel) -> Compiled:
     sizes, end, real = sizes_of(kernel), kernel.end, float32 if kernel.variant.single else float64
     n_sum, n_second, n_glance = sizes.n_sum, 8 * kernel.shape.side, sizes.n_glance
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+    n_through = end.n_through
 
     @device.inline
     def own_arrays() -> Own:
         totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
+        none = cuda.local.array(1, real)  # for the way back
         samples = Samples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+            cuda.local.array(n_through, real), cuda.local.array(n_through, real),
+            Matrices(none, none, none, none, none, none),
         )  # fmt: skip
         # Nothing is gathered here.
         gathering = Gathering(totals, totals, totals, totals, totals)

@@ -16,7 +16,6 @@ from numba import float32, float64, int32, int64, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
-from rime_kernels.cuda.kernels.ending import Samples
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.kernels.rows.adjoint import Gathering, make_gather_sources
@@ -29,6 +28,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_find_row,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities, make_sum_sources
+from rime_kernels.cuda.kernels.samples import Matrices, Samples
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda
@@ -78,9 +78,11 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
             row = find_row(place, work, tables, sky)
             sum_sources(place, row, work, tables, sky, own.sums, own.exponent)
             if is_chi2:
-                total = finish_chi2(place, row, tables, sky, columns, samples, own.sums, own.of_kind)
+                total = finish_chi2(
+                    place, row, work, tables, sky, columns, records.by_pair, samples, own.sums, own.of_kind
+                )
             else:
-                finish_visibilities(place, row, tables, sky, results.vis, samples, own.sums)
+                finish_visibilities(place, row, tables, sky, results.vis, records.by_pair, samples, own.sums)
         if is_chi2:
             own.of_kind[0] = total
             sum_block(place, work, own.of_kind, partial, results.sums)
@@ -111,13 +113,20 @@ def _make_samples(kernel: RowKernel) -> Compiled:
     """Function that declares those of its ending."""
     real, end = float32 if kernel.variant.single else float64, kernel.end
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+    n_through, n_matrix = end.n_through, end.n_matrix
 
     @device.inline
     def sample_arrays() -> Samples:
+        matrices = Matrices(
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+        )  # fmt: skip
         return Samples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+            cuda.local.array(n_through, real), cuda.local.array(n_through, real), matrices,
         )  # fmt: skip
 
     return sample_arrays

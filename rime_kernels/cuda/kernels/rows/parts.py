@@ -15,8 +15,8 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Sky
-from rime_kernels.cuda.kernels.ending import End
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
+from rime_kernels.cuda.kernels.samples import End
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import phase
 
@@ -86,6 +86,7 @@ class RowRecords(NamedTuple):
     unit_start: Array  # int32 (n_block + 1,): the first unit of each block of rows
     moments: Array  # flat (n_batch, units of the slab, n_run, n_source, `Moments.n_value`)
     by_row: Array  # float64, flat (n_batch, all rows, n_run, 4): l, m of antenna1 and of antenna2
+    by_pair: Array  # (n_batch, rows of the slab times n_chan times `antennas.N_RECORD`)
 
 
 class Place(NamedTuple):

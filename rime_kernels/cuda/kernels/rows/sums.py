@@ -9,6 +9,7 @@ from numba import float32, float64, int32, int64, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import ending, scalars
+from rime_kernels.cuda.kernels.antennas import make_pair_of
 from rime_kernels.cuda.kernels.arguments import Columns, Sky
 from rime_kernels.cuda.kernels.baseline import make_add_stokes, make_read_stokes
 from rime_kernels.cuda.kernels.misfit import make_misfit, n_kinds
@@ -23,6 +24,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_turning,
     turned_on,
 )
+from rime_kernels.cuda.kernels.samples import Samples
 from rime_kernels.physics import beam, phase
 
 _turns = phase.turns
@@ -97,15 +99,18 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
 def make_read_samples(kernel: RowKernel) -> Compiled:
     """Function that reads the data of the thread's row at channel c, templates taken off, and the weights.
 
+    Templates that are seen through matrices are summed by themselves.
+
     From `first` on, a correlation every n_row: neighbouring threads have neighbouring rows.
     """
     single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
     n_corr, n_row = kernel.end.n_corr, kernel.shape.n_row
     real, cos_sin = float32 if single else float64, scalars.make_series_cos_sin(single)
+    through = kernel.variant.jones and n_template > 0
 
     @device.inline
     def read_samples(
-        first: Scalar, nu: Scalar, row: Row, columns: Columns, factor: Array, samples: ending.Samples
+        first: Scalar, nu: Scalar, row: Row, columns: Columns, factor: Array, samples: Samples
     ) -> None:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
@@ -121,8 +126,15 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
             at = first + j * n_row
             datum, samples.weight[j] = columns.vis[at], columns.weight[at]
             samples.re[j], samples.im[j] = datum.real, datum.imag
+            if through:
+                samples.template_re[j], samples.template_im[j] = real(0), real(0)
             for t in range(n_template):
                 z = columns.template[at + t * columns.stride]
+                if through:
+                    factor_re, factor_im = samples.factor_re[t], samples.factor_im[t]
+                    samples.template_re[j] += factor_re * z.real - factor_im * z.imag
+                    samples.template_im[j] += factor_re * z.imag + factor_im * z.real
+                    continue
                 # `tiles.sums` takes off term by term, which rounds otherwise: both stay as they are.
                 samples.re[j] -= samples.factor_re[t] * z.real - samples.factor_im[t] * z.imag
                 samples.im[j] -= samples.factor_re[t] * z.imag + samples.factor_im[t] * z.real
@@ -144,15 +156,17 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
     read_samples, sample_chi2 = make_read_samples(kernel), ending.make_sample_chi2(end)
     move_up, clear_back = ending.make_move_up(end), ending.make_clear_back(end)
     gather_templates = ending.make_gather_templates(single, kernel.n_template, kernel.variant.shifted)
-    jones_at = ending.make_jones_at(kernel.variant.jones)
+    pair_of = make_pair_of(kernel.variant.jones, kernel.has_adjoint)
 
     @device.inline
     def finish_chi2(
-        place: Place, row: Row, tables: RowTables, sky: Sky, columns: Columns, samples: ending.Samples,
-        sums: Array, of_kind: Array,
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, columns: Columns, by_pair: Array,
+        samples: Samples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         n_chan, factor = int32(tables.chan_freq.size), sky.template_factor[place.b]
         n_here, tail, total = min(int32(run), n_chan - place.start), one_over(factor), 0.0
+        # Before an adjoint threads without a row have the last one again: nothing of theirs is left.
+        of_row = place.local if place.local < work.n_row else int32(-1)
         for k in range(1, n_kind):
             of_kind[k] = 0.0
         for k in range(n_here):
@@ -162,9 +176,8 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
             first = ((int64(place.block) * n_chan + place.start + k) * n_corr) * n_row + place.thread
             clear_back(samples.back)
             read_samples(first, nu, row, columns, factor, samples)
-            p = jones_at(sky, place.b, row.time, row.p, place.start + k, n_chan)
-            q = jones_at(sky, place.b, row.time, row.q, place.start + k, n_chan)
-            total = sample_chi2(total, 0, samples, sums, tail, of_kind, sky.jones[place.b], p, q)
+            pair = pair_of(sky, by_pair, place.b, row.time, row.p, row.q, of_row, place.start + k, n_chan)
+            total = sample_chi2(total, 0, samples, sums, tail, of_kind, pair)
             if has_adjoint:
                 for j in range(n_corr):
                     gather_templates(
@@ -187,19 +200,18 @@ def make_finish_visibilities(kernel: RowKernel) -> Compiled:
     """Function that writes a thread's visibilities, `Results.vis`, and spends its sums."""
     end, run, real = kernel.end, kernel.shape.run, float32 if kernel.variant.single else float64
     write, move_up = ending.make_write_visibilities(end), ending.make_move_up(end)
-    jones_at = ending.make_jones_at(kernel.variant.jones)
+    pair_of = make_pair_of(kernel.variant.jones, kernel.has_adjoint)
 
     @device.inline
     def finish_visibilities(
-        place: Place, row: Row, tables: RowTables, sky: Sky, vis: Array, samples: ending.Samples, sums: Array
-    ) -> None:
+        place: Place, row: Row, tables: RowTables, sky: Sky, vis: Array, by_pair: Array, samples: Samples,
+        sums: Array,
+    ) -> None:  # fmt: skip
         n_chan = int32(tables.chan_freq.size)
         for k in range(min(int32(run), n_chan - place.start)):
-            p = jones_at(sky, place.b, row.time, row.p, place.start + k, n_chan)
-            q = jones_at(sky, place.b, row.time, row.q, place.start + k, n_chan)
-            write(
-                vis, place.b, place.local, place.start + k, real(1), sums, samples, sky.jones[place.b], p, q
-            )
+            c = place.start + k
+            pair = pair_of(sky, by_pair, place.b, row.time, row.p, row.q, place.local, c, n_chan)
+            write(vis, place.b, place.local, c, real(1), sums, samples, pair)
             move_up(sums, samples.back)
 
     return finish_visibilities

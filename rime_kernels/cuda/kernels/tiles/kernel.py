@@ -22,8 +22,8 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
-from rime_kernels.cuda.kernels.ending import Samples
 from rime_kernels.cuda.kernels.lane_sums import meet
+from rime_kernels.cuda.kernels.samples import Matrices, Samples
 from rime_kernels.cuda.kernels.tiles import adjoint, index, staging, sums
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages
 from rime_kernels.cuda.kernels.tiles.parts import (
@@ -93,9 +93,13 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         for sweep in range(n_sweep):
             sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
             if is_chi2 and sweep == 0:
-                finish_chi2(block, tile, work, tables, sky, columns, results.sums, shared, own)
+                finish_chi2(
+                    block, tile, work, tables, sky, columns, results.sums, records.by_pair, shared, own
+                )
         if not is_chi2 and tile.active:
-            finish_visibilities(block, tile, work, tables, sky, results.vis, own.sums, own.samples)
+            finish_visibilities(
+                block, tile, work, tables, sky, results.vis, records.by_pair, own.sums, own.samples
+            )
         if has_voltage:
             write_antennas(block, work, uint32(tables.antenna.shape[1]), shared, records.by_antenna)
 
@@ -146,15 +150,22 @@ def _make_own(kernel: TileKernel) -> Compiled:
         sizes.n_glance,
     )
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+    n_through, n_matrix = end.n_through, end.n_matrix
     n_uvw, n_value, n_second, n_antenna = sizes.n_uvw, kernel.record.most_size, 6 * side, 2 * side
 
     @device.inline
     def own_arrays() -> Own:
         totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
+        matrices = Matrices(
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+        )  # fmt: skip
         samples = Samples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+            cuda.local.array(n_through, real), cuda.local.array(n_through, real), matrices,
         )  # fmt: skip
         # The residuals of the adjoint lie where the sums did: there are no registers for both.
         gathering = Gathering(
@@ -310,7 +321,7 @@ def _make_finish(kernel: TileKernel) -> Compiled:
     @device.inline
     def finish_chi2(
         block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, columns: Columns,
-        results: Array, shared: Shared, own: Own,
+        results: Array, by_pair: Array, shared: Shared, own: Own,
     ) -> None:  # fmt: skip
         slots, of_kind, total = shared.slots, own.of_kind, 0.0
         for k in range(1, n_kind):
@@ -321,7 +332,8 @@ def _make_finish(kernel: TileKernel) -> Compiled:
                 total += own.glance[k] * real(0)
             baselines = baselines_of(block, tile, tables)
             total += tile_chi2(
-                block, tile, work, tables, baselines, slots, sky, columns, own.samples, own.sums, of_kind,
+                block, tile, work, tables, baselines, slots, sky, columns, by_pair, own.samples, own.sums,
+                of_kind,
             )  # fmt: skip
             if has_adjoint:
                 fill_baselines(slots, baselines, own.gathering.uvw)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.baseline import Staged
-from rime_kernels.cuda.kernels.ending import End
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
+from rime_kernels.cuda.kernels.samples import End
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 
@@ -183,6 +183,7 @@ class TileRecords(NamedTuple):
     member: Array  # int32 (n_copy, n_member): twice the tile, 1 more where the group is its second side
     moments: Array  # flat (n_batch, items of the slab, n_copy, n_source, `Moments.n_value`)
     by_antenna: Array  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
+    by_pair: Array  # (n_batch, rows of the slab times n_chan times `antennas.N_RECORD`)
 
 
 class Slots(NamedTuple):

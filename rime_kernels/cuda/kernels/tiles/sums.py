@@ -11,9 +11,11 @@ from numba import float32, float64, int32, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline, ending, scalars
+from rime_kernels.cuda.kernels.antennas import Pair, make_pair_of
 from rime_kernels.cuda.kernels.arguments import Columns, Sky
 from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged
 from rime_kernels.cuda.kernels.misfit import make_misfit
+from rime_kernels.cuda.kernels.samples import Samples
 from rime_kernels.cuda.kernels.tiles.parts import (
     NO_ROW,
     Block,
@@ -148,31 +150,34 @@ def make_ends(kernel: TileKernel) -> Compiled:
 
 
 @functools.cache
-def make_ends_jones(kernel: TileKernel) -> Compiled:
-    """Function that says where the matrices of sample j of step i lie, in the order of its row's antennas."""
-    ends, jones_at, uses = make_ends(kernel), ending.make_jones_at(kernel.variant.jones), kernel.variant.jones
+def make_tile_pair(kernel: TileKernel) -> Compiled:
+    """Function that gives the `Pair` of sample j of step i, in the order of its row's antennas."""
+    ends, uses, has_adjoint = make_ends(kernel), kernel.variant.jones, kernel.has_adjoint
+    pair_of, width = make_pair_of(uses, has_adjoint), kernel.end.width
 
     @device.inline
-    def ends_jones(
+    def tile_pair(
         i: Scalar, j: Scalar, sign: Scalar, block: Block, tile: Tile, work: TileWork, tables: TileTables,
-        baselines: Baselines, sky: Sky,
-    ) -> tuple[Scalar, Scalar]:  # fmt: skip
+        baselines: Baselines, sky: Sky, by_pair: Array,
+    ) -> Pair:  # fmt: skip
         if not uses:
-            return 0, 0
+            return pair_of(sky, by_pair, block.b, 0, 0, 0, 0, 0, 0)
         n_chan = uint32(tables.chan_freq.size)
         layer = uint32(tile.item // n_chan)
         c, time = uint32(tile.item - layer * n_chan), tables.layer_time[uint32(work.first_layer) + layer]
         x, y = ends(i, j, baselines)
-        of_item = uint32(tile.local) * block.n_used
+        of_item, row = uint32(tile.local) * block.n_used, int32(-1)
         first = tables.antenna[block.split, uint32(x - of_item)]
         second = tables.antenna[block.split, uint32(y - of_item)]
-        p = jones_at(sky, block.b, time, first, c, n_chan)
-        q = jones_at(sky, block.b, time, second, c, n_chan)
+        if has_adjoint:
+            found = tables.place[uint32(work.first_layer) + layer, block.split, i * width + j, tile.tile]
+            if found != NO_ROW:
+                row = int32(abs(found) - 1 - work.first_place)
         if sign < 0:  # the row has its antennas in the other order
-            return q, p
-        return p, q
+            first, second = second, first
+        return pair_of(sky, by_pair, block.b, time, first, second, row, c, n_chan)
 
-    return ends_jones
+    return tile_pair
 
 
 @functools.cache
@@ -183,9 +188,7 @@ def make_fill_factors(kernel: TileKernel) -> Compiled:
     cos_sin, ends = scalars.make_cos_sin(single), make_ends(kernel)
 
     @device.inline
-    def fill_factors(
-        i: Scalar, baselines: Baselines, slots: Slots, factor: Array, samples: ending.Samples
-    ) -> None:
+    def fill_factors(i: Scalar, baselines: Baselines, slots: Slots, factor: Array, samples: Samples) -> None:
         u, v, w = slots.u, slots.v, slots.w
         for t in range(n_template):
             for j in range(width):
@@ -207,22 +210,31 @@ def make_fill_factors(kernel: TileKernel) -> Compiled:
 def make_read_samples(kernel: TileKernel) -> Compiled:
     """Function that reads the data of the samples at hand, templates taken off, and the weights.
 
+    Templates that are seen through matrices are summed by themselves.
     A tile's neighbour lies beside it, its next datum `n_tile` behind. Gives where the next ones begin.
     """
     single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
     real, width, end = float32 if single else float64, kernel.end.width, kernel.end
-    n_corr, n_datum = end.n_corr, end.n_datum
+    n_corr, n_datum, through = end.n_corr, end.n_datum, kernel.variant.jones and n_template > 0
 
     @device.inline
-    def read_samples(at: Scalar, n_tile: Scalar, columns: Columns, samples: ending.Samples) -> Scalar:
+    def read_samples(at: Scalar, n_tile: Scalar, columns: Columns, samples: Samples) -> Scalar:
         re, im, weight = samples.re, samples.im, samples.weight
         # All loads stand together, before chi2 is computed, so that their waits overlap.
         for k in range(n_datum):
             z = columns.vis[at]
             re[k], im[k], weight[k] = z.real, z.imag, columns.weight[at]
+            if through:
+                samples.template_re[k], samples.template_im[k] = real(0), real(0)
             for t in range(n_template):
                 z = columns.template[at + uint64(t) * uint64(columns.stride)]
                 factor = samples.factor_re[t * width + k // n_corr]
+                if through:
+                    # As below: the opposite phase where antennas are in the other order.
+                    other = math.copysign(real(1), weight[k]) * samples.factor_im[t * width + k // n_corr]
+                    samples.template_re[k] += factor * z.real - other * z.imag
+                    samples.template_im[k] += factor * z.imag + other * z.real
+                    continue
                 re[k] -= factor * z.real
                 im[k] -= factor * z.imag
                 if shifted:
@@ -259,12 +271,12 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
         ending.make_clear_back(end),
     )
     gather_templates = ending.make_gather_templates(single, n_template, kernel.variant.shifted)
-    ends_jones, real = make_ends_jones(kernel), float32 if single else float64
+    tile_pair, real = make_tile_pair(kernel), float32 if single else float64
 
     @device.inline
     def finish_chi2(
         block: Block, tile: Tile, work: TileWork, tables: TileTables, baselines: Baselines, slots: Slots,
-        sky: Sky, columns: Columns, samples: ending.Samples, sums: Array, of_kind: Array,
+        sky: Sky, columns: Columns, by_pair: Array, samples: Samples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         u, v, w = slots.u, slots.v, slots.w
         n_tile, factor = uint32(tables.place.shape[3]), sky.template_factor[block.b]
@@ -278,8 +290,8 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
                 clear_back(samples.back)
             for j in range(width):
                 sign = math.copysign(real(1), samples.weight[j * n_corr])
-                p, q = ends_jones(i, j, sign, block, tile, work, tables, baselines, sky)
-                total = sample_chi2(total, j, samples, sums, tail, of_kind, sky.jones[block.b], p, q)
+                pair = tile_pair(i, j, sign, block, tile, work, tables, baselines, sky, by_pair)
+                total = sample_chi2(total, j, samples, sums, tail, of_kind, pair)
             # The samples at hand are always the first sums, so that every index is a constant (registers).
             move_up(sums, samples.back)
             if has_adjoint and n_template:
@@ -302,13 +314,13 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
     # One sample at a time: the place of the next is looked up while the last is written.
     one = kernel.end._replace(width=1)
     write, move_up = ending.make_write_visibilities(one), ending.make_move_up(one)
-    ends_jones, baselines_of = make_ends_jones(kernel), make_baselines(kernel)
+    tile_pair, baselines_of = make_tile_pair(kernel), make_baselines(kernel)
     width = kernel.end.width
 
     @device.inline
     def finish_visibilities(
-        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, vis: Array, sums: Array,
-        samples: ending.Samples,
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, vis: Array, by_pair: Array,
+        sums: Array, samples: Samples,
     ) -> None:  # fmt: skip
         baselines, back = baselines_of(block, tile, tables), samples.back
         n_chan = uint32(tables.chan_freq.size)
@@ -319,9 +331,10 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
             # Places are numbered from 1, for 0 has no sign; a minus sign: antennas in the other order.
             if found != NO_ROW:
                 sign = real(1) if found > 0 else real(-1)
-                p, q = ends_jones(k // width, k % width, sign, block, tile, work, tables, baselines, sky)
+                i, j = k // width, k % width
+                pair = tile_pair(i, j, sign, block, tile, work, tables, baselines, sky, by_pair)
                 row = abs(found) - 1 - work.first_place
-                write(vis, block.b, row, c, sign, sums, samples, sky.jones[block.b], p, q)
+                write(vis, block.b, row, c, sign, sums, samples, pair)
             move_up(sums, back)
 
     return finish_visibilities

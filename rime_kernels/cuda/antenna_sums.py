@@ -1,0 +1,118 @@
+"""Derivatives of chi2 with respect to Jones matrices of antennas, from what samples leave for them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.arrays import AntennaTerms
+from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.cuda.kernels import antenna_sums as kernels
+from rime_kernels.cuda.kernels.antennas import N_RECORD
+from rime_kernels.cuda.kernels.arguments import typed
+from rime_kernels.cuda.launch import Slab
+from rime_kernels.inputs import Constants
+
+# Sums that are worth a thread each: rows of a block are summed in so many groups as make as many.
+_TOTALS, _LEAST_ROWS = 65536, 256
+
+
+class AntennaSums:
+    """Sums for the matrices of one kind of call, on the device.
+
+    A thread adds what some rows left for one number of the matrix of an antenna: row after row, and of each
+    channel after channel of a block. Groups of rows of one block of times are added in their order.
+
+    Parameters
+    ----------
+    fixed : Constants
+        In the order of time.
+    terms : AntennaTerms
+        Of a call; blocks and sizes alone matter.
+    """
+
+    def __init__(self, fixed: Constants, terms: AntennaTerms) -> None:
+        self._n_time_block, self._n_antenna, self._n_chan_block = terms.jones.shape[1:4]
+        self._n_chan = fixed.chan_freq.size
+        # Templates that lack correlations need matrices that stay diagonal.
+        self._stays_diagonal = len(fixed.template) > 0 and len(fixed.matrix) < 4
+        starts, block = _groups(terms.time_block[fixed.time_index], self._n_antenna * self._n_chan_block * 8)
+        self._starts, self.n_group = starts, block.size
+        group = np.repeat(np.arange(block.size), np.diff(starts))
+        antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1).astype(np.int64)
+        entry = (group[:, None] * self._n_antenna + antennas).ravel()
+        tables = (
+            starts, *_sorted(entry, self.n_group * self._n_antenna),
+            *_sorted(terms.chan_block, self._n_chan_block), *_sorted(block, self._n_time_block),
+        )  # fmt: skip
+        self._tables = typed(kernels.AntennaTables(*(device.upload(x.astype(np.int32)) for x in tables)))
+
+    @property
+    def _n_item(self) -> int:
+        return int(self._n_antenna * self._n_chan_block * 8)
+
+    def record_size(self, slab: Slab) -> int:
+        """Numbers that the samples of a slab leave, of one entry of the batch."""
+        return N_RECORD * self._n_chan * (slab.place.stop - slab.place.start)
+
+    def total_bytes(self) -> int:
+        """Totals of one entry of the batch."""
+        return 8 * self._n_item * (self.n_group + self._n_time_block)
+
+    def shape(self, n_batch: int) -> tuple[int, int, int]:
+        """What is fetched."""
+        return n_batch, self._n_time_block, self._n_item
+
+    def collect(
+        self, workspace: device.Workspace, slab: Slab, n_batch: int, records: DeviceArray, main: Stream
+    ) -> None:
+        """Add what a slab left to the totals; slabs come in the order of their rows."""
+        first, stop = slab.place.start, slab.place.stop
+        low = int(np.searchsorted(self._starts, first, side="right")) - 1
+        n_group = int(np.searchsorted(self._starts, stop)) - low
+        totals, n_thread = self._totals(workspace, n_batch), device.threads_per_block()
+        kernels.make_collect_pairs()[-(-n_batch * n_group * self._n_item // n_thread), n_thread, main](
+            first, stop - first, low, n_group, self._tables, records, totals
+        )
+
+    def add_up(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
+        """Put the totals together, into `out` of this `shape`."""
+        totals = self._totals(workspace, n_batch).reshape(n_batch, self.n_group, self._n_item)
+        n_thread = device.threads_per_block()
+        kernels.make_add_groups()[-(-out.size // n_thread), n_thread, main](self._tables, totals, out)
+
+    def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
+        shape = n_batch, self.n_group, self._n_antenna, self._n_chan_block, 8
+        return workspace.array("totals of matrices", shape, np.float64)
+
+    def jones(self, fetched: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """`Adjoint.jones` from what was fetched."""
+        shape = len(fetched), self._n_time_block, self._n_antenna, self._n_chan_block
+        parts = 2.0 * fetched.reshape(*shape, 2, 4)
+        found: NDArray[np.complex128] = (parts[..., 0, :] + 1j * parts[..., 1, :]).reshape(*shape, 2, 2)
+        return found * np.eye(2) if self._stays_diagonal else found
+
+
+def blocks_of(terms: AntennaTerms | None) -> tuple[bytes, bytes, tuple[int, ...]] | None:
+    """What calls have in common whose sums are the same: blocks of all times and channels, and sizes."""
+    if terms is None:
+        return None
+    return terms.time_block.tobytes(), terms.chan_block.tobytes(), terms.jones.shape[1:]
+
+
+def _groups(block: NDArray[np.int32], n_item: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Where runs of rows with the same block begin, (n_group + 1,), and the block of each.
+
+    Runs are cut where that makes sums for more threads, but not below some rows.
+    """
+    n_cut = max(1, min(-(-_TOTALS // n_item), block.size // _LEAST_ROWS))
+    cuts = np.arange(n_cut) * block.size // n_cut
+    starts = np.union1d(cuts, np.flatnonzero(np.diff(block)) + 1)
+    return np.append(starts, block.size), block[starts]
+
+
+def _sorted(key: NDArray[np.integer], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the elements of each key 0 .. n - 1 begin once they are sorted, (n + 1,); and the order."""
+    order = np.argsort(key, kind="stable")
+    return np.searchsorted(key[order], np.arange(n + 1)), order

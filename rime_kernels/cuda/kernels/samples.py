@@ -1,0 +1,79 @@
+"""What an ending of the sums over sources is compiled for, and a thread's memory for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rime_kernels.compile.types import Array
+from rime_kernels.inputs import Variant
+
+
+class End(NamedTuple):
+    """All that an ending is compiled for."""
+
+    variant: Variant
+    matrix: tuple[complex, ...]  # (n_corr, 4), flat: `Rows.stokes_to_corr`
+    n_template: int
+    has_adjoint: bool
+    n: int  # samples whose sums a thread has
+    width: int  # of them, those whose data are at hand together
+    swaps: bool  # a weight below 0 says that the sums are those of the baseline turned round
+
+    @property
+    def n_corr(self) -> int:
+        return len(self.matrix) // 4
+
+    @property
+    def n_datum(self) -> int:
+        """Data at hand together."""
+        return self.width * self.n_corr
+
+    @property
+    def n_factor(self) -> int:
+        """Factors of templates for the samples at hand."""
+        return max(1, self.n_template * self.width)
+
+    @property
+    def n_through(self) -> int:
+        """Sums of templates that are to be seen through matrices, of the samples at hand."""
+        return self.n_datum if self.variant.jones and self.n_template else 1
+
+    @property
+    def n_matrix(self) -> int:
+        """Numbers of a matrix that an adjoint works with; 1 without matrices."""
+        return 8 if self.variant.jones and self.has_adjoint else 1
+
+    @property
+    def n_back(self) -> int:
+        """Residuals, in Stokes parameters, of the samples at hand."""
+        return 2 * self.variant.n_stokes * self.width if self.has_adjoint else 1
+
+
+class Matrices(NamedTuple):
+    """A thread's memory for the way back through the matrices of two antennas, in working precision.
+
+    Each is (n_matrix,): the real parts of the four elements row by row, then the imaginary parts.
+    """
+
+    full: Array  # X
+    first: Array  # A_p
+    second: Array  # A_q
+    seen: Array  # the weighted residuals, 0 where nothing was observed
+    half: Array  # products on the way
+    rest: Array
+
+
+class Samples(NamedTuple):
+    """A thread's memory for the samples at hand, in working precision; sizes are those of `End`."""
+
+    re: Array  # (n_datum,): data without templates, then weighted residuals; real and imaginary part
+    im: Array
+    weight: Array  # (n_datum,)
+    factor_re: Array  # (n_factor,): scale of each template and, where it is moved, its phase
+    factor_im: Array
+    back: Array  # (n_back,)
+    model_re: Array  # (n_corr,), of one sample
+    model_im: Array
+    template_re: Array  # (n_through,): sums of templates, which are seen through matrices
+    template_im: Array
+    matrices: Matrices
