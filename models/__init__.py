@@ -6,11 +6,12 @@ from biro.models.components.antenna_terms.gain import Gain, GainSolutions
 from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
-from biro.models.components.beam_cube import BeamCube
+from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.constraint import Bounds, Condition, Order
+from biro.models.components.dish_beam import DishBeam
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
-from biro.models.components.jones_beam import FitsBeam, KatBeam
+from biro.models.components.jones_beam import EveryBeam, FitsBeam, FunctionBeam, KatBeam, ZernikeBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.shapes.custom import CustomSource
@@ -54,6 +55,7 @@ from biro.models.sky import SkyModel
 __all__ = [
     "AiryBeam",
     "AnnulusSource",
+    "AntennaBeams",
     "BeamCube",
     "BetaModelSource",
     "BoundModel",
@@ -65,11 +67,14 @@ __all__ = [
     "CrescentSource",
     "CustomSource",
     "DiscSource",
+    "DishBeam",
+    "EveryBeam",
     "ExponentialSource",
     "Feeds",
     "FitsBeam",
     "Fixed",
     "Frozen",
+    "FunctionBeam",
     "Gain",
     "GainSolutions",
     "GaussianBeam",
@@ -103,6 +108,7 @@ __all__ = [
     "Triangular",
     "TruncatedNormal",
     "Uniform",
+    "ZernikeBeam",
     "read_model",
     "read_sky",
     "write_model",

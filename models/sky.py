@@ -9,7 +9,7 @@ from biro.models.bound.model import BoundModel
 from biro.models.bound.prior.implied import Implied
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
-from biro.models.components.beam_cube import BeamCube
+from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import RESERVED
@@ -31,7 +31,8 @@ class SkyModel(SkyDescription):
         For spectra of sources that give none of their own.
     centre : text "ra dec", or (ra, dec) in rad, optional
         Where east and north offsets start; default the phase centre of the first partition.
-    beam : Cos3Beam, GaussianBeam, AiryBeam, FitsBeam or KatBeam, optional
+    beam : Cos3Beam, GaussianBeam, AiryBeam, or a beam of Jones matrices, optional
+        These are FitsBeam, KatBeam, DishBeam, ZernikeBeam, EveryBeam and FunctionBeam.
     pointing : Pointing, optional
     feeds : Feeds, optional
         Rotation of the feeds, which is not applied by default.
@@ -70,15 +71,17 @@ class SkyModel(SkyDescription):
         if not slots.is_tied_to(RESERVED):
             Implied(slots.resolve()).shapes(layout)
 
-    def bind(self, partitions: Sequence[PartitionView], beam: BeamCube | None = None) -> BoundModel:
+    def bind(
+        self, partitions: Sequence[PartitionView], beam: BeamCube | AntennaBeams | None = None
+    ) -> BoundModel:
         """The model with everything that the data decide: parameters, and theta to source arrays.
 
         Parameters
         ----------
         partitions : sequence of PartitionView
             One per partition of the observation.
-        beam : BeamCube, optional
-            What a beam of files holds: `biro.read_beam`.
+        beam : BeamCube or AntennaBeams, optional
+            What a beam of files holds (`biro.read_beam`), or a function was sampled to.
 
         Raises
         ------

@@ -358,7 +358,9 @@ def _jones(
         l, m = np.array([l, m]) - errors[min(time, len(errors) - 1), antenna]
     scale = beam.scale[min(b, beam.scale.size - 1)]
     x, y = l * np.cos(angle) - m * np.sin(angle), l * np.sin(angle) + m * np.cos(angle)
-    return spline_beam(beam, beam.antenna_class[antenna], c, x / scale, y / scale) @ rotation
+    classes = np.atleast_2d(beam.antenna_class)
+    which = classes[min(time, len(classes) - 1), antenna]
+    return spline_beam(beam, which, c, x / scale, y / scale) @ rotation
 
 
 # ---- beside it

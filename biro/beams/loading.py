@@ -3,37 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.beams.cube_files import read_beam
-from biro.beams.sampled import katbeam
+from biro.beams.dish import ACCURACY, dish_extent, dish_function
+from biro.beams.everybeam import everybeam
+from biro.beams.sampled import katbeam, sample_antenna_beams, sample_beam
+from biro.beams.zernike import read_zernike
 from biro.models import SkyModel
-from biro.models.components.beam_cube import BeamCube
-from biro.models.components.jones_beam import FitsBeam, KatBeam
+from biro.models.components.beam_cube import AntennaBeams, BeamCube
+from biro.models.components.dish_beam import DishBeam
+from biro.models.components.jones_beam import EveryBeam, FitsBeam, FunctionBeam, KatBeam, ZernikeBeam
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import si_value
-from biro.models.quantities.units import ANGLE
+from biro.models.quantities.parameter import Fixed
+from biro.models.quantities.units import ANGLE, TIME
+
+Array = NDArray[np.float64]
 
 
-def beam_of(sky: SkyModel, partitions: Sequence[PartitionView]) -> BeamCube | None:
+def beam_of(sky: SkyModel, partitions: Sequence[PartitionView]) -> BeamCube | AntennaBeams | None:
     """The beam of a model on a grid, or None where its beam is a formula or it has none.
 
     Parameters
     ----------
     sky : SkyModel
     partitions : sequence of PartitionView
-        At whose channels a beam is sampled that another package computes.
+        At whose channels, antennas and times a beam is sampled that is not read.
 
     Raises
     ------
     InputError
-        As `read_beam` and `katbeam`.
+        As `read_beam`, `katbeam`, `read_zernike`, `everybeam` and `sample_beam`.
     """
     beam = sky.beam
     if isinstance(beam, FitsBeam):
         return beam.file if isinstance(beam.file, BeamCube) else read_beam(beam.file)
+    if isinstance(beam, ZernikeBeam):
+        return read_zernike(beam.file)
+    freq = np.unique(np.concatenate([partition.chan_freq for partition in partitions]))
     if isinstance(beam, KatBeam):
-        freq = np.unique(np.concatenate([partition.chan_freq for partition in partitions]))
         return katbeam(beam.model, freq, si_value(beam.extent, ANGLE))
+    if isinstance(beam, DishBeam):
+        extent = dish_extent(beam, float(freq[0]))
+        return sample_beam(dish_function(beam), freq, extent, accuracy=ACCURACY[beam.pattern], name="dish")
+    if isinstance(beam, EveryBeam):
+        return everybeam(beam, partitions, freq, _times(partitions, beam.time_step))
+    if isinstance(beam, FunctionBeam):
+        return _sampled(beam, partitions, freq)
     return None
+
+
+def _sampled(beam: FunctionBeam, partitions: Sequence[PartitionView], freq: Array) -> BeamCube | AntennaBeams:
+    """A function of the user's, at what it takes."""
+    extent, name = si_value(beam.extent, ANGLE), "the function of the beam"
+    if beam.n_argument == 3:
+        return sample_beam(beam.function, freq, extent, name=name)
+    names = antenna_names(partitions)
+    if beam.n_argument == 4:
+        return sample_antenna_beams(partial(_without_time, beam.function), freq, extent, names, name=name)
+    times = _times(partitions, beam.time_step)
+    return sample_antenna_beams(beam.function, freq, extent, names, times, name=name)
+
+
+def _without_time(function: Any, x: Array, y: Array, freq: float, antenna: str, time: float) -> Any:
+    return function(x, y, freq, antenna)
+
+
+def antenna_names(partitions: Sequence[PartitionView]) -> tuple[str, ...]:
+    """All antennas of the data."""
+    return tuple(dict.fromkeys(name for partition in partitions for name in partition.antenna_names))
+
+
+def _times(partitions: Sequence[PartitionView], step: Fixed | None) -> Array:
+    """Times at which beams are sampled, s: all of the data, or the mean of those within each step."""
+    times = np.unique(np.concatenate([partition.time for partition in partitions]))
+    if step is None:
+        return times
+    bins = np.floor((times - times[0]) / si_value(step, TIME) + 1e-9).astype(np.int64)
+    return np.array([times[bins == one].mean() for one in np.unique(bins)])

@@ -1,23 +1,28 @@
-"""Beams sampled on a grid from a function, as fine as the wanted accuracy needs."""
+"""Beams sampled on a grid from functions, as fine as the wanted accuracy needs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
-from biro.models.components.beam_cube import BeamCube
+from biro.files.memory import check_memory
+from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.errors import ModelError
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 BeamFunction = Callable[[Array, Array, float], Any]
+AntennaFunction = Callable[[Array, Array, float, str, float], Any]
 _FIRST, _MOST = 33, 1025
+# Bytes of a node of a plane: values, spline coefficients, and a copy on the way.
+_BYTES_PER_NODE = 4 * 64.0
 
 
 def sample_beam(
@@ -53,23 +58,87 @@ def sample_beam(
     Raises
     ------
     InputError
-        The function returns another shape, or values that are not finite.
+        The function returns another shape, or values that are not finite; the grid would need more memory
+        than is free.
     """
-    planes = np.atleast_1d(np.asarray(freq, dtype=np.float64))
+    return _sample([function], np.atleast_1d(np.asarray(freq, np.float64)), extent, accuracy, name)[0]
+
+
+def sample_antenna_beams(
+    function: AntennaFunction,
+    freq: ArrayLike,
+    extent: float,
+    antenna_names: Sequence[str],
+    time: ArrayLike = (0.0,),
+    *,
+    accuracy: float = 1e-6,
+    name: str = "beam",
+) -> AntennaBeams:
+    """Sample voltage beams that differ between antennas, or change in time.
+
+    Antennas and times whose beams are the same on a grid of 33 x 33 nodes share one.
+
+    Parameters
+    ----------
+    function : callable (x, y, freq, antenna, time) -> complex (..., 2, 2)
+        As for `sample_beam`; antenna is one of the names, time one of the times.
+    freq, extent, accuracy, name
+        As for `sample_beam`.
+    antenna_names : sequence of str
+    time : float64 (n_time,), s
+        MJD, when beams are wanted; between these the nearest is taken.
+
+    Returns
+    -------
+    AntennaBeams
+
+    Raises
+    ------
+    InputError
+        As `sample_beam`.
+    """
+    planes = np.atleast_1d(np.asarray(freq, np.float64))
+    times = np.atleast_1d(np.asarray(time, np.float64))
+    nodes = np.linspace(-extent, extent, _FIRST)
+    which = np.empty((times.size, len(antenna_names)), np.int32)
+    different: dict[bytes, int] = {}
+    functions: list[BeamFunction] = []
+    for t, a in np.ndindex(*which.shape):
+        one = partial(_of_antenna, function, antenna_names[a], float(times[t]))
+        key = _values(one, nodes, planes, name).tobytes()
+        which[t, a] = different.setdefault(key, len(functions))
+        if which[t, a] == len(functions):
+            functions.append(one)
+    cubes = _sample(functions, planes, extent, accuracy, name)
+    return AntennaBeams(tuple(cubes), tuple(antenna_names), times, which)
+
+
+def _of_antenna(function: AntennaFunction, antenna: str, time: float, x: Array, y: Array, freq: float) -> Any:
+    return function(x, y, freq, antenna, time)
+
+
+def _sample(
+    functions: Sequence[BeamFunction], planes: Array, extent: float, accuracy: float, name: str
+) -> list[BeamCube]:
+    """Cubes of functions on one grid, which is fine enough for all of them."""
     n = _FIRST
     while True:
+        needed = _BYTES_PER_NODE * n * n * planes.size * len(functions)
+        check_memory(
+            needed, f"{name} on {n} x {n} nodes", "give a smaller extent, or fewer channels or times"
+        )
         x = np.linspace(-extent, extent, n)
         try:
-            cube = BeamCube(x, x, planes, _values(function, x, planes, name), name=name)
+            cubes = [BeamCube(x, x, planes, _values(one, x, planes, name), name=name) for one in functions]
         except ModelError as found:
             raise InputError(str(found)) from None
-        error = cube.direction_error
+        error = max(cube.direction_error for cube in cubes)
         if error <= accuracy or n >= _MOST:
             break
         n = 2 * n - 1
     if error > accuracy:
         log.warning("%s: %d x %d nodes are accurate to %.1g, not %.1g", name, n, n, error, accuracy)
-    return cube
+    return cubes
 
 
 def katbeam(model: str, freq: ArrayLike, extent: float, *, accuracy: float = 1e-6) -> BeamCube:

@@ -27,7 +27,7 @@ class InstrumentLayout:
 
     Attributes
     ----------
-    beam : Cos3Beam, GaussianBeam, AiryBeam, FitsBeam, KatBeam or None
+    beam : Cos3Beam, GaussianBeam, AiryBeam, GridBeam or None
     scale : int
         Slot of the one number of the beam, where there is a beam.
     pointing : list of PointingSlots

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from biro.models.bound.antenna_terms.layout import basis_of_partition
 from biro.models.bound.antenna_terms.rotation import rotation
 from biro.models.components.antenna_terms.feeds import Basis, rotation_of
-from biro.models.components.beam_cube import BeamCube
-from biro.models.components.jones_beam import FitsBeam, KatBeam
+from biro.models.components.beam_cube import AntennaBeams, BeamCube
+from biro.models.components.jones_beam import GridBeam
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
@@ -23,6 +24,7 @@ from rime_kernels.jones_beam import JonesBeam
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+T = TypeVar("T", bound=np.generic)
 # Beyond the first and last plane a beam is scaled with frequency, by so much at most.
 _MOST_SCALED = 1.1
 
@@ -40,7 +42,10 @@ class PartitionBeam:
 
     Attributes
     ----------
-    cube : BeamCube
+    cubes : tuple of BeamCube
+        On one grid.
+    which : int32 (n_time or 1, n_antenna)
+        The cube of each antenna.
     angle : float64 (n_time or 1, n_antenna), rad
         a, from north through east.
     feed_angle : float64 (n_time or 1, n_antenna), rad
@@ -53,7 +58,8 @@ class PartitionBeam:
         Which sources of the model are seen through the beam; None: all.
     """
 
-    cube: BeamCube
+    cubes: tuple[BeamCube, ...]
+    which: NDArray[np.int32]
     angle: Array
     feed_angle: Array
     chan_freq: Array
@@ -62,6 +68,20 @@ class PartitionBeam:
     pointing: Array | None = None
     applies: NDArray[np.bool_] | None = None
 
+    @property
+    def cube(self) -> BeamCube:
+        """The first of the cubes, which have the same grid."""
+        return self.cubes[0]
+
+    @property
+    def content(self) -> Iterator[bytes]:
+        """What it is made of, for a digest."""
+        for cube in self.cubes:
+            yield cube.jones.tobytes() + cube.grid.tobytes() + cube.freq.tobytes()
+        if len(self.cubes) > 1:
+            yield self.which.tobytes()
+        yield self.angle.tobytes() + self.feed_angle.tobytes()
+
     @cached_property
     def jones_beam(self) -> JonesBeam:
         """For the kernels, towards the sources of the model."""
@@ -69,11 +89,10 @@ class PartitionBeam:
 
     def at(self, freq: Array) -> JonesBeam:
         """For the kernels, at other frequencies (Hz) and in all directions."""
-        n_antenna = self.angle.shape[1]
         return JonesBeam(
-            self.cube.at(freq)[None],
+            np.stack([cube.at(freq) for cube in self.cubes]),
             self.cube.grid,
-            np.zeros(n_antenna, np.int32),
+            self.which[0] if len(self.which) == 1 else self.which,
             self.angle,
             self.feed_angle,
             np.full(1, self.width),
@@ -87,7 +106,7 @@ class PartitionBeam:
     @property
     def n_slot(self) -> int:
         """Time slots that differ; 1 where all are alike."""
-        sizes = [len(self.angle), len(self.feed_angle)]
+        sizes = [len(self.angle), len(self.feed_angle), len(self.which)]
         return max(sizes if self.pointing is None else [*sizes, len(self.pointing)])
 
     def jones(self, l: Array, m: Array, freq: float, slot: int, antenna: int) -> NDArray[np.complex128]:
@@ -98,13 +117,14 @@ class PartitionBeam:
         a = self.angle[min(slot, len(self.angle) - 1), antenna]
         phi = self.feed_angle[min(slot, len(self.feed_angle) - 1), antenna]
         x, y = l * np.cos(a) - m * np.sin(a), l * np.sin(a) + m * np.cos(a)
-        found = self.cube(x / self.width, y / self.width, freq)
+        cube = self.cubes[self.which[min(slot, len(self.which) - 1), antenna]]
+        found = cube(x / self.width, y / self.width, freq)
         return np.asarray(found @ rotation(phi, self.basis))
 
 
 def partition_beams(
     model: SkyDescription,
-    cube: BeamCube | None,
+    beams: BeamCube | AntennaBeams | None,
     partitions: Sequence[PartitionView],
     seen: NDArray[np.bool_],
 ) -> list[PartitionBeam]:
@@ -117,23 +137,34 @@ def partition_beams(
     ModelError
         The beam has not been read; data in Stokes parameters; nothing is known of the mounts.
     """
-    if not isinstance(model.beam, (FitsBeam, KatBeam)):
+    if not isinstance(model.beam, GridBeam):
         return []
-    if cube is None:
+    if beams is None:
         raise ModelError("the beam is one of files: bind the model with the beam that `biro.read_beam` gives")
+    if isinstance(beams, BeamCube):
+        beams = AntennaBeams((beams,))
     applies = None if seen.all() else seen
     made: dict[tuple[bytes, ...], PartitionBeam] = {}
     found = []
     for view in partitions:
-        beam = replace(_partition_beam(model, cube, view), applies=applies)
-        key = (beam.angle.tobytes(), beam.feed_angle.tobytes(), beam.chan_freq.tobytes())
+        beam = replace(_partition_beam(model, beams, view), applies=applies)
+        key = (
+            beam.which.tobytes(),
+            beam.angle.tobytes(),
+            beam.feed_angle.tobytes(),
+            beam.chan_freq.tobytes(),
+        )
         found.append(made.setdefault(key, beam))
     return found
 
 
-def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) -> PartitionBeam:
-    _check_band(cube, view)
+def _partition_beam(model: SkyDescription, beams: AntennaBeams, view: PartitionView) -> PartitionBeam:
+    _check_band(beams.cubes[0], view)
     basis = basis_of_partition(view, "beams of Jones matrices")
+    if model.beam.basis not in (None, basis):
+        raise ModelError(
+            f"beam: has numbers of {model.beam.basis} feeds, but partition {view.label!r} has {basis} feeds"
+        )
     none = np.zeros((1, len(view.antenna_names)))
     known = view.feeds is not None or model.feeds is not None
     rotates = known and rotation_of(model.feeds) != "none"
@@ -145,7 +176,11 @@ def _partition_beam(model: SkyDescription, cube: BeamCube, view: PartitionView) 
     mounts = {} if model.feeds is None else model.feeds.mounts
     angle = view.feeds.frame_angle(mounts) if view.feeds is not None and model.beam.turns else none
     feed_angle = view.feeds.feed_angle(mounts) if view.feeds is not None and rotates else none
-    return PartitionBeam(cube, _short(angle), _short(feed_angle), view.chan_freq, basis)
+    which = _short(beams.classes(view.antenna_names, view.time))
+    used, place = np.unique(which, return_inverse=True)
+    cubes = tuple(beams.cubes[i] for i in used)
+    which = place.reshape(which.shape).astype(np.int32)
+    return PartitionBeam(cubes, which, _short(angle), _short(feed_angle), view.chan_freq, basis)
 
 
 def _check_band(cube: BeamCube, view: PartitionView) -> None:
@@ -216,6 +251,6 @@ def _too_small(beam: PartitionBeam, name: str, label: str, x: float, y: float) -
     )
 
 
-def _short(angle: Array) -> Array:
+def _short(values: NDArray[T]) -> NDArray[T]:
     """One time slot where all are alike."""
-    return np.ascontiguousarray(angle[:1] if np.all(angle == angle[:1]) else angle)
+    return np.ascontiguousarray(values[:1] if np.all(values == values[:1]) else values)

@@ -25,7 +25,7 @@ from biro.models.bound.shapes.checks import check_functions
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
-from biro.models.components.beam_cube import BeamCube
+from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.constraint import Condition
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
@@ -55,8 +55,8 @@ class BoundModel:
     model : SkyDescription
         Such as a `SkyModel`.
     partitions : sequence of PartitionView
-    beam : BeamCube or None
-        What a beam of files holds.
+    beam : BeamCube, AntennaBeams or None
+        What a beam of files holds, or a function was sampled to.
 
     Attributes
     ----------
@@ -70,7 +70,10 @@ class BoundModel:
     """
 
     def __init__(
-        self, model: SkyDescription, partitions: Sequence[PartitionView], beam: BeamCube | None = None
+        self,
+        model: SkyDescription,
+        partitions: Sequence[PartitionView],
+        beam: BeamCube | AntennaBeams | None = None,
     ) -> None:
         partitions = tuple(partitions)
         if not partitions:
@@ -322,8 +325,8 @@ class BoundModel:
         for terms in self._instrument.terms:  # angles and gains, which the text does not have
             sha.update(repr(terms.key).encode())
         for beam in self._beams:
-            sha.update(beam.cube.jones.tobytes() + beam.cube.grid.tobytes() + beam.cube.freq.tobytes())
-            sha.update(beam.angle.tobytes() + beam.feed_angle.tobytes())
+            for content in beam.content:
+                sha.update(content)
         return sha.hexdigest()
 
     def _shaped(self, theta: ArrayLike) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -101,8 +102,11 @@ class BeamCube:
         return self._fitted(self.jones)
 
     def _fitted(self, jones: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        along_y = np.einsum("ij,fjxpq->fixpq", _spline_matrix(self.y.size), jones)
-        return np.ascontiguousarray(np.einsum("ij,fyjpq->fyipq", _spline_matrix(self.x.size), along_y))
+        n_freq, n_y, n_x = jones.shape[:3]
+        reals = np.ascontiguousarray(jones).view(np.float64)
+        along_y = _spline_matrix(n_y) @ reals.reshape(n_freq, n_y, n_x * 8)
+        both = _spline_matrix(n_x) @ along_y.reshape(n_freq, n_y + 2, n_x, 8)
+        return both.reshape(n_freq, n_y + 2, n_x + 2, 2, 4).view(np.complex128)
 
     def at(self, freq: ArrayLike) -> NDArray[np.complex128]:
         """Coefficients as `coefficients` at other frequencies (Hz), (n, n_y + 2, n_x + 2, 2, 2).
@@ -196,6 +200,64 @@ class BeamCube:
     @property
     def _peak(self) -> float:
         return float(np.abs(self.jones).max()) or 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class AntennaBeams:
+    """Beams that differ from antenna to antenna, or change in time: cubes on one grid, and who has which.
+
+    Parameters
+    ----------
+    cubes : tuple of BeamCube
+        With the same nodes and frequencies.
+    antenna_names : tuple of str
+        Empty where all antennas, whatever they are called, have the first cube.
+    time : float64 (n_time,), s
+        MJD; the beam of a time is that of the nearest of these.
+    which : int32 (n_time, n_name)
+        The cube of each antenna.
+
+    Raises
+    ------
+    ModelError
+        Cubes of different grids, or indices of none.
+    """
+
+    cubes: tuple[BeamCube, ...]
+    antenna_names: tuple[str, ...] = ()
+    time: Array = field(default_factory=lambda: np.zeros(1))
+    which: NDArray[np.int32] = field(default_factory=lambda: np.zeros((1, 0), np.int32))
+
+    def __post_init__(self) -> None:
+        first = self.cubes[0]
+        for cube in self.cubes:
+            if not all(np.array_equal(getattr(cube, key), getattr(first, key)) for key in ("x", "y", "freq")):
+                raise ModelError(
+                    f"{cube.name}: the beams of all antennas must have one grid and one list of frequencies"
+                )
+        shape = (self.time.size, len(self.antenna_names))
+        if self.which.shape != shape or np.any((self.which < 0) | (self.which >= len(self.cubes))):
+            raise ModelError(
+                f"{first.name}: which must have shape {shape} and indices of {len(self.cubes)} cubes"
+            )
+
+    def classes(self, antenna_names: Sequence[str], time: Array) -> NDArray[np.int32]:
+        """The cube of each antenna in each time slot, int32 (n_time or 1, n_antenna).
+
+        Raises
+        ------
+        ModelError
+            An antenna that has none.
+        """
+        if not self.antenna_names:
+            return np.zeros((1, len(antenna_names)), np.int32)
+        unknown = [name for name in antenna_names if name not in self.antenna_names]
+        if unknown:
+            raise ModelError(f"{self.cubes[0].name}: no beam was given for antenna {unknown[0]!r}")
+        of_names = self.which[:, [self.antenna_names.index(name) for name in antenna_names]]
+        if self.time.size == 1:
+            return np.ascontiguousarray(of_names)
+        return np.ascontiguousarray(of_names[np.abs(self.time[:, None] - time).argmin(axis=0)])
 
 
 def _taps(place: Array, n_node: int) -> tuple[NDArray[np.int64], Array]:

@@ -1,10 +1,11 @@
-"""Beams as 2 x 2 Jones matrices, as a user writes them: FITS cubes, or MeerKAT's beam from katbeam."""
+"""Beams as 2 x 2 Jones matrices on a grid, as a user writes them: files, functions, other packages."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from biro.models.components.beam_cube import BeamCube
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
 from biro.models.quantities.strict import Entry, short_repr, strict
-from biro.models.quantities.units import ANGLE, NUMBER, Dimension
+from biro.models.quantities.units import ANGLE, NUMBER, TIME, Dimension
 
 
-class _Stretched:
+class GridBeam:
     """What beams on a grid share: a number that directions on the grid are multiplied by."""
 
+    kind: ClassVar[str]
     label: ClassVar[str] = "beam"
     key: ClassVar[str] = "width"
     dimension: ClassVar[Dimension] = NUMBER
@@ -30,9 +32,30 @@ class _Stretched:
         """Derivative of `scale`."""
         return np.ones_like(value)
 
+    @property
+    def basis(self) -> str | None:
+        """The feeds that its numbers are of, "linear" or "circular"; None where they do not say."""
+        return None
+
+    def _read_extent(self) -> None:
+        """Read the half side of a grid, where one is given."""
+        given = getattr(self, "extent", None)
+        if given is not None:
+            extent = read_entry("extent", quantity, given, ANGLE)
+            if not isinstance(extent, Fixed) or not extent.value > 0:
+                raise ModelError(f"extent: must be a positive angle, found {short_repr(given)}")
+            object.__setattr__(self, "extent", extent)
+
+    def _read_path(self, key: str, what: str) -> None:
+        """Read the path of what the beam is made of, kept as an absolute one."""
+        given = getattr(self, key)
+        if not (isinstance(given, str) or hasattr(given, "__fspath__")) or not str(given):
+            raise ModelError(f"{key}: expected {what}, found {short_repr(given)}")
+        object.__setattr__(self, key, str(Path(given).absolute()))
+
 
 @strict
-class FitsBeam(_Stretched):
+class FitsBeam(GridBeam):
     """Full 2 x 2 voltage beams E(x, y, nu) from eight FITS cubes, the same for all antennas.
 
     The grid is that of the antenna's frame, which turns on the sky with the parallactic angle where the mount
@@ -57,16 +80,12 @@ class FitsBeam(_Stretched):
 
     def __post_init__(self) -> None:
         if not isinstance(self.file, BeamCube):
-            if not isinstance(self.file, str) and not hasattr(self.file, "__fspath__"):
-                raise ModelError(
-                    f"file: expected a path with $(corr) and $(reim), found {short_repr(self.file)}"
-                )
-            object.__setattr__(self, "file", str(Path(self.file).absolute()))
+            self._read_path("file", "a path with $(corr) and $(reim)")
         object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
 
 
 @strict
-class KatBeam(_Stretched):
+class KatBeam(GridBeam):
     """MeerKAT's voltage beam, from the package katbeam; real, without cross-hands.
 
     Parameters
@@ -86,12 +105,124 @@ class KatBeam(_Stretched):
     turns: bool = True
 
     def __post_init__(self) -> None:
-        extent = read_entry("extent", quantity, self.extent, ANGLE)
-        if not isinstance(extent, Fixed) or not extent.value > 0:
-            raise ModelError(f"extent: must be a positive angle, found {short_repr(self.extent)}")
-        object.__setattr__(self, "extent", extent)
+        self._read_extent()
         object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
 
 
-GridBeam: TypeAlias = FitsBeam | KatBeam
-GRID_BEAMS: dict[str, type[GridBeam]] = {"fits": FitsBeam, "katbeam": KatBeam}
+@strict
+class ZernikeBeam(GridBeam):
+    """Voltage beams as sums of Zernike polynomials, from a TOML or FITS file of complex coefficients.
+
+    Parameters
+    ----------
+    file : str
+        See `biro.beams.zernike.read_zernike`.
+    width, turns
+        As for `FitsBeam`.
+    """
+
+    kind: ClassVar[str] = "zernike"
+    _: KW_ONLY
+    file: Entry
+    width: QuantityLike = 1.0
+    turns: bool = True
+
+    def __post_init__(self) -> None:
+        self._read_path("file", "the path of a TOML or FITS file of coefficients")
+        object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
+
+
+@strict
+class FunctionBeam(GridBeam):
+    """Voltage beams by a function of Python's; not in model files.
+
+    Parameters
+    ----------
+    function : callable (x, y, freq), (x, y, freq, antenna) or (x, y, freq, antenna, time) -> (..., 2, 2)
+        E at direction cosines x and y, float64 arrays of one shape, in the frame of the antenna; freq in Hz,
+        antenna a name, time in s (MJD). It may return the same for several antennas.
+    extent : angle
+        Half the side of the grid on which it is sampled.
+    time_step : time, optional
+        How long a beam that depends on time is taken for constant; default: all times of the data differ.
+    width, turns
+        As for `FitsBeam`. With `turns = False` x and y are l and m.
+    """
+
+    kind: ClassVar[str] = "function"
+    _: KW_ONLY
+    function: Entry
+    extent: QuantityLike
+    time_step: QuantityLike = None
+    width: QuantityLike = 1.0
+    turns: bool = True
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ModelError(f"function: expected a function, found {short_repr(self.function)}")
+        if self.n_argument not in (3, 4, 5):
+            raise ModelError(
+                "function: must take (x, y, freq), and antenna and time after these where E depends on them; "
+                f"found {self.n_argument} arguments"
+            )
+        self._read_extent()
+        _read_time_step(self)
+        object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
+
+    @property
+    def n_argument(self) -> int:
+        """How many arguments the function has that stand by their place."""
+        try:
+            given = inspect.signature(self.function).parameters.values()
+        except (TypeError, ValueError):  # of compiled code that does not say
+            return 3
+        return sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in given)
+
+
+@strict
+class EveryBeam(GridBeam):
+    """Beams of LOFAR, SKA-low, MWA and others, from the package everybeam.
+
+    They lie on the sky (l, m about the phase centre) and hold the rotation of the feeds: nothing is turned.
+
+    Parameters
+    ----------
+    measurement_set : str
+        From which everybeam takes the telescope; usually that of the data.
+    extent : angle, default "5 deg"
+    time_step : time, default "5 min"
+        How long a beam is taken for constant.
+    element_response_model : str, default "default"
+        As everybeam names it: "hamaker", "lobes", "oskardipole", ...
+    coeff_path : str
+        Path of everybeam's coefficients, which MWA needs.
+    differential : bool, default False
+        Whether beams are divided by that of the direction in which the data were corrected.
+    width : number, prior or tie, default 1
+        As for `FitsBeam`.
+    """
+
+    kind: ClassVar[str] = "everybeam"
+    turns: ClassVar[bool] = False
+    _: KW_ONLY
+    measurement_set: Entry
+    extent: QuantityLike = "5 deg"
+    time_step: QuantityLike = "5 min"
+    element_response_model: str = "default"
+    coeff_path: str = ""
+    differential: bool = False
+    width: QuantityLike = 1.0
+
+    def __post_init__(self) -> None:
+        self._read_path("measurement_set", "the path of a Measurement Set")
+        self._read_extent()
+        _read_time_step(self)
+        object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
+
+
+def _read_time_step(beam: FunctionBeam | EveryBeam) -> None:
+    if beam.time_step is not None:
+        step = read_entry("time_step", quantity, beam.time_step, TIME)
+        if not isinstance(step, Fixed) or not step.value > 0:
+            raise ModelError(f"time_step: must be a positive time, found {short_repr(beam.time_step)}")
+        object.__setattr__(beam, "time_step", step)

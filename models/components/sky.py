@@ -10,11 +10,12 @@ from biro.models.components.antenna_terms.feeds import Feeds
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.ionosphere import Ionosphere
 from biro.models.components.antenna_terms.leakage import Leakage
-from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
+from biro.models.components.beam import BEAMS, AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
 from biro.models.components.direction import Centre, parse_direction
+from biro.models.components.dish_beam import GRID_BEAMS
 from biro.models.components.image_term import ImageTerm
-from biro.models.components.jones_beam import FitsBeam, KatBeam
+from biro.models.components.jones_beam import FunctionBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import Source
@@ -55,7 +56,7 @@ class SkyDescription:
             object.__setattr__(self, "ref_freq", ref_freq)
         if self.centre is not None:
             object.__setattr__(self, "centre", read_entry("centre", parse_direction, self.centre))
-        self._check_kind("beam", (Cos3Beam, GaussianBeam, AiryBeam, FitsBeam, KatBeam))
+        self._check_kind("beam", (*BEAMS.values(), *GRID_BEAMS.values(), FunctionBeam))
         self._check_kind("pointing", (Pointing,))
         self._check_kind("feeds", (Feeds,))
         self._check_kind("leakage", (Leakage,))

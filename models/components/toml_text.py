@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from biro.models.components.antenna_terms.gain import Gain, GainSolutions
 from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
+from biro.models.components.beam_cube import BeamCube
 from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.components.direction import Centre
 from biro.models.components.image import ImageModel
@@ -50,7 +51,7 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     for image in model.images:
         emit.image(image)
     if model.beam is not None:
-        emit.table("[beam]", {"kind": model.beam.kind} | _entries(model.beam))
+        emit.beam(model.beam)
     if model.pointing is not None:
         emit.table("[pointing]", {k: v for k, v in _entries(model.pointing).items() if v != {}})
     for name in ("feeds", "leakage"):
@@ -109,6 +110,16 @@ class _Emitter:
                 )
             given["file"] = ""  # which no reader takes: without its image the model is another
         self.table("[[image]]", given)
+
+    def beam(self, beam: Entry) -> None:
+        given = {"kind": beam.kind} | _entries(beam)
+        of_python = [key for key, value in given.items() if isinstance(value, BeamCube) or callable(value)]
+        if of_python and not self._comments:
+            raise ModelError(
+                f"beam: {of_python[0]}: a beam in memory and a function can be used from Python only, not "
+                "written to a model file"
+            )
+        self.table("[beam]", given | dict.fromkeys(of_python, ""))
 
     def gain(self, gain: Gain) -> None:
         given = _without_defaults(gain)

@@ -14,8 +14,9 @@ from biro.models.components.antenna_terms.ionosphere import Ionosphere
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
+from biro.models.components.dish_beam import GRID_BEAMS
 from biro.models.components.image_term import ImageTerm
-from biro.models.components.jones_beam import GRID_BEAMS, GridBeam
+from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import Noise
 from biro.models.components.shapes.kinds import SHAPED
 from biro.models.components.source import GaussianSource, PointSource, Source
@@ -186,6 +187,7 @@ def _beam(table: Table, folder: Path) -> AnyBeam | GridBeam:
             f"beam: kind: one of {', '.join(known)}, found {short_repr(kind)}{did_you_mean(kind, known)}"
         )
     given = {key: value for key, value in table.items() if key != "kind"}
-    if isinstance(given.get("file"), str):
-        given["file"] = folder / given["file"] if given["file"] else ""
+    for key in ("file", "measurement_set"):
+        if isinstance(given.get(key), str) and given[key]:
+            given[key] = folder / given[key]
     return known[kind](**given)

@@ -14,7 +14,7 @@ from rime_kernels.errors import InputError
 _SHAPES: dict[str, tuple[type, check.Shape]] = {
     "coefficient": (np.complex128, ("class", "chan", "y", "x", 2, 2)),
     "grid": (np.float64, (4,)),
-    "antenna_class": (np.int32, ("antenna",)),
+    "antenna_class": (np.int32, ("time of antenna_class", "antenna")),
     "angle": (np.float64, ("time of angle", "antenna")),
     "feed_angle": (np.float64, ("time of feed_angle", "antenna")),
     "scale": (np.float64, ("batch",)),
@@ -43,8 +43,8 @@ class JonesBeam:
         Coefficients of E's cubic B-splines at the rows' channels, one more node at each side of the grid.
     grid : float64 (4,), rad
         x of the first node (that has a coefficient before it), spacing in x; the same of y.
-    antenna_class : int32 (n_antenna,)
-        Which of the beams an antenna has.
+    antenna_class : int32 (n_antenna,), or (n_time or 1, n_antenna)
+        Which of the beams an antenna has, in each time slot where it has one after the other.
     angle : float64 (n_time or 1, n_antenna), rad
         How far the antenna's frame is turned on the sky, north through east.
     feed_angle : float64 (n_time or 1, n_antenna), rad
@@ -76,6 +76,8 @@ class JonesBeam:
         sizes: dict[str, int] = {}
         for name, (dtype, shape) in _SHAPES.items():
             given = getattr(self, name)
+            if name == "antenna_class" and np.ndim(given) == 1:
+                shape = shape[1:]
             if given is not None or name not in ("pointing", "applies"):
                 object.__setattr__(self, name, check.array(f"beam.{name}", given, dtype, shape, sizes))
         for name in ("coefficient", "grid", "angle", "feed_angle"):
@@ -140,12 +142,14 @@ class JonesBeam:
             raise InputError(
                 f"beam.coefficient must have n_chan = {n_chan} channels, got {self.coefficient.shape[1]}"
             )
-        if self.antenna_class.size != n_antenna:
+        if self.antenna_class.shape[-1] != n_antenna:
             raise InputError(
                 f"beam.antenna_class must have n_antenna = {n_antenna} antennas, "
-                f"got {self.antenna_class.size}"
+                f"got {self.antenna_class.shape[-1]}"
             )
         times = {"angle": self.angle.shape[0], "feed_angle": self.feed_angle.shape[0]}
+        if self.antenna_class.ndim == 2:
+            times["antenna_class"] = self.antenna_class.shape[0]
         if self.pointing is not None:
             times["pointing"] = self.pointing.shape[1]
         for name, size in times.items():

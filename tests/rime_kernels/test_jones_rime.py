@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 from scipy.interpolate import make_interp_spline
 
-from rime_kernels import Antennas, AntennaTerms, Beam, JonesBeam, Options, Rime, Rows, Sources, predict
+from rime_kernels import (
+    Antennas,
+    AntennaTerms,
+    Beam,
+    InputError,
+    JonesBeam,
+    Options,
+    Rime,
+    Rows,
+    Sources,
+    predict,
+)
+from rime_kernels.physics.brightness import stokes_to_corr
 
 CIRCULAR = ["RR", "RL", "LR", "LL"]
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -93,6 +105,21 @@ def test_many_sources_and_channels(problem, sky, jones_beam_of, reference, error
         made = replace(sources, beam=jones_beam_of(rows, **changes))
         expected = reference.visibilities(rows, LINEAR, made)
         assert error_of(rime_of(rows, form=form).predict(made), expected) < TOLERANCE["double"]
+
+
+@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("n_chan", [3, 1])
+def test_antennas_with_one_beam_after_the_other(
+    problem, sky, jones_beam_of, reference, error_of, form, n_chan
+) -> None:
+    """With one channel the lanes of a vector are times: those of a vector differ."""
+    rows = problem(n_chan=n_chan, n_time=3 if n_chan > 1 else 11)
+    classes = np.random.default_rng(8).integers(0, 2, (rows.n_time, rows.n_antenna))
+    sources = sky(rows, 1, beam=jones_beam_of(rows, 1, antenna_class=classes))
+    expected = reference.visibilities(rows, LINEAR, sources)
+    assert error_of(rime_of(rows, form=form).predict(sources), expected) < 1e-12
+    with pytest.raises(InputError, match=r"antenna_class must have 1 or n_time = .* time slots, got 2"):
+        rime_of(rows).predict(replace(sources, beam=jones_beam_of(rows, 1, antenna_class=classes[:2])))
 
 
 @pytest.mark.parametrize("form", ["factored", "row"])
@@ -222,6 +249,39 @@ def test_codex_africanus_random_matrices(truth, error_of) -> None:
     f = truth("jones/africanus_jones_random")
     found = seen_by_africanus(f, LINEAR, f["dde"], np.zeros(f["dde"].shape[1:3]))
     assert error_of(found, f["vis_dde"].reshape(found.shape)) < 1e-10
+
+
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("feed", ["lin", "circ"])
+def test_codex_africanus_gains_beam_and_feed_rotation(truth, error_of, feed, precision) -> None:
+    """G E P: its E at a source is a beam of its own for each antenna and time."""
+    f, corr = truth("jones/africanus_beam"), {"lin": LINEAR, "circ": CIRCULAR}[feed]
+    q, (n_time, n_antenna) = f["parallactic_angles_astropy"], f["dde"].shape[1:3]
+    n_chan = f["chan_freq"].size
+    rows = Rows(
+        f["uvw"], f["antenna1"], f["antenna2"], f["time_index"], f["chan_freq"], stokes_to_corr(corr),
+        n_antenna, n_time,
+    )  # fmt: skip
+    gains = AntennaTerms(f["die"][None, ..., None] * np.eye(2), np.arange(n_time), np.arange(n_chan))
+    total = 0.0
+    for s, dde in enumerate(f["dde"]):
+        e = dde.reshape(-1, n_chan, 1, 1, 2, 2)
+        beam = JonesBeam(
+            np.broadcast_to(e, (*e.shape[:2], 4, 4, 2, 2)), [-0.1, 0.2, -0.1, 0.2],
+            np.arange(n_time * n_antenna).reshape(n_time, n_antenna), np.zeros((1, n_antenna)), q, np.ones(1),
+        )  # fmt: skip
+        shape = f["gauss_maj_min_pa"][None, 2:3] if s == 2 else np.zeros((1, 0, 3))
+        sources = Sources(
+            f["lm"][None, s : s + 1], f["stokes"][None, None, s : s + 1], np.ones(1), np.zeros((1, 1, 4, 0)),
+            np.ones(1, bool), shape, beam, antenna_terms=gains,
+        )  # fmt: skip
+        rime = Rime(rows, backend="cpu", gaussian_frame="uv", precision=precision, extent=0.04)
+        total = total + rime.predict(sources)[0]
+    # It computes sqrt(1 - l^2 - m^2) - 1, which cancels: 2e-13. In single precision that of other sums.
+    assert (
+        error_of(total, f[f"vis_gep_{feed}"].reshape(total.shape))
+        < {"double": 1e-10, "single": 2e-6}[precision]
+    )
 
 
 def seen_by_africanus(f: Any, corr: list[str], dde: np.ndarray, q: np.ndarray) -> np.ndarray:

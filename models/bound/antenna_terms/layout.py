@@ -14,7 +14,7 @@ from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, r
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
 from biro.models.components.antenna_terms.per_antenna import check_known
-from biro.models.components.jones_beam import FitsBeam, KatBeam
+from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import grouped
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
@@ -91,7 +91,7 @@ def antenna_term_slots(
     ModelError
         Data in Stokes parameters; antennas, or leakages of feeds, that the data do not have.
     """
-    in_beam, rotation = isinstance(model.beam, (FitsBeam, KatBeam)), rotation_of(model.feeds)
+    in_beam, rotation = isinstance(model.beam, GridBeam), rotation_of(model.feeds)
     # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
     behind_beam = in_beam and all(partition.feeds is not None for partition in partitions)
     given = (model.feeds, model.leakage, model.gain, model.ionosphere)

@@ -133,7 +133,7 @@ def run_task(
     n = size(like)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
     direction, projection, pointing = inputs.direction[b], inputs.projection[b], inputs.pointing[b]
-    n_source, n_antenna = direction.shape[0], beams.antenna_class.size
+    n_source, n_antenna = direction.shape[0], beams.antenna_class.shape[1]
     n_piece = min(n_source, PIECE)
     bright, scratch = workspace(4 * n_source * n, real), workspace(2 * n, real)
     terms, pair = workspace(16 * n * n_antenna * n_piece, real), workspace(32 * n * n_piece, real)

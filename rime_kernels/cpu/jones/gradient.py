@@ -37,7 +37,7 @@ def _gradient_task(
     residual = workspace(8 * n * _most_entries(task, lanes.slot_entry), real)
     weighted = workspace(correlations.part.shape[0] * n, real)
     products, flat = workspace(2 * n_chunk, real), workspace(10 * n_chunk, real)
-    gains = workspace(8 * n * (PIECE * beams.antenna_class.size + 2), real)
+    gains = workspace(8 * n * (PIECE * beams.antenna_class.shape[1] + 2), real)
     wide, first = workspace(4 * n_chunk + 2 * n, np.float64), np.zeros(1, np.int64)
     of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(n * n_projection)
     of_template = np.zeros(4 * n * n_template)

@@ -24,7 +24,7 @@ class Beams(NamedTuple):
 
     coefficient: NDArray[np.float64]  # (n_class, n_chan, n_y + 2, n_x + 2, 8): re and im of 00, 01, 10, 11
     grid: NDArray[np.float64]  # (4,)
-    antenna_class: NDArray[np.int32]  # (n_antenna,)
+    antenna_class: NDArray[np.int32]  # (n_time or 1, n_antenna)
     angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
     feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
     applies: NDArray[np.bool_]  # (n_source,)
@@ -47,7 +47,7 @@ def beams_of(rows_matrix: NDArray[np.complexfloating], sources: Sources, n_sourc
     return Beams(
         coefficient.reshape(*beam.coefficient.shape[:4], 8),
         _ready(beam.grid),
-        _ready(beam.antenna_class),
+        _ready(np.atleast_2d(beam.antenna_class)),
         _ready(beam.angle),
         _ready(beam.feed_angle),
         _ready(applies),
@@ -137,18 +137,21 @@ def fill_voltages(
         error = pointing[min(time, pointing.shape[0] - 1), min(a, n_pointing - 1)]
         dl, dm = direction[s, 0] - error[0], direction[s, 1] - error[1]
         x, y = place(beams, time, a, dl, dm, scale)
-        _fill_lane(beams, beams.antenna_class[a], here, x, y, slopes, scratch, i, n, out, eight)
+        which = beams.antenna_class[min(time, beams.antenna_class.shape[0] - 1), a]
+        _fill_lane(beams, which, here, x, y, slopes, scratch, i, n, out, eight)
         last_chan, last_time = here, time
 
 
 @inner_function
 def fill_alike(beams: Beams, pointing: Array, times: Array, out: Pointer) -> None:
     """1 for each antenna that has the same E as the one before it, or 0, (n_antenna,)."""
-    n_angle, n_pointing = beams.angle.shape[0], pointing.shape[0]
+    n_angle, n_pointing, n_class = beams.angle.shape[0], pointing.shape[0], beams.antenna_class.shape[0]
     out[0] = 0
-    for a in range(1, beams.antenna_class.size):
-        same = beams.antenna_class[a] == beams.antenna_class[a - 1]
+    for a in range(1, beams.antenna_class.shape[1]):
+        same = True
         for i in range(times.size):
+            which = beams.antenna_class[min(times[i], n_class - 1)]
+            same = same and which[a] == which[a - 1]
             angle = beams.angle[min(times[i], n_angle - 1)]
             same = same and angle[a] == angle[a - 1]
             if pointing.shape[1] > 1:

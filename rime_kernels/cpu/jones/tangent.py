@@ -47,7 +47,8 @@ def _fill_matrices(
         n_y, n_x = beams.coefficient.shape[2], beams.coefficient.shape[3]
         i_x, t_x, in_x = _cell((at[0] - beams.grid[0]) / beams.grid[1], n_x - 2)
         i_y, t_y, in_y = _cell((at[1] - beams.grid[2]) / beams.grid[3], n_y - 2)
-        nodes = beams.coefficient[beams.antenna_class[antenna], chan]
+        which = beams.antenna_class[min(time, beams.antenna_class.shape[0] - 1), antenna]
+        nodes = beams.coefficient[which, chan]
         w, v, of_w, of_v = _weights(t_x), _weights(t_y), _slopes(t_x), _slopes(t_y)
         for j in range(4):
             for i in range(4):
