@@ -68,7 +68,7 @@ class DeviceBeams:
 def _on_device(beam: JonesBeam, single: bool) -> Beams:
     _, n_chan, n_y, n_x = beam.coefficient.shape[:4]
     applies = np.ones(1, np.int32) if beam.applies is None else beam.applies.astype(np.int32)
-    coefficient, antenna_class = as_pairs(beam.coefficient, single), beam.antenna_class
+    coefficient, antenna_class = as_pairs(beam.coefficient, single), np.atleast_2d(beam.antenna_class)
     first_x, step_x, first_y, step_y = beam.grid.tolist()
     return Beams(
         device.upload(coefficient), device.upload(antenna_class), device.upload(beam.angle),

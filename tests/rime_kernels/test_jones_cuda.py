@@ -98,7 +98,9 @@ def test_matrices_of_the_antennas_outside_of_the_beam(
     rows, rng = rows_for(problem), np.random.default_rng(5)
     jones = rng.normal(size=(2, 2, rows.n_antenna, 1, 2, 4)) @ [[1, 0], [1j, 0], [0, 1], [0, 1j]]
     terms = AntennaTerms(jones, np.arange(rows.n_time) % 2, np.zeros(rows.n_chan))
-    sources = sky(rows, n_gaussian=0, beam=jones_beam_of(rows), antenna_terms=terms)
+    # And each antenna with one beam after the other.
+    beam = jones_beam_of(rows, antenna_class=rng.integers(0, 2, (rows.n_time, rows.n_antenna)))
+    sources = sky(rows, n_gaussian=0, beam=beam, antenna_terms=terms)
     expected = reference.visibilities(rows, LINEAR, sources)
     rime = rime_of(rows, form=form)
     assert error_of(rime.predict(sources), expected) < TOLERANCE["double"]

@@ -199,7 +199,7 @@ def test_tangent_and_its_adjoint(problem, sky, jones_beam_of, reference, form, c
     """J v of each array against differences; <J v, W r> is <v, J^H W r>."""
     rows = problem(n_antenna=4, n_time=2, corr=corr)
     applies = np.array([True, False, True, True])
-    sources = sky(rows, beam=jones_beam_of(rows, applies=applies))
+    sources = sky(rows, beam=jones_beam_of(rows, applies=applies, antenna_class=[[0, 1, 1, 0], [1, 1, 0, 0]]))
     sources.stokes[..., 1:] *= polarised
     if polarised:
         sources = outside(rows, sources)

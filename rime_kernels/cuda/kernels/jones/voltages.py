@@ -23,7 +23,7 @@ class Beams(NamedTuple):
     """A `JonesBeam` on the device; pointing errors and scale are in `Sky`."""
 
     coefficient: Array  # `pairs`, flat (n_class, n_chan, n_y, n_x, 4); borders counted
-    antenna_class: Array  # int32 (n_antenna,)
+    antenna_class: Array  # int32 (n_time or 1, n_antenna)
     angle: Array  # float64 (n_time or 1, n_antenna)
     feed_angle: Array  # float64 (n_time or 1, n_antenna)
     applies: Array  # int32 (n_source or 1,): 0 where a source is not seen through the beam
@@ -78,7 +78,8 @@ def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: Sky, beams: Beams)
     time, antenna = min(t, pointing.shape[1] - 1), min(a, pointing.shape[2] - 1)
     turn = angle[min(t, angle.shape[0] - 1), a]
     phi = feed_angle[min(t, feed_angle.shape[0] - 1), a]
-    plane = int64(beams.antenna_class[a]) * int64(beams.n_chan) + int64(c)
+    which = beams.antenna_class[min(t, beams.antenna_class.shape[0] - 1), a]
+    plane = int64(which) * int64(beams.n_chan) + int64(c)
     return Frame(
         pointing[b, time, antenna, 0], pointing[b, time, antenna, 1], math.cos(turn), math.sin(turn),
         math.cos(phi), math.sin(phi), uint64(int64(4) * plane * int64(beams.n_y) * int64(beams.n_x)),
