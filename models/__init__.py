@@ -8,10 +8,16 @@ from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.constraint import Bounds, Condition, Order
-from biro.models.components.dish_beam import DishBeam
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
-from biro.models.components.jones_beam import EveryBeam, FitsBeam, FunctionBeam, KatBeam, ZernikeBeam
+from biro.models.components.jones_beam import (
+    DishBeam,
+    EveryBeam,
+    FitsBeam,
+    FunctionBeam,
+    KatBeam,
+    ZernikeBeam,
+)
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.shapes.custom import CustomSource

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biro.beams.sampled import BeamFunction
 from biro.models.components.beam import AnyBeam
-from biro.models.components.dish_beam import DishBeam
+from biro.models.components.jones_beam import DishBeam
 from biro.models.components.source import si_value
 from biro.models.quantities.units import ANGLE, FREQUENCY
 from rime_kernels.compile.jit import elementwise

@@ -16,8 +16,14 @@ from biro.beams.sampled import katbeam, sample_antenna_beams, sample_beam
 from biro.beams.zernike import read_zernike
 from biro.models import SkyModel
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
-from biro.models.components.dish_beam import DishBeam
-from biro.models.components.jones_beam import EveryBeam, FitsBeam, FunctionBeam, KatBeam, ZernikeBeam
+from biro.models.components.jones_beam import (
+    DishBeam,
+    EveryBeam,
+    FitsBeam,
+    FunctionBeam,
+    KatBeam,
+    ZernikeBeam,
+)
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import si_value
 from biro.models.quantities.parameter import Fixed

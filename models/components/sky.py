@@ -13,9 +13,8 @@ from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
 from biro.models.components.direction import Centre, parse_direction
-from biro.models.components.dish_beam import GRID_BEAMS
 from biro.models.components.image_term import ImageTerm
-from biro.models.components.jones_beam import FunctionBeam
+from biro.models.components.jones_beam import GRID_BEAMS, FunctionBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.source import Source

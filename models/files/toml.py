@@ -14,9 +14,8 @@ from biro.models.components.antenna_terms.ionosphere import Ionosphere
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AnyBeam, Pointing
 from biro.models.components.constraint import read_constraint
-from biro.models.components.dish_beam import GRID_BEAMS
 from biro.models.components.image_term import ImageTerm
-from biro.models.components.jones_beam import GridBeam
+from biro.models.components.jones_beam import GRID_BEAMS, GridBeam
 from biro.models.components.noise import Noise
 from biro.models.components.shapes.kinds import SHAPED
 from biro.models.components.source import GaussianSource, PointSource, Source
