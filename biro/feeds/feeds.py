@@ -167,7 +167,8 @@ class FeedAngles:
         if lacking:
             raise InputError(
                 f"{self.label}: FEED has no row for antenna {first_few(lacking)}, so that the angle of its "
-                "feeds is not known; give it in the model, [feeds] offset, or leave the antenna out"
+                f'feeds is not known; give it in the model, [feeds] offset = "0 deg" for all antennas or '
+                f"[feeds.antenna.{lacking[0]}] for one, or leave the antenna out"
             )
         return np.asarray(found + np.nan_to_num(receptor, nan=0.0))
 
@@ -215,7 +216,8 @@ class FeedAngles:
             if kind not in MOUNTS:
                 same = [other for other, its in found if its == kind]
                 what = f"the mount {kind!r}, whose angle is not known here" if kind else "no mount"
+                example = '"alt-az"' if len(same) == len(found) else f'{{ {name} = "alt-az" }}'
                 raise InputError(
                     f"{self.label}: the data give antenna {first_few(same)} {what}; give it in the model, "
-                    f'[feeds] mount = {{ {name} = "alt-az" }}: one of {", ".join(MOUNTS)}'
+                    f"[feeds] mount = {example}: one of {', '.join(MOUNTS)}"
                 )

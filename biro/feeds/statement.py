@@ -103,7 +103,7 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
     turned = sky.leakage is not None or sky.gain is not None
     if feeds.rotation == "none":
         lines = ["no rotation is in the data, as the model says"]
-    elif feeds.rotation == "present":
+    elif feeds.rotation == "present" and partitions:
         own = [[n for n in each.antenna_names if feeds.offset_of(n) is not None] for each in partitions]
         pairs = zip(partitions, own, strict=True)
         lines = [applied(partitions, feeds.mounts, [each.feed_angle(feeds.mounts, n) for each, n in pairs])]

@@ -287,6 +287,24 @@ def test_equatorial_mounts_change_nothing(measurement_set: Callable[[str], Path]
     assert line.endswith("all mounts are equatorial: feeds at angles of 0 to 0 deg, which changes nothing")
 
 
+def test_data_that_are_corrected_have_no_rotation_applied(measurement_set: Callable[[str], Path]) -> None:
+    """At the VLA feeds turn by 56 deg: to call them corrected changes nothing, to call them present does."""
+    vla = biro.read_ms(measurement_set("vla_3c273_x"), uv_range="..2 klambda")
+    plain, corrected, present = (
+        next(predict(vla, SkyModel(SKY, feeds=feeds), backend="cpu"))
+        for feeds in (None, Feeds(rotation="corrected"), Feeds(rotation="present"))
+    )
+    assert np.array_equal(plain, corrected)
+    (part,) = vla.partitions
+    angle = vla.feed_angles[0].feed_angle()
+    both = angle[part.time_index, part.antenna1] + angle[part.time_index, part.antenna2]
+    cross = [part.corr_type.index(name) for name in ("RL", "LR")]
+    turn = np.exp(1j * both[:, None, None] * [-1.0, 1.0])
+    # Double precision: a product of unit numbers.
+    assert np.abs(present[..., cross] - plain[..., cross] * turn).max() < 1e-13
+    assert np.ptp(both) > 1.0
+
+
 def run(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "biro", *map(str, words)], capture_output=True, text=True)
 

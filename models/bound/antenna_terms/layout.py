@@ -257,6 +257,11 @@ def _leakages(
             f"leakage: {foreign[0]} belongs to feeds that the data do not have; theirs are "
             f"{', '.join(sorted(own))}"
         )
+    n_chan = max(partition.chan_freq.size for partition in partitions)
+    if leakage.chan_blocks > n_chan:
+        raise ModelError(
+            f"leakage: chan_blocks = {leakage.chan_blocks} is more than the {n_chan} channels of the data"
+        )
     groups = grouped(leakage.per, partitions)
     slot_of: dict[tuple[str, str, Basis, int, int], list[int]] = {}
     found: list[Index | None] = []

@@ -121,7 +121,10 @@ def read_complex(value: Entry) -> dict[str, Series]:
         return {"real": made, "imag": made}
     if all(isinstance(item, Fixed) for item in made):
         return {"real": made}
-    raise ModelError("a tie says which part it is of: { real = ..., imag = ... }")
+    raise ModelError(
+        f'expected a complex number such as "0.03-0.02j", {{ real = ..., imag = ... }} or a prior, found '
+        f'{short_repr(value)}; a tie says which part it is of: {{ real = "a tie" }}'
+    )
 
 
 def _number(value: Entry) -> complex | None:
