@@ -117,17 +117,27 @@ def ratios(z: float) -> Scalar:
     return 2.0 * r1 - z * z * r2, r1, r2, r3, r4
 
 
+@scalar
+def _norm(m: float) -> float:
+    """1 / (2^m m!)."""
+    product = 1.0
+    for k in range(int(m)):
+        product *= 2.0 * (k + 1.0)
+    return 1.0 / product
+
+
 @physics_function
-def high_ratios(z: float) -> Scalar:
-    """Jm(z) / z^m for m = 4 .. 7, as `ratios`."""
+def high_ratios(first: float, z: float) -> Scalar:
+    """Jm(z) / z^m for m = first .. first + 3, as `ratios`; first is 2 or more, whole."""
     if z >= SERIES_END:
-        r1, r2 = 0.5 * jinc_hankel(z), j2_hankel(z) / (z * z)
+        before, r0 = 0.5 * jinc_hankel(z), j2_hankel(z) / (z * z)
         over = 1.0 / (z * z)
-        r3 = (4.0 * r2 - r1) * over
-        r4 = (6.0 * r3 - r2) * over
-        r5 = (8.0 * r4 - r3) * over
-        r6 = (10.0 * r5 - r4) * over
-        return r4, r5, r6, (12.0 * r6 - r5) * over
-    r7, r6 = ratio_series(7.0, z) / 645120.0, ratio_series(6.0, z) / 46080.0
-    r5 = 12.0 * r6 - z * z * r7
-    return 10.0 * r5 - z * z * r6, r5, r6, r7
+        for m in range(2, int(first)):
+            before, r0 = r0, (2.0 * m * r0 - before) * over
+        r1 = (2.0 * first * r0 - before) * over
+        r2 = (2.0 * (first + 1.0) * r1 - r0) * over
+        return r0, r1, r2, (2.0 * (first + 2.0) * r2 - r1) * over
+    r3 = ratio_series(first + 3.0, z) * _norm(first + 3.0)
+    r2 = ratio_series(first + 2.0, z) * _norm(first + 2.0)
+    r1 = 2.0 * (first + 2.0) * r2 - z * z * r3
+    return 2.0 * (first + 1.0) * r1 - z * z * r2, r1, r2, r3

@@ -5,7 +5,7 @@ A shape is a complex function of the coordinates of a baseline along and across 
     a = emaj (u' sin pa + v' cos pa) nu/c,   b = emin (u' cos pa - v' sin pa) nu/c     (physics: section 5)
 
 where emaj and emin are the source's size as the shape counts it (a diameter, an effective radius, ...), and
-of eight parameters. Every shape but shapelets may be convolved with a Gaussian, circular before the source is
+of eight parameters. Every shape may be convolved with a Gaussian, circular before the source is
 stretched: p7 is its full width at half maximum divided by emaj, and the visibility is multiplied by
 
     exp(-pi^2 / (4 ln 2) p7^2 (a^2 + b^2))
@@ -22,8 +22,8 @@ stretched: p7 is its full width at half maximum divided by emaj, and the visibil
 | `EXPONENTIAL` | scale length | |
 | `SERSIC` | effective radius | n, 0.3 .. 8 |
 | `BETA_MODEL` | core radius | beta > 1/2 |
-| `SHAPELETS` | scale | order m0 along, order n across, then coefficients of m0 .. m0 + 5 along |
-| `HIGH_MRING` | diameter | Re, Im of beta_4, beta_5, beta_6: what they add to an m-ring |
+| `SHAPELETS` | scale | order m0 along, order n across, then coefficients of m0 .. m0 + 4 along |
+| `HIGH_MRING` | diameter | Re, Im of beta_k, beta_k+1, beta_k+2, what they add to an m-ring; p6 is k >= 4 |
 
 Unused parameters are 0. V(0, 0) = 1, but beta_0 for an m-ring, 0 for what is added to one, and what its
 coefficients make of shapelets.
@@ -109,15 +109,16 @@ def profile_visibility(
     p6: float, p7: float,
 ) -> Scalar:  # fmt: skip
     """The visibility of the shape with this code: re, im."""
-    if kind == SHAPELETS:
-        return of_shapelets(a, b, p0, p1, p2, p3, p4, p5, p6, p7)
     s = a * a + b * b
     blur = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0
+    if kind == SHAPELETS:
+        re, im = of_shapelets(a, b, p0, p1, p2, p3, p4, p5, p6)
+        return blur * re, blur * im
     if kind == MRING:
         re, im = mring(a, b, p0, p1, p2, p3, p4, p5, p6)
         return blur * re, blur * im
     if kind == HIGH_MRING:
-        re, im = high_mring(a, b, p0, p1, p2, p3, p4, p5)
+        re, im = high_mring(a, b, p0, p1, p2, p3, p4, p5, p6)
         return blur * re, blur * im
     if kind == CRESCENT:
         re, im = crescent(a, b, p0, p1, p2, p3)
@@ -140,14 +141,6 @@ def profile_slopes(
     p6: float, p7: float,
 ) -> Scalar:  # fmt: skip
     """The visibility and its derivatives: re, im, re_a, im_a, re_b, im_b, re_p0, im_p0, ..., re_p7, im_p7."""
-    if kind == SHAPELETS:
-        re, im, re_a, im_a, re_b, im_b, d0, e0, d1, e1, d2, e2, d3, e3, d4, e4, d5, e5 = shapelet_slopes(
-            a, b, p0, p1, p2, p3, p4, p5, p6, p7
-        )
-        return (
-            re, im, re_a, im_a, re_b, im_b, 0.0, 0.0, 0.0, 0.0,
-            d0, e0, d1, e1, d2, e2, d3, e3, d4, e4, d5, e5,
-        )  # fmt: skip
     s = a * a + b * b
     g = math.exp(-_BLUR * p7 * p7 * s) if p7 != 0.0 else 1.0
     if kind == MRING:
@@ -162,15 +155,26 @@ def profile_slopes(
             re_7, im_7,
         )  # fmt: skip
     if kind == HIGH_MRING:
-        re, im, re_a, im_a, re_b, im_b, d0, d1, d2, d3, d4, d5 = high_mring_slopes(
-            a, b, p0, p1, p2, p3, p4, p5
+        re, im, re_a, im_a, re_b, im_b, d0, e0, d1, e1, d2, e2, d3, e3, d4, e4, d5, e5 = high_mring_slopes(
+            a, b, p0, p1, p2, p3, p4, p5, p6
         )
         x, y, re_7, im_7 = _blurred_slopes(g, p7, s, re, im)
         return (
             g * re, g * im,
             g * re_a + a * x, g * im_a + a * y, g * re_b + b * x, g * im_b + b * y,
-            g * d0, 0.0, g * d1, 0.0, 0.0, g * d2, 0.0, g * d3, g * d4, 0.0, g * d5, 0.0, 0.0, 0.0,
-            re_7, im_7,
+            g * d0, g * e0, g * d1, g * e1, g * d2, g * e2, g * d3, g * e3, g * d4, g * e4, g * d5, g * e5,
+            0.0, 0.0, re_7, im_7,
+        )  # fmt: skip
+    if kind == SHAPELETS:
+        re, im, re_a, im_a, re_b, im_b, d0, e0, d1, e1, d2, e2, d3, e3, d4, e4 = shapelet_slopes(
+            a, b, p0, p1, p2, p3, p4, p5, p6
+        )
+        x, y, re_7, im_7 = _blurred_slopes(g, p7, s, re, im)
+        return (
+            g * re, g * im,
+            g * re_a + a * x, g * im_a + a * y, g * re_b + b * x, g * im_b + b * y,
+            0.0, 0.0, 0.0, 0.0,
+            g * d0, g * e0, g * d1, g * e1, g * d2, g * e2, g * d3, g * e3, g * d4, g * e4, re_7, im_7,
         )  # fmt: skip
     if kind == CRESCENT:
         re, im, re_a, im_a, re_b, im_b, re_0, im_0, re_1, im_1, re_2, im_2, re_3, im_3 = crescent_slopes(

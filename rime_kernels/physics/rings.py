@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 
-from rime_kernels.compile.jit import physics_function
+from rime_kernels.compile.jit import physics_function, scalar
 from rime_kernels.compile.types import Scalar
 from rime_kernels.physics.bessel import high_ratios, ratios
 from rime_kernels.physics.discs import disc
 
 _PI = math.pi
 _PI2, _PI3 = _PI * _PI, _PI * _PI * _PI
-# 2 i^m pi^m of m = 4, 5, 6, real or imaginary.
-_FOURTH, _FIFTH, _SIXTH = 2.0 * _PI2 * _PI2, 2.0 * _PI2 * _PI3, -2.0 * _PI3 * _PI3
 
 
 @physics_function
@@ -65,42 +63,67 @@ def mring_slopes(
     )  # fmt: skip
 
 
+@scalar
+def turned(order: float, even: float, odd: float) -> Scalar:
+    """re, im of i^order (even + i odd)."""
+    quarter = int(order) % 4
+    if quarter == 0:
+        return even, odd
+    if quarter == 1:
+        return -odd, even
+    if quarter == 2:
+        return -even, -odd
+    return odd, -even
+
+
+@scalar
+def _powers(first: float, a: float, b: float) -> Scalar:
+    """2 pi^first, and re, im of (a + i b)^(first - 1)."""
+    size, c, s = 2.0 * _PI, 1.0, 0.0
+    for _ in range(int(first) - 1):
+        size, c, s = size * _PI, a * c - b * s, a * s + b * c
+    return size, c, s
+
+
 @physics_function
 def high_mring(
-    a: float, b: float, re4: float, im4: float, re5: float, im5: float, re6: float, im6: float
+    a: float, b: float, re0: float, im0: float, re1: float, im1: float, re2: float, im2: float, first: float
 ) -> Scalar:
-    """As `mring` for m = 4, 5, 6 and their conjugates: re, im, what they add to it."""
-    r4, r5, r6, _ = high_ratios(_PI * math.sqrt(a * a + b * b))
-    c2, s2 = a * a - b * b, 2.0 * a * b
-    c4, s4 = c2 * c2 - s2 * s2, 2.0 * c2 * s2
-    c5, s5 = a * c4 - b * s4, a * s4 + b * c4
-    c6, s6 = c2 * c4 - s2 * s4, c2 * s4 + s2 * c4
-    re = _FOURTH * r4 * (re4 * c4 - im4 * s4) + _SIXTH * r6 * (re6 * c6 - im6 * s6)
-    return re, _FIFTH * r5 * (re5 * c5 - im5 * s5)
+    """As `mring` for m = first, first + 1, first + 2 and their conjugates: re, im, what they add to it."""
+    r0, r1, r2, _ = high_ratios(first, _PI * math.sqrt(a * a + b * b))
+    size, c, s = _powers(first, a, b)
+    c0, s0 = a * c - b * s, a * s + b * c
+    c1, s1 = a * c0 - b * s0, a * s0 + b * c0
+    c2, s2 = a * c1 - b * s1, a * s1 + b * c1
+    even = size * (r0 * (re0 * c0 - im0 * s0) - _PI2 * r2 * (re2 * c2 - im2 * s2))
+    return turned(first, even, size * _PI * r1 * (re1 * c1 - im1 * s1))
 
 
 @physics_function
 def high_mring_slopes(
-    a: float, b: float, re4: float, im4: float, re5: float, im5: float, re6: float, im6: float
+    a: float, b: float, re0: float, im0: float, re1: float, im1: float, re2: float, im2: float, first: float
 ) -> Scalar:
-    """re, im, re_a, im_a, re_b, im_b, re_re4, re_im4, im_re5, im_im5, re_re6, re_im6; the others are 0."""
-    r4, r5, r6, r7 = high_ratios(_PI * math.sqrt(a * a + b * b))
-    c2, s2 = a * a - b * b, 2.0 * a * b
-    c3, s3 = a * c2 - b * s2, a * s2 + b * c2
-    c4, s4 = c2 * c2 - s2 * s2, 2.0 * c2 * s2
-    c5, s5 = a * c4 - b * s4, a * s4 + b * c4
-    c6, s6 = c2 * c4 - s2 * s4, c2 * s4 + s2 * c4
-    w4, w5, w6 = re4 * c4 - im4 * s4, re5 * c5 - im5 * s5, re6 * c6 - im6 * s6
-    fourth, fifth, sixth = _FOURTH * r4, _FIFTH * r5, _SIXTH * r6
-    re_radial = -_PI2 * (_FOURTH * r5 * w4 + _SIXTH * r7 * w6)
-    im_radial = -_PI2 * _FIFTH * r6 * w5
-    re_a = a * re_radial + 4.0 * fourth * (re4 * c3 - im4 * s3) + 6.0 * sixth * (re6 * c5 - im6 * s5)
-    re_b = b * re_radial - 4.0 * fourth * (re4 * s3 + im4 * c3) - 6.0 * sixth * (re6 * s5 + im6 * c5)
-    im_a = a * im_radial + 5.0 * fifth * (re5 * c4 - im5 * s4)
-    im_b = b * im_radial - 5.0 * fifth * (re5 * s4 + im5 * c4)
+    """re, im, and their derivatives: re_a, im_a, re_b, im_b, re_re0, im_re0, re_im0, ..., im_im2."""
+    r0, r1, r2, r3 = high_ratios(first, _PI * math.sqrt(a * a + b * b))
+    size, c, s = _powers(first, a, b)
+    c0, s0 = a * c - b * s, a * s + b * c
+    c1, s1 = a * c0 - b * s0, a * s0 + b * c0
+    c2, s2 = a * c1 - b * s1, a * s1 + b * c1
+    k0, k1, k2 = size * r0, size * _PI * r1, -size * _PI2 * r2
+    w0, w1, w2 = re0 * c0 - im0 * s0, re1 * c1 - im1 * s1, re2 * c2 - im2 * s2
+    # d(Jm / z^m) = -pi^2 (J(m+1) / z^(m+1)) (a da + b db)
+    even_radial = -_PI2 * size * (r1 * w0 - _PI2 * r3 * w2)
+    odd_radial = -_PI2 * size * _PI * r2 * w1
+    m0, m1, m2 = first * k0, (first + 1.0) * k1, (first + 2.0) * k2
+    even_a = a * even_radial + m0 * (re0 * c - im0 * s) + m2 * (re2 * c1 - im2 * s1)
+    even_b = b * even_radial - m0 * (re0 * s + im0 * c) - m2 * (re2 * s1 + im2 * c1)
+    odd_a = a * odd_radial + m1 * (re1 * c0 - im1 * s0)
+    odd_b = b * odd_radial - m1 * (re1 * s0 + im1 * c0)
     return (
-        fourth * w4 + sixth * w6, fifth * w5, re_a, im_a, re_b, im_b,
-        fourth * c4, -fourth * s4, fifth * c5, -fifth * s5, sixth * c6, -sixth * s6,
+        *turned(first, k0 * w0 + k2 * w2, k1 * w1), *turned(first, even_a, odd_a),
+        *turned(first, even_b, odd_b), *turned(first, k0 * c0, 0.0), *turned(first, -k0 * s0, 0.0),
+        *turned(first, 0.0, k1 * c1), *turned(first, 0.0, -k1 * s1),
+        *turned(first, k2 * c2, 0.0), *turned(first, -k2 * s2, 0.0),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Visibilities of Cartesian shapelets (Refregier 2003), six neighbouring orders along one axis; float64."""
+"""Visibilities of Cartesian shapelets (Refregier 2003), five neighbouring orders along one axis; float64."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 
 from rime_kernels.compile.jit import physics_function, scalar
 from rime_kernels.compile.types import Scalar
+from rime_kernels.physics.rings import turned
 
 _TWO_PI = 2.0 * math.pi
 # Coefficients in one call.
-N_TERM = 6
+N_TERM = 5
 
 
 @scalar
@@ -35,28 +36,14 @@ def hermite_slope(n: float, before: float, after: float) -> Scalar:
 
 @physics_function
 def along(first: float, a: float) -> Scalar:
-    """psi_m(2 pi a) for m = first - 1 .. first + 6."""
+    """psi_m(2 pi a) for m = first - 1 .. first + 5."""
     x = _TWO_PI * a
     p, q0 = hermite(int(first), x)
     q1 = _step(first, x, p, q0)
     q2 = _step(first + 1.0, x, q0, q1)
     q3 = _step(first + 2.0, x, q1, q2)
     q4 = _step(first + 3.0, x, q2, q3)
-    q5 = _step(first + 4.0, x, q3, q4)
-    return p, q0, q1, q2, q3, q4, q5, _step(first + 5.0, x, q4, q5)
-
-
-@scalar
-def _turned(order: float, even: float, odd: float) -> Scalar:
-    """re, im of i^order (even + i odd)."""
-    quarter = int(order) % 4
-    if quarter == 0:
-        return even, odd
-    if quarter == 1:
-        return -odd, even
-    if quarter == 2:
-        return -even, -odd
-    return odd, -even
+    return p, q0, q1, q2, q3, q4, _step(first + 4.0, x, q3, q4)
 
 
 @physics_function
@@ -70,15 +57,14 @@ def shapelets(
     c2: float,
     c3: float,
     c4: float,
-    c5: float,
 ) -> Scalar:
     """sum_j c_j i^(m+n) psi_m(2 pi a) psi_n(2 pi b), m = first + j: re, im (Refregier 2003).
 
     a and b are the coordinates of the baseline along and across, times the scale beta in radians.
     """
-    _, q0, q1, q2, q3, q4, q5, _ = along(first, a)
+    _, q0, q1, q2, q3, q4, _ = along(first, a)
     _, psi = hermite(int(n), _TWO_PI * b)
-    return _turned(first + n, psi * (c0 * q0 - c2 * q2 + c4 * q4), psi * (c1 * q1 - c3 * q3 + c5 * q5))
+    return turned(first + n, psi * (c0 * q0 - c2 * q2 + c4 * q4), psi * (c1 * q1 - c3 * q3))
 
 
 @physics_function
@@ -92,30 +78,25 @@ def shapelet_slopes(
     c2: float,
     c3: float,
     c4: float,
-    c5: float,
 ) -> Scalar:
-    """re, im, and their derivatives: re_a, im_a, re_b, im_b, re_c0, im_c0, ..., re_c5, im_c5."""
-    p, q0, q1, q2, q3, q4, q5, after = along(first, a)
+    """re, im, and their derivatives: re_a, im_a, re_b, im_b, re_c0, im_c0, ..., re_c4, im_c4."""
+    p, q0, q1, q2, q3, q4, after = along(first, a)
     x = _TWO_PI * b
     before, psi = hermite(int(n), x)
     psi_b = _TWO_PI * hermite_slope(n, before, _step(n, x, before, psi))
-    even, odd = c0 * q0 - c2 * q2 + c4 * q4, c1 * q1 - c3 * q3 + c5 * q5
+    even, odd = c0 * q0 - c2 * q2 + c4 * q4, c1 * q1 - c3 * q3
     even_a = (
         c0 * hermite_slope(first, p, q1)
         - c2 * hermite_slope(first + 2.0, q1, q3)
-        + c4 * hermite_slope(first + 4.0, q3, q5)
+        + c4 * hermite_slope(first + 4.0, q3, after)
     )
-    odd_a = (
-        c1 * hermite_slope(first + 1.0, q0, q2)
-        - c3 * hermite_slope(first + 3.0, q2, q4)
-        + c5 * hermite_slope(first + 5.0, q4, after)
-    )
+    odd_a = c1 * hermite_slope(first + 1.0, q0, q2) - c3 * hermite_slope(first + 3.0, q2, q4)
     k = first + n
     along_slope = _TWO_PI * psi
     return (
-        *_turned(k, psi * even, psi * odd),
-        *_turned(k, along_slope * even_a, along_slope * odd_a),
-        *_turned(k, psi_b * even, psi_b * odd),
-        *_turned(k, psi * q0, 0.0), *_turned(k, 0.0, psi * q1), *_turned(k, -psi * q2, 0.0),
-        *_turned(k, 0.0, -psi * q3), *_turned(k, psi * q4, 0.0), *_turned(k, 0.0, psi * q5),
+        *turned(k, psi * even, psi * odd),
+        *turned(k, along_slope * even_a, along_slope * odd_a),
+        *turned(k, psi_b * even, psi_b * odd),
+        *turned(k, psi * q0, 0.0), *turned(k, 0.0, psi * q1), *turned(k, -psi * q2, 0.0),
+        *turned(k, 0.0, -psi * q3), *turned(k, psi * q4, 0.0),
     )  # fmt: skip

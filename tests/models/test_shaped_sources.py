@@ -157,8 +157,8 @@ def test_a_core_with_its_halo_is_two_gaussians() -> None:
 
 def test_high_orders_of_an_ellipse_count_angles_from_north() -> None:
     # A ring of emaj = 3, emin = 2 at 35 deg, sampled where it was a circle: PA there is that of the user.
-    beta, pa = {2: 0.1 + 0.2j, 5: -0.3 + 0.1j}, np.radians(35)
-    numbers = [beta.get(m, 0) for m in range(1, 6)]
+    beta, pa = {2: 0.1 + 0.2j, 5: -0.3 + 0.1j, 11: 0.2 - 0.1j}, np.radians(35)
+    numbers = [beta.get(m, 0) for m in range(1, 12)]
     given = {"beta_re": [x.real for x in numbers], "beta_im": [x.imag for x in numbers]}
     source = MRingSource("s", **PLACE, emaj="3 mas", emin="2 mas", pa="35 deg", **given)
     angle = 2 * np.pi * np.arange(512) / 512
@@ -177,16 +177,39 @@ def test_shapelets_of_one_order_are_derivatives_of_a_gaussian() -> None:
     # c_mn gives c_mn i^(m+n) H_m(x) H_n(y) e^(-(x^2 + y^2)/2) / sqrt(2^(m+n) m! n!), x = 2 pi scale q.
     scale, terms = 1e-9, [0.0] * 65
     terms[10 * 11 // 2 + 3 - 1] = 0.4  # c_73
-    source = ShapeletSource("s", **PLACE, scale=Fixed(scale, "rad"), axis_pa="30 deg", coefficients=terms)
+    given = {"scale": Fixed(scale, "rad"), "axis_pa": "30 deg", "coefficients": terms}
     u, v = np.array([[1e8, -2e8, 0.0], [3e7, 1e8, 4e8]])
     x = 2 * np.pi * scale * (u * np.sin(np.pi / 6) + v * np.cos(np.pi / 6))
     y = 2 * np.pi * scale * (u * np.cos(np.pi / 6) - v * np.sin(np.pi / 6))
     hermite = np.polynomial.hermite.hermval
     odd = hermite(x, [0] * 7 + [1]) * hermite(y, [0] * 3 + [1]) / np.sqrt(2.0**10 * 5040 * 6)
     expected = np.exp(-(x**2 + y**2) / 2) * (1 - 0.4 * odd)
-    found = stokes_visibilities(sources_of(source), u, v)[0]
+    found = stokes_visibilities(sources_of(ShapeletSource("s", **PLACE, **given)), u, v)[0]
     # Recurrences against polynomials, of the order of 1.
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    blurred = sources_of(ShapeletSource("s", **PLACE, **given, blur=Fixed(0.7 * scale, "rad")))
+    expected = expected * np.exp(-(np.pi**2) / (4 * np.log(2)) * (0.7 * scale) ** 2 * (u**2 + v**2))
+    np.testing.assert_allclose(stokes_visibilities(blurred, u, v)[0], expected, rtol=0, atol=1e-14)
+
+
+def test_a_group_has_one_position_scale_and_flux() -> None:
+    free = {"ring.east": (-1, 1), "ring.I": (1, 3), "ring.diameter": (0.5, 1.5)}
+    east, flux, size = (
+        Uniform(*free[key], unit) for key, unit in zip(free, ("mas", "Jy", "mas"), strict=True)
+    )
+    at = {"east": "ring.east", "north": "ring.north"}
+    group = [
+        RingSource("ring", east=east, north="0 mas", I=flux, diameter=size),
+        GaussianSource("base", **at, I="ring.I * 0.3", fwhm="ring.diameter * 2"),
+        PointSource("knot", east="ring.east + 3 mas", north="ring.north", I="ring.I * 0.1"),
+    ]
+    bound = SkyModel(group, noise=Noise(factor=1)).bind([view()])
+    assert bound.parameter_names == tuple(free)
+    found, mas = bound.sources(np.array([[0.5, 2.0, 1.2]]), 0), np.pi / 648e6
+    # Points first, then Gaussians, then profiles.
+    np.testing.assert_allclose(found.lm[0, :, 0] / mas, [3.5, 0.5, 0.5], rtol=1e-12)
+    np.testing.assert_allclose(found.stokes[0, 0, :, 0], [0.2, 0.6, 2.0], rtol=1e-14)
+    np.testing.assert_allclose(found.shape[0, :, 0] / mas, [2.4, 1.2], rtol=1e-12)
 
 
 def rich_sky() -> SkyModel:
@@ -218,7 +241,9 @@ def rich_sky() -> SkyModel:
                 beta_pol_re=[NUMBER, 0.2, NUMBER],
                 beta_pol_im=[0.1, NUMBER, NUMBER], beta_v_re=[NUMBER, 0.1], beta_v_im=[0, NUMBER],
             ),
-            ShapeletSource("shapelets", **PLACE, scale=SIZE, axis_pa=angle, coefficients=[NUMBER] * 44),
+            ShapeletSource(
+                "shapelets", **PLACE, scale=SIZE, axis_pa=angle, coefficients=[NUMBER] * 44, blur=blur
+            ),
         ]
     )  # fmt: skip
 
@@ -290,7 +315,7 @@ def test_changes_of_the_arrays_are_the_adjoint_of_the_gradient() -> None:
         (RingSource, {"diameter": "1 mas", "emaj": "1 mas"}, "found emaj, diameter"),
         (SersicSource, {"effective_radius": "1 mas"}, "n: is missing"),
         (MRingSource, RING, "beta_re and beta_im are missing"),
-        (MRingSource, RING | {"beta_re": [0.1] * 7, "beta_im": [0.1] * 7}, "beta_1 to beta_6"),
+        (MRingSource, RING | {"beta_re": [0.1] * 13, "beta_im": [0.1] * 13}, "beta_1 to beta_12"),
         (MRingSource, RING | {"beta_re": [0.1], "beta_im": [0.1, 0.2]}, "found 1 and 2 numbers"),
         (
             MRingSource,

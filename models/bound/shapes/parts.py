@@ -21,7 +21,7 @@ POINT, GAUSSIAN, PROFILE = range(3)
 _KERNEL_NAMES = {"limb-darkened-disc": "limb-darkened"}
 N_PARAMETER = 8
 _BLUR = 7
-_SHAPELET_TERMS = 6
+_SHAPELET_TERMS = 5
 # Real and imaginary parts of three orders along a ring; from the fourth order on, another part.
 _RING_NUMBERS = 6
 HIGH_MRING = "high m-ring"
@@ -78,8 +78,10 @@ def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
     """The parts of a source, of which `table` has position, brightness and spectrum."""
     one = slot_of(source, slots)
     if isinstance(source, ShapeletSource):
-        return list(_shapelets(table, source, slots, one))
-    _size(table, source, one)
+        size = one("scale")
+        table.shape, table.turns = [size, size, one("axis_pa")], False
+    else:
+        _size(table, source, one)
     table.kind = _KERNEL_NAMES.get(source.type, source.type)
     if isinstance(source, CoreHaloSource):
         return _core_and_halo(table, one)
@@ -89,6 +91,8 @@ def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
         slot = one("blur")
         blur = Combination(0.0, ((1.0, slot),))
         table.limits += [(slot, Limits(0.0, math.inf)), (table.shape[0], Limits(0.0, math.inf, True))]
+    if isinstance(source, ShapeletSource):
+        return list(_shapelets(table, source, slots, blur))
     if isinstance(source, CustomSource):
         table.kind = CUSTOM + source.profile
         table.numbers = _arguments(source, slots)
@@ -168,7 +172,9 @@ def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> I
             numbers = list(betas[first : first + _RING_NUMBERS])
             numbers += [Combination()] * (_RING_NUMBERS - len(numbers))
             if first:
-                part.kind, part.name = HIGH_MRING, f"{part.name}:4"
+                order = 1 + first // 2
+                part.kind, part.name = HIGH_MRING, f"{part.name}:{order}"
+                numbers.append(Combination(float(order)))
             else:
                 numbers.append(beta0)
             part.numbers = _numbers(numbers, blur)
@@ -194,10 +200,8 @@ def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> I
         yield from rings(Combination(0.0, ((1.0, v_re[0]),)), each(v_re[1:], v_im[1:]), "V")
 
 
-def _shapelets(table: P, source: ShapeletSource, slots: Slots, one: One) -> Iterator[P]:
-    """Six orders along the axis in each part, one order across it."""
-    size = one("scale")
-    table.shape, table.rank, table.kind = [size, size, one("axis_pa")], PROFILE, source.type
+def _shapelets(table: P, source: ShapeletSource, slots: Slots, blur: Combination) -> Iterator[P]:
+    """Five orders along the axis in each part, one order across it."""
     found = slots.add_series(source.name, "coefficients", source.coefficients, NUMBER)
 
     def coefficient(m: int, n: int) -> Combination:
@@ -214,6 +218,5 @@ def _shapelets(table: P, source: ShapeletSource, slots: Slots, one: One) -> Iter
                 part.name = f"{table.name}:{first},{n}"
             orders = range(first, min(first + _SHAPELET_TERMS, highest - n + 1))
             terms = [coefficient(m, n) for m in orders]
-            padding = [Combination()] * (_SHAPELET_TERMS - len(terms))
-            part.numbers = (Combination(float(first)), Combination(float(n)), *terms, *padding)
+            part.numbers = _numbers([Combination(float(first)), Combination(float(n)), *terms], blur)
             yield part

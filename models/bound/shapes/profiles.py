@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 FIRST_REGISTERED = 1000
 _N_TERM = 2
 _BLUR = 7
+_FIRST = 6  # the first order of the higher ones along a ring
 
 
 class ProfileTables:
@@ -51,14 +52,14 @@ class ProfileTables:
         self.turned = np.flatnonzero(is_ring)
         first = np.array(
             [
-                4 if part.kind == HIGH_MRING else 1
+                int(part.numbers[_FIRST].constant) if part.kind == HIGH_MRING else 1
                 for part, turns in zip(parts, is_ring, strict=True)
                 if turns
             ],
             dtype=np.int64,
         )
         self.orders = first[:, None] + np.arange(3)
-        has_blur = [part.kind != "shapelets" and not part.kind.startswith(CUSTOM) for part in parts]
+        has_blur = [not part.kind.startswith(CUSTOM) for part in parts]
         self.blurred = np.flatnonzero((self.slot[:, _BLUR, 0] != ZERO) & np.array(has_blur, dtype=bool))
         self.kind = _codes(parts)
 

@@ -126,15 +126,18 @@ class ShapeletSource(ShapedSource):
     scale : angle
         beta of the shapelets.
     axis_pa : angle, default 0
+    blur : angle, optional
+        Full width at half maximum of a circular Gaussian that the source is convolved with.
     coefficients : list of numbers
         c_10, c_01, c_20, c_11, c_02, c_30, ...: whole orders m + n, up to 10.
     """
 
     type: ClassVar[str] = "shapelets"
     size_key: ClassVar[str] = "scale"
-    shape_keys: ClassVar[tuple[str, ...]] = ("scale", "axis_pa")
+    shape_keys: ClassVar[tuple[str, ...]] = ("scale", "axis_pa", "blur")
     _: KW_ONLY
     scale: QuantityLike = None
+    blur: QuantityLike = None
     axis_pa: QuantityLike = None
     coefficients: Entry = None
 

@@ -79,11 +79,11 @@ class MRingSource(ShapedSource):
     ----------
     diameter, blur
         As for `DiscSource`.
-    beta_re, beta_im : lists of 1 to 6 numbers
+    beta_re, beta_im : lists of 1 to 12 numbers
         beta_m from m = 1; that of m = 0 is 1, that of -m the conjugate of that of m.
-    beta_pol_re, beta_pol_im : lists of 1, 3, 5, ... or 13 numbers, optional
+    beta_pol_re, beta_pol_im : lists of 1, 3, 5, ... or 25 numbers, optional
         (Q + i U) / I on the ring is sum_m beta_pol_m e^(i m PA): from m = -M to m = M.
-    beta_v_re, beta_v_im : lists of 1 to 7 numbers, optional
+    beta_v_re, beta_v_im : lists of 1 to 13 numbers, optional
         V / I is beta_v_0 + 2 Re sum_m beta_v_m e^(i m PA), from m = 0; the imaginary part of the first is 0.
     """
 
@@ -104,9 +104,9 @@ class MRingSource(ShapedSource):
         super()._check_shape()
         if self.beta_re is None and self.beta_im is None:
             raise ModelError('beta_re and beta_im are missing; a ring without structure is of type "ring"')
-        _pair(self, "beta_re", "beta_im", range(1, 7), "beta_1 to beta_6 at most")
-        pol = _pair(self, "beta_pol_re", "beta_pol_im", range(1, 14, 2), "from m = -M to m = M, M at most 6")
-        v = _pair(self, "beta_v_re", "beta_v_im", range(1, 8), "from m = 0 to m = 6 at most")
+        _pair(self, "beta_re", "beta_im", range(1, 13), "beta_1 to beta_12 at most")
+        pol = _pair(self, "beta_pol_re", "beta_pol_im", range(1, 26, 2), "from m = -M to m = M, M at most 12")
+        v = _pair(self, "beta_v_re", "beta_v_im", range(1, 14), "from m = 0 to m = 12 at most")
         if pol and any(getattr(self, key) is not None for key in ("Q", "U", "pol_fraction")):
             raise ModelError("Q and U are given twice: by themselves and by beta_pol_re and beta_pol_im")
         if v and any(getattr(self, key) is not None for key in ("V", "v_fraction")):
