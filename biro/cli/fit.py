@@ -21,6 +21,8 @@ from biro.cli.options import (
     ReadingOptions,
     Sampler,
     SamplerOptions,
+    Smearing,
+    SmearingOption,
     keyword_options,
     observed_facts,
     takes_reading_options,
@@ -53,6 +55,7 @@ def fit(
         AnyPrecision, typer.Option(help="Of the sums over sources; auto measures whether single is enough.")
     ] = AnyPrecision.double,
     gaussian_frame: FrameOption = Frame.tangent,
+    smearing: SmearingOption = Smearing.auto,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -83,9 +86,12 @@ def fit(
         precision=asked,
         gaussian_frame=gaussian_frame.value,
         memory_limit=memory_limit,
+        smearing=smearing.value,
     )
     say(_problem_text(likelihood, backend.value))
     for line in likelihood.observation.instrument_lines(likelihood.sky):
+        say(line)
+    for line in likelihood.smearing_lines:
         say(line)
     if asked == "auto":
         say(f"precision {likelihood.precision_reason}")

@@ -59,6 +59,14 @@ class Frame(StrEnum):
     uv = "uv"
 
 
+class Smearing(StrEnum):
+    """Whether a model is averaged over integrations and channels."""
+
+    auto = "auto"
+    on = "on"
+    off = "off"
+
+
 class Weights(StrEnum):
     """Where the weights of visibilities come from."""
 
@@ -129,6 +137,13 @@ SkyFrameOption = Annotated[
     typer.Option(
         help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3. Default: that of the "
         "run, or tangent."
+    ),
+]
+SmearingOption = Annotated[
+    Smearing,
+    typer.Option(
+        help="Average the model over integrations and channels, as data are; auto: where the loss exceeds "
+        "the noise."
     ),
 ]
 WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of visibilities in the image.")]

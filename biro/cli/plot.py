@@ -99,6 +99,7 @@ def likelihood_of(
         gaussian_frame=recorded.get("gaussian_frame", "tangent"),
         memory_limit=recorded.get("memory_limit"),
         image_accuracy=recorded.get("image_accuracy", 1e-5),
+        smearing=recorded.get("smearing", "off"),  # which there was none of before it is recorded
     )
     if likelihood.description().get("images") != recorded.get("images"):
         raise InputError(f"{run}: the images that its model.toml names have changed; put them back")

@@ -18,6 +18,8 @@ from biro.cli.options import (
     Observed,
     ReadingOptions,
     SkyFrameOption,
+    Smearing,
+    SmearingOption,
     takes_reading_options,
 )
 from biro.cli.sky import NamedSky, read_sky_or_run
@@ -83,6 +85,7 @@ def predict(
     ] = None,
     precision: Annotated[AnyPrecision, typer.Option(help="Of the sums over sources.")] = AnyPrecision.auto,
     gaussian_frame: SkyFrameOption = None,
+    smearing: SmearingOption = Smearing.auto,
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
     *,
@@ -121,6 +124,7 @@ def predict(
         precision=chosen,
         gaussian_frame=named.gaussian_frame,
         memory_limit=memory_limit,
+        smearing=smearing.value,
     )
     counting = counted(models, "predicting", "partitions", len(observation.partitions))
     exactness = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"

@@ -19,6 +19,8 @@ from biro.cli.options import (
     Precision,
     ReadingOptions,
     Sampler,
+    Smearing,
+    SmearingOption,
     keyword_options,
     observed_facts,
     takes_reading_options,
@@ -47,6 +49,7 @@ def sbc(
     backend: BackendOption = Backend.auto,
     precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
     gaussian_frame: FrameOption = Frame.tangent,
+    smearing: SmearingOption = Smearing.auto,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -77,6 +80,7 @@ def sbc(
         precision=precision.value,
         gaussian_frame=gaussian_frame.value,
         memory_limit=memory_limit,
+        smearing=smearing.value,
     )
     result = run_sbc(
         likelihood,

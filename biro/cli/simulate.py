@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biro.cli.guard import guard, refuse_existing, say
-from biro.cli.options import Backend, BackendOption, Feeds, SkyFrameOption, quantity
+from biro.cli.options import (
+    Backend,
+    BackendOption,
+    Feeds,
+    SkyFrameOption,
+    Smearing,
+    SmearingOption,
+    quantity,
+)
 from biro.cli.sky import read_sky_or_run
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ def simulate(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same noise and gains.")] = None,
     gaussian_frame: SkyFrameOption = None,
+    smearing: SmearingOption = Smearing.auto,
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
@@ -83,6 +92,7 @@ def simulate(
         values=named.values,
         gaussian_frame=named.gaussian_frame,
         backend=backend.value,
+        smearing=smearing.value,
     )
     create_ms(out, observation, overwrite=overwrite)
     if scatter is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.index import PartitionRows, RowIndex
+from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.options import DataOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
@@ -249,6 +249,7 @@ class _Assembly:
             weight_origin=origin,
             frame=field["frame"],
             feeds=self._feeds(part.spw_id),
+            row_interval=_row_interval(columns, rows),
         )
 
     def _feeds(self, spw_id: int) -> Feeds:
@@ -288,6 +289,24 @@ def _interval(interval: NDArray[np.float64], times: NDArray[np.float64]) -> floa
     spacing = typical_interval(times)
     stated = float(np.median(interval)) if interval.size else 0.0
     return stated if stated > 0 and (spacing == 0 or stated <= 1.01 * spacing) else spacing
+
+
+def _row_interval(columns: IndexColumns, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """INTERVAL of each row where rows have their own (baseline-dependent averaging), else None.
+
+    Some sets hold rubbish: intervals are believed where those of a baseline do not overlap.
+    """
+    interval, time = columns.interval[rows], columns.time[rows]
+    if not interval.size or not (np.isfinite(interval) & (interval > 0.0)).all():
+        return None
+    if np.ptp(interval) <= 1e-3 * interval.max():
+        return None
+    order = np.lexsort((time, columns.antenna2[rows], columns.antenna1[rows]))
+    first, second = columns.antenna1[rows][order], columns.antenna2[rows][order]
+    same = (np.diff(first) == 0) & (np.diff(second) == 0)
+    sums = 0.5 * (interval[order][1:] + interval[order][:-1])
+    overlaps = np.diff(time[order])[same] < 0.99 * sums[same]
+    return None if np.mean(overlaps) > 0.01 else interval
 
 
 def _weight_origin(partitions: list[Partition]) -> str:

@@ -14,6 +14,7 @@ from biro.images.templates import Templates
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
+from biro.smearing import Choice, Mode, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
@@ -23,6 +24,8 @@ from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
+# So many draws of the prior tell where sources may be, and how bright they are.
+_N_DRAW = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,7 @@ class EngineOptions:
     gaussian_frame: GaussianFrame
     memory_limit: int | str | None
     image_accuracy: float
+    smearing: Mode | Sequence[Mode] = "auto"
 
     def __post_init__(self) -> None:
         self.memory_shares([1])
@@ -77,11 +81,17 @@ class PartitionEngines:
         How images that a model moves lie about each phase centre.
     image_digest : str
         Of all pixels of the images; empty without images.
+    smearing : list of Choice
+        Whether the model of each partition is smeared.
     image_outlines : list of dict of str to float64 (4, 2)
         Corners of the images about each phase centre, direction cosines.
     """
 
     def __init__(self, observation: Observation, model: BoundModel, options: EngineOptions) -> None:
+        self.smearing = _choices(observation, model, options)
+        if options.backend == "auto" and any(choice.smearing for choice in self.smearing):
+            log.info("cpu: a GPU does not compute smearing yet")
+            options = replace(options, backend="cpu")
         templates = Templates(
             observation,
             model,
@@ -104,12 +114,13 @@ class PartitionEngines:
                 form=options.form,
                 gaussian_frame=options.gaussian_frame,
                 extent=max(model.extent(i), templates.extent(i)),
+                smearing=self.smearing[i].smearing,
                 memory_limit=limit,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
         ]
-        for part, rime in zip(observation.partitions, self.rimes, strict=True):
-            log.info("%s, spw %s: %s", part.field, part.spw, rime.reason)
+        for part, rime, choice in zip(observation.partitions, self.rimes, self.smearing, strict=True):
+            log.info("%s, spw %s: %s; %s", part.field, part.spw, rime.reason, choice)
 
     def sources(self, batch: ThetaBatch) -> Iterator[Sources]:
         """The sources of each partition, shifts of images as its phase centre sees them."""
@@ -148,3 +159,16 @@ class PartitionEngines:
         both = chi2_and_gradient_together(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
         gradients = [self.shifts.pull_back(i, sources[i], gradient) for i, (_, gradient) in enumerate(both)]
         return np.stack([chi2 for chi2, _ in both], axis=1), gradients
+
+
+def _choices(observation: Observation, model: BoundModel, options: EngineOptions) -> list[Choice]:
+    """Whether the model of each partition is smeared, by what the prior says of its sources."""
+    modes = modes_of(options.smearing, len(observation.partitions))
+    if set(modes) == {"off"}:
+        return [Choice(None, "as asked") for _ in modes]
+    draws = np.random.default_rng(0).random((_N_DRAW, model.n_param))
+    batch = model.at(model.prior_transform(draws))
+    return [
+        choose(part, sources, mode, has_images=bool(model.model.images), on_gpu=options.backend == "cuda")
+        for part, sources, mode in zip(observation.partitions, batch.sources(), modes, strict=True)
+    ]

@@ -28,6 +28,7 @@ from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
 from biro.observation.weighting import WITH_TAPER
+from biro.smearing import Mode
 from rime_kernels.device import Backend
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
@@ -76,13 +77,17 @@ class Likelihood:
         the host's memory. No result depends on it.
     image_accuracy : float
         Rms error over rms of the visibilities of the model's images, which are worked out once.
+    smearing : "auto", "on" or "off", or one of them for each partition
+        Whether the model is averaged over integrations and channels as the data are (physics: section 6), on
+        the CPU. "auto" is on where the loss exceeds the noise (`biro.smearing.choose`), and off with images
+        or `backend="cuda"`; `smearing_lines` says what was chosen, and why.
 
     Raises
     ------
     InputError
-        An image of the model cannot be read or used.
+        An image of the model cannot be read or used; or smearing is "on" with an image.
     BackendError
-        `backend="cuda"` without a working GPU.
+        `backend="cuda"` without a working GPU, or with smearing "on".
     ModelError
         The model cannot be bound to this observation.
     """
@@ -98,6 +103,7 @@ class Likelihood:
         gaussian_frame: GaussianFrame = "tangent",
         memory_limit: int | str | None = None,
         image_accuracy: float = 1e-5,
+        smearing: Mode | Sequence[Mode] = "auto",
     ) -> None:
         for value, reader in ((observation, "read"), (sky, "read_model")):
             if isinstance(value, str | PathLike):
@@ -111,6 +117,7 @@ class Likelihood:
             gaussian_frame=gaussian_frame,
             memory_limit=memory_limit,
             image_accuracy=image_accuracy,
+            smearing=smearing,
         )
         self.observation = observation.by_hands() if sky.noise.per == "hands" else observation
         observation = self.observation
@@ -127,11 +134,12 @@ class Likelihood:
         self.precision_reason = "as asked"
         if precision == "auto":
             options = self._with_chosen_precision(sky, options)
-        self._options, self.precision = options, options.precision
+        self.precision = options.precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit = memory_limit
         self.image_accuracy = image_accuracy
         self._engines = PartitionEngines(observation, self.model, options)
+        self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
         self._noise = NoiseLaw(self.model, observation.partitions)
         self._count = EvaluationCount(self.parameter_names)
@@ -186,6 +194,19 @@ class Likelihood:
     def forms(self) -> list[Form]:
         """How phases are computed in each partition: "factored" or "row"."""
         return [rime.form for rime in self._engines.rimes]
+
+    @property
+    def smearing(self) -> list[Mode]:
+        """Whether the model of each partition is averaged over integrations and channels: "on" or "off"."""
+        return [choice.mode for choice in self._engines.smearing]
+
+    @property
+    def smearing_lines(self) -> list[str]:
+        """What was chosen about smearing and why, a line for each partition, or one for all."""
+        lines = [str(choice) for choice in self._engines.smearing]
+        if len(set(lines)) == 1:
+            return lines[:1]
+        return [f"{label}: {line}" for label, line in zip(self.observation.labels, lines, strict=True)]
 
     @property
     def log_constraint_mass(self) -> float:
@@ -379,6 +400,8 @@ class Likelihood:
             **(images if self._engines.image_digest else {}),
             "memory_limit": self.memory_limit,
             "noise": str(self._noise),
+            "smearing": self.smearing,
+            "smearing_reason": self.smearing_lines,
             "form": self.forms,
             "reason": [rime.reason for rime in self._engines.rimes],
             "n_vis": self.n_vis.tolist(),
@@ -386,13 +409,15 @@ class Likelihood:
         }
 
     def digest(self) -> str:
-        """Hash of everything that decides the value: data, model, images, precision, Gaussian frame.
+        """Hash of everything that decides the value: data, model, images, precision, frame, smearing.
 
         Backend, form, memory limit and the shapes of kernels change it by roundings and are left out.
         """
         parts = [self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame]
         if self._engines.image_digest:
             parts += [self._engines.image_digest, repr(float(self.image_accuracy))]
+        if "on" in self.smearing:
+            parts += [choice.digest() for choice in self._engines.smearing]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _with_chosen_precision(self, sky: SkyModel, options: EngineOptions) -> EngineOptions:

@@ -167,7 +167,12 @@ def _row_columns(observation: Observation) -> tuple[dict[str, NDArray[np.generic
         "UVW": sign * np.concatenate([part.uvw for part in parts])[order],
         "FIELD_ID": field,
         "DATA_DESC_ID": np.concatenate(dd)[order],
-        "INTERVAL": np.concatenate([np.full(part.n_row, part.interval) for part in parts])[order],
+        "INTERVAL": np.concatenate(
+            [
+                np.full(part.n_row, part.interval) if part.row_interval is None else part.row_interval
+                for part in parts
+            ]
+        )[order],
         # A new scan where the field changes from row to row.
         "SCAN_NUMBER": np.cumsum(np.diff(field, prepend=field[:1]) != 0).astype(np.int32) + 1,
     }

@@ -193,8 +193,20 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
         time_index=time_index.astype(np.int32),
         row_id=part.row_id[first],
         interval=longest,
+        row_interval=_spans(part, order, starts),
     )
     return averaged, longest
+
+
+def _spans(
+    part: Partition, order: NDArray[np.int64], starts: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Time from the begin of each group's first integration to the end of its last, s; None if all alike."""
+    each = part.interval or typical_interval(part.times)
+    half = np.full(part.n_row, 0.5 * each) if part.row_interval is None else 0.5 * part.row_interval
+    begin = np.minimum.reduceat((part.time - half)[order], starts)
+    spans = np.asarray(np.maximum.reduceat((part.time + half)[order], starts) - begin)
+    return None if np.ptp(spans) <= 1e-3 * spans.max() else spans
 
 
 def _group_rows(part: Partition, row_bin: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -151,6 +151,7 @@ def check_arrays(
         interval=typical_interval(times) if metadata.interval is None else float(metadata.interval),
         weight_origin="given",
         feeds=_feeds(len(names), metadata),
+        guessed=tuple(name for name in ("interval", "chan_width") if getattr(metadata, name) is None),
     )
     return CheckedArrays(partition, counts, names, positions, diameter)
 

@@ -26,6 +26,8 @@ from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, summarise
 from biro.observation.uv_extent import longest_of_rows
 
+_NOT_IN_DIGEST = ("set_name", "corr_id", "hands", "feeds", "row_interval", "guessed")
+
 
 @dataclass(frozen=True, eq=False)
 class Observation:
@@ -194,12 +196,13 @@ class Observation:
 
         Which stored correlations these are is no part of it, nor whether `by_hands` made partitions of them,
         nor mounts and angles of feeds: those that a model uses are in the digest of the bound model.
+        Intervals of single rows are in that of a likelihood that uses them.
         Labels are parts of it where sets were joined, for the names of these may be parts of them.
         """
         sha, parts = hashlib.sha256(), merge_hands(self.partitions)
         for part in parts:
             for item in fields(part):
-                if item.name not in ("set_name", "corr_id", "hands", "feeds"):
+                if item.name not in _NOT_IN_DIGEST:
                     _add_to_hash(sha, item.name, getattr(part, item.name))
         if self.set_names:
             _add_to_hash(sha, "labels", unique_labels(parts))

@@ -57,7 +57,7 @@ class Partition:
     n_antenna : int
         Length of the antenna axis; 0 means the largest antenna number + 1.
     interval : float, s
-        Integration time of a row; 0 where it is not known.
+        Integration time of a row; 0 where it is not known. The median, where `row_interval` is given.
     chan_id, corr_id : int64 (n_chan,), (n_corr,)
         Which stored channels and correlations these are; None means all, in order. After averaging
         in frequency, the first channel of those averaged; empty where Stokes parameters were formed.
@@ -73,6 +73,10 @@ class Partition:
         Whether weights fall with uv distance, and so are less than the noise asks for.
     feeds : Feeds or None
         Mounts of the antennas and angles of their feeds; None where nothing is known of them.
+    row_interval : float64 (n_row,), s, or None
+        Integration time of each row, where they differ (baseline-dependent averaging).
+    guessed : tuple of str
+        "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
     """
 
     field: str
@@ -103,6 +107,8 @@ class Partition:
     set_name: str = ""
     tapered: bool = False
     feeds: Feeds | None = None
+    row_interval: NDArray[np.float64] | None = None
+    guessed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:

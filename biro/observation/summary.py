@@ -23,7 +23,7 @@ from biro.formatting import (
     sexagesimal,
     unit_for,
 )
-from biro.observation.averaging import Averaged
+from biro.observation.averaging import Averaged, smearing_loss
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
 from biro.observation.partition import PARALLEL_HANDS, Partition
@@ -85,6 +85,8 @@ class Summary:
     notes : tuple of str
     feeds : str
         What is assumed about the rotation of feeds, and how to change it.
+    smearing : str
+        What averages over integrations and channels take of a source at the edge of the field of view.
     """
 
     source: str
@@ -108,6 +110,7 @@ class Summary:
     n_averaged: int
     notes: tuple[str, ...]
     feeds: str = ""
+    smearing: str = ""
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain dicts, lists and numbers, for JSON; what is not known (NaN) becomes None."""
@@ -181,6 +184,7 @@ def summarise(observation: Described) -> Summary:
         n_averaged=sum(part.n_usable for part in parts),
         notes=observation.notes,
         feeds=feed_statement(observation),
+        smearing=smearing_statement(observation),
     )
 
 
@@ -189,6 +193,26 @@ def feed_statement(observation: Described) -> str:
     pairs = zip(observation.partitions, observation.feed_angles, strict=True)
     return assumed(
         [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")], observation.column
+    )
+
+
+def smearing_statement(observation: Described) -> str:
+    """What averages over integrations and channels take of a source at the edge of the field of view."""
+    parts = observation.partitions
+    view = max(field_of_view(part, observation.dish_diameter) for part in parts)
+    extent = uv_extent(parts)
+    # Where no dish is known, a source ten resolutions away.
+    radius = view / 2 if view else 10.0 / extent.wavelengths[1] if extent.wavelengths[1] else 0.0
+    losses = []
+    for part in parts:
+        each = part.interval if part.row_interval is None else float(part.row_interval.max())
+        width = np.zeros(1) if "chan_width" in part.guessed else part.chan_width
+        each = 0.0 if "interval" in part.guessed else each
+        losses.append(smearing_loss(part, width, each, radius))
+    own = " (rows have their own)" if any(part.row_interval is not None for part in parts) else ""
+    return (
+        f"integrations{own} and channels take up to {100 * max(losses):.2g} % of a source"
+        f" {angle_text(radius)} from the phase centre; a model is averaged alike where that exceeds the noise"
     )
 
 
@@ -248,6 +272,7 @@ def _lines(summary: Summary) -> list[str]:
         *_partition_lines(s.partitions),
         *_count_lines(s.counts),
         f"  feeds         {s.feeds}",
+        f"  smearing      {s.smearing}",
         *([f"  Stokes        {s.formed}"] if s.formed is not None else []),
         *_noise_lines(s.noise),
     ]

@@ -102,6 +102,7 @@ class Recipe:
             "gaussian_frame": likelihood.gaussian_frame,
             "memory_limit": likelihood.memory_limit,
             "image_accuracy": likelihood.image_accuracy,
+            "smearing": likelihood.smearing,
         }
         sky = cast(SkyModel, likelihood.model.model)  # which a likelihood has bound to its data
         return cls(type(likelihood), sky, options)

@@ -21,6 +21,7 @@ from biro.ionosphere import with_ionosphere_read
 from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
+from biro.smearing import Mode, choose, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
@@ -45,6 +46,8 @@ class _Sums:
 
     precision: Literal["double", "single"]
     gaussian_frame: GaussianFrame
+    smearing: Mode
+    with_image: bool  # beside those of the sky model
 
 
 def predict(
@@ -58,6 +61,7 @@ def predict(
     precision: Literal["auto", "double", "single"] = "double",
     gaussian_frame: GaussianFrame = "tangent",
     memory_limit: int | str | None = None,
+    smearing: Mode = "auto",
 ) -> Iterator[Vis]:
     """Model visibilities of each partition, one after the other.
 
@@ -81,6 +85,9 @@ def predict(
         In which plane elliptical Gaussians lie (physics: section 5).
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
+    smearing : "auto", "on" or "off"
+        Whether components are averaged over integrations and channels, as data are, on the CPU. "auto" is on
+        where the loss exceeds the noise, and off with images or `backend="cuda"`; see `biro.smearing.choose`.
 
     Returns
     -------
@@ -114,7 +121,10 @@ def predict(
         )
     templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
     templates.check()
-    sums = _Sums(resolve_precision(precision, backend), gaussian_frame)
+    sums = _Sums(resolve_precision(precision, backend), gaussian_frame, smearing, image is not None)
+    modes_of(smearing, 1)
+    if image is not None and smearing == "on":
+        raise InputError('smearing is not computed for images: give smearing="off"')
     components = _predict_sky(observation, bound, theta, templates, sums, place)
     if image is None:
         return components
@@ -189,7 +199,10 @@ def _predict_sky(
     place: _Device,
 ) -> Iterator[Vis]:
     """Visibilities of the components and images of a sky model, partition by partition."""
+    has_images = sums.with_image or bool(bound.model.images)
     for i, part in enumerate(observation.partitions):
+        sources = bound.sources(theta, i)
+        choice = choose(part, sources, sums.smearing, has_images=has_images, on_gpu=place.backend == "cuda")
         rime = Rime(
             part.rows,
             template=templates.of(i),
@@ -198,10 +211,11 @@ def _predict_sky(
             precision=sums.precision,
             gaussian_frame=sums.gaussian_frame,
             backend=place.backend,
+            smearing=choice.smearing,
             memory_limit=place.memory_limit,
         )
-        log.info("%s: %s", observation.labels[i], rime.reason)
-        yield rime.predict(templates.shifts.of(i, bound.sources(theta, i)))[0]
+        log.info("%s: %s; %s", observation.labels[i], rime.reason, choice)
+        yield rime.predict(templates.shifts.of(i, sources))[0]
 
 
 def _predict_image(

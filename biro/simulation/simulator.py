@@ -21,6 +21,7 @@ from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
 from biro.simulation.telescopes import telescope as telescope_by_name
 from biro.simulation.uvw import DAY, earth_orientation, transit
+from biro.smearing import Mode
 from rime_kernels.device import Backend
 from rime_kernels.physics.envelope import GaussianFrame
 
@@ -128,12 +129,13 @@ def simulate(
     values: Mapping[str, float] | None = None,
     gaussian_frame: GaussianFrame = "tangent",
     backend: Backend = "auto",
+    smearing: Mode = "off",
 ) -> Observation:
     """Simulate the observation of a sky by a telescope, with Gaussian noise.
 
     There is a row for every pair of antennas, antenna1 < antenna2, at every time, with uvw from
     `biro.simulation.uvw.earth_orientation`, so that the phase is that of physics, section 2. There is no
-    smearing, and no primary beam other than that of the model.
+    primary beam other than that of the model.
 
     Parameters
     ----------
@@ -160,6 +162,10 @@ def simulate(
     gaussian_frame : "tangent" or "uv"
         In which plane elliptical Gaussians lie (physics: section 5).
     backend : "auto", "cpu" or "cuda"
+    smearing : "auto", "on" or "off"
+        Whether visibilities are averages over integrations and channels. "auto": where that changes more than
+        the noise, 1 Jy where there is none, so that a fit of them chooses alike (`biro.smearing.choose`).
+        "off" is said by the observation (`Partition.guessed`): models of it are not averaged either.
 
     Returns
     -------
@@ -192,15 +198,26 @@ def simulate(
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
     if gains is not None:
         sky = _with_gains(sky, gains.draw(blank, seed))
-    (predicted,) = predict(blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
+    blank = _weighted(blank, times.integration, noise)
+    if smearing == "off":
+        part = replace(blank.partitions[0], guessed=("interval", "chan_width"))
+        blank = replace(blank, partitions=(part,))
+    (predicted,) = predict(
+        blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend, smearing=smearing
+    )
     vis = predicted.astype(np.complex128)
-    weight = np.ones(vis.shape)
     if noise > 0.0:
         rng = np.random.default_rng(seed)
         vis += noise * (rng.standard_normal(vis.shape) + 1j * rng.standard_normal(vis.shape))
-        weight /= noise**2
-    part = replace(blank.partitions[0], vis=vis, weight=weight, interval=times.integration)
+    part = replace(blank.partitions[0], vis=vis)
     return replace(blank, partitions=(part,), source="simulated", column="DATA")
+
+
+def _weighted(blank: Observation, integration: float, noise: float) -> Observation:
+    """With integrations of this length and the weights of this noise, by which smearing is chosen."""
+    (part,) = blank.partitions
+    weight = np.full(part.weight.shape, noise**-2 if noise > 0.0 else 1.0)
+    return replace(blank, partitions=(replace(part, interval=integration, guessed=(), weight=weight),))
 
 
 def _with_gains(sky: SkyModel, drawn: GainSolutions) -> SkyModel:

@@ -280,7 +280,7 @@ def test_through_antennas_and_beams_of_matrices(
 ) -> None:
     rows = problem(n_antenna=4, n_chan=2)
     sources = sky(rows, antenna_terms=jones_for(rows), beam=jones_beam_of(rows) if matrices else None)
-    smearing = smearing_of(rows)
+    smearing = smearing_of(rows, size=0.6)
     given = {**data_for(rows), "backend": "cpu", "extent": 0.04, "precision": precision}
     rime = Rime(rows, **given, smearing=smearing)
     tolerance = {"double": 1e-7, "single": 1e-5}[precision]

@@ -1,0 +1,215 @@
+"""Smearing of models: against means of finely sampled data, baseline-dependent averages, the choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from biro.errors import InputError
+from biro.likelihood.likelihood import Likelihood
+from biro.measurement_set import create_ms, read_ms
+from biro.models import Noise, PointSource, SkyModel, Uniform
+from biro.observation.averaging import average_time
+from biro.simulation.prediction import predict
+from biro.simulation.simulator import Channels, Track, simulate
+from biro.smearing import choose
+from rime_kernels import BackendError
+
+CENTRE = (1.3, -0.75)
+SECONDS, WIDTH, N_TIME, N_CHAN = 480.0, 2e7, 24, 20
+"""Of what is averaged, and how many integrations and channels make it up."""
+
+
+def sky(noise=1.0, **free):
+    near = PointSource("near", east="-3 arcmin", north="20 arcsec", I="1 Jy")
+    far = PointSource("far", **({"east": "50 arcmin", "north": "-35 arcmin", "I": "2 Jy"} | free))
+    return SkyModel([near, far], noise=Noise(factor=noise))
+
+
+def fine():
+    """Two long integrations of one wide channel, in short ones of narrow channels, as they would be."""
+    return simulate(
+        "KAT-7",
+        sky(),
+        phase_centre=CENTRE,
+        times=Track("2026-03-01", 2 * SECONDS, SECONDS / N_TIME),
+        channels=Channels(1.3e9, WIDTH / N_CHAN, N_CHAN),
+        smearing="off",
+    )
+
+
+def coarse(**more):
+    """The same in long integrations of one wide channel."""
+    first = 1.3e9 + 0.5 * WIDTH * (1 - 1 / N_CHAN)
+    settings = {
+        "times": Track("2026-03-01", 2 * SECONDS, SECONDS),
+        "channels": Channels(first, WIDTH, 1),
+        "smearing": "on",
+    }
+    return simulate("KAT-7", sky(), phase_centre=CENTRE, **(settings | more))
+
+
+def means(part, n_time):
+    """Plain means over n_time integrations, in order, and over channels: (n_time, n_baseline, n_corr)."""
+    n_baseline = part.n_row // len(part.times)
+    vis = part.vis.reshape(-1, n_time, n_baseline, part.n_chan, part.n_corr)
+    return vis.mean(axis=(1, 3))
+
+
+def test_simulated_data_are_averages():
+    expected = means(fine().partitions[0], N_TIME)
+    found = coarse().partitions[0].vis.reshape(expected.shape)
+    plain = coarse(smearing="off").partitions[0].vis.reshape(expected.shape)
+    loss = np.abs(plain - expected).max()
+    assert loss > 0.1
+    # Means over so few points miss (1/24)^2 and (1/20)^2 of the loss; precession is worth as much.
+    assert np.abs(found - expected).max() < 5e-3 * loss
+
+
+def bda():
+    """Baseline-dependent averages, by numpy: long baselines over 8 integrations, short ones over 24.
+
+    As an observation without visibilities, and the means.
+    """
+    observation = fine()
+    (part,) = observation.partitions
+    n_baseline = part.n_row // len(part.times)
+    is_long = np.hypot(*part.uvw[:n_baseline, :2].T) > 60.0
+    rows, interval, vis, time, weight = [], [], [], [], []
+    short = part.interval
+    for n, baselines in ((8, np.flatnonzero(is_long)), (N_TIME, np.flatnonzero(~is_long))):
+        mean = means(part, n)
+        for k in range(len(mean)):
+            # The middle of an even number of integrations: uvw there is the mean of the two about it.
+            first = (k * n + n // 2 - 1) * n_baseline + baselines
+            rows.append(np.stack([first, first + n_baseline], axis=1))
+            interval.append(np.full(baselines.size, n * short))
+            time.append(part.time[rows[-1]].mean(axis=1))
+            vis.append(mean[k, baselines])
+            weight.append(np.full(baselines.size, float(n)))
+    row, times = np.concatenate(rows), np.concatenate(time)
+    distinct, index = np.unique(times.round(3), return_inverse=True)
+    averaged = replace(
+        part,
+        uvw=part.uvw[row].mean(axis=1),
+        antenna1=part.antenna1[row[:, 0]],
+        antenna2=part.antenna2[row[:, 0]],
+        time=distinct[index],
+        time_index=index.astype(np.int32),
+        chan_freq=part.chan_freq.mean(keepdims=True),
+        chan_width=np.array([WIDTH]),
+        chan_id=None,
+        vis=np.concatenate(vis)[:, None],
+        weight=np.broadcast_to(np.concatenate(weight)[:, None, None], (len(row), 1, part.n_corr)).copy(),
+        row_id=np.arange(len(row)),
+        row_interval=np.concatenate(interval),
+        guessed=(),
+    )
+    return replace(observation, partitions=(averaged,))
+
+
+def test_baseline_dependent_averages_are_read_and_predicted(tmp_path):
+    made = bda()
+    create_ms(tmp_path / "bda.ms", made)
+    observation = read_ms(tmp_path / "bda.ms")
+    (part,) = observation.partitions
+    np.testing.assert_allclose(part.row_interval, made.partitions[0].row_interval)
+    np.testing.assert_array_equal(part.chan_width, WIDTH)
+    likelihood = Likelihood(observation, sky(), smearing="on", backend="cpu")
+    assert (likelihood.forms, likelihood.smearing) == (["row"], ["on"])
+    (found,) = likelihood.predict(np.zeros(0))
+    (plain,) = Likelihood(observation, sky(), smearing="off").predict(np.zeros(0))
+    loss = np.abs(plain - part.vis).max()
+    assert loss > 0.1
+    # As above; the mean of uvw over two integrations is off by 1e-8 of it.
+    assert np.abs(found - part.vis).max() < 5e-3 * loss
+    # One interval for all rows, as sets without their own have it, is not enough.
+    same = replace(observation, partitions=(replace(part, row_interval=None),))
+    (wrong,) = Likelihood(same, sky(), smearing="on", form="row").predict(np.zeros(0))
+    assert np.abs(wrong - part.vis).max() > 3e-2 * loss
+
+
+def test_rubbish_intervals_are_not_believed(tmp_path):
+    made = bda()
+    (part,) = made.partitions
+    create_ms(
+        tmp_path / "bad.ms", replace(made, partitions=(replace(part, row_interval=9 * part.row_interval),))
+    )
+    assert read_ms(tmp_path / "bad.ms").partitions[0].row_interval is None
+
+
+def test_averaging_in_time_keeps_what_each_row_lasted():
+    (part,) = fine().partitions
+    whole, _ = average_time(part, SECONDS)
+    assert whole.row_interval is None
+    assert whole.interval == pytest.approx(SECONDS)
+    ragged, _ = average_time(part, 0.75 * SECONDS)
+    np.testing.assert_allclose(np.unique(ragged.row_interval), [0.5 * SECONDS, 0.75 * SECONDS], rtol=1e-6)
+
+
+# ---- the choice
+
+
+def test_auto_compares_the_loss_with_the_noise():
+    clean = coarse(smearing="on")
+    (part,) = clean.partitions
+    # 18 of 42 baselines lose about a tenth of 2 Jy.
+    loud, quiet = (replace(part, weight=np.full(part.weight.shape, w)) for w in (1e-4, 1e4))
+    free = {"I": Uniform(1.0, 3.0, "Jy")}
+    for each, mode in ((loud, "off"), (quiet, "on")):
+        likelihood = Likelihood(replace(clean, partitions=(each,)), sky(**free))
+        assert likelihood.smearing == [mode]
+        (line,) = likelihood.smearing_lines
+        assert line.startswith(f"smearing {mode}: averages over 480 s and 20 MHz take up to ")
+        assert "of a source 1.02 deg away" in line
+        assert line.endswith("times the noise of all data")
+    near = SkyModel([PointSource("p", east="0 deg", north="0 deg", I="2 Jy")], noise=Noise(factor=1.0))
+    assert Likelihood(replace(clean, partitions=(quiet,)), near).smearing == ["off"]
+
+
+def test_a_fit_knows_smearing():
+    observation = coarse(noise=0.01, seed=3)
+    free = {"I": Uniform(1.0, 3.0, "Jy")}
+    likelihood = Likelihood(observation, sky(**free))
+    step, theta = 1e-3, np.array([2.01])
+    value, slope = likelihood.log_likelihood_and_gradient(theta)
+    assert value == pytest.approx(likelihood.log_likelihood(theta), rel=1e-12)
+    # chi2 is a parabola in a flux: differences are exact, up to rounding of 1e-15 of some thousand.
+    pair = [likelihood.log_likelihood(theta + x) for x in (step, -step)]
+    np.testing.assert_allclose(slope[0], (pair[0] - pair[1]) / (2 * step), rtol=1e-6)
+    sigma = likelihood.fisher(theta)[0, 0] ** -0.5
+    best = theta[0] + slope[0] * sigma**2
+    assert abs(best - 2.0) < 4 * sigma
+    # Without smearing the flux comes out too low by many sigma.
+    off = Likelihood(observation, sky(**free), smearing="off")
+    biased = theta[0] + off.log_likelihood_and_gradient(theta)[1][0] / off.fisher(theta)[0, 0]
+    assert biased < 2.0 - 20 * sigma
+    assert off.digest() != likelihood.digest()
+    again = Likelihood(observation, sky(**free), smearing=likelihood.smearing)
+    assert again.digest() == likelihood.digest()
+    assert likelihood.description()["smearing"] == ["on"]
+
+
+def test_what_cannot_be_is_refused():
+    observation = coarse()
+    (part,) = observation.partitions
+    with pytest.raises(InputError, match=r'smearing must be "auto", "on" or "off", got \'yes\''):
+        Likelihood(observation, sky(), smearing="yes")
+    with pytest.raises(InputError, match="one for each of 1 partitions"):
+        Likelihood(observation, sky(), smearing=["on", "off"])
+    with pytest.raises(BackendError, match="smearing is not computed on a GPU"):
+        next(predict(observation, sky(), smearing="on", backend="cuda"))
+    unknown = replace(part, guessed=("interval", "chan_width"))
+    sources = next(iter(Likelihood(observation, sky()).model.at(np.zeros((1, 0))).sources()))
+    with pytest.raises(InputError, match="needs the interval of the rows or the width of the channels"):
+        choose(unknown, sources, "on", has_images=False, on_gpu=False)
+    assert "is known" in choose(unknown, sources, "auto", has_images=False, on_gpu=False).reason
+    with pytest.raises(InputError, match="smearing is not computed for images"):
+        choose(part, sources, "on", has_images=True, on_gpu=False)
+    for limit in ({"has_images": True, "on_gpu": False}, {"has_images": False, "on_gpu": True}):
+        quiet = replace(part, weight=np.full(part.weight.shape, 1e6))
+        choice = choose(quiet, sources, "auto", **limit)
+        assert choice.mode == "off"
+        assert ", though averages over 480 s and 20 MHz take up to " in choice.reason
