@@ -50,7 +50,10 @@ class EngineOptions:
         self.memory_shares([1])
 
     def of_model(self, model: BoundModel) -> EngineOptions:
-        """The same on the CPU where a backend is to be chosen and a GPU does not compute the model."""
+        """The same on the CPU where a backend is to be chosen and a GPU does not compute all of the model.
+
+        A likelihood may be asked for derivatives later on, so that these count.
+        """
         if self.backend != "auto" or model.needs_cpu is None:
             return self
         log.info("cpu: a GPU does not compute %s yet", model.needs_cpu)
