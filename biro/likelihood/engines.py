@@ -56,7 +56,7 @@ class EngineOptions:
         """
         if self.backend != "auto" or model.needs_cpu is None:
             return self
-        log.info("cpu: a GPU does not compute %s yet", model.needs_cpu)
+        log.info("cpu: a GPU does not compute %s with derivatives yet", model.needs_cpu)
         return replace(self, backend="cpu")
 
     def memory_shares(self, sizes: Sequence[int]) -> list[int | None]:

@@ -111,9 +111,6 @@ def predict(
             raise InputError("there is nothing to predict: give a sky model, an image, or both")
         return _predict_image(observation, image, None, accuracy, place)
     bound, theta = _bind(observation, sky, values or {})
-    if backend == "auto" and bound.predict_needs_cpu is not None:
-        log.info("cpu: a GPU does not compute %s yet", bound.predict_needs_cpu)
-        place, backend = _Device("cpu", memory_limit), "cpu"
     if image is not None and bound.has_antenna_terms:
         raise InputError(
             "an image beside the sky model is predicted without feeds, leakage and gains, which the model "

@@ -269,14 +269,8 @@ class BoundModel:
         return float(self._extent[i_partition])
 
     @property
-    def predict_needs_cpu(self) -> str | None:
-        """What of this model's visibilities a GPU does not compute; None if nothing."""
-        seen_through = self.has_antenna_terms and len(self._layout.image) > 0
-        return "images seen through feeds, leakage or gains" if seen_through else None
-
-    @property
     def needs_cpu(self) -> str | None:
-        """What of this model a GPU does not compute; None if nothing."""
+        """What of this model a GPU does not compute, or not with derivatives; None if nothing."""
         return "a beam of Jones matrices" if self._beams else None
 
     @property

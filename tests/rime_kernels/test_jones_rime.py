@@ -18,6 +18,7 @@ from rime_kernels import (
     Rime,
     Rows,
     Sources,
+    device,
     predict,
 )
 from rime_kernels.physics.brightness import stokes_to_corr
@@ -245,9 +246,14 @@ def test_codex_africanus_feed_rotation_and_a_beam(truth, error_of, feed) -> None
     assert error_of(both, f[f"vis_ep_{feed}"].reshape(both.shape)) < 1e-10
 
 
-def test_codex_africanus_random_matrices(truth, error_of) -> None:
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_codex_africanus_random_matrices(truth, error_of, request, backend) -> None:
+    if backend == "cuda":
+        backend = request.getfixturevalue("cuda_backend")
+        if device.simulated():
+            pytest.skip("hundreds of rows would take minutes in the simulator")
     f = truth("jones/africanus_jones_random")
-    found = seen_by_africanus(f, LINEAR, f["dde"], np.zeros(f["dde"].shape[1:3]))
+    found = seen_by_africanus(f, LINEAR, f["dde"], np.zeros(f["dde"].shape[1:3]), backend)
     assert error_of(found, f["vis_dde"].reshape(found.shape)) < 1e-10
 
 
@@ -284,7 +290,9 @@ def test_codex_africanus_gains_beam_and_feed_rotation(truth, error_of, feed, pre
     )
 
 
-def seen_by_africanus(f: Any, corr: list[str], dde: np.ndarray, q: np.ndarray) -> np.ndarray:
+def seen_by_africanus(
+    f: Any, corr: list[str], dde: np.ndarray, q: np.ndarray, backend: Any = "cpu"
+) -> np.ndarray:
     """A class for each antenna, a beam for each source and time, the same in all directions."""
     total = np.zeros((len(f["uvw"]), f["chan_freq"].size, 4), complex)
     for s, t in np.ndindex(*dde.shape[:2]):
@@ -293,18 +301,20 @@ def seen_by_africanus(f: Any, corr: list[str], dde: np.ndarray, q: np.ndarray) -
             np.broadcast_to(e, (*e.shape[:2], 4, 4, 2, 2)), [-0.1, 0.2, -0.1, 0.2], np.arange(len(e)),
             np.zeros((1, len(e))), q[t : t + 1], np.ones(1),
         )  # fmt: skip
-        total[here] += predict_africanus(f, corr, beam, slice(s, s + 1))[here]
+        total[here] += predict_africanus(f, corr, beam, slice(s, s + 1), backend)[here]
     return total
 
 
-def predict_africanus(f: Any, corr: list[str], beam: JonesBeam, which: slice) -> np.ndarray:
+def predict_africanus(
+    f: Any, corr: list[str], beam: JonesBeam, which: slice, backend: Any = "cpu"
+) -> np.ndarray:
     """Its sources in its frame of Gaussians."""
     antennas = Antennas(f["antenna1"], f["antenna2"], f["time_index"])
     shape = np.zeros((len(f["lm"]), 3))
     shape[2] = f["gauss_maj_min_pa"][2]
     return predict(
         f["uvw"], f["chan_freq"], f["lm"][which], f["stokes"][which], shape=shape[which], beam=beam,
-        antennas=antennas, corr=corr, options=Options(backend="cpu", gaussian_frame="uv"),
+        antennas=antennas, corr=corr, options=Options(backend=backend, gaussian_frame="uv"),
     )  # fmt: skip
 
 
