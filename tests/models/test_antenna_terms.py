@@ -24,6 +24,7 @@ from biro.models import (
 from biro.models.bound.model import BoundModel
 from biro.models.files.toml import from_toml
 from rime_kernels.arrays import AntennaTerms
+from rime_kernels.cuda.kept_terms import stays
 
 CIRCULAR, LINEAR = ("RR", "RL", "LR", "LL"), ("XX", "XY", "YX", "YY")
 POINT = PointSource("p", east="0 rad", north="0 rad", I="1 Jy")
@@ -157,6 +158,20 @@ def test_without_rotation_only_offsets_turn_feeds() -> None:
     bound = SkyModel([POINT], feeds=Feeds(offset="0.2 rad")).bind([view_of(angle, CIRCULAR)])
     assert np.allclose(terms_of(bound, np.ones(1)).jones[0, 0, :, 0, 0, 0], np.exp(-0.2j), atol=1e-15)
     assert SkyModel([POINT]).bind([view_of(angle, CIRCULAR)]).sources(np.ones(1), 0).antenna_terms is None
+
+
+def test_matrices_that_no_parameter_changes_stay_on_a_gpu() -> None:
+    """Those of a likelihood's calls: `sources` gives copies that a user may change."""
+    angle = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+    for corr_type in (CIRCULAR, LINEAR):
+        bound = SkyModel([POINT], feeds=Feeds(rotation="present")).bind([view_of(angle, corr_type)])
+        first, second = (next(iter(bound.sources_of_all([x]))).antenna_terms for x in (1.0, 2.0))
+        assert first is second
+        assert stays(first)
+        assert bound.needs_cpu is None
+    fitted = free_model(("d_r", "d_l")).bind([view_of(angle, CIRCULAR)])
+    assert not stays(next(iter(fitted.sources_of_all(np.zeros(len(fitted.parameters))))).antenna_terms)
+    assert fitted.needs_cpu is None
 
 
 def test_matrices_that_are_all_one_are_none() -> None:
