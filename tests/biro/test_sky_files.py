@@ -348,3 +348,15 @@ def test_catalogues_that_mean_harm(tmp_path: Path) -> None:
     assert all(text != "read" for text in said[60:64])
     assert said[60 + 4 + list(texts).index("many")] == "read"
     assert "finite" in said[64 + list(texts).index("infinite")]
+
+
+def test_a_list_of_apparent_fluxes(tmp_path) -> None:
+    """`biro convert --apparent` and `read_sky(path, beam=False)` keep all of its sources out of a beam."""
+    text = "#format: name ra_rad dec_rad i\na 1.0 0.5 1.5\nb 1.01 0.5 0.5\n"
+    (tmp_path / "list.lsm.txt").write_text(text)
+    assert all(source.beam for source in biro.read_sky(tmp_path / "list.lsm.txt").sources)
+    words = ["convert", "--apparent", str(tmp_path / "list.lsm.txt"), str(tmp_path / "out.toml")]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 0, said.output
+    for sky in (biro.read_sky(tmp_path / "list.lsm.txt", beam=False), biro.read_sky(tmp_path / "out.toml")):
+        assert [source.beam for source in sky.sources] == [False, False]
