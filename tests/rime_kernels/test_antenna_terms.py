@@ -324,6 +324,20 @@ def test_gradient_of_every_array(
     check_slopes(reference, rime, sources, corr, {}, names)
 
 
+@pytest.mark.cuda
+def test_gradient_of_stokes_i_alone(
+    tiles_always: None, problem: Any, sky: Any, beam_of: Any, reference: ModuleType, cuda_backend: str,
+    form: str,
+) -> None:  # fmt: skip
+    """A GPU's kernels for I alone see all correlations through matrices, too."""
+    rows = rows_for(problem, n_antenna=3, n_time=2, n_chan=2)
+    rime = Rime(rows, **data_for(rows), backend=cuda_backend, form=form, extent=0.04)
+    sources = full_sky(rows, sky, beam_of, antenna_terms=terms_of(rows, 2))
+    sources.stokes[..., 1:] = 0.0
+    assert not sources.polarised
+    check_slopes(reference, rime, sources, LINEAR, {}, ("lm", "shape", "pointing", "antenna_terms"))
+
+
 def templates_for(rows: Rows) -> dict[str, Any]:
     rng = np.random.default_rng(11)
     shape = (2, rows.n_row, rows.n_chan, rows.n_corr)
