@@ -61,6 +61,7 @@ def simulate(
 ) -> None:
     """Make a new Measurement Set of a sky, with noise, and gains that are written beside it."""
     import secrets
+    from dataclasses import replace
 
     from biro.gain_files import write_gains
     from biro.measurement_set import create_ms
@@ -98,6 +99,9 @@ def simulate(
     if scatter is not None:
         write_gains(beside, scatter.draw(observation, seed))
         say(f"{beside}: the gains that were applied; [gain] table in a model reads them")
+    if named.model.feeds is not None:
+        for line in observation.instrument_lines(replace(named.model, gain=None)):
+            say(line)
     part = observation.partitions[0]
     noise_text = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
     say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noise_text}")

@@ -322,6 +322,7 @@ def test_the_commands_simulate_predict_and_fit(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "sim.gains.npz: the gains that were applied" in done.stderr
+    assert "feeds: rotation is applied, all mounts are alt-az" in done.stderr
     with_gains = replace(model, gain=Gain(table=str(tmp_path / "sim.gains.npz")))
     (tmp_path / "gains.toml").write_text(with_gains.to_toml())
     done = run(
