@@ -357,8 +357,6 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
     if sources.antenna_terms is not None:
         _check_antenna_terms(rows, n_template, sources.antenna_terms)
     if isinstance(sources.beam, JonesBeam):
-        if sources.n_profile:
-            raise InputError("profiles are not seen through beams of Jones matrices yet; give a scalar beam")
         feeds.feeds_of(rows.stokes_to_corr, "beams of Jones matrices")
         sources.beam.check_axes(rows.n_time, rows.n_antenna, rows.n_chan)
         return

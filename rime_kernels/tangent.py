@@ -257,14 +257,15 @@ class Columns:
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
+            functions = functions_of(registered_profiles(self._sources))
             if self._beams is not None:
                 full, place = feeds_of(all_rows.stokes_to_corr)
                 pauli = np.ascontiguousarray(full.T[: self._matrix.shape[1]]).reshape(-1, 2, 2)
                 fill_jones_columns(
-                    samples, self._sky, self._changes, self._beams, pauli, np.array(place, np.int64), flat
-                )
+                    samples, self._sky, self._changes, self._beams, pauli, np.array(place, np.int64), flat,
+                    functions,
+                )  # fmt: skip
             else:
-                functions = functions_of(registered_profiles(self._sources))
                 fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat, functions)
         self._add_templates(rows, uvw, out)
         return out

@@ -223,7 +223,7 @@ class Engine:
         if beams is not None:
             make_jones_visibilities(variant.single)(
                 variant.factored, variant.shifted, int(output), tasks, self._lanes, inputs, beams, spectra,
-                self._of_feeds[0], jones, vis_out, real_out, partial,
+                self._of_feeds[0], jones, vis_out, real_out, partial, functions_of(variant.profiles),
             )  # fmt: skip
         else:
             make_visibilities(variant.single, variant.n_stokes)(
@@ -256,7 +256,7 @@ class Engine:
             make_jones_gradients(variant.single, lanes.uvw.shape[2])(
                 variant.factored, variant.shifted, int(Output.LOG if variant.log else Output.CHI2), tasks,
                 lanes, inputs, beams, spectra, self._of_feeds[0], self._to_feeds(jones), jones,
-                np.empty(none, variant.real), np.empty(none), parts,
+                np.empty(none, variant.real), np.empty(none), parts, functions_of(variant.profiles),
             )  # fmt: skip
             return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)
         make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(

@@ -28,7 +28,7 @@ from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages,
 from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.lanes import Lanes
 from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish
-from rime_kernels.cpu.profiles import ProfileFunctions, profiles_of
+from rime_kernels.cpu.profiles import ProfileFunctions, n_before_profiles, profiles_of
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import (
     Sky,
@@ -62,14 +62,6 @@ class _Rows(NamedTuple):
 
 
 @vector_function
-def _n_before_profiles(profiles: Record, first: int, n_source: int) -> int:
-    """How many of n_source sources from `first` on are none."""
-    if profiles is None:
-        return n_source
-    return min(max(profiles.first - first, 0), n_source)
-
-
-@vector_function
 def _sum_profiles(
     rows: _Rows, sky: Sky, profiles: Record, entry: int, first: int, stop: int, p: Pointer, q: Pointer,
     sums: Pointer, more: bool, scale: Vector, like: Vector, stokes: Vector,
@@ -99,7 +91,7 @@ def _sum_factored(
     n_point = min(max(sky.n_point - first, 0), n_source)
     if n_point > 0:
         sum_points(n_point, p, q, p2, q2, bright, sums, sums2, more, like, stokes)
-    n_before = _n_before_profiles(profiles, first, n_source)
+    n_before = n_before_profiles(profiles, first, n_source)
     if n_point < n_before:
         g, shift, more = first + n_point - sky.n_point, 2 * n * n_point, more or n_point > 0
         bright = ahead(bright, size(stokes) * n_point)

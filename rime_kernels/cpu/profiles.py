@@ -153,6 +153,14 @@ def profiles_of(functions: ProfileFunctions | None, inputs: Inputs, b: int) -> P
 
 
 @vector_function
+def n_before_profiles(profiles: Record, first: int, n_source: int) -> int:
+    """How many of n_source sources from `first` on are none."""
+    if profiles is None:
+        return n_source
+    return min(max(profiles.first - first, 0), n_source)
+
+
+@vector_function
 def _coordinate(u: Vector, v: Vector, w: Vector, projection: Pointer, at: int) -> Vector:
     """maj a or min b at coordinates in wavelengths."""
     along = _turns(
@@ -190,6 +198,54 @@ def _metres(values: Pointer, n_flat: int, k: int, e: int, lane_like: Vector, wid
     return repeat(load(values, k * n_flat + e * size(lane_like), lane_like), wide)
 
 
+@vector_function
+def zero_axes(wide: Vector) -> Vector:
+    """The sums of `pull_entry` before the first entry."""
+    zero = constant(0.0, wide)
+    return zero, zero, zero, zero, zero, zero
+
+
+@inner_function
+def pull_entry(
+    profiles: Profiles, entries: Record, e: int, j: int, y_re: Vector, y_im: Vector, axes: Vector,
+    of_profile: Pointer, lane_like: Vector,
+) -> Vector:  # fmt: skip
+    """Add entry e to the sums of profile j for its axes, and to those for its parameters.
+
+    Gives the envelope's real and imaginary part, and the sums for the axes; y, float64, as in `Adjoint`.
+    """
+    n_flat = entries.n_flat
+    p, kind, zero = ahead(profiles.parameter, 8 * j), int(profiles.kind[j]), constant(0.0, y_re)
+    u = _metres(entries.metres, n_flat, 0, e, lane_like, y_re)
+    v = _metres(entries.metres, n_flat, 1, e, lane_like, y_re)
+    w = _metres(entries.metres, n_flat, 2, e, lane_like, y_re)
+    along = _coordinate(u, v, w, profiles.projection, 6 * j) * entries.scale
+    across = _coordinate(u, v, w, profiles.projection, 6 * j + 3) * entries.scale
+    e_re, e_im, of_a, of_b = zero, zero, zero, zero
+    for i in range(size(y_re)):
+        slopes = call_slopes(profiles.functions.slopes, kind, lane(along, i), lane(across, i), p)
+        x, y = lane(y_re, i), lane(y_im, i)
+        e_re, e_im = with_lane(e_re, i, slopes[0]), with_lane(e_im, i, slopes[1])
+        of_a = with_lane(of_a, i, slopes[2] * x + slopes[3] * y)
+        of_b = with_lane(of_b, i, slopes[4] * x + slopes[5] * y)
+        for k in range(8):
+            of_profile[k] += slopes[6 + 2 * k] * x + slopes[7 + 2 * k] * y
+    axes = (
+        axes[0] + of_a * u, axes[1] + of_a * v, axes[2] + of_a * w,
+        axes[3] + of_b * u, axes[4] + of_b * v, axes[5] + of_b * w,
+    )  # fmt: skip
+    return e_re, e_im, axes
+
+
+@inner_function
+def add_axes(entries: Record, axes: Vector, of_projection: Pointer) -> None:
+    """Add the sums of `pull_entry` over a chunk to those of the profile."""
+    # The sums of a Gaussian are multiplied by the square of the frequency in the end, these by the frequency.
+    factor = constant(_OF_PROJECTION, axes[0]) / entries.scale
+    for k in range(6):
+        _add(of_projection, k * size(axes[0]), factor * axes[k])
+
+
 @inner_function
 def pull_profile(
     profiles: Profiles, entries: Record, products: Pointer, gains: Record, j: int, bright: Pointer,
@@ -200,9 +256,7 @@ def pull_profile(
 
     From K_pq, (n_entry, 2, n), which becomes K_pq times the envelope. `gains` as for `adjoint._add_source`.
     """
-    n, n_all, n_flat, b = size(like), size(stokes), entries.n_flat, load(bright, 0, stokes)
-    p, kind, zero = ahead(profiles.parameter, 8 * j), int(profiles.kind[j]), constant(0.0, wide)
-    sum_u, sum_v, sum_w, sum_u2, sum_v2, sum_w2 = zero, zero, zero, zero, zero, zero
+    n, n_all, b, axes = size(like), size(stokes), load(bright, 0, stokes), zero_axes(wide)
     for e in range(entries.n_entry):
         k_re, k_im = load(products, 2 * n * e, like), load(products, 2 * n * e + n, like)
         s_re = dot(b, load(entries.residual, 2 * n_all * e, stokes), like)
@@ -213,34 +267,13 @@ def pull_profile(
             at_q = n * gains.n_source * entries.antenna[2 * e + 1]
             power = load(gains.voltage, at_p, like) * load(gains.voltage, at_q, like)
             y_re, y_im = power * y_re, power * y_im
-        y_re, y_im = convert(y_re, wide), convert(y_im, wide)
-        u = _metres(entries.metres, n_flat, 0, e, lane_like, wide)
-        v = _metres(entries.metres, n_flat, 1, e, lane_like, wide)
-        w = _metres(entries.metres, n_flat, 2, e, lane_like, wide)
-        along = _coordinate(u, v, w, profiles.projection, 6 * j) * entries.scale
-        across = _coordinate(u, v, w, profiles.projection, 6 * j + 3) * entries.scale
-        e_re, e_im, of_a, of_b = zero, zero, zero, zero
-        for i in range(n):
-            slopes = call_slopes(profiles.functions.slopes, kind, lane(along, i), lane(across, i), p)
-            x, y = lane(y_re, i), lane(y_im, i)
-            e_re, e_im = with_lane(e_re, i, slopes[0]), with_lane(e_im, i, slopes[1])
-            of_a = with_lane(of_a, i, slopes[2] * x + slopes[3] * y)
-            of_b = with_lane(of_b, i, slopes[4] * x + slopes[5] * y)
-            for k in range(8):
-                of_profile[k] += slopes[6 + 2 * k] * x + slopes[7 + 2 * k] * y
-        sum_u, sum_v, sum_w = sum_u + of_a * u, sum_v + of_a * v, sum_w + of_a * w
-        sum_u2, sum_v2, sum_w2 = sum_u2 + of_b * u, sum_v2 + of_b * v, sum_w2 + of_b * w
+        e_re, e_im, axes = pull_entry(
+            profiles, entries, e, j, convert(y_re, wide), convert(y_im, wide), axes, of_profile, lane_like
+        )
         e_re, e_im = convert(e_re, like), convert(e_im, like)
         store(products, 2 * n * e, e_re * k_re - e_im * k_im)
         store(products, 2 * n * e + n, e_re * k_im + e_im * k_re)
-    # The sums of a Gaussian are multiplied by the square of the frequency in the end, these by the frequency.
-    factor = constant(_OF_PROJECTION, wide) / entries.scale
-    _add(of_projection, 0, factor * sum_u)
-    _add(of_projection, n, factor * sum_v)
-    _add(of_projection, 2 * n, factor * sum_w)
-    _add(of_projection, 3 * n, factor * sum_u2)
-    _add(of_projection, 4 * n, factor * sum_v2)
-    _add(of_projection, 5 * n, factor * sum_w2)
+    add_axes(entries, axes, of_projection)
 
 
 @vector_function

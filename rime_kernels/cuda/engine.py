@@ -253,6 +253,7 @@ class Engine:
 
     def _load_beam(self, sources: Sources) -> Record:
         """The sources' `JonesBeam` on the device, or None; recordings do not outlive another one."""
+        jones.refuse_profiles(sources)
         beams, is_new = self._beams.load(jones.beam_of(sources))
         if is_new:
             self._recordings.clear()

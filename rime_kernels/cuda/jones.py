@@ -29,6 +29,20 @@ def beam_of(sources: Sources) -> JonesBeam | None:
     return sources.beam if isinstance(sources.beam, JonesBeam) and sources.n_source else None
 
 
+def refuse_profiles(sources: Sources) -> None:
+    """Refuse sources that the kernels do not compute.
+
+    Raises
+    ------
+    BackendError
+        Profiles seen through a beam of Jones matrices.
+    """
+    if isinstance(sources.beam, JonesBeam) and sources.n_profile:
+        raise BackendError(
+            'profiles seen through beams of Jones matrices are not computed on a GPU; give backend="cpu"'
+        )
+
+
 def refuse_derivatives(sources: Sources) -> None:
     """Refuse what the kernels do not compute.
 

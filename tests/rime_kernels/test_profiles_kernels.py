@@ -238,6 +238,58 @@ def test_change_of_visibilities_and_information(problem, sky, reference, error_o
         assert abs(found - forth) < 1e-9 * np.abs(weight * columns[i] * residual[0]).sum()
 
 
+@pytest.mark.parametrize("form", ["factored", "row"])
+def test_through_a_beam_of_jones_matrices(
+    problem, sky, jones_beam_of, reference, error_of, own, form
+) -> None:
+    """V, chi2, its gradient by all arrays of profiles, and J v, in the CPU's loops over matrices."""
+    rows = rows_for(problem)
+    applies = np.array([True, True, False, True, True])
+    beam = jones_beam_of(rows, applies=applies)
+    sources = sky_with_profiles(sky, rows, [DISC, MRING, own], beam=beam)
+    rime = made_rime(rows, "cpu", form=form)
+    expected = reference.visibilities(rows, LINEAR, sources)
+    assert error_of(rime.predict(sources), expected) < TOLERANCE["double"]
+    chi2, gradient = rime.chi2_and_gradient(sources)
+    np.testing.assert_allclose(chi2, reference.chi2(rows, LINEAR, sources, **data_for(rows)), rtol=1e-10)
+    # Sources must not pass from one cell of the beam's grid to the next: a shorter step than elsewhere.
+    for name, step in {**STEPS, "lm": 1e-7}.items():
+        rng, used = np.random.default_rng(3), getattr(sources, name) != 0.0
+        way = rng.normal(size=used.shape) * used * np.abs(getattr(sources, name)) ** (name != "lm")
+
+        def along(x: float, name: str = name, way: np.ndarray = way) -> np.ndarray:
+            moved = replace(sources, **{name: getattr(sources, name) + x * way})
+            made: np.ndarray = reference.chi2(rows, LINEAR, moved, **data_for(rows))
+            return made
+
+        here = (getattr(gradient, name) * way).reshape(len(way), -1)
+        # Of the sizes of both: differences over such steps keep 1e-8.
+        size = np.linalg.norm(here, axis=1)
+        assert (np.abs(here.sum(axis=1) - reference.derivative(along, step)) < 1e-7 * size).all(), name
+
+
+def test_change_of_visibilities_through_a_beam_of_jones_matrices(
+    problem, sky, jones_beam_of, reference, error_of, own
+) -> None:
+    rows = rows_for(problem)
+    sources = sky_with_profiles(sky, rows, [DISC, MRING, own], n_batch=1, beam=jones_beam_of(rows, 1))
+    rime, change = made_rime(rows, "cpu", form="row"), change_of(sources, 2)
+    change.profile[:, ~(sources.profile != 0.0)[0]] = 0.0
+    columns = rime.tangent(sources, change)
+    for i in range(2):
+
+        def vis(x: float, i: int = i) -> np.ndarray:
+            new = {
+                name: getattr(sources, name) + x * getattr(change, name)[i : i + 1]
+                for name in ("lm", "stokes", "spectral_terms", "shape", "profile")
+            }
+            found: np.ndarray = reference.visibilities(rows, LINEAR, replace(sources, **new))[0]
+            return found
+
+        # Steps so short that no source leaves its cell of the grid; differences keep 1e-9.
+        assert error_of(columns[i], reference.derivative(vis, 0.01)) < 1e-7
+
+
 def test_truth_of_eht_imaging(shapes_truth, reference, error_of) -> None:
     """Discs, rings and m-rings of `shapes.npz`, at positions off the centre."""
     found = 0

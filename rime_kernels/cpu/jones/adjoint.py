@@ -39,6 +39,7 @@ from rime_kernels.cpu.jones.sums import (
     zero_matrix,
 )
 from rime_kernels.cpu.outputs import Backward
+from rime_kernels.cpu.profiles import Profiles, add_axes, pull_entry, zero_axes
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
 from rime_kernels.jones_beam.matrices import times_number
 
@@ -52,7 +53,8 @@ class GradientWorkspace(NamedTuple):
     backward: Backward
     brightness: Pointer  # float64 (n_place, n_source, 4, n): a place for each slot where it belongs to a time
     direction: Pointer  # float64 (n_source, 3, n): of Im(z) with u, v, w in metres
-    projection: Pointer  # float64 (n_gaussian, 6, n): of Re(z) with products of coordinates
+    projection: Pointer  # float64 (n_shape, 6, n): of Re(z) with products of coordinates
+    profile: Pointer  # float64 (n_profile, 8): half the derivatives, summed over lanes
     stokes_per_time: bool
     gains: Pointer  # (n_antenna, PIECE, 8, n): H
     pair_gains: Pointer  # (2, 8, n): those of the antennas of one entry
@@ -182,12 +184,42 @@ def _pull_entry(
 
 
 @inner_function
+def _pull_profile(
+    profiles: Profiles, entries: Entries, e: int, j: int, ends: Ends, phases: Pointer, axes: Vector,
+    of_profile: Pointer, lane: Vector, like: Vector, wide: Vector,
+) -> Vector:  # fmt: skip
+    """The same of profile j, from its phases K; gives z and the sums of `profiles.pull_entry`."""
+    n, r = size(like), _residual(entries, e, like)
+    r = times_number(r, load(phases, 2 * n * e, like), -load(phases, 2 * n * e + n, like))
+    of_p = _times(r, load_matrix(ends.q, 0, like))
+    y_re, y_im = _dot(load_matrix(ends.p, 8 * n, like), of_p)
+    re, im, axes = pull_entry(
+        profiles, entries, e, j, convert(y_re, wide), convert(y_im, wide), axes, of_profile, lane
+    )
+    re, im = convert(re, like), convert(im, like)
+    r = times_number(r, re, -im)
+    _add_matrix(ends.gain_p, times_number(of_p, re, -im), like)
+    _add_matrix(ends.gain_q, _times(_adjoint(r), load_matrix(ends.p, 0, like)), like)
+    return re * y_re + im * y_im, re * y_im - im * y_re, axes
+
+
+@vector_function
+def _is_profile(profiles: Record, s: int) -> bool:
+    """Whether source s is a profile."""
+    if profiles is None:
+        return False
+    return s >= profiles.first
+
+
+@inner_function
 def _pull_source(
-    work: GradientWorkspace, rows: Record, entries: Entries, entry: int, first: int, n_piece: int, s: int,
-    g: int, has_factor: bool, terms: Pointer, pair: Pointer, lane: Vector, like: Vector, wide: Vector,
+    work: GradientWorkspace, rows: Record, entries: Entries, profiles: Record, entry: int, first: int,
+    n_piece: int, s: int, g: int, has_factor: bool, terms: Pointer, pair: Pointer, lane: Vector, like: Vector,
+    wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries, from `entry` on, to the sums of source s; g is negative for points."""
     n, n_flat, zero = size(like), entries.n_flat, constant(0.0, like)
+    is_profile, axes = _is_profile(profiles, s), zero_axes(wide)
     of_lmn, of_along, of_across = (zero, zero, zero), (zero, zero, zero), (zero, zero, zero)
     n_terms, n_gains, at = 16 * n * n_piece, 8 * n * PIECE, s - first
     for e in range(entries.n_entry):
@@ -203,27 +235,41 @@ def _pull_source(
                 ahead(terms, n_terms * p + 16 * n * at), ahead(terms, n_terms * q + 16 * n * at),
                 ahead(work.gains, n_gains * p + 8 * n * at), ahead(work.gains, n_gains * q + 8 * n * at),
             )  # fmt: skip
-        z_re, z_im = _pull_entry(entries, e, ends, work.products, has_factor, like)
+        z_re, z_im = zero, zero
+        if profiles is not None:
+            j = s - profiles.first
+            if is_profile:
+                z_re, z_im, axes = _pull_profile(
+                    profiles, entries, e, j, ends, work.products, axes, ahead(work.profile, 8 * j), lane,
+                    like, wide,
+                )  # fmt: skip
+        if not is_profile:
+            z_re, z_im = _pull_entry(entries, e, ends, work.products, has_factor, like)
         if rows.by_entry:
             _scatter(rows, entry + e, 0, ends.gain_p, n_gains, 8 * n * at, n, work.gains)
             _scatter(rows, entry + e, 1, ends.gain_q, n_gains, 8 * n * at, n, work.gains)
         of_lmn = _add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
-        if g >= 0:
+        if g >= 0 and not is_profile:
             of_along = _add_columns(of_along, work.shape, n_flat, 1, e, z_re, lane)
             of_across = _add_columns(of_across, work.shape, n_flat, 4, e, z_re, lane)
+    if is_profile:
+        add_axes(entries, axes, ahead(work.projection, 6 * n * g))
     for k in range(3):
         _add(ahead(work.direction, 3 * n * s), n * k, of_lmn[k], wide)
-        if g >= 0:
+        if g >= 0 and not is_profile:
             _add(ahead(work.projection, 6 * n * g), n * k, of_along[k], wide)
             _add(ahead(work.projection, 6 * n * g), n * (3 + k), of_across[k], wide)
 
 
 @inner_function
 def _fill_factors(
-    work: GradientWorkspace, antennas: Antennas, sky: Sky, entries: Entries, s: int, g: int, lane: Vector,
-    like: Vector,
+    work: GradientWorkspace, antennas: Antennas, sky: Sky, entries: Entries, s: int, g: int,
+    is_profile: bool, lane: Vector, like: Vector,
 ) -> bool:  # fmt: skip
-    """f of a chunk for source s, and what shapes are made of; whether it is other than 1."""
+    """f of a chunk for source s, and what shapes are made of; whether it is other than 1.
+
+    Of a profile, f without the envelope.
+    """
     n = size(like)
     if not antennas.factored:
         _fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
@@ -233,8 +279,9 @@ def _fill_factors(
             for e in range(entries.n_entry):
                 store(work.products, 2 * n * e, constant(1.0, like))
                 store(work.products, 2 * n * e + n, constant(0.0, like))
-        _fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
-        _put_envelope(entries, work.shape, work.products, lane, like)
+        if not is_profile:
+            _fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
+            _put_envelope(entries, work.shape, work.products, lane, like)
     return g >= 0 or not antennas.factored
 
 
@@ -283,9 +330,9 @@ def _pull_antenna(
 
 @inner_function
 def pull_slot(
-    work: GradientWorkspace, beam: Record, rows: Record, antennas: Antennas, sky: Sky, place: int,
-    entry: int, stop: int, terms: Pointer, pair: Pointer, scale: Vector, lane: Vector, like: Vector,
-    eight: Vector,
+    work: GradientWorkspace, beam: Record, rows: Record, antennas: Antennas, sky: Sky, profiles: Record,
+    place: int, entry: int, stop: int, terms: Pointer, pair: Pointer, scale: Vector, lane: Vector,
+    like: Vector, eight: Vector,
 ) -> None:  # fmt: skip
     """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.backward`.
 
@@ -319,10 +366,13 @@ def pull_slot(
             )  # fmt: skip
             for s in range(first, last):
                 g = s - sky.n_point
-                has_factor = _fill_factors(work, antennas, sky, entries, s, g, lane, like)
-                _pull_source(
-                    work, rows, entries, e, first, n_piece, s, g, has_factor, terms, pair, lane, like, scale
+                has_factor = _fill_factors(
+                    work, antennas, sky, entries, s, g, _is_profile(profiles, s), lane, like
                 )
+                _pull_source(
+                    work, rows, entries, profiles, e, first, n_piece, s, g, has_factor, terms, pair, lane,
+                    like, scale,
+                )  # fmt: skip
         for s in range(first, last):
             for a in range(antennas.n_antenna):
                 if a == 0 or antennas.alike[a] == 0:

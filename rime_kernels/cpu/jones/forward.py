@@ -27,10 +27,12 @@ from rime_kernels.cpu.jones.sums import (
     fill_terms,
     sum_gaussians,
     sum_points,
+    sum_profiles,
     sum_rows,
 )
 from rime_kernels.cpu.lanes import Lanes
 from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.profiles import ProfileFunctions, n_before_profiles, profiles_of
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import wavelengths
 from rime_kernels.inputs import Inputs
@@ -65,8 +67,8 @@ def gather(rows: Rows, entry: int, end: int, terms: Pointer, n_each: int, n: int
 
 @inner_function
 def sum_entry(
-    rows: Rows, antennas: Antennas, sky: Sky, entry: int, first: int, stop: int, terms: Pointer,
-    pair: Pointer, sums: Pointer, scale: Vector, like: Vector,
+    rows: Rows, antennas: Antennas, sky: Sky, profiles: Record, entry: int, first: int, stop: int,
+    terms: Pointer, pair: Pointer, sums: Pointer, scale: Vector, like: Vector,
 ) -> None:  # fmt: skip
     """Add sources first .. stop - 1 to the sums of an entry."""
     n_each = 16 * (stop - first)
@@ -80,24 +82,32 @@ def sum_entry(
         q = ahead(terms, length * rows.antenna[2 * entry + 1])
     u, v, w = wavelengths(rows.uvw, entry, rows.n_lane, scale)
     if not antennas.factored:
-        sum_rows(sky, first, stop, u, v, w, p, q, sums, first > 0, like)
+        sum_rows(sky, profiles, first, stop, u, v, w, p, q, sums, first > 0, like)
         return
     n_point = min(max(sky.n_point - first, 0), stop - first)
     if n_point > 0:
         sum_points(n_point, p, q, sums, first > 0, like)
-    if first + n_point < stop:
+    n_before = n_before_profiles(profiles, first, stop - first)
+    if n_point < n_before:
         g, shift = first + n_point - sky.n_point, 16 * size(like) * n_point
         sum_gaussians(
-            g, g + stop - first - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift), sums,
+            g, g + n_before - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift), sums,
             first + n_point > 0, like,
         )  # fmt: skip
+    if profiles is not None:
+        shift = 16 * size(like) * n_before
+        if first + n_before < stop:
+            sum_profiles(
+                profiles, first + n_before - profiles.first, stop - profiles.first, u, v, w, ahead(p, shift),
+                ahead(q, shift), sums, first + n_before > 0, like,
+            )  # fmt: skip
 
 
 @inner_function
 def _sum_slot(
-    beam: Beam, rows: Rows, antennas: Antennas, sky: Sky, ending: Ending, backward: Backward | None,
-    view: View | None, entry: int, stop: int, terms: Pointer, pair: Pointer, sums: Pointer, scale: Vector,
-    like: Vector, eight: Vector, total: Vector,
+    beam: Beam, rows: Rows, antennas: Antennas, sky: Sky, profiles: Record, ending: Ending,
+    backward: Backward | None, view: View | None, entry: int, stop: int, terms: Pointer, pair: Pointer,
+    sums: Pointer, scale: Vector, like: Vector, eight: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, for a piece of the sources at a time."""
     n_sums = 8 * size(like)
@@ -113,7 +123,7 @@ def _sum_slot(
             here = sums if n_piece == 1 else ahead(sums, n_sums * (e - entry))
             if last == sky.n_source:
                 expect(ending, e + 1, min(e + 2, stop), like)
-            sum_entry(rows, antennas, sky, e, first, last, terms, pair, here, scale, like)
+            sum_entry(rows, antennas, sky, profiles, e, first, last, terms, pair, here, scale, like)
             if last == sky.n_source:
                 total = total + finish(ending, backward, view, e, here, like)
     return total
@@ -123,12 +133,13 @@ def _sum_slot(
 def run_task(
     factored: bool, shifted: bool, output: int, task: Array, b: int, lanes: Lanes, inputs: Inputs,
     beams: Beams, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
-    real_out: Array, work: Record | None, real: NumbaType, lane: Vector, like: Vector, eight: Vector,
-    total: Vector,
+    real_out: Array, work: Record | None, functions: ProfileFunctions | None, real: NumbaType, lane: Vector,
+    like: Vector, eight: Vector, total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
-    `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`).
+    `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
+    `functions` are those of profiles; None where there are no profiles.
     """
     n = size(like)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
@@ -162,7 +173,7 @@ def run_task(
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     fill_factors(ending, 0, like)
-    has_brightness, backward = False, backward_of(work)
+    has_brightness, backward, profiles = False, backward_of(work), profiles_of(functions, inputs, b)
     n_uvw_lane = lanes.antenna_uvw.shape[3]
     n_slot_uvw = 3 * n_antenna * n_uvw_lane if factored else 0
     for slot in range(first_slot, stop_slot):
@@ -184,12 +195,12 @@ def run_task(
         )  # fmt: skip
         begin(work, entry)
         total = _sum_slot(
-            beam, rows, antennas, sky, ending, backward, view, entry, stop, pointer(terms), pointer(pair),
-            pointer(sums), scale, like, eight, total,
+            beam, rows, antennas, sky, profiles, ending, backward, view, entry, stop, pointer(terms),
+            pointer(pair), pointer(sums), scale, like, eight, total,
         )  # fmt: skip
         if work is not None:
             pull_slot(
-                work, beam, rows, antennas, sky, slot - first_slot, entry, stop, pointer(terms),
+                work, beam, rows, antennas, sky, profiles, slot - first_slot, entry, stop, pointer(terms),
                 pointer(pair), scale, lane, like, eight,
             )  # fmt: skip
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
@@ -216,14 +227,14 @@ def make_visibilities(single: bool) -> Callable[..., None]:
     def visibilities(
         factored: bool, shifted: bool, output: int, tasks: Array, lanes: Lanes, inputs: Inputs, beams: Beams,
         spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array, real_out: Array,
-        partial: Array,
+        partial: Array, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
                 factored, shifted, output, tasks[i], b, lanes, inputs, beams, spectra, correlations, jones,
-                vis_out, real_out, None, real, None, zeros(real, n), zeros(np.float64, 8),
+                vis_out, real_out, None, functions, real, None, zeros(real, n), zeros(np.float64, 8),
                 zeros(np.float64, n),
             )  # fmt: skip
 

@@ -20,6 +20,7 @@ from rime_kernels.cpu.jones.forward import run_task
 from rime_kernels.cpu.jones.spline import Beams
 from rime_kernels.cpu.lanes import Lanes
 from rime_kernels.cpu.outputs import Backward
+from rime_kernels.cpu.profiles import ProfileFunctions
 from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
 from rime_kernels.inputs import Inputs
 
@@ -28,8 +29,8 @@ from rime_kernels.inputs import Inputs
 def _gradient_task(
     factored: bool, shifted: bool, output: int, i: int, b: int, tasks: Array, lanes: Lanes, inputs: Inputs,
     beams: Beams, spectra: Array, correlations: Correlations, transposed: Correlations, jones: Terms | None,
-    vis_out: Array, real_out: Array, parts: Parts, real: NumbaType, lane: Vector, like: Vector, eight: Vector,
-    total: Vector,
+    vis_out: Array, real_out: Array, parts: Parts, functions: ProfileFunctions | None, real: NumbaType,
+    lane: Vector, like: Vector, eight: Vector, total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
@@ -51,14 +52,15 @@ def _gradient_task(
     )  # fmt: skip
     work = GradientWorkspace(
         backward, pointer(of_brightness), pointer(of_direction), pointer(of_projection),
-        parts.stokes_per_time, pointer(gains[16 * n :]), pointer(gains), pointer(products), pointer(wide),
-        pointer(flat), pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]),
+        pointer(parts.profile[b, i]), parts.stokes_per_time, pointer(gains[16 * n :]), pointer(gains),
+        pointer(products), pointer(wide), pointer(flat),
+        pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]),
         pointer(wide[4 * n_chunk :]), pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]),
         pointer(of_pointing), parts.pointing_per_time,
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
         factored, shifted, output, task, b, lanes, inputs, beams, spectra, correlations, jones, vis_out,
-        real_out, work, real, lane, like, eight, total,
+        real_out, work, functions, real, lane, like, eight, total,
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
     square = scale * scale
@@ -84,15 +86,15 @@ def make_gradients(single: bool, n_lane: int) -> Callable[..., None]:
     def gradients(
         factored: bool, shifted: bool, output: int, tasks: Array, lanes: Lanes, inputs: Inputs, beams: Beams,
         spectra: Array, correlations: Correlations, transposed: Correlations, jones: Terms | None,
-        vis_out: Array, real_out: Array, parts: Parts,
+        vis_out: Array, real_out: Array, parts: Parts, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = parts.chi2.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             _gradient_task(
                 factored, shifted, output, i, b, tasks, lanes, inputs, beams, spectra, correlations,
-                transposed, jones, vis_out, real_out, parts, real, zeros(real, n_lane), zeros(real, n),
-                zeros(np.float64, 8), zeros(np.float64, n),
+                transposed, jones, vis_out, real_out, parts, functions, real, zeros(real, n_lane),
+                zeros(real, n), zeros(np.float64, 8), zeros(np.float64, n),
             )  # fmt: skip
 
     return gradients

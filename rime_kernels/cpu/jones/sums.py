@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
-from rime_kernels.compile.types import Array, Pointer, Vector
+from rime_kernels.compile.types import Array, Pointer, Record, Vector
 from rime_kernels.cpu.jones.spline import Beams, fill_rotation, fill_voltages
+from rime_kernels.cpu.profiles import Profiles, enveloped, profile_envelope
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
 from rime_kernels.cpu.sums import _dot, _envelope, wavelengths
 from rime_kernels.cpu.vector_math import cos_sin_turns
@@ -29,7 +30,7 @@ class Sky(NamedTuple):
     n_source: int
     n_point: int
     direction: Pointer  # float64 (n_source, 3)
-    projection: Pointer  # float64 (n_gaussian, 2, 3)
+    projection: Pointer  # float64 (n_shape, 2, 3): of Gaussians, then profiles
     bright: Pointer  # (n_source, 4, n): I, Q, U, V
     circular: bool
 
@@ -179,15 +180,35 @@ def sum_gaussians(
 
 
 @inner_function
+def sum_profiles(
+    profiles: Profiles, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
+    sums: Pointer, more: bool, like: Vector,
+) -> None:  # fmt: skip
+    """Add profiles first .. stop - 1 as `sum_gaussians` adds Gaussians."""
+    n, total = size(like), _begin(sums, more, like)
+    for j in range(first, stop):
+        re, im = profile_envelope(profiles, j, u, v, w)
+        at = 16 * n * (j - first)
+        left = times_number(load_matrix(p, at + 8 * n, like), convert(re, like), convert(im, like))
+        total = add_times_adjoint(total, left, load_matrix(q, at, like))
+    _end(sums, total)
+
+
+@inner_function
 def sum_rows(
-    sky: Sky, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer, sums: Pointer,
-    more: bool, like: Vector,
+    sky: Sky, profiles: Record, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer,
+    q: Pointer, sums: Pointer, more: bool, like: Vector,
 ) -> None:  # fmt: skip
     """Add sources first .. stop - 1 whose T have no phases, at coordinates in wavelengths."""
     n, total = size(like), _begin(sums, more, like)
     for s in range(first, stop):
         re, im = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
-        if s >= sky.n_point:
+        is_profile = False
+        if profiles is not None:
+            is_profile = s >= profiles.first
+            if is_profile:
+                re, im = enveloped(profiles, s - profiles.first, u, v, w, re, im, like)
+        if s >= sky.n_point and not is_profile:
             e = _envelope(u, v, w, sky.projection, s - sky.n_point, like)
             re, im = e * re, e * im
         at = 16 * n * (s - first)

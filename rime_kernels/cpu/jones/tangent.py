@@ -11,12 +11,14 @@ from numba import prange
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Scalar
 from rime_kernels.cpu.jones.spline import Beams, place
+from rime_kernels.cpu.profiles import ProfileFunctions, call_slopes
+from rime_kernels.cpu.simd import ahead, pointer
 from rime_kernels.cpu.tangent import Changes, Samples, Sky
 from rime_kernels.jones_beam import spline
-from rime_kernels.physics import phase
+from rime_kernels.physics import envelope, phase
 
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
-_C, _TWO_PI = phase.SPEED_OF_LIGHT, 2.0 * math.pi
+_C, _TWO_PI, _AXIS_SCALE = phase.SPEED_OF_LIGHT, 2.0 * math.pi, envelope.AXIS_SCALE
 _cos_sin = phase.make_cos_sin(False)
 _cell, _slopes, _weights = spline.cell, spline.slopes, spline.make_weights(False)
 
@@ -32,6 +34,8 @@ class _Slopes(NamedTuple):
     by_place: Array  # complex128 (n_source, 4, n_corr): by x and y of the first antenna, and of the second
     place: Array  # float64 (n_source, 2, 2): x and y of both antennas
     along: Array  # float64 (n_source, 2): scaled coordinates along and across of a Gaussian
+    bare: Array  # complex128 (n_profile, n_corr): `vis` of profiles without the envelope
+    profile: Array  # float64 (n_profile, 22): `profiles.profile_slopes`
 
 
 @inner_function
@@ -83,34 +87,54 @@ def _element(p: Array, b: Array, q: Array, product: int) -> Scalar:
 
 
 @inner_function
-def _fill_slopes(
-    samples: Samples,
-    sky: Sky,
-    beams: Beams,
-    pauli: Array,
-    product: Array,
-    row: int,
-    chan: int,
+def _fill_axes(
+    samples: Samples, projection: Array, row: int, scale: float, factor: float, out: Array
+) -> None:  # fmt: skip
+    """Coordinates along and across a shape, (2,), times a factor."""
+    for axis in range(2):
+        total = 0.0
+        for k in range(3):
+            total += samples.uvw[row, k] * scale * factor * projection[axis, k]
+        out[axis] = total
+
+
+@inner_function
+def _envelope(
+    samples: Samples, sky: Sky, functions: ProfileFunctions | None, s: int, row: int, scale: float,
     slopes: _Slopes,
-) -> None:
+) -> complex:  # fmt: skip
+    """The envelope of source s; fills `along`, and `profile` of a profile."""
+    n_source, along = slopes.vis.shape[0], slopes.along[s]
+    g, j = s - n_source + sky.projection.shape[0], s - n_source + sky.profile_kind.size
+    if g < 0:
+        return 1.0 + 0.0j
+    _fill_axes(samples, sky.projection[g], row, scale, _AXIS_SCALE if j >= 0 else _C, along)
+    if functions is not None:
+        p = ahead(pointer(sky.profile), 8 * max(j, 0))
+        if j >= 0:
+            found = call_slopes(functions.slopes, int(sky.profile_kind[j]), along[0], along[1], p)
+            for k in range(22):
+                slopes.profile[j, k] = found[k]
+            return complex(found[0], found[1])
+    return complex(math.exp(-(along[0] ** 2 + along[1] ** 2)), 0.0)
+
+
+@inner_function
+def _fill_slopes(
+    samples: Samples, sky: Sky, functions: ProfileFunctions | None, beams: Beams, pauli: Array,
+    product: Array, row: int, chan: int, slopes: _Slopes,
+) -> None:  # fmt: skip
     """Fill `_Slopes` of a sample."""
     n_source, n_corr, n_stokes = slopes.vis.shape[0], product.size, slopes.by_stokes.shape[1]
     scale, time = samples.chan_freq[chan] / _C, samples.time[row]
     p, q = np.empty((3, 2, 2), np.complex128), np.empty((3, 2, 2), np.complex128)
-    first_gaussian = n_source - sky.projection.shape[0]
     for s in range(n_source):
-        turns = 0.0
+        turns, j = 0.0, s - n_source + sky.profile_kind.size
         for k in range(3):
             turns += samples.phase_uvw[row, k] * scale * sky.direction[s, k]
         re, im = _cos_sin(turns)
-        factor = complex(re, im)
-        if s >= first_gaussian:
-            for axis in range(2):
-                total = 0.0
-                for k in range(3):
-                    total += samples.uvw[row, k] * scale * _C * sky.projection[s - first_gaussian, axis, k]
-                slopes.along[s, axis] = total
-            factor *= math.exp(-(slopes.along[s, 0] ** 2 + slopes.along[s, 1] ** 2))
+        bare = complex(re, im)
+        factor = bare * _envelope(samples, sky, functions, s, row, scale, slopes)
         _fill_matrices(beams, sky, s, samples.antenna1[row], time, chan, p, slopes.place[s, 0])
         _fill_matrices(beams, sky, s, samples.antenna2[row], time, chan, q, slopes.place[s, 1])
         bright = np.zeros((2, 2), np.complex128)
@@ -121,7 +145,10 @@ def _fill_slopes(
                 if sky.cross.shape[0] > 0 and 1 <= k <= 2:
                     bright += value * sky.cross[s, 2 - k, chan] * pauli[3 - k]
         for c in range(n_corr):
-            slopes.vis[s, c] = factor * _element(p[0], bright, q[0], product[c])
+            seen = _element(p[0], bright, q[0], product[c])
+            slopes.vis[s, c] = factor * seen
+            if j >= 0:
+                slopes.bare[j, c] = bare * seen
             for k in range(n_stokes):
                 slopes.by_stokes[s, k, c] = factor * _element(p[0], pauli[k], q[0], product[c])
             for k in range(2):
@@ -153,18 +180,28 @@ def _add_pair(
 ) -> None:  # fmt: skip
     """Add what a change of a source does to the correlations of a sample, complex128 (n_corr,)."""
     s, scale, time = changes.source[pair], samples.chan_freq[chan] / _C, samples.time[row]
-    first_gaussian = slopes.vis.shape[0] - sky.projection.shape[0]
-    of_phase, of_envelope = 0.0, 0.0
+    n_source, of_axes = slopes.vis.shape[0], moves[:2]
+    g, j = s - n_source + sky.projection.shape[0], s - n_source + sky.profile_kind.size
+    of_phase, of_envelope, of_profile = 0.0, 0.0, 0.0j
     for k in range(3):
-        metres = samples.uvw[row, k] * scale
-        of_phase += _TWO_PI * metres * changes.direction[pair, k]
-        if s >= first_gaussian:
-            for axis in range(2):
-                of_envelope -= 2.0 * _C * slopes.along[s, axis] * metres * changes.projection[pair, axis, k]
+        of_phase += _TWO_PI * samples.uvw[row, k] * scale * changes.direction[pair, k]
+    if g >= 0:
+        _fill_axes(samples, changes.projection[pair], row, scale, _AXIS_SCALE if j >= 0 else _C, of_axes)
+        for axis in range(2):
+            if j >= 0:
+                slope = complex(slopes.profile[j, 2 + 2 * axis], slopes.profile[j, 3 + 2 * axis])
+                of_profile += slope * of_axes[axis]
+            else:
+                of_envelope -= 2.0 * slopes.along[s, axis] * of_axes[axis]
+    for k in range(8 if j >= 0 else 0):
+        slope = complex(slopes.profile[j, 6 + 2 * k], slopes.profile[j, 7 + 2 * k])
+        of_profile += slope * changes.profile[pair, k]
     _fill_moves(samples, sky, beams, changes, i_change, pair, row, slopes.place[s], moves)
     turn = complex(of_envelope, of_phase)
     for c in range(out.size):
         out[c] += turn * slopes.vis[s, c]
+        if j >= 0:
+            out[c] += of_profile * slopes.bare[j, c]
         for k in range(4):
             out[c] += moves[k] * slopes.by_place[s, k, c]
         for k in range(slopes.by_stokes.shape[1]):
@@ -179,8 +216,9 @@ def _add_pair(
 
 @loop
 def fill_columns(
-    samples: Samples, sky: Sky, changes: Changes, beams: Beams, pauli: Array, product: Array, out: Array
-) -> None:
+    samples: Samples, sky: Sky, changes: Changes, beams: Beams, pauli: Array, product: Array, out: Array,
+    functions: ProfileFunctions | None,
+) -> None:  # fmt: skip
     """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
 
     `pauli` complex128 (n_stokes, 2, 2) are the products of feeds of each Stokes parameter, `product` int64
@@ -193,12 +231,13 @@ def fill_columns(
             np.empty((n_source, n_corr), np.complex128),
             np.empty((n_source, pauli.shape[0], n_corr), np.complex128),
             np.empty((n_source, 4, n_corr), np.complex128), np.empty((n_source, 2, 2)),
-            np.empty((n_source, 2)),
+            np.empty((n_source, 2)), np.empty((sky.profile_kind.size, n_corr), np.complex128),
+            np.empty((sky.profile_kind.size, 22)),
         )  # fmt: skip
         moves, total = np.empty(4), np.empty(n_corr, np.complex128)
         for i in range(i_block * _SAMPLES, min((i_block + 1) * _SAMPLES, n_sample)):
             row, chan = i // n_chan, i % n_chan
-            _fill_slopes(samples, sky, beams, pauli, product, row, chan, slopes)
+            _fill_slopes(samples, sky, functions, beams, pauli, product, row, chan, slopes)
             for i_change in range(n_change):
                 total[:] = 0.0
                 for pair in range(changes.start[i_change], changes.start[i_change + 1]):
