@@ -111,7 +111,7 @@ rotation = "none"
             next(iter(predict(observation, model, backend="cpu")))
         return
     part = observation.partitions[0]
-    found = next(iter(predict(observation, model, precision="double", backend="cpu")))
+    found = next(iter(predict(observation, model, precision="double", backend="cpu", smearing="off")))
     l, m = 20 / 60 * DEG, -10 / 60 * DEG
     turns = part.rows.uvw @ [l, m, math.sqrt(1 - l * l - m * m) - 1]
     expected = np.zeros(found.shape, complex)
@@ -257,7 +257,7 @@ def test_a_function_of_antenna_and_time(observation) -> None:
     """E_p of three classes of antennas, of another value at each time."""
     part, view = observation.partitions[0], observation.partition_views[0]
     model = one_source(FunctionBeam(function=of_antenna, extent="1 deg", turns=False))
-    found = next(iter(predict(observation, model, precision="double", backend="cpu")))
+    found = next(iter(predict(observation, model, precision="double", backend="cpu", smearing="off")))
     each = np.array([[voltages(name, t) for name in view.antenna_names] for t in view.time])
     each[..., 0] *= 1.0 - 10.0 * 0.004
     p, q = (each[part.rows.time_index, end] for end in (part.rows.antenna1, part.rows.antenna2))
