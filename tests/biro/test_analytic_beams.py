@@ -273,6 +273,37 @@ def test_a_function_of_antenna_and_time(observation) -> None:
     assert len(beams.cubes) == len({int(name[-1]) % 3 for name in view.antenna_names})
 
 
+def test_a_disc_through_a_dish_is_that_through_the_scalar_beam(
+    observation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A round dish without cross-hands is a scalar beam; the CPU is taken for what a GPU lacks."""
+    text = """
+[feeds]
+rotation = "none"
+[beam]
+kind = "{}"
+fwhm = "1 deg"
+ref_freq = "1.4 GHz"
+[[source]]
+name = "s"
+type = "disc"
+east = "20 arcmin"
+north = "-10 arcmin"
+I = "2 Jy"
+diameter = "4 arcmin"
+"""
+    scalar = text.format("gaussian")
+    matrices = text.format('dish"\npattern = "gaussian')
+    with caplog.at_level("INFO", logger="biro"):
+        found, expected = (
+            next(iter(predict(observation, from_toml(each), precision="double", smearing="off")))
+            for each in (matrices, scalar)
+        )
+    # Splines of the sampled beam keep 1e-6 of it.
+    np.testing.assert_allclose(found, expected, atol=4e-6)
+    assert "cpu: a GPU does not compute profiles" in caplog.text
+
+
 def test_what_a_function_takes(observation) -> None:
     views = observation.partition_views
     of_all = FunctionBeam(function=lambda x, y, f: of_antenna(x, y, f, "1", 0.0), extent="1 deg")
