@@ -42,7 +42,7 @@ class Sums(NamedTuple):
 
     brightness: Pointer  # (n_source, n_stokes, n)
     direction: Pointer  # (n_source, 3, n): of Im(z) with u, v, w in metres
-    projection: Pointer  # (n_shape, 6, n): of Re(z) with products of coordinates, as `_fill_shape`
+    projection: Pointer  # (n_shape, 6, n): of Re(z) with products of coordinates, as `fill_shape`
     profile: Pointer  # (n_profile, 8): half the derivatives, summed over lanes
 
 
@@ -75,7 +75,7 @@ class Gains(NamedTuple):
 
 
 @inner_function
-def _fill_coordinates(
+def fill_coordinates(
     uvw: Pointer, n_lane: int, n_entry: int, metres: Pointer, coordinates: Pointer, n_flat: int, like: Vector
 ) -> None:
     """Coordinates of a chunk one after the other: metres (3, n_flat), and in working precision."""
@@ -95,14 +95,14 @@ def _along(metres: Pointer, n_flat: int, at: int, axis: Pointer, like: Vector) -
 
 
 @inner_function
-def _fill_turns(entries: Entries, direction: Pointer, out: Pointer, like: Vector) -> None:
+def fill_turns(entries: Entries, direction: Pointer, out: Pointer, like: Vector) -> None:
     """Turns of a source at a frequency where nu/c = 1, float64 (n_flat,)."""
     for at in range(0, entries.n_flat, size(like)):
         store(out, at, _along(entries.metres, entries.n_flat, at, direction, like))
 
 
 @inner_function
-def _fill_shape(entries: Entries, projection: Pointer, out: Pointer, like: Vector) -> None:
+def fill_shape(entries: Entries, projection: Pointer, out: Pointer, like: Vector) -> None:
     """Fill the coordinates that the envelope of a Gaussian depends on, (7, n_flat) in working precision.
 
     With a, b = c times the coordinates along and across: -(a^2 + b^2), then a u, a v, a w, b u, b v, b w.
@@ -133,7 +133,7 @@ def _fill_products(entries: Entries, terms: Pointer, out: Pointer, like: Vector)
 
 
 @inner_function
-def _fill_phases(entries: Entries, turns: Pointer, out: Pointer, lane: Vector, like: Vector) -> None:
+def fill_phases(entries: Entries, turns: Pointer, out: Pointer, lane: Vector, like: Vector) -> None:
     """K_pq of a source from its turns (n_flat,), (n_entry, 2, n)."""
     n = size(like)
     for e in range(entries.n_entry):
@@ -144,8 +144,8 @@ def _fill_phases(entries: Entries, turns: Pointer, out: Pointer, lane: Vector, l
 
 
 @inner_function
-def _put_envelope(entries: Entries, shape: Pointer, terms: Pointer, lane: Vector, like: Vector) -> None:
-    """Multiply terms (n_entry, 2, n) by the envelope of a Gaussian, from `_fill_shape`."""
+def put_envelope(entries: Entries, shape: Pointer, terms: Pointer, lane: Vector, like: Vector) -> None:
+    """Multiply terms (n_entry, 2, n) by the envelope of a Gaussian, from `fill_shape`."""
     n = size(like)
     scale = convert(entries.scale, like)
     square = scale * scale
@@ -156,7 +156,7 @@ def _put_envelope(entries: Entries, shape: Pointer, terms: Pointer, lane: Vector
 
 
 @vector_function
-def _add(sums: Pointer, at: int, vector: Vector, wide: Vector) -> None:
+def add_vector(sums: Pointer, at: int, vector: Vector, wide: Vector) -> None:
     """Add a vector to float64 numbers."""
     store(sums, at, load(sums, at, vector) + convert(vector, wide))
 
@@ -179,7 +179,7 @@ def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, like: Vector
 
 
 @vector_function
-def _add_columns(
+def add_columns(
     sums: Pointer, values: Pointer, n_flat: int, k: int, e: int, factor: Vector, lane: Vector
 ) -> Vector:
     """Three sums with the factor times numbers k, k + 1, k + 2 of entry e."""
@@ -198,7 +198,7 @@ def _add_source(
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of a source, from K_pq times its envelope, (n_entry, 2, n).
 
-    `gains` is None without antennas' voltages, `shape` (`_fill_shape`) for points.
+    `gains` is None without antennas' voltages, `shape` (`fill_shape`) for points.
     """
     n, n_all, n_flat, zero = size(like), size(stokes), entries.n_flat, constant(0.0, like)
     b, of_b = load(bright, 0, stokes), constant(0.0, stokes)
@@ -214,17 +214,17 @@ def _add_source(
             k_re, k_im = power * k_re, power * k_im
         of_b = of_b + repeat(k_re, stokes) * r_re + repeat(k_im, stokes) * r_im
         z_im = k_re * s_im - k_im * s_re
-        of_lmn = _add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
+        of_lmn = add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
         if shape is not None:
             z_re = k_re * s_re + k_im * s_im
-            of_along = _add_columns(of_along, shape, n_flat, 1, e, z_re, lane)
-            of_across = _add_columns(of_across, shape, n_flat, 4, e, z_re, lane)
-    _add(of_brightness, 0, of_b, wide)
+            of_along = add_columns(of_along, shape, n_flat, 1, e, z_re, lane)
+            of_across = add_columns(of_across, shape, n_flat, 4, e, z_re, lane)
+    add_vector(of_brightness, 0, of_b, wide)
     for k in range(3):
-        _add(of_direction, n * k, of_lmn[k], wide)
+        add_vector(of_direction, n * k, of_lmn[k], wide)
         if shape is not None:
-            _add(of_projection, n * k, of_along[k], wide)
-            _add(of_projection, n * (3 + k), of_across[k], wide)
+            add_vector(of_projection, n * k, of_along[k], wide)
+            add_vector(of_projection, n * (3 + k), of_across[k], wide)
 
 
 @inner_function
@@ -251,8 +251,8 @@ def _pull_source(
             lane, like, stokes, wide,
         )  # fmt: skip
     else:
-        _fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
-        _put_envelope(entries, work.shape, work.products, lane, like)
+        fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
+        put_envelope(entries, work.shape, work.products, lane, like)
         _add_source(
             entries, work.products, gains, work.shape, bright, of_brightness, of_direction,
             ahead(work.sums.projection, 6 * n * g), lane, like, stokes, wide,
@@ -271,8 +271,8 @@ def _pull_chunk(
             terms = ahead(work.terms, 2 * n * n_antenna * (s - first))
             _fill_products(entries, terms, work.products, like)
         else:
-            _fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
-            _fill_phases(entries, work.turns, work.products, lane, like)
+            fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
+            fill_phases(entries, work.turns, work.products, lane, like)
         if sky.has_voltages:
             gains = Gains(ahead(sky.voltages, n * s), ahead(work.gains, n * s), sky.n_source)
             _pull_source(work, entries, sky, profiles, gains, s, of_brightness, lane, like, stokes, wide)
@@ -319,7 +319,7 @@ def pull_slot(
         for e in range(entry, stop, CHUNK):
             n_entry = min(CHUNK, stop - e)
             n_flat = -(-n_entry * n_lane // n) * n
-            _fill_coordinates(
+            fill_coordinates(
                 ahead(rows.uvw, 3 * n_lane * e), n_lane, n_entry, work.metres, work.coordinates, n_flat, like
             )
             entries = Entries(

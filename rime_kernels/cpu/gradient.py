@@ -83,7 +83,7 @@ def make_parts(
 
 
 @inner_function
-def _most_entries(task: Array, slot_entry: Array) -> int:
+def most_entries(task: Array, slot_entry: Array) -> int:
     """The largest number of entries that a slot has in a task."""
     most = 1
     for slot in range(task[1], task[2]):
@@ -92,7 +92,7 @@ def _most_entries(task: Array, slot_entry: Array) -> int:
 
 
 @inner_function
-def _reduce(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) -> None:
+def add_lanes(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) -> None:
     """Add up lanes (n_out, n), each times its factor (n,)."""
     for at in range(n_out):
         for i in range(n):
@@ -111,7 +111,7 @@ def _gradient_task(
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
     n_projection = 6 * parts.projection.shape[2]
     n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
-    residual = workspace(2 * size(stokes) * _most_entries(task, lanes.slot_entry), real)
+    residual = workspace(2 * size(stokes) * most_entries(task, lanes.slot_entry), real)
     weighted = workspace(correlations.part.shape[0] * n, real)
     products, flat = workspace(2 * n_chunk, real), workspace(10 * n_chunk, real)
     terms = workspace(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
@@ -145,9 +145,9 @@ def _gradient_task(
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
     square = scale * scale
-    _reduce(work.sums.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
-    _reduce(work.sums.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
-    _reduce(backward.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
+    add_lanes(work.sums.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
+    add_lanes(work.sums.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
+    add_lanes(backward.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
     for used in (residual, weighted, products, flat, terms, gains):
         used[:0] = 0

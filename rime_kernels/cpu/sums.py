@@ -42,15 +42,15 @@ def wavelengths(metres: Pointer, index: int, n_lane: int, scale: Vector) -> Vect
 
 
 @vector_function
-def _dot(u: Vector, v: Vector, w: Vector, array: Pointer, at: int) -> Vector:
+def turns_along(u: Vector, v: Vector, w: Vector, array: Pointer, at: int) -> Vector:
     """(u, v, w) times three elements of an array."""
     return _turns(u, v, w, spread(array[at], u), spread(array[at + 1], u), spread(array[at + 2], u))
 
 
 @vector_function
-def _envelope(u: Vector, v: Vector, w: Vector, projection: Pointer, g: int, like: Vector) -> Vector:
+def gaussian_envelope(u: Vector, v: Vector, w: Vector, projection: Pointer, g: int, like: Vector) -> Vector:
     """The envelope of Gaussian g at coordinates in wavelengths."""
-    along, across = _dot(u, v, w, projection, 6 * g), _dot(u, v, w, projection, 6 * g + 3)
+    along, across = turns_along(u, v, w, projection, 6 * g), turns_along(u, v, w, projection, 6 * g + 3)
     return exp(convert(_exponent(along, across, constant(_C, u)), like))
 
 
@@ -71,7 +71,7 @@ def fill_terms(
     for a in range(n_antenna):
         u, v, w = wavelengths(antenna_uvw, a, n_lane, scale)
         for s in range(first, stop):
-            cos, sin = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+            cos, sin = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
             if sky.has_voltages:
                 e = load(sky.voltages, (a * sky.n_source + s) * n, like)
                 cos, sin = e * cos, e * sin
@@ -131,7 +131,7 @@ def sum_gaussians(
     re, im = _begin(sums, more, stokes)
     for g in range(first, stop):
         k_re, k_im = product(p, q, 2 * n * (g - first), like)
-        e = _envelope(u, v, w, projection, g, like)
+        e = gaussian_envelope(u, v, w, projection, g, like)
         b = load(bright, n_all * (g - first), stokes)
         re, im = re + b * repeat(e * k_re, stokes), im + b * repeat(e * k_im, stokes)
     store(sums, 0, re)
@@ -164,7 +164,7 @@ def sum_rows(
     n, n_all = size(like), size(stokes)
     re, im = constant(0.0, stokes), constant(0.0, stokes)
     for s in range(sky.n_source):
-        k_re, k_im = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+        k_re, k_im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
         if sky.has_voltages:
             e_p = load(sky.voltages, (p * sky.n_source + s) * n, like)
             e = e_p * load(sky.voltages, (q * sky.n_source + s) * n, like)
@@ -176,7 +176,7 @@ def sum_rows(
                 if is_profile:
                     k_re, k_im = enveloped(profiles, s - profiles.first, u, v, w, k_re, k_im, like)
             if not is_profile:
-                e = _envelope(u, v, w, sky.projection, s - sky.n_point, like)
+                e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, like)
                 k_re, k_im = e * k_re, e * k_im
         b = load(sky.bright, n_all * s, stokes)
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)

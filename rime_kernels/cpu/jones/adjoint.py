@@ -18,13 +18,13 @@ from rime_kernels.compile.types import Pointer, Record, Vector
 from rime_kernels.cpu.adjoint import (
     CHUNK,
     Entries,
-    _add,
-    _add_columns,
-    _fill_coordinates,
-    _fill_phases,
-    _fill_shape,
-    _fill_turns,
-    _put_envelope,
+    add_columns,
+    add_vector,
+    fill_coordinates,
+    fill_phases,
+    fill_shape,
+    fill_turns,
+    put_envelope,
 )
 from rime_kernels.cpu.jones.spline import fill_rotation, fill_voltages, pull_place
 from rime_kernels.cpu.jones.sums import (
@@ -248,17 +248,17 @@ def _pull_source(
         if rows.by_entry:
             _scatter(rows, entry + e, 0, ends.gain_p, n_gains, 8 * n * at, n, work.gains)
             _scatter(rows, entry + e, 1, ends.gain_q, n_gains, 8 * n * at, n, work.gains)
-        of_lmn = _add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
+        of_lmn = add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
         if g >= 0 and not is_profile:
-            of_along = _add_columns(of_along, work.shape, n_flat, 1, e, z_re, lane)
-            of_across = _add_columns(of_across, work.shape, n_flat, 4, e, z_re, lane)
+            of_along = add_columns(of_along, work.shape, n_flat, 1, e, z_re, lane)
+            of_across = add_columns(of_across, work.shape, n_flat, 4, e, z_re, lane)
     if is_profile:
         add_axes(entries, axes, ahead(work.projection, 6 * n * g))
     for k in range(3):
-        _add(ahead(work.direction, 3 * n * s), n * k, of_lmn[k], wide)
+        add_vector(ahead(work.direction, 3 * n * s), n * k, of_lmn[k], wide)
         if g >= 0 and not is_profile:
-            _add(ahead(work.projection, 6 * n * g), n * k, of_along[k], wide)
-            _add(ahead(work.projection, 6 * n * g), n * (3 + k), of_across[k], wide)
+            add_vector(ahead(work.projection, 6 * n * g), n * k, of_along[k], wide)
+            add_vector(ahead(work.projection, 6 * n * g), n * (3 + k), of_across[k], wide)
 
 
 @inner_function
@@ -272,16 +272,16 @@ def _fill_factors(
     """
     n = size(like)
     if not antennas.factored:
-        _fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
-        _fill_phases(entries, work.turns, work.products, lane, like)
+        fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
+        fill_phases(entries, work.turns, work.products, lane, like)
     if g >= 0:
         if antennas.factored:
             for e in range(entries.n_entry):
                 store(work.products, 2 * n * e, constant(1.0, like))
                 store(work.products, 2 * n * e + n, constant(0.0, like))
         if not is_profile:
-            _fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
-            _put_envelope(entries, work.shape, work.products, lane, like)
+            fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
+            put_envelope(entries, work.shape, work.products, lane, like)
     return g >= 0 or not antennas.factored
 
 
@@ -304,12 +304,12 @@ def _pull_antenna(
     half = constant(0.5, like)
     of_a, of_b = half * (w[0] + w[6]), half * (w[0] - w[6])
     of_c, of_d = half * (w[2] + w[4]), half * (w[3] - w[5])
-    _add(of_brightness, 0, of_a, scale)
+    add_vector(of_brightness, 0, of_a, scale)
     if sky.circular:  # (a, b, c, d) is (I, V, Q, U)
         of_b, of_c, of_d = of_c, of_d, of_b
-    _add(of_brightness, n, of_b, scale)
-    _add(of_brightness, 2 * n, of_c, scale)
-    _add(of_brightness, 3 * n, of_d, scale)
+    add_vector(of_brightness, n, of_b, scale)
+    add_vector(of_brightness, 2 * n, of_c, scale)
+    add_vector(of_brightness, 3 * n, of_d, scale)
     if not beam.beams.applies[s]:
         return
     g = times_brightness(h, ahead(sky.bright, 4 * n * s), sky.circular, like)
@@ -356,7 +356,7 @@ def pull_slot(
         for e in range(entry, stop, CHUNK):
             n_entry = min(CHUNK, stop - e)
             n_flat = -(-n_entry * n_lane // n) * n
-            _fill_coordinates(
+            fill_coordinates(
                 ahead(rows.uvw, 3 * n_lane * e), n_lane, n_entry, work.metres, work.coordinates, n_flat, like
             )
             entries = Entries(

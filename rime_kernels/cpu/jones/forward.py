@@ -18,7 +18,7 @@ from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.antennas import Terms, View, begin_run, look_up, space_for, view_of
 from rime_kernels.cpu.brightness import fill_brightness, workspace
 from rime_kernels.cpu.correlations import Correlations
-from rime_kernels.cpu.gradient import _most_entries
+from rime_kernels.cpu.gradient import most_entries
 from rime_kernels.cpu.jones.adjoint import PIECE, backward_of, begin, pull_slot
 from rime_kernels.cpu.jones.spline import Beams, fill_alike
 from rime_kernels.cpu.jones.sums import (
@@ -149,7 +149,7 @@ def run_task(
     bright, scratch = workspace(4 * n_source * n, real), workspace(2 * n, real)
     terms, pair = workspace(16 * n * n_antenna * n_piece, real), workspace(32 * n * n_piece, real)
     wide, alike = workspace(26 * n + 8, np.float64), np.zeros(n_antenna, np.int64)
-    n_sums = _most_entries(task, lanes.slot_entry) if n_source > PIECE else 1
+    n_sums = most_entries(task, lanes.slot_entry) if n_source > PIECE else 1
     sums = workspace(8 * n * n_sums, real)
     rows = Rows(pointer(lanes.uvw), lanes.uvw.shape[2], pointer(lanes.antenna), lanes.antenna.shape[2] > 1)
     sky = Sky(

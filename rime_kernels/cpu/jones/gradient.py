@@ -14,7 +14,7 @@ from rime_kernels.cpu.adjoint import CHUNK
 from rime_kernels.cpu.antennas import Terms
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.correlations import Correlations
-from rime_kernels.cpu.gradient import Parts, _most_entries, _reduce
+from rime_kernels.cpu.gradient import Parts, add_lanes, most_entries
 from rime_kernels.cpu.jones.adjoint import PIECE, GradientWorkspace
 from rime_kernels.cpu.jones.forward import run_task
 from rime_kernels.cpu.jones.spline import Beams
@@ -35,7 +35,7 @@ def _gradient_task(
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
     n_projection, n_chunk = 6 * parts.projection.shape[2], CHUNK * n
-    residual = workspace(8 * n * _most_entries(task, lanes.slot_entry), real)
+    residual = workspace(8 * n * most_entries(task, lanes.slot_entry), real)
     weighted = workspace(correlations.part.shape[0] * n, real)
     products, flat = workspace(2 * n_chunk, real), workspace(10 * n_chunk, real)
     gains = workspace(8 * n * (PIECE * beams.antenna_class.shape[1] + 2), real)
@@ -64,9 +64,9 @@ def _gradient_task(
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
     square = scale * scale
-    _reduce(work.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
-    _reduce(work.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
-    _reduce(backward.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
+    add_lanes(work.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
+    add_lanes(work.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
+    add_lanes(backward.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
     for used in (residual, weighted, products, flat, gains):
         used[:0] = 0

@@ -13,7 +13,7 @@ from rime_kernels.compile.types import Array, Pointer, Record, Vector
 from rime_kernels.cpu.jones.spline import Beams, fill_rotation, fill_voltages
 from rime_kernels.cpu.profiles import Profiles, enveloped, profile_envelope
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
-from rime_kernels.cpu.sums import _dot, _envelope, wavelengths
+from rime_kernels.cpu.sums import gaussian_envelope, turns_along, wavelengths
 from rime_kernels.cpu.vector_math import cos_sin_turns
 from rime_kernels.jones_beam.matrices import (
     add_times_adjoint,
@@ -104,7 +104,7 @@ def antenna_phase(antennas: Antennas, sky: Sky, a: int, s: int, scale: Vector, l
     re, im = constant(1.0, like), constant(0.0, like)
     if antennas.factored:
         u, v, w = wavelengths(antennas.uvw, a, antennas.n_uvw_lane, scale)
-        re, im = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+        re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
     return re, im
 
 
@@ -172,7 +172,7 @@ def sum_gaussians(
     """Add Gaussians first .. stop - 1 whose T have the phases, at coordinates in wavelengths."""
     n, total = size(like), _begin(sums, more, like)
     for g in range(first, stop):
-        e, at = _envelope(u, v, w, projection, g, like), 16 * n * (g - first)
+        e, at = gaussian_envelope(u, v, w, projection, g, like), 16 * n * (g - first)
         a = load_matrix(p, at + 8 * n, like)
         left = (e * a[0], e * a[1], e * a[2], e * a[3], e * a[4], e * a[5], e * a[6], e * a[7])
         total = add_times_adjoint(total, left, load_matrix(q, at, like))
@@ -202,14 +202,14 @@ def sum_rows(
     """Add sources first .. stop - 1 whose T have no phases, at coordinates in wavelengths."""
     n, total = size(like), _begin(sums, more, like)
     for s in range(first, stop):
-        re, im = cos_sin_turns(_dot(u, v, w, sky.direction, 3 * s), like)
+        re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
         is_profile = False
         if profiles is not None:
             is_profile = s >= profiles.first
             if is_profile:
                 re, im = enveloped(profiles, s - profiles.first, u, v, w, re, im, like)
         if s >= sky.n_point and not is_profile:
-            e = _envelope(u, v, w, sky.projection, s - sky.n_point, like)
+            e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, like)
             re, im = e * re, e * im
         at = 16 * n * (s - first)
         left = times_number(load_matrix(p, at + 8 * n, like), re, im)

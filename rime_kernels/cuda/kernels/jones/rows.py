@@ -22,7 +22,7 @@ from rime_kernels.cuda.kernels.jones.voltages import (
     make_voltage,
     steps_of,
 )
-from rime_kernels.cuda.kernels.rows.kernel import Own, _make_index_block, _make_sum_block
+from rime_kernels.cuda.kernels.rows.kernel import Own, make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     Row,
@@ -46,8 +46,8 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
     """The kernel, ending in visibilities or in chi2, which it leaves as `rows.kernel.make_row_sums` does."""
     is_chi2, n_thread, run = kernel.is_chi2, kernel.shape.n_row, kernel.shape.run
     own_arrays, sample_arrays = _make_own(kernel), _make_samples(kernel.end, kernel.variant.single)
-    index_block, find_row = _make_index_block(kernel), make_find_row(kernel)
-    sum_sources, sum_block = _make_sum_sources(kernel), _make_sum_block(kernel)
+    index_block, find_row = make_index_block(kernel), make_find_row(kernel)
+    sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
     to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, run)
     finish_chi2, finish_visibilities = make_finish_chi2(kernel), make_finish_visibilities(kernel)
 

@@ -21,7 +21,7 @@ from rime_kernels.cuda.kernels.jones.voltages import Beams, steps_of
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
 from rime_kernels.cuda.kernels.tiles import index
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering
-from rime_kernels.cuda.kernels.tiles.kernel import Own, _make_finish
+from rime_kernels.cuda.kernels.tiles.kernel import Own, make_finish
 from rime_kernels.cuda.kernels.tiles.parts import (
     Block,
     Shared,
@@ -50,7 +50,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     place_frames, clear = staging.make_place_frames(kernel), staging.make_clear(kernel)
     look_ahead, sum_sources = make_look_ahead(kernel), _make_sum_sources(kernel)
     to_stokes = sums.make_to_stokes(kernel.matrix, kernel.variant.single, kernel.shape.side**2)
-    finish_chi2, finish_visibilities = _make_finish(kernel), make_finish_visibilities(kernel)
+    finish_chi2, finish_visibilities = make_finish(kernel), make_finish_visibilities(kernel)
 
     @device.kernel(kernel.shape.max_register)
     def sum_tiles(

@@ -59,10 +59,10 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
         _make_samples(kernel),
         _make_gathering(kernel),
     )
-    index_block, find_row = _make_index_block(kernel), make_find_row(kernel)
+    index_block, find_row = make_index_block(kernel), make_find_row(kernel)
     sum_sources, gather_sources = make_sum_sources(kernel), make_gather_sources(kernel)
     finish_chi2, finish_visibilities = make_finish_chi2(kernel), make_finish_visibilities(kernel)
-    sum_block = _make_sum_block(kernel)
+    sum_block = make_sum_block(kernel)
 
     @device.kernel(kernel.shape.max_register)
     def sum_rows(
@@ -149,7 +149,7 @@ def _make_gathering(kernel: RowKernel) -> Compiled:
     return gathering_arrays
 
 
-def _make_index_block(kernel: RowKernel) -> Compiled:
+def make_index_block(kernel: RowKernel) -> Compiled:
     """Function that says what a thread works on; runs of channels follow one another, then blocks of rows."""
     n_thread, run = kernel.shape.n_row, kernel.shape.run
 
@@ -163,7 +163,7 @@ def _make_index_block(kernel: RowKernel) -> Compiled:
     return index_block
 
 
-def _make_sum_block(kernel: RowKernel) -> Compiled:
+def make_sum_block(kernel: RowKernel) -> Compiled:
     """Function that sums chi2, and what goes with it, over a block's threads: `Results.sums`."""
     n_thread, block_sum = kernel.shape.n_row, make_block_sum(kernel.shape.n_row)
     n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)

@@ -70,7 +70,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     index_block, place_antennas = index.make_index_block(kernel), index.make_place_antennas(kernel)
     clear_gaps, find_tile = index.make_clear_gaps(kernel), index.make_find_tile(kernel)
     find_corner, look_ahead = index.make_find_corner(kernel), sums.make_look_ahead(kernel)
-    sweep_sources, finish_chi2 = _make_sweep(kernel), _make_finish(kernel)
+    sweep_sources, finish_chi2 = _make_sweep(kernel), make_finish(kernel)
     finish_visibilities = sums.make_finish_visibilities(kernel)
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
 
@@ -311,7 +311,7 @@ def _make_gather_chunk(kernel: TileKernel) -> Compiled:
     return gather_chunk
 
 
-def _make_finish(kernel: TileKernel) -> Compiled:
+def make_finish(kernel: TileKernel) -> Compiled:
     """Function that ends a thread's sums in chi2, and adds up over the tiles of each item: `Results.sums`."""
     sizes, n_kind, has_adjoint = sizes_of(kernel), kernel.n_kind, kernel.has_adjoint
     n_glance, n_uvw, real = sizes.n_glance, sizes.n_uvw, float32 if kernel.variant.single else float64
