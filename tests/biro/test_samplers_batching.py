@@ -162,6 +162,11 @@ def task(i):
 
 
 def evaluate(rows):
+    global moment
+    if moment > 0.0:  # all threads have begun: one that is interrupted while it begins may be lost
+        # Once more if need be: Python loses one that comes while it calls back for a weak reference.
+        signal.setitimer(signal.ITIMER_REAL, moment, 0.1)
+        moment = 0.0
     time.sleep(1e-3)
     return rows[:, 0]
 
@@ -170,11 +175,9 @@ faulthandler.dump_traceback_later(60, exit=True)
 signal.signal(signal.SIGALRM, interrupt)
 before = threading.active_count()
 n_end = 0
-for moment in np.random.default_rng(1).uniform(0.01, 0.04, 200):  # not while threads begin: one may be lost
+for moment in np.random.default_rng(1).uniform(0.001, 0.03, 200):
     try:
         quiet_until = 0.0
-        # Once more if need be: Python loses one that comes while it calls back for a weak reference.
-        signal.setitimer(signal.ITIMER_REAL, moment, 0.1)
         with BatchingPool(evaluate, 16) as pool:
             pool.map(task, range(16))
     except Interrupt:
