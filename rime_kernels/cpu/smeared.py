@@ -28,10 +28,10 @@ _BLOCK_BYTES = 64 << 20
 
 
 class _Block(NamedTuple):
-    """Some of the rows, and what computes their visibilities in the middle of integrations and channels."""
+    """Some of the rows, and of each node its weight and what computes visibilities there."""
 
     rows: slice | NDArray[np.int64]
-    engine: Engine
+    nodes: list[tuple[float, Engine]]
 
 
 class SmearedEngine:
@@ -68,7 +68,7 @@ class SmearedEngine:
                 _some(fixed, rows), table, single=single, factored=factored, frame=frame,
                 memory_limit=memory_limit,
             )  # fmt: skip
-            self._blocks.append(_Block(rows, engine))
+            self._blocks.append(_Block(rows, self._nodes(engine, rows)))
         self._batch = max(1, n_byte // (16 * min(step, self._shape[0]) * self._shape[1] * self._shape[2]))
 
     def run(self, sources: Sources, output: Output) -> Visibilities:
@@ -113,14 +113,13 @@ class SmearedEngine:
             for b in range(sources.n_batch)
         ]
         if not entries:
-            return self._blocks[0].engine.chi2_and_adjoint(sources, scaled_dof)
+            return self._blocks[0].nodes[0][1].chi2_and_adjoint(sources, scaled_dof)
         return joined(entries)
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""
-        return (
-            f"{self._average}, in {len(self._blocks)} blocks of rows; {self._blocks[0].engine.plan(sources)}"
-        )
+        _, engine = self._blocks[0].nodes[0]
+        return f"{self._average}, in {len(self._blocks)} blocks of rows; {engine.plan(sources)}"
 
     def _parts(self, sources: Sources) -> Iterator[tuple[slice, Sources]]:
         """As many entries of the batch at a time as memory is for."""
@@ -128,18 +127,20 @@ class SmearedEngine:
             entries = slice(start, min(start + self._batch, sources.n_batch))
             yield entries, sources.entries(entries.start, entries.stop)
 
-    def _nodes(self, block: _Block) -> Iterator[tuple[float, Engine]]:
-        """The weight of each node, and what computes visibilities there."""
+    def _nodes(self, engine: Engine, rows: slice | NDArray[np.int64]) -> list[tuple[float, Engine]]:
+        """`_Block.nodes` from what computes visibilities in the middle; coordinates are few beside the data."""
+        nodes = []
         for time in self._average.times:
-            lanes = _turned(block.engine.lanes, self._average, time, block.rows, self._factored)
+            lanes = _turned(engine.lanes, self._average, time, rows, self._factored)
             for freq in self._average.freqs:
                 chan_freq = self._average.chan_freq(self._fixed.chan_freq, freq)
-                yield time.weight * freq.weight, block.engine.at(_tuned(lanes, chan_freq), chan_freq)
+                nodes.append((time.weight * freq.weight, engine.at(_tuned(lanes, chan_freq), chan_freq)))
+        return nodes
 
     def _mean(self, block: _Block, sources: Sources) -> Visibilities:
         """V of a block, (n_batch, n_row of the block, n_chan, n_corr)."""
         mean: Visibilities | None = None
-        for weight, engine in self._nodes(block):
+        for weight, engine in block.nodes:
             vis = engine.run(sources, Output.VIS)
             vis *= vis.real.dtype.type(weight)
             if mean is None:
@@ -189,7 +190,7 @@ class SmearedEngine:
         """Derivatives of chi2 where the residual of each node is this one, as the mean's weights say."""
         total: Adjoint | None = None
         largest = float(np.abs(residual).max())
-        for weight, engine in self._nodes(block):
+        for weight, engine in block.nodes:
             vis = engine.run(sources, Output.VIS)[0]
             # V - D is to be a multiple of the residual as large as V, or the difference would lose digits.
             multiple = float(np.abs(vis).max()) / largest if largest > 0.0 else 1.0
