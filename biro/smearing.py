@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.feeds.earth import pole_of_date
 from biro.formatting import angle_text, frequency_text
+from biro.models.components.direction import basis
 from biro.observation.partition import Partition
 from rime_kernels import Smearing
 from rime_kernels.arrays import Sources
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.smearing.rotation import EARTH_RATE
+from rime_kernels.smearing.rotation import rates
 
 Mode = Literal["auto", "on", "off"]
 """Averages over integrations and channels always, never, or where it makes a difference."""
@@ -127,10 +129,12 @@ def choose(part: Partition, sources: Sources, mode: Mode, *, has_images: bool, o
 def smearing_of(part: Partition) -> Smearing:
     """What the visibilities of a partition were averaged over; 0 where that is not known."""
     interval = np.full(part.n_row, part.interval) if part.row_interval is None else part.row_interval
+    declination, pole_angle = pole_of_date(float(part.time.mean()), basis(part.phase_centre))
     return Smearing(
-        part.phase_centre[1],
+        declination,
         np.zeros(part.n_row) if "interval" in part.guessed else interval,
         np.zeros(part.n_chan) if "chan_width" in part.guessed else part.chan_width,
+        pole_angle=pole_angle,
     )
 
 
@@ -169,8 +173,8 @@ def _distances_and_fluxes(sources: Sources) -> tuple[Array, Array]:
 def _loss(part: Partition, smearing: Smearing, rows: NDArray[np.int64], distance: float) -> Array:
     """1 - sinc sinc of a point in the worst direction, of some rows: see `averaging.smearing_loss`."""
     u, v, w = part.uvw[rows].T
-    sin, cos = np.sin(part.phase_centre[1]), np.cos(part.phase_centre[1])
-    speed = EARTH_RATE * np.hypot(w * cos - v * sin, u * sin)
+    du, dv, _ = rates(u, v, w, smearing.declination, smearing.pole_angle)
+    speed = np.hypot(du, dv)
     band = np.hypot(u, v) * distance / SPEED_OF_LIGHT * smearing.chan_width.max()
     turn = speed * smearing.interval[rows] * distance / SPEED_OF_LIGHT * part.chan_freq.max()
     return np.asarray(1.0 - np.sinc(np.minimum(band, 1.0)) * np.sinc(np.minimum(turn, 1.0)))

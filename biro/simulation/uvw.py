@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.feeds.earth import ut1_and_pole
+from biro.feeds.earth import aberrated, ut1_and_pole
 from biro.models.components.direction import basis
 from biro.simulation.telescopes import up
 
@@ -85,7 +85,7 @@ def earth_orientation(
         tt1, tt2 = erfa.taitt(*erfa.utctai(zero + erfa.DJM0, day))
         ut1 = erfa.utcut1(zero + erfa.DJM0, day, d_ut1)
     turn = erfa.c2t06a(tt1, tt2, *ut1, pole_x, pole_y)
-    axes = _aberrated(basis(phase_centre), tt1, tt2)
+    axes = aberrated(basis(phase_centre), tt1, tt2)
     return EarthOrientation(np.einsum("tij,tkj->tki", turn, axes))
 
 
@@ -108,22 +108,3 @@ def transit(day: float, phase_centre: tuple[float, float], position: NDArray[np.
     longitude = np.arctan2(position[1], position[0])
     ahead = phase_centre[0] - longitude - erfa.era00(erfa.DJM0, day)
     return float(DAY * (day + np.mod(ahead, 2 * np.pi) / (2 * np.pi * 1.00273781191135448)))
-
-
-def _aberrated(
-    axes: NDArray[np.float64], tt1: NDArray[np.float64], tt2: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The axes at each time after the smallest rotation that takes the direction to its apparent place."""
-    import erfa
-
-    heliocentric, barycentric = erfa.epv00(tt1, tt2)
-    velocity = barycentric["v"] * (erfa.DAU / erfa.DAYSEC / erfa.CMPS)
-    sun_distance = np.linalg.norm(heliocentric["p"], axis=-1)
-    lorentz = np.sqrt(1.0 - (velocity**2).sum(axis=-1))
-    direction = np.broadcast_to(axes[2], velocity.shape).copy()
-    apparent = erfa.ab(direction, velocity, sun_distance, lorentz)
-    # Smallest rotation of s to a: x -> x + (k . x terms), with k = s x a (Rodrigues).
-    k = np.cross(axes[2], apparent)[:, None, :]
-    cosine = (apparent @ axes[2])[:, None, None]
-    once = np.cross(k, axes[None])
-    return np.asarray(axes + once + np.cross(k, once) / (1.0 + cosine), dtype=np.float64)

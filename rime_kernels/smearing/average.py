@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import Rows
 from rime_kernels.errors import InputError
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.smearing.rotation import EARTH_RATE, turned
+from rime_kernels.smearing.rotation import EARTH_RATE, rates, turned
 from rime_kernels.smearing.smearing import Smearing
 
 Array = NDArray[np.float64]
@@ -60,7 +60,8 @@ class Average:
         """Coordinates (..., 3) at a node, of rows or antennas whose integrations last so long, (...)."""
         u, v, w = np.moveaxis(uvw, -1, 0)
         angle = EARTH_RATE * node.offset * seconds
-        return np.stack(turned(u, v, w, angle, self.smearing.declination), axis=-1)
+        declination, pole_angle = self.smearing.declination, self.smearing.pole_angle
+        return np.stack(turned(u, v, w, angle, declination, pole_angle), axis=-1)
 
     def samples(self, rows: Rows, antenna_uvw: Array | None) -> Iterator[tuple[float, Rows, Array | None]]:
         """Weight, rows, and antenna coordinates (n_time, n_antenna, 3) if there are any, of every node."""
@@ -107,10 +108,9 @@ def half_ranges(smearing: Smearing, rows: Rows, extent: float) -> tuple[float, f
     r = min(np.sqrt(2.0) * extent, 1.0)
     n_minus_1 = r * r / (1.0 + np.sqrt(1.0 - r * r))
     u, v, w = rows.uvw.T
-    cos_d, sin_d = np.cos(smearing.declination), np.sin(smearing.declination)
-    du, dv, dw = w * cos_d - v * sin_d, sin_d * u, cos_d * u
+    du, dv, dw = rates(u, v, w, smearing.declination, smearing.pole_angle)
     metres = np.hypot(u, v) * r + np.abs(w) * n_minus_1
-    rate = EARTH_RATE * (np.hypot(du, dv) * r + np.abs(dw) * n_minus_1)
+    rate = np.hypot(du, dv) * r + np.abs(dw) * n_minus_1
     turn = np.pi / SPEED_OF_LIGHT
     by_time = turn * float((rate * smearing.interval).max()) * float(rows.chan_freq.max())
     return by_time, turn * float(metres.max()) * float(smearing.chan_width.max())

@@ -11,16 +11,23 @@ EARTH_RATE = 7.2921158553e-5
 Array = NDArray[np.float64]
 
 
-def turned(u: Array, v: Array, w: Array, angle: Array, declination: float) -> tuple[Array, Array, Array]:
+def turned(
+    u: Array, v: Array, w: Array, angle: Array, declination: float, pole_angle: float = 0.0
+) -> tuple[Array, Array, Array]:
     """Coordinates of a baseline after its hour angle has grown, the phase centre being tracked.
 
-    With a = w cos d - v sin d, the pole's axis is b = v cos d + w sin d, which stays, and
+    With u and v along the pole of date, whose position angle is chi,
 
-        u' = u cos(angle) + a sin(angle),    a' = a cos(angle) - u sin(angle)
-        v' = b cos d - a' sin d,             w' = b sin d + a' cos d
+        u1 = u cos chi - v sin chi,          v1 = u sin chi + v cos chi
+
+    and a = w cos d - v1 sin d, the pole's axis is b = v1 cos d + w sin d, which stays, and
+
+        u1' = u1 cos(angle) + a sin(angle),  a' = a cos(angle) - u1 sin(angle)
+        v1' = b cos d - a' sin d,            w' = b sin d + a' cos d
 
     (Thompson, Moran and Swenson, "Interferometry and Synthesis in Radio Astronomy", eq. 4.1, for two hour
-    angles). This is linear in uvw: it holds for antennas and for baselines of either sign.
+    angles); u' and v' follow from u1' and v1' as these from u and v, by -chi. This is linear in uvw: it holds
+    for antennas and for baselines of either sign.
 
     Parameters
     ----------
@@ -29,14 +36,38 @@ def turned(u: Array, v: Array, w: Array, angle: Array, declination: float) -> tu
     angle : float64, rad
         Growth of the hour angle; of a shape that goes with theirs.
     declination : float, rad
-        Of the phase centre.
+        Of the phase centre, of date.
+    pole_angle : float, rad
+        chi: position angle of the pole of date, from v through u; 0 where v points to it.
 
     Returns
     -------
     u, v, w : float64, m
     """
+    cos_x, sin_x = np.cos(pole_angle), np.sin(pole_angle)
+    u, v = u * cos_x - v * sin_x, u * sin_x + v * cos_x
     cos_d, sin_d = np.cos(declination), np.sin(declination)
     cos, sin = np.cos(angle), np.sin(angle)
     a, b = w * cos_d - v * sin_d, v * cos_d + w * sin_d
     later = a * cos - u * sin
-    return u * cos + a * sin, b * cos_d - later * sin_d, b * sin_d + later * cos_d
+    u, v, w = u * cos + a * sin, b * cos_d - later * sin_d, b * sin_d + later * cos_d
+    return u * cos_x + v * sin_x, v * cos_x - u * sin_x, w
+
+
+def rates(
+    u: Array, v: Array, w: Array, declination: float, pole_angle: float = 0.0
+) -> tuple[Array, Array, Array]:
+    """How fast the coordinates of a baseline change, du/dt, dv/dt and dw/dt, m/s: `turned` for small angles.
+
+        du1/dt = Omega (w cos d - v1 sin d),    dv1/dt = Omega u1 sin d,    dw/dt = -Omega u1 cos d
+
+    Parameters
+    ----------
+    u, v, w, declination, pole_angle
+        As those of `turned`.
+    """
+    cos_x, sin_x = np.cos(pole_angle), np.sin(pole_angle)
+    u, v = u * cos_x - v * sin_x, u * sin_x + v * cos_x
+    cos_d, sin_d = EARTH_RATE * np.cos(declination), EARTH_RATE * np.sin(declination)
+    du, dv, dw = w * cos_d - v * sin_d, u * sin_d, -u * cos_d
+    return du * cos_x + dv * sin_x, dv * cos_x - du * sin_x, dw

@@ -26,7 +26,7 @@ class Smearing:
     Attributes
     ----------
     declination : float, rad
-        Of the phase centre.
+        Of the phase centre: 90 deg minus its distance from the pole of date, about which uvw turn.
     interval : float64 (n_row,), s
         How long each row was integrated; 0 for what is not smeared in time. Rows of one time slot may differ
         (baseline-dependent averaging): they need the row form.
@@ -46,6 +46,7 @@ class Smearing:
     interval: NDArray[np.float64]
     chan_width: NDArray[np.float64]
     error: float = 1e-5
+    pole_angle: float = 0.0
 
     def __post_init__(self) -> None:
         check.coerce(self, "interval", np.float64, ("row",), {})
@@ -57,6 +58,8 @@ class Smearing:
                 raise InputError(f"{name} must be at least 0, got {values.min():g}")
         if not abs(self.declination) <= 0.5 * math.pi + 1e-9:
             raise InputError(f"declination must lie within -pi/2 .. pi/2 rad, got {self.declination:g}")
+        if not abs(self.pole_angle) <= math.pi:
+            raise InputError(f"pole_angle must lie within -pi .. pi rad, got {self.pole_angle:g}")
         if not 0.0 < self.error < 1.0:
             raise InputError(f"error must lie between 0 and 1, a fraction of the loss; got {self.error:g}")
 

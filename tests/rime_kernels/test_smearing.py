@@ -24,6 +24,7 @@ from rime_kernels import (
     stokes_to_corr,
 )
 from rime_kernels.cpu import smeared
+from rime_kernels.smearing import rates, turned
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 EARTH_RATE = 7.2921158553e-5
@@ -99,6 +100,22 @@ def averaged(function: Callable[[Rows], np.ndarray], rows: Rows, smearing: Smear
         nodes = [replace(rows, uvw=uvw, chan_freq=rows.chan_freq + x * smearing.chan_width) for x in offsets]
         of_times.append(romb(np.stack([function(at) for at in nodes]), dx=offsets[1] - offsets[0], axis=0))
     return np.asarray(romb(np.stack(of_times), dx=offsets[1] - offsets[0], axis=0))
+
+
+def test_uvw_turn_about_the_pole_of_date() -> None:
+    """Against SciPy's rotation; `rates` against differences."""
+    uvw, angle, declination, pole_angle = np.random.default_rng(1).normal(size=(20, 3)), 0.03, 0.6, 0.2
+    north = np.array([np.sin(pole_angle), np.cos(pole_angle)]) * np.cos(declination)
+    pole = np.array([*north, np.sin(declination)])
+    expected = Rotation.from_rotvec(angle * pole).apply(uvw)
+    found = np.stack(turned(*uvw.T, np.full(20, angle), declination, pole_angle), axis=-1)
+    np.testing.assert_allclose(found, expected, atol=1e-14)  # rounding
+    step = 1e-3
+    pair = [Rotation.from_rotvec(x * step * pole).apply(uvw) for x in (1.0, -1.0)]
+    slopes = EARTH_RATE * (pair[0] - pair[1]) / (2.0 * step)
+    # Central differences miss step^2 / 6.
+    found = np.stack(rates(*uvw.T, declination, pole_angle), axis=-1)
+    np.testing.assert_allclose(found, slopes, atol=1e-6 * EARTH_RATE)
 
 
 def smearing_of(rows: Rows, *, equal: bool = True, size: float = 1.0) -> Smearing:
@@ -323,6 +340,7 @@ def test_a_sky_without_sources_and_an_empty_batch(problem, sky) -> None:
         ({"chan_width": np.array([-1e6, 1e6, 1e6])}, "chan_width must be at least 0, got -1e\\+06"),
         ({"interval": np.full(30, np.nan)}, "interval must be finite"),
         ({"declination": 2.0}, "declination must lie within"),
+        ({"pole_angle": 4.0}, "pole_angle must lie within -pi .. pi rad, got 4"),
         ({"error": 0.0}, "error must lie between 0 and 1"),
         ({"chan_width": np.full(3, 9e8)}, "more than 128 nodes resolve: limit where sources may lie"),
     ],
