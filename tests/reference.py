@@ -349,7 +349,7 @@ def _jones(
     """E P of one antenna at one time, towards source s."""
     beam = sources.beam
     angle, phi = (x[min(time, len(x) - 1), antenna] for x in (beam.angle, beam.feed_angle))
-    rotation = feed_rotation(phi, circular)
+    rotation = feed_rotation(phi[c] if np.ndim(phi) else phi, circular)
     if beam.applies is not None and not beam.applies[s]:
         return rotation
     l, m = sources.lm[b, s]

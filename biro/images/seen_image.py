@@ -89,13 +89,13 @@ class SeenImage:
         """Brightness times E^2, float64 (..., n), whose change with frequency is to be interpolated.
 
         With A-terms, E is that of an antenna that points to the phase centre, and that of the antenna and
-        time with the largest pointing error. Of Jones matrices, products of all pairs of elements of
-        the first antenna at the first and the last time.
+        time with the largest pointing error. Of Jones matrices, products of all pairs of elements, at
+        `PartitionBeam.samples`.
         """
         bright = self.brightness(freq)
         if self._matrix is not None:
-            l, m, slots = *self.lm.T, {0, self._matrix.n_slot - 1}
-            each = [self._matrix.jones(l, m, freq, slot, 0).reshape(-1, 4) for slot in sorted(slots)]
+            l, m = self.lm.T
+            each = [self._matrix.jones(l, m, freq, *at).reshape(-1, 4) for at in self._matrix.samples]
             pairs = [(e[:, i] * e[:, j].conj()) for e in each for i in range(4) for j in range(i, 4)]
             return np.concatenate([bright * part for pair in pairs for part in (pair.real, pair.imag)])
         if not self.has_aterms:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.layout import TermSlots, antenna_term_slots
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.beam import AnyBeam
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import HIGHEST, LOWEST, Noise
@@ -58,6 +58,12 @@ class InstrumentLayout:
         self.noise = self._add_noise(noise, partitions, slots, "factor")
         is_student = noise.distribution == "student-t"
         self.dof = self._add_noise(noise, partitions, slots, "dof") if is_student else None
+
+    def rotation_measures(self, resolved: ResolvedSlots, n_partition: int) -> list[Array | None]:
+        """Of the ionosphere, where they stand in the beam: (n_time, n_antenna), rad/m2, of each partition."""
+        if not self.terms:
+            return [None] * n_partition
+        return [terms.rm_in_beam(resolved) for terms in self.terms]
 
     def _add_noise(
         self, noise: Noise, partitions: Sequence[PartitionView], slots: Slots, key: str

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from biro.models.bound.antenna_terms.layout import basis_of_partition
 from biro.models.bound.antenna_terms.rotation import rotation
 from biro.models.components.antenna_terms.feeds import Basis, rotation_of
+from biro.models.components.beam import SPEED_OF_LIGHT
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.partition_view import PartitionView
@@ -35,10 +36,13 @@ class PartitionBeam:
 
     An antenna that points to (dl, dm) sees the direction (l, m) through
 
-        E(x, y) P(phi),    x = ((l - dl) cos a - (m - dm) sin a) / width
+        E(x, y) P(phi - RM lambda^2)
+
+                           x = ((l - dl) cos a - (m - dm) sin a) / width
                            y = ((l - dl) sin a + (m - dm) cos a) / width
 
-    with a the angle by which its frame is turned on the sky and phi that of its feeds (physics: section 6).
+    with a the angle by which its frame is turned on the sky, phi that of its feeds, and RM the rotation
+    measure above it (physics: section 6).
 
     Attributes
     ----------
@@ -56,6 +60,8 @@ class PartitionBeam:
     pointing : float64 (n_time or 1, n_antenna, 2), rad, or None
     applies : bool (n_source,), or None
         Which sources of the model are seen through the beam; None: all.
+    rm : float64 (n_time or 1, n_antenna), rad/m2, or None
+        Rotation measures of the ionosphere; None where there are none.
     """
 
     cubes: tuple[BeamCube, ...]
@@ -67,6 +73,7 @@ class PartitionBeam:
     width: float = 1.0
     pointing: Array | None = None
     applies: NDArray[np.bool_] | None = None
+    rm: Array | None = None
 
     @property
     def cube(self) -> BeamCube:
@@ -81,6 +88,8 @@ class PartitionBeam:
         if len(self.cubes) > 1:
             yield self.which.tobytes()
         yield self.angle.tobytes() + self.feed_angle.tobytes()
+        if self.rm is not None:
+            yield self.rm.tobytes()
 
     @cached_property
     def jones_beam(self) -> JonesBeam:
@@ -94,10 +103,16 @@ class PartitionBeam:
             self.cube.grid,
             self.which[0] if len(self.which) == 1 else self.which,
             self.angle,
-            self.feed_angle,
+            self.feed_angles(freq),
             np.full(1, self.width),
             None if self.pointing is None else self.pointing[None],
         )
+
+    def feed_angles(self, freq: Array) -> Array:
+        """phi - RM lambda^2, rad, at frequencies (Hz); of the shape of phi where there is no RM."""
+        if self.rm is None:
+            return self.feed_angle
+        return self.feed_angle[..., None] - self.rm[..., None] * (SPEED_OF_LIGHT / freq) ** 2
 
     def fixed(self, width: float, pointing: Array | None) -> PartitionBeam:
         """The same with the numbers of one parameter vector."""
@@ -106,16 +121,30 @@ class PartitionBeam:
     @property
     def n_slot(self) -> int:
         """Time slots that differ; 1 where all are alike."""
-        sizes = [len(self.angle), len(self.feed_angle), len(self.which)]
-        return max(sizes if self.pointing is None else [*sizes, len(self.pointing)])
+        of_time = (self.angle, self.feed_angle, self.which, self.rm, self.pointing)
+        return max(len(one) for one in of_time if one is not None)
+
+    @property
+    def samples(self) -> list[tuple[int, int]]:
+        """Slots and antennas by which the change with frequency is judged.
+
+        The first antenna at the first and the last time, and what the ionosphere turns the most.
+        """
+        found = {(0, 0), (self.n_slot - 1, 0)}
+        if self.rm is not None:
+            slot, antenna = np.unravel_index(np.argmax(np.abs(self.rm)), self.rm.shape)
+            found.add((int(slot), int(antenna)))
+        return sorted(found)
 
     def jones(self, l: Array, m: Array, freq: float, slot: int, antenna: int) -> NDArray[np.complex128]:
-        """E P of an antenna in a time slot, at directions l and m and a frequency (Hz), (..., 2, 2)."""
+        """E P F of an antenna in a time slot, at directions l and m and a frequency (Hz), (..., 2, 2)."""
         if self.pointing is not None:
             dl, dm = self.pointing[min(slot, len(self.pointing) - 1), antenna]
             l, m = l - dl, m - dm
         a = self.angle[min(slot, len(self.angle) - 1), antenna]
         phi = self.feed_angle[min(slot, len(self.feed_angle) - 1), antenna]
+        if self.rm is not None:
+            phi = phi - self.rm[min(slot, len(self.rm) - 1), antenna] * (SPEED_OF_LIGHT / freq) ** 2
         x, y = l * np.cos(a) - m * np.sin(a), l * np.sin(a) + m * np.cos(a)
         cube = self.cubes[self.which[min(slot, len(self.which) - 1), antenna]]
         found = cube(x / self.width, y / self.width, freq)
@@ -127,10 +156,12 @@ def partition_beams(
     beams: BeamCube | AntennaBeams | None,
     partitions: Sequence[PartitionView],
     seen: NDArray[np.bool_],
+    rotation_measures: Sequence[Array | None],
 ) -> list[PartitionBeam]:
     """The beam of each partition; none where the model's beam is a formula, or it has none.
 
-    `seen` (n_source,) tells which sources are seen through it.
+    `seen` (n_source,) tells which sources are seen through it; `rotation_measures` are those of the ionosphere
+    above each partition, (n_time, n_antenna), rad/m2.
 
     Raises
     ------
@@ -146,14 +177,11 @@ def partition_beams(
     applies = None if seen.all() else seen
     made: dict[tuple[bytes, ...], PartitionBeam] = {}
     found = []
-    for view in partitions:
-        beam = replace(_partition_beam(model, beams, view), applies=applies)
-        key = (
-            beam.which.tobytes(),
-            beam.angle.tobytes(),
-            beam.feed_angle.tobytes(),
-            beam.chan_freq.tobytes(),
-        )
+    for view, rm in zip(partitions, rotation_measures, strict=True):
+        short = None if rm is None else _short(rm)
+        beam = replace(_partition_beam(model, beams, view), applies=applies, rm=short)
+        parts = (beam.which, beam.angle, beam.feed_angle, beam.chan_freq, beam.rm)
+        key = tuple(b"" if part is None else part.tobytes() for part in parts)
         found.append(made.setdefault(key, beam))
     return found
 

@@ -83,8 +83,9 @@ class BoundModel:
         slots = Slots()
         self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots)
-        self._beams = partition_beams(model, beam, partitions, self._layout.seen)
         self._resolved = slots.resolve()
+        rms = self._instrument.rotation_measures(self._resolved, len(partitions))
+        self._beams = partition_beams(model, beam, partitions, self._layout.seen, rms)
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
         self._check_times()

@@ -86,7 +86,7 @@ def _on_device(beam: JonesBeam, single: bool) -> Beams:
     first_x, step_x, first_y, step_y = beam.grid.tolist()
     return Beams(
         device.upload(coefficient), device.upload(antenna_class), device.upload(beam.angle),
-        device.upload(beam.feed_angle), device.upload(applies), n_chan, n_y, n_x, first_x, step_x, first_y,
+        device.upload(beam.feed_angles), device.upload(applies), n_chan, n_y, n_x, first_x, step_x, first_y,
         step_y,
     )  # fmt: skip
 

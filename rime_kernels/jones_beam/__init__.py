@@ -16,7 +16,7 @@ _SHAPES: dict[str, tuple[type, check.Shape]] = {
     "grid": (np.float64, (4,)),
     "antenna_class": (np.int32, ("time of antenna_class", "antenna")),
     "angle": (np.float64, ("time of angle", "antenna")),
-    "feed_angle": (np.float64, ("time of feed_angle", "antenna")),
+    "feed_angle": (np.float64, ("time of feed_angle", "antenna", "chan")),
     "scale": (np.float64, ("batch",)),
     "pointing": (np.float64, ("batch of pointing", "time of pointing", "antenna", 2)),
     "applies": (np.bool_, ("source",)),
@@ -47,8 +47,8 @@ class JonesBeam:
         Which of the beams an antenna has, in each time slot where it has one after the other.
     angle : float64 (n_time or 1, n_antenna), rad
         How far the antenna's frame is turned on the sky, north through east.
-    feed_angle : float64 (n_time or 1, n_antenna), rad
-        phi of P; 0 where P is not to be applied.
+    feed_angle : float64 (n_time or 1, n_antenna), or (n_time or 1, n_antenna, n_chan), rad
+        phi of P; 0 where P is not to be applied. By channel where Faraday rotation above the antenna is in it.
     scale : float64 (n_batch or 1,)
         Lengths on the sky are divided by it: 1 for the grid as it is.
     pointing : float64 (n_batch or 1, n_time or 1, n_antenna, 2), rad, or None
@@ -78,6 +78,8 @@ class JonesBeam:
             given = getattr(self, name)
             if name == "antenna_class" and np.ndim(given) == 1:
                 shape = shape[1:]
+            if name == "feed_angle" and np.ndim(given) == 2:
+                shape = shape[:2]
             if given is not None or name not in ("pointing", "applies"):
                 object.__setattr__(self, name, check.array(f"beam.{name}", given, dtype, shape, sizes))
         for name in ("coefficient", "grid", "angle", "feed_angle"):
@@ -99,6 +101,11 @@ class JonesBeam:
         new = object.__new__(cls)
         new.__dict__.update(like.__dict__, scale=scale, pointing=pointing)
         return new
+
+    @property
+    def feed_angles(self) -> NDArray[np.float64]:
+        """`feed_angle` with an axis of channels, (n_time or 1, n_antenna, n_chan or 1)."""
+        return self.feed_angle if self.feed_angle.ndim == 3 else self.feed_angle[..., None]
 
     def copy(self) -> JonesBeam:
         """The same beam in arrays of its own, checked; coefficients, which nothing changes, are shared."""

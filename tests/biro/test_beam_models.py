@@ -17,6 +17,8 @@ from biro.models import (
     FitsBeam,
     GaussianSource,
     ImageModel,
+    Ionosphere,
+    IonosphereSamples,
     ModelError,
     Normal,
     Pointing,
@@ -63,11 +65,11 @@ def sources() -> list[PointSource]:
 
 
 def explicit(
-    observation, cube, *, width=1.0, rotation="none", pointing=(0.0, 0.0), apparent=()
+    observation, cube, *, width=1.0, rotation="none", pointing=(0.0, 0.0), apparent=(), rm=None
 ) -> np.ndarray:
-    """The sum over sources of E P B P^H E^H K, with splines of scipy, of the first partition.
+    """The sum over sources of E P F B F^H P^H E^H K, with splines of scipy, of the first partition.
 
-    E is 1 for sources of apparent flux.
+    E is 1 for sources of apparent flux; `rm` (time, antenna) are rotation measures of the ionosphere, rad/m2.
     """
     part, view = observation.partitions[0], observation.partition_views[0]
     angle = view.feeds.frame_angle()
@@ -95,6 +97,11 @@ def explicit(
                 np.array([[np.cos(phi), np.sin(phi)], [-np.sin(phi), np.cos(phi)]]), (0, 1), (-2, -1)
             )
             jones = plane @ p
+            if rm is not None:
+                chi = rm * (C / nu) ** 2
+                # What is polarised along X comes in at position angle chi.
+                turned = np.array([[np.cos(chi), -np.sin(chi)], [np.sin(chi), np.cos(chi)]])
+                jones = jones @ np.moveaxis(turned, (0, 1), (-2, -1))
             if rotation == "corrected":
                 jones = p.swapaxes(-1, -2) @ jones
             first, second = jones[rows.time_index, rows.antenna1], jones[rows.time_index, rows.antenna2]
@@ -144,6 +151,32 @@ def test_points_through_a_turning_beam(observation, rotation) -> None:
     assert np.ptp(observation.partition_views[0].feeds.frame_angle()) > 0.1
 
 
+@pytest.mark.parametrize("rotation", ["present", "corrected", "none"])
+def test_the_ionosphere_turns_what_the_beam_sees(observation, rotation) -> None:
+    """Rotation measures of each antenna and time, and a dispersive phase beside them, on the sky's side of E P."""
+    part, view = observation.partitions[0], observation.partition_views[0]
+    cube, rng = beam_cube(part.chan_freq), np.random.default_rng(6)
+    rm = rng.normal(scale=5.0, size=(view.time.size, len(view.antenna_names)))
+    tec = rng.normal(scale=0.05, size=len(view.antenna_names))
+    known = IonosphereSamples("", view.time, view.antenna_names, np.broadcast_to(tec, rm.shape), rm)
+    model = SkyModel(
+        sources(),
+        beam=FitsBeam(file=cube),
+        feeds=Feeds(rotation=rotation),
+        ionosphere=Ionosphere(file=known, rm="1.5 rad/m2"),
+    )
+    phase = np.exp(-8.44797245e9j * tec[:, None] / part.chan_freq)
+    seen = explicit(observation, cube, rotation=rotation, rm=rm + 1.5)
+    rows = part.rows
+    expected = seen * (phase[rows.antenna1] * phase[rows.antenna2].conj())[..., None]
+    # Their constant has nine digits, and phases are below 1 rad; fluxes are of order 1.
+    np.testing.assert_allclose(prediction(observation, model), expected, atol=1e-8)
+    assert np.abs(seen - explicit(observation, cube, rotation=rotation)).max() > 0.05
+    # Images are worked out at as many frequencies as what turns fastest asks for.
+    beam = model.bind([view], beam_of(model, [view])).fixed_beam(0)
+    assert np.unravel_index(np.argmax(np.abs(rm + 1.5)), rm.shape) in beam.samples
+
+
 @pytest.mark.parametrize("rotation", ["none", "present"])
 def test_sources_of_apparent_flux_are_not_seen_through_the_beam(observation, rotation) -> None:
     """Their feeds turn all the same; arrays have points before Gaussians, and so do flags."""
@@ -156,7 +189,8 @@ def test_sources_of_apparent_flux_are_not_seen_through_the_beam(observation, rot
     np.testing.assert_allclose(prediction(observation, model), expected, atol=1e-9)
 
 
-def test_an_image_is_seen_as_its_pixels_are(observation) -> None:
+@pytest.mark.parametrize("rotates", [False, True])
+def test_an_image_is_seen_as_its_pixels_are(observation, rotates) -> None:
     """Two bright pixels of an image, and two points at their places."""
     cell, n = 2.5e-5, 512
     pixels = np.zeros((4, 1, n, n))
@@ -168,14 +202,16 @@ def test_an_image_is_seen_as_its_pixels_are(observation) -> None:
         dataclasses.replace(sources()[1], east=f"{-240 * cell} rad", north=f"{120 * cell} rad"),
     ]
     part = observation.partitions[0]
-    beam = FitsBeam(file=beam_cube(part.chan_freq))
-    expected = prediction(observation, SkyModel(points, beam=beam, feeds=Feeds(rotation="present")))
+    names = observation.partition_views[0].antenna_names
+    own = {name: {"rm": f"{3 * k} rad/m2"} for k, name in enumerate(names)}
+    instrument = {
+        "beam": FitsBeam(file=beam_cube(part.chan_freq)),
+        "feeds": Feeds(rotation="present"),
+        "ionosphere": Ionosphere(antenna=own) if rotates else None,
+    }
+    expected = prediction(observation, SkyModel(points, **instrument))
     image = ImageModel(pixels, cell, part.phase_centre)
-    nothing = SkyModel(
-        [PointSource("none", east="0 rad", north="0 rad", I="0 Jy")],
-        beam=beam,
-        feeds=Feeds(rotation="present"),
-    )
+    nothing = SkyModel([PointSource("none", east="0 rad", north="0 rad", I="0 Jy")], **instrument)
     found = prediction(observation, nothing, image=image, accuracy=1e-4)
     error = np.sqrt(np.mean(np.abs(found - expected) ** 2) / np.mean(np.abs(expected) ** 2))
     # The accuracy that was asked for.

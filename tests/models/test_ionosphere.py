@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from biro.models import (
+    Feeds,
     FitsBeam,
     Ionosphere,
     IonosphereSamples,
@@ -157,6 +158,7 @@ def test_what_fits_no_data() -> None:
         IonosphereSamples("", one.time, one.antenna_names, one.tec, one.rm * np.nan)
     with pytest.raises(ModelError, match="time must ascend"):
         IonosphereSamples("", one.time[::-1], one.antenna_names, one.tec, one.rm)
-    beam = FitsBeam(file="beam_$(corr)_$(reim).fits")
-    with pytest.raises(ModelError, match="rm cannot be used with a beam of Jones matrices"):
-        SkyModel([point], beam=beam, ionosphere=Ionosphere(rm=Uniform(0, 1, "rad/m2"))).bind([view()])
+    beam, fitted = FitsBeam(file="beam_$(corr)_$(reim).fits"), Ionosphere(rm=Uniform(0, 1, "rad/m2"))
+    model = SkyModel([point], beam=beam, feeds=Feeds(rotation="none"), ionosphere=fitted)
+    with pytest.raises(ModelError, match="rm cannot be fitted beside a beam of Jones matrices"):
+        model.bind([view()])

@@ -120,7 +120,7 @@ def make_jones_beam(rows: Rows, n_batch: int = 2, *, seed: int = 4, **changes: A
         "grid": [-0.04, 0.012, -0.035, 0.011],
         "antenna_class": np.arange(rows.n_antenna) // 2 % 2,
         "angle": rng.normal(size=turned),
-        "feed_angle": rng.normal(size=turned),
+        "feed_angle": rng.normal(size=(*turned, rows.n_chan)),
         "scale": rng.uniform(0.8, 1.2, n_batch),
         "pointing": rng.normal(scale=0.004, size=(n_batch, *turned, 2)),
     }

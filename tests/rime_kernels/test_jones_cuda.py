@@ -84,7 +84,7 @@ def test_what_is_the_same_for_all_and_sources_without_the_beam(
     """One time of angles, one scale, no pointing errors; brightness that stays; more sources than a chunk."""
     rows = rows_for(problem)
     made = jones_beam_of(rows, pointing=None, scale=np.ones(1), applies=np.arange(9) % 3 > 0)
-    beam = replace(made, angle=made.angle[:1], feed_angle=made.feed_angle[:1])
+    beam = replace(made, angle=made.angle[:1], feed_angle=made.feed_angle[:1, :, 0])
     sources = sky(rows, n_point=5, beam=beam, n_gaussian=4)
     sources = replace(sources, stokes=sources.stokes[:, :1])
     expected = reference.visibilities(rows, LINEAR, sources)

@@ -127,7 +127,7 @@ def test_antennas_with_one_beam_after_the_other(
 def test_what_is_the_same_at_all_times(problem, sky, jones_beam_of, reference, error_of, form) -> None:
     rows = problem(n_chan=1, n_time=9)
     made = jones_beam_of(rows)
-    fixed = replace(made, angle=made.angle[:1], feed_angle=made.feed_angle[:1])
+    fixed = replace(made, angle=made.angle[:1], feed_angle=made.feed_angle[:1, :, 0])
     fixed = replace(fixed, pointing=made.pointing[:1, :1])
     sources = sky(rows, beam=fixed)
     sources = replace(sources, stokes=sources.stokes[:, :1])

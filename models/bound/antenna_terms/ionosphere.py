@@ -34,14 +34,11 @@ class IonosphereSlots:
         Electron contents, TECU, and rotation measures, rad/m2, to which quantities are added.
     tec, rm : int (n_antenna,) or None
         Slots; None where no antenna has any.
-    turns : bool
-        Whether there are rotation measures.
     """
 
     known: Array
     tec: Index | None
     rm: Index | None
-    turns: bool
 
 
 def ionosphere_slots(
@@ -69,6 +66,5 @@ def ionosphere_slots(
             np.array([of.get((key, name), ZERO) for name in view.antenna_names], np.int64)
             for key in DIMENSIONS
         )
-        turns = bool(rm.any() or known[1].any())
-        found.append(IonosphereSlots(known, tec if tec.any() else None, rm if rm.any() else None, turns))
+        found.append(IonosphereSlots(known, tec if tec.any() else None, rm if rm.any() else None))
     return found

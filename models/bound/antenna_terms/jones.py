@@ -27,7 +27,8 @@ class Jones:
 
         F = P(-RM lambda^2),  Z = exp(i DISPERSION TEC / nu)
 
-    P^H, by which rotation was taken out of the data, is without offsets, and P is 1 where the beam has it.
+    P^H, by which rotation was taken out of the data, is without offsets, and P and F are 1 where the beam has
+    them.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ class Jones:
         self._offset = None if slots.offset is None else Gathered(values, slots.offset)
         self._leakage = None if slots.leakage is None else Gathered(values, slots.leakage)
         self._tec = None if slots.tec is None else Gathered(values, slots.tec)
-        self._rm = None if slots.rm is None else Gathered(values, slots.rm)
+        self._rm = None if slots.rm is None or slots.in_beam else Gathered(values, slots.rm)
         with np.errstate(divide="ignore", invalid="ignore"):  # without an ionosphere
             self._wave2, self._phase = (SPEED_OF_LIGHT / slots.freq) ** 2, 1j * DISPERSION / slots.freq
         n_block = 0 if slots.leakage is None else len(slots.leakage)
@@ -110,14 +111,16 @@ class Jones:
     def _rotation(self, values: Array) -> Complex:
         """P Z F, (n_batch or 1, n_time_block, n_antenna, 1 or n_chan_block, 2, 2)."""
         known = self._slots.known
-        turn = np.zeros((1, 1, 1)) if self._slots.in_beam else self._angle(values)
+        in_beam = self._slots.in_beam
+        turn = np.zeros((1, 1, 1)) if in_beam else self._angle(values)
         if known is None:
             return self._rotated(turn)
         tec, rm = (
             one[None, ..., None] if own is None else one[None, ..., None] + own(values)[:, None, :, None]
             for one, own in zip(known, (self._tec, self._rm), strict=True)
         )
-        matrix = rotation(turn[..., None] - rm * self._wave2, self._slots.basis)
+        turned = turn[..., None] - (0.0 if in_beam else rm * self._wave2)
+        matrix = rotation(turned, self._slots.basis)
         return np.asarray(matrix * np.exp(tec * self._phase)[..., None, None])
 
     def _rotated(self, angle: Array) -> Complex:

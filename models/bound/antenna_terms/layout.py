@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, rotation_of
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
@@ -52,7 +52,7 @@ class TermSlots:
     known : float64 (2, n_time_block, n_antenna) or None
         Electron contents, TECU, and rotation measures, rad/m2; None without an ionosphere.
     tec, rm : int (n_antenna,) or None
-        Slots of what is added to them.
+        Slots of what is added to them. The rotation stands in the beam, where P does.
     freq : float64 (n_chan_block,), Hz
         The frequency of each block, which is a channel where there is an ionosphere.
     """
@@ -80,6 +80,26 @@ class TermSlots:
             for value in vars(self).values()
         )
 
+    def rm_in_beam(self, resolved: ResolvedSlots) -> Array | None:
+        """Rotation measures with which the beam's matrices turn, float64 (n_time, n_antenna), rad/m2, if any.
+
+        Raises
+        ------
+        ModelError
+            They are fitted.
+        """
+        if not self.in_beam or self.known is None:
+            return None
+        found: Array = self.known[1][self.time_block]
+        if self.rm is not None:
+            if resolved.is_free(self.rm).any():
+                raise ModelError(
+                    "ionosphere: rm cannot be fitted beside a beam of Jones matrices, expected a number, a file, "
+                    'or kind = "spinifex"'
+                )
+            found = found + resolved.base[self.rm]
+        return found if found.any() else None
+
 
 def antenna_term_slots(
     model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots
@@ -104,10 +124,6 @@ def antenna_term_slots(
     offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     ionospheres = ionosphere_slots(model.ionosphere, partitions, slots)
-    if in_beam and any(one is not None and one.turns for one in ionospheres):
-        raise ModelError(
-            "ionosphere: rm cannot be used with a beam of Jones matrices, which comes after the rotation"
-        )
     made: dict[tuple[object, ...], TermSlots] = {}
     each = []
     each_has = zip(partitions, bases, offsets, leakages, ionospheres, strict=True)

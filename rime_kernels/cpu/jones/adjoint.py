@@ -380,7 +380,7 @@ def pull_slot(
                         beam.beams, beam.scale, beam.pointing, beam.direction, s, a, antennas.times,
                         antennas.chan, True, antennas.scratch, antennas.voltage, eight,
                     )  # fmt: skip
-                fill_rotation(beam.beams, a, antennas.times, n, antennas.rotation)
+                fill_rotation(beam.beams, a, antennas.times, antennas.chan, antennas.rotation)
                 _pull_antenna(
                     work, beam, antennas, sky, place if work.pointing_per_time else 0, first, s, a, n_piece,
                     terms, ahead(of_brightness, 4 * n * s), scale, like,

@@ -26,7 +26,7 @@ class Beams(NamedTuple):
     grid: NDArray[np.float64]  # (4,)
     antenna_class: NDArray[np.int32]  # (n_time or 1, n_antenna)
     angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
-    feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
+    feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna, n_chan or 1)
     applies: NDArray[np.bool_]  # (n_source,)
     circular: bool  # feeds
 
@@ -49,7 +49,7 @@ def beams_of(rows_matrix: NDArray[np.complexfloating], sources: Sources, n_sourc
         _ready(beam.grid),
         _ready(np.atleast_2d(beam.antenna_class)),
         _ready(beam.angle),
-        _ready(beam.feed_angle),
+        _ready(beam.feed_angles),
         _ready(applies),
         bool(full[0, 1] == 0.0),  # RR has no Q
     )
@@ -161,11 +161,13 @@ def fill_alike(beams: Beams, pointing: Array, times: Array, out: Pointer) -> Non
 
 
 @inner_function
-def fill_rotation(beams: Beams, a: int, times: Array, n: int, out: Pointer) -> None:
+def fill_rotation(beams: Beams, a: int, times: Array, chan: Array, out: Pointer) -> None:
     """cos and sin of the feed angle of antenna a, (2, n) float64."""
+    n, n_chan = chan.size, beams.feed_angle.shape[2]
     for i in range(n):
         time = times[min(i, times.size - 1)]
-        phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), a]
+        here = min(max(0, chan[i]), n_chan - 1)
+        phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), a, here]
         out[i], out[n + i] = np.cos(phi), np.sin(phi)
 
 

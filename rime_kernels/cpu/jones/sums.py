@@ -123,7 +123,7 @@ def fill_terms(
                     beams, beam_scale, pointing, direction, s, a, antennas.times, antennas.chan, False,
                     antennas.scratch, antennas.voltage, eight,
                 )  # fmt: skip
-            fill_rotation(beams, a, antennas.times, n, antennas.rotation)
+            fill_rotation(beams, a, antennas.times, antennas.chan, antennas.rotation)
             t = rotated(antennas.voltage, antennas.rotation, sky.circular, like, scale)
             if antennas.factored:
                 re, im = antenna_phase(antennas, sky, a, s, scale, like)

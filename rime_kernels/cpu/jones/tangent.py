@@ -64,7 +64,8 @@ def _fill_matrices(
                     e[2, k] += by_y * node
     else:
         e[0, 0] = e[0, 6] = 1.0
-    phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), antenna]
+    angles = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), antenna]
+    phi = angles[min(chan, angles.size - 1)]
     cos, sin = math.cos(phi), math.sin(phi)
     for k in range(3):
         for i in range(2):
