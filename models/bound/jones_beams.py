@@ -160,8 +160,8 @@ def partition_beams(
 ) -> list[PartitionBeam]:
     """The beam of each partition; none where the model's beam is a formula, or it has none.
 
-    `seen` (n_source,) tells which sources are seen through it; `rotation_measures` are those of the ionosphere
-    above each partition, (n_time, n_antenna), rad/m2.
+    `seen` (n_source,) tells which sources are seen through it; `rotation_measures` are those of the
+    ionosphere above each partition, (n_time, n_antenna), rad/m2.
 
     Raises
     ------

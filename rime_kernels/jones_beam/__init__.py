@@ -48,7 +48,7 @@ class JonesBeam:
     angle : float64 (n_time or 1, n_antenna), rad
         How far the antenna's frame is turned on the sky, north through east.
     feed_angle : float64 (n_time or 1, n_antenna), or (n_time or 1, n_antenna, n_chan), rad
-        phi of P; 0 where P is not to be applied. By channel where Faraday rotation above the antenna is in it.
+        phi of P; 0 where P is not to be applied. By channel where the ionosphere turns, too.
     scale : float64 (n_batch or 1,)
         Lengths on the sky are divided by it: 1 for the grid as it is.
     pointing : float64 (n_batch or 1, n_time or 1, n_antenna, 2), rad, or None

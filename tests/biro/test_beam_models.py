@@ -153,7 +153,7 @@ def test_points_through_a_turning_beam(observation, rotation) -> None:
 
 @pytest.mark.parametrize("rotation", ["present", "corrected", "none"])
 def test_the_ionosphere_turns_what_the_beam_sees(observation, rotation) -> None:
-    """Rotation measures of each antenna and time, and a dispersive phase beside them, on the sky's side of E P."""
+    """Rotation of each antenna and time on the sky's side of E P, and a dispersive phase beside it."""
     part, view = observation.partitions[0], observation.partition_views[0]
     cube, rng = beam_cube(part.chan_freq), np.random.default_rng(6)
     rm = rng.normal(scale=5.0, size=(view.time.size, len(view.antenna_names)))

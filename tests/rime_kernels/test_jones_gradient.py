@@ -119,7 +119,8 @@ def test_what_is_the_same_for_all(problem, sky, jones_beam_of, reference, form) 
     """Angles, pointing errors and fluxes at all times, a scale and pointing errors of the whole batch."""
     rows = problem(n_antenna=4, n_chan=1, n_time=9)
     made = jones_beam_of(rows, scale=np.ones(1))
-    made = replace(made, angle=made.angle[:1], feed_angle=made.feed_angle[:1, :, 0], pointing=made.pointing[:1, :1])
+    made = replace(made, angle=made.angle[:1], feed_angle=made.feed_angle[:1, :, 0])
+    made = replace(made, pointing=made.pointing[:1, :1])
     sources = sky(rows, beam=made)
     gradient = check(reference, rime_of(rows, form=form), replace(sources, stokes=sources.stokes[:, :1]))
     assert gradient.beam_scale is not None

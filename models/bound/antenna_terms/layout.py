@@ -94,8 +94,8 @@ class TermSlots:
         if self.rm is not None:
             if resolved.is_free(self.rm).any():
                 raise ModelError(
-                    "ionosphere: rm cannot be fitted beside a beam of Jones matrices, expected a number, a file, "
-                    'or kind = "spinifex"'
+                    "ionosphere: rm cannot be fitted beside a beam of Jones matrices, expected a number or a "
+                    'file, or kind = "spinifex"'
                 )
             found = found + resolved.base[self.rm]
         return found if found.any() else None
