@@ -128,7 +128,7 @@ class SmearedEngine:
             yield entries, sources.entries(entries.start, entries.stop)
 
     def _nodes(self, engine: Engine, rows: slice | NDArray[np.int64]) -> list[tuple[float, Engine]]:
-        """`_Block.nodes` from what computes visibilities in the middle; coordinates are few beside the data."""
+        """`_Block.nodes` from what computes visibilities in the middle."""
         nodes = []
         for time in self._average.times:
             lanes = _turned(engine.lanes, self._average, time, rows, self._factored)

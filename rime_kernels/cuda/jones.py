@@ -19,7 +19,8 @@ from rime_kernels.jones_beam import JonesBeam
 
 # What a beam has besides the numbers of each call.
 _CONSTANT = "coefficient", "grid", "antenna_class", "angle", "feed_angle", "applies"
-# Antennas beyond which tiles of 3 x 3 pay in single precision, and slots of a block.
+# Antennas beyond which tiles of 3 x 3 pay, for of smaller ones several blocks would stage the same; and slots
+# of a block.
 _MANY, _SLOTS = 32, {2: 64, 3: 66}
 _THREADS, _REGISTERS, _CHUNK = 256, 128, 4
 
@@ -95,7 +96,7 @@ def tile_shape(single: bool, has_gaussian: bool, n_antenna: int) -> TileShape:
     """How the kernel over tiles is cut: as many items in a block as it has slots and threads for."""
     if device.simulated():
         return TileShape(2, 16, 2, 8, 2)
-    side = 3 if single and n_antenna > _MANY else 2
+    side = 3 if n_antenna > _MANY else 2
     n_slot, n_group = _SLOTS[side], -(-n_antenna // side)
     n_tile = n_group * (n_group + 1) // 2
     n_item = max(1, min(n_slot // (n_group * side), _THREADS // n_tile, 8))
@@ -121,7 +122,7 @@ def _shared_bytes(single: bool, has_gaussian: bool, shape: TileShape) -> int:
     arrays = [
         16 * cplx * n_term,  # T and T B, of two chunks
         cplx * n_coordinate + cplx * n_coordinate * single,  # along and across, and their low parts
-        (9 * 8 + 8 + 4) * shape.n_slot,  # coordinates, frames, where terms lie
+        (10 * 8 + 8 + 4) * shape.n_slot,  # coordinates, frames, where terms lie
         8 * shape.n_item + 8 * shape.n_thread,
     ]
     return sum(arrays) + 16 * 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from numba import float32, float64, int32, int64, uint32
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
@@ -28,8 +28,15 @@ from rime_kernels.physics import phase
 _C, _turns = phase.SPEED_OF_LIGHT, phase.turns
 
 
+class Mine(NamedTuple):
+    """What a thread stages first of each chunk."""
+
+    source: Scalar  # of the chunk, uint32
+    slot: Scalar
+
+
 class Frames(NamedTuple):
-    """`Frame` of each slot of a block, (n_slot,) in shared memory; float64, the last one uint64."""
+    """`Frame` of each slot of a block, (n_slot,) in shared memory; float64, the last two uint64."""
 
     dl: Array
     dm: Array
@@ -38,17 +45,19 @@ class Frames(NamedTuple):
     feed_cos: Array
     feed_sin: Array
     first: Array
+    bright: Array  # where the brightness begins that its sources have
 
 
 @functools.cache
 def make_place_frames(kernel: TileKernel) -> Compiled:
-    """Function that fills `Frames` for the block's antennas."""
+    """Function that fills `Frames` for the block's antennas; `bright_at` is that of `Shared`."""
     n_thread = kernel.shape.n_thread
 
     @device.inline
     def place_frames(
-        block: Block, work: TileWork, tables: TileTables, sky: Sky, beams: Beams, frames: Frames
-    ) -> None:
+        block: Block, work: TileWork, tables: TileTables, sky: Sky, beams: Beams, frames: Frames,
+        bright_at: Array,
+    ) -> None:  # fmt: skip
         n_chan = uint32(tables.chan_freq.size)
         x = uint32(block.thread)
         while x < block.n_x:
@@ -62,6 +71,7 @@ def make_place_frames(kernel: TileKernel) -> Compiled:
             frames.cos[x], frames.sin[x] = frame.cos, frame.sin
             frames.feed_cos[x], frames.feed_sin[x] = frame.feed_cos, frame.feed_sin
             frames.first[x] = frame.first
+            frames.bright[x] = uint64(bright_at[j])
             x = uint32(x + uint32(n_thread))
 
     return place_frames
@@ -128,15 +138,14 @@ def make_stage(kernel: TileKernel) -> Compiled:
     @device.inline
     def stage(
         start: Scalar, buffer: Scalar, block: Block, steps: Steps, sky: Sky, beams: Beams, shared: Shared,
-        frames: Frames,
+        frames: Frames, mine: Mine,
     ) -> Scalar:  # fmt: skip
         n_source, slots, staged = int32(sky.direction.shape[1]), shared.slots, shared.staged
         gaussian, b = start - (n_source - sky.n_gaussian), block.b
         n_now = min(int32(chunk), (n_source if gaussian >= 0 else n_source - sky.n_gaussian) - start)
-        x = uint32(block.thread)
-        while x < uint32(n_now) * block.n_x:
-            k = uint32(x // block.n_x)
-            i, s = uint32(x - k * block.n_x), start + int32(k)
+        n_x, k, i = block.n_x, mine.source, mine.slot
+        while k < uint32(n_now):
+            s = start + int32(k)
             l, m, n_minus_1 = sky.direction[b, s, 0], sky.direction[b, s, 1], sky.direction[b, s, 2]
             u, v, w = slots.u[i], slots.v[i], slots.w[i]
             frame = Frame(
@@ -146,7 +155,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
             cos, sin = cos_sin(_turns(u, v, w, l, m, n_minus_1))
             e = voltage(frame, l, m, steps, beams.applies[min(s, beams.applies.size - 1)], beams)
             t = times_number(e, cos, sin)
-            at = shared.bright_at[uint32(i // block.n_used)] + int64(2) * int64(s)
+            at = int64(frames.bright[i]) + int64(2) * int64(s)
             g = times_brightness(t, sky.bright[at], sky.bright[at + 1])
             into = uint32(uint32(buffer * n_term) + slots.at[i] + k * uint32(side))
             staged.term[into] = pack(t[0], t[1])
@@ -159,7 +168,10 @@ def make_stage(kernel: TileKernel) -> Compiled:
             staged.term[into + uint32(14 * n_term)] = pack(g[6], g[7])
             if has_gaussian and gaussian >= 0:
                 put_coordinates(b, gaussian + int32(k), u, v, w, into, sky, shared)
-            x = uint32(x + uint32(n_thread))
+            i = uint32(i + uint32(n_thread))
+            while i >= n_x:
+                i = uint32(i - n_x)
+                k = uint32(k + uint32(1))
         return n_now
 
     return stage

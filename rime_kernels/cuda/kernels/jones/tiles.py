@@ -16,7 +16,7 @@ from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.jones import staging, sums
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
-from rime_kernels.cuda.kernels.jones.staging import Frames
+from rime_kernels.cuda.kernels.jones.staging import Frames, Mine
 from rime_kernels.cuda.kernels.jones.voltages import Beams, steps_of
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
 from rime_kernels.cuda.kernels.tiles import index
@@ -59,7 +59,8 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         shared, frames, own = shared_arrays(), frame_arrays(), own_arrays()
         block = index_block(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
         place_antennas(block, work, tables, sky, shared)
-        place_frames(block, work, tables, sky, beams, frames)
+        cuda.syncthreads()  # frames have what `place_antennas` found
+        place_frames(block, work, tables, sky, beams, frames, shared.bright_at)
         clear(block, shared)
         tile = find_tile(block, work, tables)
         look_ahead(tile, tables, columns, own.glance)
@@ -147,7 +148,8 @@ def _make_frames(kernel: TileKernel) -> Compiled:
         feed_cos = cuda.shared.array(n_slot, float64)
         feed_sin = cuda.shared.array(n_slot, float64)
         first = cuda.shared.array(n_slot, uint64)
-        return Frames(dl, dm, cos, sin, feed_cos, feed_sin, first)
+        bright = cuda.shared.array(n_slot, uint64)
+        return Frames(dl, dm, cos, sin, feed_cos, feed_sin, first, bright)
 
     return frame_arrays
 
@@ -167,18 +169,24 @@ def _make_sum_sources(kernel: TileKernel) -> Compiled:
         n_point, steps = n_source - sky.n_gaussian, steps_of(sky.beam_scale[block.b], beams)
         # Of the type they have later on, for the tuples they become part of: Numba makes one type of each.
         before, n_before, start, buffer = int64(-1), int64(0), int64(0), int64(0)
+        first = uint32(uint32(block.thread) // block.n_x)
+        mine = Mine(first, uint32(uint32(block.thread) - first * block.n_x))
+        # One half of the warps stages while the other half sums: waits of the one are the other's work.
+        late = (block.thread >> int32(7)) & int32(1)
         while before < n_source:
             n_now = int64(0)
-            if start < n_source:
-                n_now = stage(start, buffer, block, steps, sky, beams, shared, frames)
-            if before >= 0 and tile.active:
-                # The chunk that was made before, from the other buffer.
-                of_term = uint32((1 - buffer) * n_term)
-                here = Corner(uint32(corner.p + of_term), uint32(corner.q + of_term), uint32(0))
-                if has_gaussian and before >= n_point:
-                    add_gaussians(n_before, shared.staged, here, own.sums, own.second)
-                else:
-                    add_points(n_before, shared.staged, here, own.sums, own.second)
+            for half in range(2):
+                if int32(half) == late:
+                    if start < n_source:
+                        n_now = stage(start, buffer, block, steps, sky, beams, shared, frames, mine)
+                elif before >= 0 and tile.active:
+                    # The chunk that was made before, from the other buffer.
+                    of_term = uint32((1 - buffer) * n_term)
+                    here = Corner(uint32(corner.p + of_term), uint32(corner.q + of_term), uint32(0))
+                    if has_gaussian and before >= n_point:
+                        add_gaussians(n_before, shared.staged, here, own.sums, own.second)
+                    else:
+                        add_points(n_before, shared.staged, here, own.sums, own.second)
             # One meeting a chunk is enough: it lies between the last read of a buffer and its next write.
             cuda.syncthreads()
             before, n_before = start, n_now
