@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from biro.errors import DataError, InputError, ModelError
+from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
-from biro.files.foreign_text import visible_texts
+from biro.files.npz import read_npz, reading, texts
 from biro.measurement_set.gain_table import read_gain_table
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.components.antenna_terms.gain import GainSolutions
 from biro.models.sky import SkyModel
 from biro.observation.observation import Observation
-
-ARRAYS = ("time", "freq", "antenna_names", "gain", "usable")
-"""Arrays of a file of gains; see `GainSolutions`."""
-LARGEST = 1 << 32
-"""Bytes that the arrays of a file may take."""
 
 
 def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
@@ -50,23 +44,16 @@ def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
         return read_gain_table(place, TIME_LIMIT)
     if not place.exists():
         raise DataError(f"{path}: no such table of gains")
-    try:
-        with zipfile.ZipFile(place) as archive:
-            size = sum(item.file_size for item in archive.infolist())
-        if size > LARGEST:
-            raise DataError(f"{path}: holds {size / 1e9:.3g} GB, which is no file of gains")
-        with np.load(place, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ARRAYS}
+    arrays = read_npz(place, "gains")
+    with reading(place, "gains"):
         return GainSolutions(
             str(place),
             arrays["time"].astype(np.float64),
             arrays["freq"].astype(np.float64),
-            tuple(visible_texts(arrays["antenna_names"].astype(str).tolist())),
+            texts(arrays["antenna_names"]),
             arrays["gain"].astype(np.complex128),
             arrays["usable"].astype(bool),
         )
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, ModelError) as error:
-        raise DataError(f"{path}: no file of gains, or a broken one ({error})") from None
 
 
 def write_gains(path: str | os.PathLike[str], gains: GainSolutions) -> None:

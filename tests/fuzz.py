@@ -34,6 +34,7 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     from biro.errors import BiroError
     from biro.files.signed import read_signed, write_signed
     from biro.images.fits import read_image
+    from biro.ionosphere import read_ionosphere
     from biro.models import read_model
     from biro.models.files import read_bbs, read_tigger
     from biro.models.quantities.parameter import Column
@@ -118,6 +119,13 @@ CATALOGUE = b"""# Reference frequency of the detection ("ch0") image: 1.40000e+0
 """
 AEGEAN = b"""island,source,ra,dec,peak_flux,int_flux,a,b,pa,psf_a,psf_b,psf_pa
 3,0,187.25,2.05,1.2,1.5,5.0,4.0,0.0,4.0,4.0,0.0
+"""
+
+
+IONOSPHERE = b"""# of two antennas
+time antenna tec rm
+5.1e9 A 7.1 0.9
+5.1e9,B,7.0,0.8
 """
 
 
@@ -271,6 +279,14 @@ def antenna_seed() -> bytes:
     return b"# coordsys = local\n# centre = 20 -30 1000\n0 0 0 12 A\n10,0,0,12,B\n0 10 0 12 C\n"
 
 
+def ionosphere_seed() -> bytes:
+    """Electron contents above two antennas at two times."""
+    stream = io.BytesIO()
+    names = np.array(["A", "B"])
+    np.savez(stream, time=np.array([5.1e9, 5.2e9]), antenna_names=names, tec=np.ones((2, 2)))
+    return stream.getvalue()
+
+
 READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[], list[bytes]]]] = {
     "toml": (
         "model.toml",
@@ -289,6 +305,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[], list[bytes]]]]
     "record": ("record", read_run, lambda: [record_seed()]),
     "checkpoint": ("checkpoint", lambda path: read_signed(path, "run"), lambda: [checkpoint_seed()]),
     "antennas": ("antennas.csv", read_antennas, lambda: [antenna_seed()]),
+    "ionosphere": ("iono", read_ionosphere, lambda: [IONOSPHERE, ionosphere_seed()]),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from biro.models.components.beam_cube import BeamCube
 from biro.models.components.source import si_value
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
-from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
+from biro.models.quantities.strict import Entry, did_you_mean, read_path, short_repr, strict
 from biro.models.quantities.units import ANGLE, FREQUENCY, NUMBER, TIME, Dimension
 
 _FEEDS = [feed for feeds in FEEDS.values() for feed in feeds]
@@ -59,10 +58,7 @@ class GridBeam:
 
     def _read_path(self, key: str, what: str) -> None:
         """Read the path of what the beam is made of, kept as an absolute one."""
-        given = getattr(self, key)
-        if not (isinstance(given, str) or hasattr(given, "__fspath__")) or not str(given):
-            raise ModelError(f"{key}: expected {what}, found {short_repr(given)}")
-        object.__setattr__(self, key, str(Path(given).absolute()))
+        object.__setattr__(self, key, read_entry(key, read_path, getattr(self, key), what))
 
 
 @strict

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 from pydantic import ConfigDict, ValidationError
@@ -33,6 +34,19 @@ def short_repr(value: object) -> str:
     """`repr` of a value, cut to a length that fits into one line."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def read_path(value: Entry, what: str) -> str:
+    """The absolute path of `what` that a person wrote, "the path of an image" or the like.
+
+    Raises
+    ------
+    ModelError
+        Neither a text nor a path, or an empty one.
+    """
+    if not (isinstance(value, str) or hasattr(value, "__fspath__")) or not str(value):
+        raise ModelError(f"expected {what}, found {short_repr(value)}")
+    return str(Path(value).absolute())
 
 
 def key_names(cls: type) -> list[str]:

@@ -90,12 +90,76 @@ def test_a_file(tmp_path: Path) -> None:
     turn = np.exp(1j * both[:, None] * (299792458.0 / np.array(FREQ)) ** 2)
     np.testing.assert_allclose(read[..., 1], plain[..., 1] * turn, rtol=0, atol=1e-12)
     np.savez(tmp_path / "none.npz", time=time, antenna_names=np.array(list("ABCD")))
+    np.savez(tmp_path / "days.npz", time=time / 86400, antenna_names=np.array(list("ABCD")), rm=rm)
+    np.savez(tmp_path / "square.npz", time=time, antenna_names=np.array([list("AB"), list("CD")]), rm=rm)
+    np.savez(tmp_path / "objects.npz", time=time, antenna_names=np.array(list("ABCD"), object), rm=rm)
+    np.savez(tmp_path / "nameless.npz", time=time, rm=rm)
     for name, message in (
         ("none.npz", "has neither tec nor rm"),
-        ("missing.npz", "no file of an ionosphere"),
+        ("missing.npz", "no file of an ionosphere, or a broken one .no such file"),
+        ("", "a folder, a pipe or a device"),
+        ("days.npz", "times must be MJD in seconds, found 59000; multiply days by 86400"),
+        ("square.npz", "names must have one axis"),
+        ("objects.npz", "no file of an ionosphere, or a broken one .*pickle"),
+        ("nameless.npz", "it lacks 'antenna_names'"),
     ):
         with pytest.raises(DataError, match=message):
             read_ionosphere(tmp_path / name)
+
+
+TABLE = f"""# made by hand
+time, antenna, rm  # MJD in s, UTC; rad/m2
+{START + 240}, A, 5
+{START}, B, 2
+{START}, A, 1e0
+
+{START + 240} B 2.5
+"""
+
+
+def test_a_table_as_text_is_what_its_arrays_are(tmp_path: Path) -> None:
+    """Rows in any order, with commas or blanks; what is not there is 0."""
+    (tmp_path / "iono.txt").write_text(TABLE)
+    found = read_ionosphere(tmp_path / "iono.txt")
+    assert found.antenna_names == ("A", "B")
+    np.testing.assert_array_equal(found.time, [START, START + 240])
+    np.testing.assert_array_equal(found.rm, [[1, 2], [5, 2.5]])
+    np.testing.assert_array_equal(found.tec, np.zeros((2, 2)))
+    time = f"{START:.1f}"
+    (tmp_path / "both.txt").write_text(f"antenna rm time tec\nA 1 {time} 3.5\n")
+    both = read_ionosphere(tmp_path / "both.txt")
+    assert (both.rm, both.tec) == (1, 3.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a line of names and rows below it, found 0 lines"),
+        (f"{START} A 1\n{START} B 1\n", "line 1: expected names of columns, as 'time antenna tec rm', found"),
+        ("time antenna dtec\n1 A 2\n", "line 1: expected names of columns"),
+        ("time time antenna rm\n1 1 A 2\n", "line 1: expected names of columns"),
+        (f"time antenna rm\n{START} A\n", f"line 2: expected 'time antenna rm', found '{START} A'"),
+        (f"time antenna rm\n{START} A 1 2\n", "line 2: expected 'time antenna rm'"),
+        (f"# b\ntime antenna rm\n{START} A x\n", "line 3: expected 'time antenna rm', found .* A x'"),
+        ("time antenna rm\n59000.5 A 1\n", "times must be MJD in seconds, found 59000.5; multiply days"),
+        (f"time antenna\n{START} A\n", "has neither tec nor rm"),
+        (f"time antenna rm\n{START} A nan\n", "rm must be finite"),
+        (
+            f"time antenna rm\n{START} A 1\n{START} B 1\n{START + 1} A 1\n",
+            "expected one row for each of 2 times and 2 antennas, found 3 rows, 3 of them different",
+        ),
+        (
+            f"time antenna rm\n{START} A 1\n{START} A 2\n{START + 1} B 1\n{START + 1} A 1\n",
+            "expected one row for each of 2 times and 2 antennas, found 4 rows, 3 of them different",
+        ),
+        ("\udcff\x00", "no file of an ionosphere, or a broken one"),
+    ],
+)
+def test_tables_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "iono.txt").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(DataError, match=message) as caught:
+        read_ionosphere(tmp_path / "iono.txt")
+    assert "\n" not in str(caught.value)
 
 
 def test_spinifex(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +167,9 @@ def test_spinifex(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spinifex", None)
     monkeypatch.setitem(sys.modules, "spinifex.get_rm", None)
     text = '[ionosphere]\nkind = "spinifex"\n'
-    with pytest.raises(InputError, match="needs the package spinifex: pip install spinifex"):
-        likelihood(text)
+    for each in (text, text.replace("spinifex", "spinifex-tec")):
+        with pytest.raises(InputError, match="needs the package spinifex: pip install 'spinifex>=2'"):
+            likelihood(each)
     asked = []
 
     def get_rm_from_skycoord(loc, times, source, **options):
@@ -130,3 +195,30 @@ def test_spinifex(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(InputError, match="expected one finite number for each of 4 times"):
         likelihood(text)
+
+
+def test_electron_contents_of_spinifex(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in with the documented call: vertical contents (time, height), and what makes them slant."""
+
+    def get_rm_from_skycoord(loc, times, source, **options):
+        return SimpleNamespace(rm=np.zeros(times.shape))
+
+    def get_dtec_from_skycoord(loc, times, source, **options):
+        station, minutes = loc.y.to_value("m") / 1e3, (times.mjd - 59000) * 1440
+        vertical = np.stack([0.1 * station + 0 * minutes, 0.02 * minutes], axis=1)
+        return SimpleNamespace(electron_density=vertical, airmass=np.array([[1.5, 2.0]] * len(minutes)))
+
+    monkeypatch.setitem(sys.modules, "spinifex", ModuleType("spinifex"))
+    for module, call in (("get_rm", get_rm_from_skycoord), ("get_dtec", get_dtec_from_skycoord)):
+        stand_in = ModuleType(f"spinifex.{module}")
+        setattr(stand_in, call.__name__, call)
+        monkeypatch.setitem(sys.modules, f"spinifex.{module}", stand_in)
+    found, plain, without = (
+        likelihood(text).predict(np.zeros(0))[0]
+        for text in ('[ionosphere]\nkind = "spinifex-tec"\n', "", '[ionosphere]\nkind = "spinifex"\n')
+    )
+    # Of the stations of a row, which are neighbours, 0.15 TECU apart; what changes in time is above all.
+    turn = np.exp(-8.44797245e9j * -0.15 / np.array(FREQ))[:, None]
+    # Their constant has nine digits, dates are good to a microsecond.
+    np.testing.assert_allclose(found, plain * turn, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(without, plain, rtol=0, atol=1e-12)

@@ -131,9 +131,15 @@ def test_model_files(tmp_path: Path) -> None:
     [
         ("tec = [1, 2]", "tec: expected"),
         ('rm = "3 m"', "rm: unit 'm' is not a rotation measure"),
-        ('kind = "spinifx"', "kind: one of given, spinifex, found 'spinifx' .did you mean 'spinifex'"),
+        (
+            'kind = "spinifx"',
+            "one of given, spinifex, spinifex-tec, found 'spinifx' .did you mean 'spinifex'",
+        ),
         ('kind = "spinifex"\nfile = "a.npz"', 'file: goes with kind = "given"'),
+        ('kind = "spinifex-tec"\nfile = "a.npz"', 'file: goes with kind = "given", found .*-tec'),
         ('kind = "spinifex"', "spinifex was not read"),
+        ("file = 3", "file: expected the path of a file .npz or of a table, found 3"),
+        ('file = ""', "file: expected the path"),
         ('file = "a.npz"', "a.npz was not read"),
         ("tecs = 3", "unknown key 'tecs'"),
         ("[ionosphere.antenna.Q]\ntec = 3", "ionosphere: no antenna is called 'Q'"),

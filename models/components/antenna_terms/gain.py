@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from biro.models.components.antenna_terms.feeds import Basis
 from biro.models.components.antenna_terms.per_antenna import read_names, read_own
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, quantity, read_entry
-from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
+from biro.models.quantities.strict import Entry, did_you_mean, read_path, short_repr, strict
 from biro.models.quantities.units import ANGLE, NUMBER, Dimension, factor
 
 Complex = NDArray[np.complex128]
@@ -259,6 +258,4 @@ _READ = {"amplitude": _amplitude, "phase": _phase}
 def _table(value: Entry) -> str | GainSolutions:
     if isinstance(value, GainSolutions):
         return value
-    if not (isinstance(value, str) or hasattr(value, "__fspath__")) or not str(value):
-        raise ModelError(f"expected the path of a table of gains, found {short_repr(value)}")
-    return str(Path(value).absolute())
+    return read_path(value, "the path of a table of gains")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,11 +11,11 @@ from numpy.typing import NDArray
 from biro.models.components.antenna_terms.per_antenna import read_names, read_own
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Quantity, quantity, read_entry
-from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
+from biro.models.quantities.strict import Entry, did_you_mean, read_path, short_repr, strict
 from biro.models.quantities.units import NUMBER, ROTATION_MEASURE, Dimension
 
 Array = NDArray[np.float64]
-KINDS = ("given", "spinifex")
+KINDS = ("given", "spinifex", "spinifex-tec")
 DIMENSIONS: dict[str, Dimension] = {"tec": NUMBER, "rm": ROTATION_MEASURE}
 """Quantities of each antenna; total electron contents are in TECU, 1e16 electrons per square metre."""
 
@@ -85,14 +84,16 @@ class Ionosphere:
 
     Parameters
     ----------
-    kind : "given" or "spinifex", default "given"
-        "spinifex": rotation measures towards each phase centre by the package of this name.
+    kind : "given", "spinifex" or "spinifex-tec", default "given"
+        "spinifex": rotation measures towards each phase centre by the package of this name; "spinifex-tec":
+        and electron contents.
     tec : number, TECU, optional
         Electron content of every antenna in `antennas`.
     rm : rotation measure, optional
         Positive ones turn from north through east.
     file : path, IonosphereSamples, or a list of these, one for each partition, optional
-        A file .npz with time (MJD, s, UTC), antenna_names, and tec, rm (time, antenna) or one of both.
+        A file .npz with time (MJD, s, UTC), antenna_names, and tec, rm (time, antenna) or one of both; or a
+        table as text with columns time, antenna, and tec, rm or one of both.
     antennas : list of str, default all
     antenna : {name: {"tec": ..., "rm": ...}}
         Antennas that have quantities of their own.
@@ -117,8 +118,8 @@ class Ionosphere:
         if self.file is not None:
             given = self.file if isinstance(self.file, (list, tuple)) else (self.file,)
             object.__setattr__(self, "file", tuple(read_entry("file", _file, one) for one in given))
-            if self.kind == "spinifex" and any(isinstance(one, str) for one in self.file):
-                raise ModelError('file: goes with kind = "given", found kind = "spinifex"')
+            if self.kind != "given" and any(isinstance(one, str) for one in self.file):
+                raise ModelError(f'file: goes with kind = "given", found kind = "{self.kind}"')
         object.__setattr__(self, "antennas", read_names(self.antennas))
         object.__setattr__(self, "antenna", read_own(self.antenna, _READ))
 
@@ -164,6 +165,4 @@ _READ = {"tec": _tec, "rm": _rm}
 def _file(value: Entry) -> str | IonosphereSamples:
     if isinstance(value, IonosphereSamples):
         return value
-    if not (isinstance(value, str) or hasattr(value, "__fspath__")) or not str(value):
-        raise ModelError(f"expected the path of a file .npz, found {short_repr(value)}")
-    return str(Path(value).absolute())
+    return read_path(value, "the path of a file .npz or of a table")
