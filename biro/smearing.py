@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,21 @@ SMALL = 1e-3
 """Where no visibility has a weight: fraction of a source that the loss must exceed."""
 _N_ROW, _N_SOURCE = 2000, 100
 """So many rows, evenly spread, and so many sources tell how much is lost."""
+
+
+class Rings(NamedTuple):
+    """How the brightness of an image lies about a phase centre.
+
+    Attributes
+    ----------
+    distance : float64 (n_ring,), rad
+        Of the farthest pixel of each ring.
+    flux : float64 (n_ring,), Jy
+        Sum of |I| of its pixels.
+    """
+
+    distance: Array
+    flux: Array
 
 
 @dataclass(frozen=True)
@@ -80,13 +95,20 @@ def modes_of(mode: Mode | Sequence[Mode], n_partition: int) -> list[Mode]:
     return modes
 
 
-def choose(part: Partition, sources: Sources, mode: Mode, *, has_images: bool, on_gpu: bool) -> Choice:
+def choose(
+    part: Partition,
+    sources: Sources | None,
+    mode: Mode,
+    *,
+    images: Sequence[Rings] = (),
+    on_gpu: bool = False,
+) -> Choice:
     """Whether the model of a partition is smeared.
 
     Parameters
     ----------
     part : Partition
-    sources : Sources
+    sources : Sources or None
         Its sources for some draws of the prior, or for one theta. Their largest distances and median fluxes
         count.
     mode : "auto", "on" or "off"
@@ -94,16 +116,16 @@ def choose(part: Partition, sources: Sources, mode: Mode, *, has_images: bool, o
 
             sum over sources and visibilities of  w (S (1 - sinc sinc))^2  >  1
 
-        It is off where there are images, or a GPU was asked for: neither is computed with smearing.
-    has_images : bool
-        Whether the model has images.
+        The pixels of an image in a ring count as one source. It is off where a GPU was asked for.
+    images : sequence of Rings
+        Of those that `sources` scale, in their order, and then of others.
     on_gpu : bool
-        Whether backend="cuda" was asked for.
+        Whether components are computed with backend="cuda".
 
     Raises
     ------
     InputError
-        "on" with images, or where neither interval nor width is known.
+        "on" where neither interval nor width is known.
     """
     if mode == "off":
         return Choice(None, "as asked")
@@ -112,15 +134,11 @@ def choose(part: Partition, sources: Sources, mode: Mode, *, has_images: bool, o
         if mode == "on":
             raise InputError('smearing "on" needs the interval of the rows or the width of the channels')
         return Choice(None, "neither the interval of rows nor the width of channels is known")
-    if mode == "on" and has_images:
-        raise InputError('smearing is not computed for images: give smearing="off", or leave [[image]] out')
-    text, matters = _loss_text(part, smearing, sources)
+    text, matters = _loss_text(part, smearing, _seen(sources, images))
     if mode == "on":
         return Choice(smearing, f"as asked; {text}")
     if not matters:
         return Choice(None, text)
-    if has_images:
-        return Choice(None, f"images are not computed with it, though {text}")
     if on_gpu:
         return Choice(None, f'a GPU does not compute it (backend="cpu" does), though {text}')
     return Choice(smearing, text)
@@ -138,14 +156,38 @@ def smearing_of(part: Partition) -> Smearing:
     )
 
 
-def _loss_text(part: Partition, smearing: Smearing, sources: Sources) -> tuple[str, bool]:
+class _Seen(NamedTuple):
+    """Sources and rings of images: how far away, rad, how bright, Jy, and whether of an image, (n,) each."""
+
+    distance: Array
+    flux: Array
+    of_image: NDArray[np.bool_]
+
+
+def _seen(sources: Sources | None, images: Sequence[Rings]) -> _Seen:
+    """Of sources, the largest distance and the median of |I|; images as their factors scale them."""
+    distances, fluxes, scale = [np.zeros(0)], [np.zeros(0)], np.ones(0)
+    if sources is not None:
+        distance = np.hypot(sources.lm[..., 0], sources.lm[..., 1])
+        distances.append(np.arcsin(np.minimum(distance, 1.0)).max(axis=0))
+        fluxes.append(np.median(np.abs(sources.stokes[..., 0]).mean(axis=1), axis=0))
+        if sources.template_scale is not None:
+            scale = np.median(np.abs(sources.template_scale), axis=0)
+    n_source = sum(each.size for each in distances)
+    for i, rings in enumerate(images):
+        distances.append(rings.distance)
+        fluxes.append(rings.flux * (scale[i] if i < scale.size else 1.0))
+    distance, flux = np.concatenate(distances), np.concatenate(fluxes)
+    return _Seen(distance, flux, np.arange(distance.size) >= n_source)
+
+
+def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, bool]:
     """How much is lost, in words, and whether that matters."""
     seconds, width = float(smearing.interval.max()), float(smearing.chan_width.max())
     over = [f"{seconds:.3g} s"] if seconds else []
     over += [frequency_text(width)] if width else []
     averages = " and ".join(over)
-    distance, flux = _distances_and_fluxes(sources)
-    if not distance.size:
+    if not seen.distance.size:
         return f"there is no source, of which averages over {averages} take a part", False
     rows = np.flatnonzero(part.weight.any(axis=(1, 2)))
     is_weighted = bool(rows.size)
@@ -153,21 +195,16 @@ def _loss_text(part: Partition, smearing: Smearing, sources: Sources) -> tuple[s
     some = rows[:: max(1, -(-rows.size // _N_ROW))]
     weight = part.weight[some].sum(axis=(1, 2), dtype=np.float64) * (rows.size / some.size)
     change = 0.0
-    for at in np.argsort(flux * distance**2)[::-1][:_N_SOURCE]:
-        change += float(np.sum(weight * (flux[at] * _loss(part, smearing, some, distance[at])) ** 2))
-    farthest = float(distance.max())
+    for at in np.argsort(seen.flux * seen.distance**2)[::-1][:_N_SOURCE]:
+        lost = seen.flux[at] * _loss(part, smearing, some, seen.distance[at])
+        change += float(np.sum(weight * lost**2))
+    at = int(np.argmax(seen.distance))
+    farthest, what = float(seen.distance[at]), "an image" if seen.of_image[at] else "a source"
     loss = float(_loss(part, smearing, some, farthest).max())
-    text = f"averages over {averages} take up to {100 * loss:.2g} % of a source {angle_text(farthest)} away"
+    text = f"averages over {averages} take up to {100 * loss:.2g} % of {what} {angle_text(farthest)} away"
     if not is_weighted:
         return text, loss > SMALL
     return f"{text}, {np.sqrt(change):.2g} times the noise of all data", change > LIMIT**2
-
-
-def _distances_and_fluxes(sources: Sources) -> tuple[Array, Array]:
-    """Of each source, the largest distance from the phase centre, rad, and the median of |I|, Jy."""
-    distance = np.hypot(sources.lm[..., 0], sources.lm[..., 1])
-    flux = np.abs(sources.stokes[..., 0]).mean(axis=1)
-    return np.arcsin(np.minimum(distance, 1.0)).max(axis=0), np.median(flux, axis=0)
 
 
 def _loss(part: Partition, smearing: Smearing, rows: NDArray[np.int64], distance: float) -> Array:

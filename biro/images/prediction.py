@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,8 @@ from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.rime import Rime
+from rime_kernels.smearing.average import average_of, largest_loss
+from rime_kernels.smearing.smearing import Smearing
 
 if TYPE_CHECKING:
     from rime_kernels.idg import Idg, ImageGrid
@@ -48,6 +51,7 @@ def predict_image(
     accuracy: float = 1e-5,
     backend: Backend = "auto",
     memory_limit: int | str | None = None,
+    smearing: Smearing | None = None,
 ) -> Vis:
     """Model visibilities of an image for one partition.
 
@@ -61,6 +65,10 @@ def predict_image(
     A-terms; their support on the uv grid is the smallest with which a sample of pixels agrees with a sum over
     point sources.
 
+    Smeared visibilities are means of those at Gauss-Legendre nodes of time and frequency, as those of
+    components are; uvw turn in between. There are as many nodes as the accuracy asks for at the farthest
+    pixel.
+
     Parameters
     ----------
     part : Partition
@@ -72,6 +80,8 @@ def predict_image(
     backend : "auto", "cpu" or "cuda"
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
+    smearing : Smearing, optional
+        What visibilities are averages over.
 
     Returns
     -------
@@ -87,16 +97,37 @@ def predict_image(
     """
     warn_where_empty(part, image)
     seen = SeenImage(part, image, beam)
-    if not seen.nonzero.size:
-        return np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
-    gridder = _Gridder(part, image, seen, accuracy, backend, memory_limit)
     vis: Vis = np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
-    for channels in image.bands(part.chan_freq):
-        for nodes in choose_nodes(seen.apparent_brightness, channels, part.chan_freq, NODE_SHARE * accuracy):
-            band = gridder.predict(nodes, beam)
-            vis = vis.astype(np.result_type(vis, band), copy=False)
-            vis[:, nodes.channels] = band
+    if not seen.nonzero.size:
+        return vis
+    bands = image.bands(part.chan_freq)
+    for weight, at in _samples(part, seen, smearing, accuracy):
+        gridder = _Gridder(at, image, seen, accuracy, backend, memory_limit)
+        for channels in bands:
+            for nodes in choose_nodes(
+                seen.apparent_brightness, channels, at.chan_freq, NODE_SHARE * accuracy
+            ):
+                band = gridder.predict(nodes, beam)
+                vis = vis.astype(np.result_type(vis, band), copy=False)
+                vis[:, nodes.channels] += band.real.dtype.type(weight) * band
     return vis
+
+
+def _samples(
+    part: Partition, seen: SeenImage, smearing: Smearing | None, accuracy: float
+) -> Iterator[tuple[float, Partition]]:
+    """Weight, and the partition with its uvw and frequencies, of each node of the mean."""
+    if smearing is None:
+        yield 1.0, part
+        return
+    extent = float(np.hypot(*seen.lm.T).max()) / np.sqrt(2.0)
+    loss = largest_loss(smearing, part.rows, extent)
+    # More than the image is good for is not asked of the mean.
+    error = max(smearing.error, min(0.5, NODE_SHARE * accuracy / max(loss, 1e-300)))
+    average = average_of(dataclasses.replace(smearing, error=error), part.rows, extent)
+    log.info("image %s", average)
+    for weight, rows, _ in average.samples(part.rows, None):
+        yield weight, dataclasses.replace(part, uvw=rows.uvw, chan_freq=rows.chan_freq)
 
 
 def check_image(part: Partition, image: ImageModel) -> None:

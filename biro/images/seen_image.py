@@ -15,6 +15,7 @@ from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
 from biro.observation.partition import Partition
+from biro.smearing import Rings
 from rime_kernels.arrays import Beam
 from rime_kernels.physics.beam import CODES, voltage
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 MAX_ATERM_BYTES = 2 << 30
 """Memory that A-terms may take at a time."""
+_N_RING = 20
 
 
 class SeenImage:
@@ -196,6 +198,22 @@ def _pointing(beam: Beam | None) -> Array:
     if beam is None or beam.pointing is None:
         return np.zeros((1, 1, 2))
     return np.asarray(beam.pointing[0])
+
+
+def rings_of(image: ImageModel, phase_centre: tuple[float, float]) -> Rings:
+    """The brightness of an image in rings about a phase centre, by the |I| of its first plane."""
+    flux = np.abs(image.pixels[0, 0])
+    y, x = np.nonzero(flux)
+    columns, rows = image.axes
+    l, m = columns[x], rows[y]
+    about = np.stack([l, m, np.sqrt(np.maximum(0.0, 1.0 - l * l - m * m))], axis=-1)
+    along_centre = about @ (basis(image.centre) @ basis(phase_centre).T)
+    distance = np.arctan2(np.hypot(along_centre[:, 0], along_centre[:, 1]), along_centre[:, 2])
+    farthest = float(distance.max(initial=0.0))
+    ring = np.minimum(_N_RING * distance / (farthest or 1.0), _N_RING - 1).astype(np.int64)
+    outermost = np.zeros(_N_RING)
+    np.maximum.at(outermost, ring, distance)
+    return Rings(outermost, np.bincount(ring, flux[y, x], _N_RING).astype(np.float64, copy=False))
 
 
 def warn_where_empty(part: Partition, image: ImageModel) -> None:

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.images.fits import read_image
 from biro.images.prediction import check_image, predict_image
+from biro.images.seen_image import rings_of
 from biro.models import ImageModel, ImageTerm, ModelError
 from biro.models.components.direction import basis
 from biro.models.components.image import Interpolation
+from biro.smearing import Rings
 from rime_kernels.physics.phase import directions
+from rime_kernels.smearing.smearing import Smearing
 
 if TYPE_CHECKING:
     from biro.models import BoundModel
@@ -82,8 +85,15 @@ class Templates:
                 except (InputError, ModelError) as error:
                     raise type(error)(f"image {name!r}: {error}") from None
 
-    def of(self, i_partition: int) -> NDArray[np.complexfloating] | None:
-        """Templates of a partition, complex (n_image, n_row, n_chan, n_corr), Jy; None without images."""
+    def of(self, i_partition: int, smearing: Smearing | None = None) -> NDArray[np.complexfloating] | None:
+        """Templates of a partition, complex (n_image, n_row, n_chan, n_corr), Jy; None without images.
+
+        Parameters
+        ----------
+        i_partition : int
+        smearing : Smearing, optional
+            What visibilities are averages over.
+        """
         if not self._images:
             return None
         part, beam = self._observation.partitions[i_partition], self._bound.fixed_beam(i_partition)
@@ -97,12 +107,23 @@ class Templates:
                     accuracy=self._accuracy,
                     backend=self._backend,
                     memory_limit=self._memory_limit,
+                    smearing=smearing,
                 )
                 templates.append(vis)
             except (InputError, ModelError) as error:
                 raise type(error)(f"image {name!r}: {error}") from None
             log.info("%s: image %s is predicted", self._observation.labels[i_partition], name)
         return np.stack(templates)
+
+    @property
+    def needs_phases(self) -> bool:
+        """Whether there is more than images that stand still, which are means already where smeared."""
+        return bool(self._bound.model.sources) or self._bound.image_shift() > 0.0
+
+    def rings(self, i_partition: int) -> list[Rings]:
+        """How the brightness of each image lies about a phase centre."""
+        centre = self._observation.partitions[i_partition].phase_centre
+        return [rings_of(image, centre) for image in self._images]
 
     def lm(self, i_partition: int) -> NDArray[np.float64] | None:
         """Direction cosines of the middle of each image about a phase centre, float64 (n_image, 2).

@@ -91,10 +91,6 @@ class PartitionEngines:
     """
 
     def __init__(self, observation: Observation, model: BoundModel, options: EngineOptions) -> None:
-        self.smearing = _choices(observation, model, options)
-        if options.backend == "auto" and any(choice.smearing for choice in self.smearing):
-            log.info("cpu: a GPU does not compute smearing yet")
-            options = replace(options, backend="cpu")
         templates = Templates(
             observation,
             model,
@@ -102,6 +98,11 @@ class PartitionEngines:
             backend=options.backend,
             memory_limit=options.memory_limit,
         )
+        self.smearing = _choices(observation, model, options, templates)
+        is_smeared = templates.needs_phases and any(choice.smearing for choice in self.smearing)
+        if options.backend == "auto" and is_smeared:
+            log.info("cpu: a GPU does not compute smearing yet")
+            options = replace(options, backend="cpu")
         self.image_digest, self.shifts = templates.digest(), templates.shifts
         self.image_outlines = templates.outlines()
         limits = options.memory_shares([part.vis.size for part in observation.partitions])
@@ -110,14 +111,14 @@ class PartitionEngines:
                 part.rows,
                 vis=part.vis,
                 weight=part.weight,
-                template=templates.of(i),
+                template=templates.of(i, self.smearing[i].smearing),
                 template_lm=templates.lm(i),
                 backend=options.backend,
                 precision=options.precision,
                 form=options.form,
                 gaussian_frame=options.gaussian_frame,
                 extent=max(model.extent(i), templates.extent(i)),
-                smearing=self.smearing[i].smearing,
+                smearing=self.smearing[i].smearing if is_smeared else None,
                 memory_limit=limit,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
@@ -164,14 +165,17 @@ class PartitionEngines:
         return np.stack([chi2 for chi2, _ in both], axis=1), gradients
 
 
-def _choices(observation: Observation, model: BoundModel, options: EngineOptions) -> list[Choice]:
+def _choices(
+    observation: Observation, model: BoundModel, options: EngineOptions, templates: Templates
+) -> list[Choice]:
     """Whether the model of each partition is smeared, by what the prior says of its sources."""
     modes = modes_of(options.smearing, len(observation.partitions))
     if set(modes) == {"off"}:
         return [Choice(None, "as asked") for _ in modes]
     draws = np.random.default_rng(0).random((_N_DRAW, model.n_param))
     batch = model.at(model.prior_transform(draws))
+    on_gpu = templates.needs_phases and options.backend == "cuda"
     return [
-        choose(part, sources, mode, has_images=bool(model.model.images), on_gpu=options.backend == "cuda")
-        for part, sources, mode in zip(observation.partitions, batch.sources(), modes, strict=True)
+        choose(part, sources, modes[i], images=templates.rings(i), on_gpu=on_gpu)
+        for i, (part, sources) in enumerate(zip(observation.partitions, batch.sources(), strict=True))
     ]

@@ -16,12 +16,14 @@ from biro.errors import InputError
 from biro.gain_files import with_gains_read
 from biro.images.prediction import check_image as check_image_for_partition
 from biro.images.prediction import predict_image
+from biro.images.seen_image import rings_of
 from biro.images.templates import Templates
 from biro.ionosphere import with_ionosphere_read
 from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
-from biro.smearing import Mode, choose, modes_of
+from biro.observation.partition import Partition
+from biro.smearing import Choice, Mode, Rings, choose, modes_of
 from rime_kernels import JonesBeam, Rime, device
 from rime_kernels.arrays import Beam, Sources
 from rime_kernels.device import Backend
@@ -46,8 +48,6 @@ class _Sums:
 
     precision: Literal["double", "single"]
     gaussian_frame: GaussianFrame
-    smearing: Mode
-    with_image: bool  # beside those of the sky model
 
 
 def predict(
@@ -86,8 +86,9 @@ def predict(
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
     smearing : "auto", "on" or "off"
-        Whether components are averaged over integrations and channels, as data are, on the CPU. "auto" is on
-        where the loss exceeds the noise, and off with images or `backend="cuda"`; see `biro.smearing.choose`.
+        Whether the model is averaged over integrations and channels, as data are; components on the CPU.
+        "auto" is on where the loss exceeds the noise, and off for components with `backend="cuda"`; see
+        `biro.smearing.choose`.
 
     Returns
     -------
@@ -104,12 +105,16 @@ def predict(
         `backend="cuda"` without a working GPU.
     """
     place = _Device(backend, memory_limit)
+    modes_of(smearing, 1)
     if image is not None:
         check_image(observation, image)
     if sky is None:
         if image is None:
             raise InputError("there is nothing to predict: give a sky model, an image, or both")
-        return _predict_image(observation, image, None, accuracy, place)
+        choices = [
+            choose(part, None, smearing, images=_rings(part, image)) for part in observation.partitions
+        ]
+        return _predict_image(observation, image, None, choices, accuracy, place)
     bound, theta = _bind(observation, sky, values or {})
     if image is not None and bound.has_antenna_terms:
         raise InputError(
@@ -118,16 +123,28 @@ def predict(
         )
     templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
     templates.check()
-    sums = _Sums(resolve_precision(precision, backend), gaussian_frame, smearing, image is not None)
-    modes_of(smearing, 1)
-    if image is not None and smearing == "on":
-        raise InputError('smearing is not computed for images: give smearing="off"')
-    components = _predict_sky(observation, bound, theta, templates, sums, place)
+    sums = _Sums(resolve_precision(precision, backend), gaussian_frame)
+    choices = [
+        choose(
+            part,
+            bound.sources(theta, i),
+            smearing,
+            images=[*templates.rings(i), *_rings(part, image)],
+            on_gpu=backend == "cuda" and templates.needs_phases,
+        )
+        for i, part in enumerate(observation.partitions)
+    ]
+    components = _predict_sky(observation, bound, theta, templates, choices, sums, place)
     if image is None:
         return components
     beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
-    images = _predict_image(observation, image, beams, accuracy, place)
+    images = _predict_image(observation, image, beams, choices, accuracy, place)
     return (one + other for one, other in zip(components, images, strict=True))
+
+
+def _rings(part: Partition, image: ImageModel | None) -> list[Rings]:
+    """How the brightness of an image lies about a phase centre; none without an image."""
+    return [] if image is None else [rings_of(image, part.phase_centre)]
 
 
 def check_image(observation: Observation, image: ImageModel, name: str = "image") -> None:
@@ -192,23 +209,23 @@ def _predict_sky(
     bound: BoundModel,
     theta: NDArray[np.float64],
     templates: Templates,
+    choices: Sequence[Choice],
     sums: _Sums,
     place: _Device,
 ) -> Iterator[Vis]:
     """Visibilities of the components and images of a sky model, partition by partition."""
-    has_images = sums.with_image or bool(bound.model.images)
     for i, part in enumerate(observation.partitions):
         sources = bound.sources(theta, i)
-        choice = choose(part, sources, sums.smearing, has_images=has_images, on_gpu=place.backend == "cuda")
+        choice = choices[i]
         rime = Rime(
             part.rows,
-            template=templates.of(i),
+            template=templates.of(i, choice.smearing),
             template_lm=templates.lm(i),
             extent=max(bound.extent(i), templates.extent(i)),
             precision=sums.precision,
             gaussian_frame=sums.gaussian_frame,
             backend=_backend_of(place.backend, sources),
-            smearing=choice.smearing,
+            smearing=choice.smearing if templates.needs_phases else None,
             memory_limit=place.memory_limit,
         )
         log.info("%s: %s; %s", observation.labels[i], rime.reason, choice)
@@ -227,6 +244,7 @@ def _predict_image(
     observation: Observation,
     image: ImageModel,
     beams: Sequence[Beam | PartitionBeam | None] | None,
+    choices: Sequence[Choice],
     accuracy: float,
     place: _Device,
 ) -> Iterator[Vis]:
@@ -239,4 +257,5 @@ def _predict_image(
             accuracy=accuracy,
             backend=place.backend,
             memory_limit=place.memory_limit,
+            smearing=choices[i].smearing,
         )

@@ -94,7 +94,7 @@ def average_of(smearing: Smearing, rows: Rows, extent: float) -> Average:
     """
     smearing.check_axes(rows)
     by_time, by_freq = half_ranges(smearing, rows, extent)
-    error = smearing.error * min(1.0, _loss(by_time) + _loss(by_freq))
+    error = smearing.error * largest_loss(smearing, rows, extent)
     return Average(
         smearing,
         _nodes("an integration", by_time, error),
@@ -114,6 +114,11 @@ def half_ranges(smearing: Smearing, rows: Rows, extent: float) -> tuple[float, f
     turn = np.pi / SPEED_OF_LIGHT
     by_time = turn * float((rate * smearing.interval).max()) * float(rows.chan_freq.max())
     return by_time, turn * float(metres.max()) * float(smearing.chan_width.max())
+
+
+def largest_loss(smearing: Smearing, rows: Rows, extent: float) -> float:
+    """Fraction of a point that is lost at most, 1 - sinc of either axis added up; 1 at most."""
+    return min(1.0, sum(_loss(each) for each in half_ranges(smearing, rows, extent)))
 
 
 def _loss(half_range: float) -> float:

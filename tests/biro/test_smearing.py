@@ -13,7 +13,7 @@ from biro.errors import InputError
 from biro.feeds.earth import pole_of_date
 from biro.likelihood.likelihood import Likelihood
 from biro.measurement_set import create_ms, read_ms
-from biro.models import Noise, PointSource, SkyModel, Uniform
+from biro.models import ImageModel, ImageTerm, Noise, PointSource, SkyModel, Uniform
 from biro.models.components.direction import basis
 from biro.observation.averaging import average_time
 from biro.simulation.prediction import predict
@@ -236,12 +236,107 @@ def test_what_cannot_be_is_refused():
     unknown = replace(part, guessed=("interval", "chan_width"))
     sources = next(iter(Likelihood(observation, sky()).model.at(np.zeros((1, 0))).sources()))
     with pytest.raises(InputError, match="needs the interval of the rows or the width of the channels"):
-        choose(unknown, sources, "on", has_images=False, on_gpu=False)
-    assert "is known" in choose(unknown, sources, "auto", has_images=False, on_gpu=False).reason
-    with pytest.raises(InputError, match="smearing is not computed for images"):
-        choose(part, sources, "on", has_images=True, on_gpu=False)
-    for limit in ({"has_images": True, "on_gpu": False}, {"has_images": False, "on_gpu": True}):
-        quiet = replace(part, weight=np.full(part.weight.shape, 1e6))
-        choice = choose(quiet, sources, "auto", **limit)
-        assert choice.mode == "off"
-        assert ", though averages over 480 s and 20 MHz take up to " in choice.reason
+        choose(unknown, sources, "on")
+    assert "is known" in choose(unknown, sources, "auto").reason
+    quiet = replace(part, weight=np.full(part.weight.shape, 1e6))
+    choice = choose(quiet, sources, "auto", on_gpu=True)
+    assert choice.mode == "off"
+    assert ", though averages over 480 s and 20 MHz take up to " in choice.reason
+
+
+# ---- images
+
+
+def lit(centre=CENTRE):
+    """Three pixels of an image of 1.7 deg, and the same as points, north up and east to the left."""
+    pixels = np.zeros((1, 1, 128, 128))
+    # 8, 20 and 50 arcmin from the middle: (y, x), Jy.
+    places = {(74, 64): 1.0, (44, 84): 2.0, (100, 16): 1.5}
+    cell = float(np.deg2rad(48.0 / 3600.0))
+    for (y, x), flux in places.items():
+        pixels[0, 0, y, x] = flux
+    lm = np.array([[-(x - 64) * cell, (y - 64) * cell] for y, x in places])
+    return ImageModel(pixels, cell, centre), lm, np.array(list(places.values()))
+
+
+def direct(observation, lm, flux, seconds, width, n=65):
+    """Plain means (Simpson's weights) of n times and n frequencies of an explicit sum; uvw of ERFA's Earth.
+
+    Turned uvw are those of the antennas at each time, from the simulator's orientation of the Earth.
+    """
+    (part,) = observation.partitions
+    n_minus_1 = np.sqrt(1.0 - np.sum(lm**2, axis=1)) - 1.0
+    lmn = np.column_stack([lm, n_minus_1])
+    offset, weight = np.linspace(-0.5, 0.5, n), np.ones(n)
+    weight[1:-1:2], weight[2:-1:2] = 4.0, 2.0
+    weight /= weight.sum()
+    total = np.zeros(part.n_row, complex)
+    for at, w in zip(offset, weight, strict=True):
+        uvw = earth_orientation(part.times + at * seconds, CENTRE).antenna_uvw(observation.antenna_positions)
+        turns = (uvw[part.time_index, part.antenna1] - uvw[part.time_index, part.antenna2]) @ lmn.T
+        turns /= 299792458.0
+        for nu, v in zip(part.chan_freq[0] + offset * width, weight, strict=True):
+            total += w * v * (np.exp(2j * np.pi * nu * turns) @ flux)
+    return total
+
+
+def of_image(image, observation, **settings):
+    found = next(predict(observation, None, image=image, accuracy=1e-6, backend="cpu", **settings))
+    return found[:, 0, 0]
+
+
+@pytest.mark.parametrize("centre", [CENTRE, (1.31, -0.745)])
+def test_images_are_averages(centre):
+    """An image about any centre as an explicit sum over its pixels, averaged finely by numpy."""
+    observation = coarse()
+    image, lm, flux = lit(centre)
+    if centre != CENTRE:
+        lmn = np.column_stack([lm, np.sqrt(1.0 - np.sum(lm**2, axis=1))]) @ basis(centre) @ basis(CENTRE).T
+        lm = lmn[:, :2]
+    expected = direct(observation, lm, flux, SECONDS, WIDTH)
+    plain = of_image(image, observation, smearing="off")
+    loss = np.abs(plain - expected).max()
+    assert loss > 0.1
+    found = of_image(image, observation, smearing="on")
+    # 1e-6 of the visibilities, whose rms is about 3 Jy, a few times that in the worst row.
+    assert np.abs(found - expected).max() < 1e-5
+    # "auto" is on: a loss of 0.1 Jy against noise of 1 Jy in so many visibilities is not, of 0.01 Jy it is.
+    (part,) = observation.partitions
+    quiet = replace(observation, partitions=(replace(part, weight=1e4 * part.weight),))
+    np.testing.assert_array_equal(of_image(image, quiet, smearing="auto"), found)
+
+
+def test_images_and_points_of_a_model_are_smeared_alike():
+    observation = coarse()
+    image, lm, flux = lit()
+    points = [
+        PointSource(f"p{i}", east=f"{l!r} rad", north=f"{m!r} rad", I=f"{x!r} Jy")
+        for i, ((l, m), x) in enumerate(zip(lm.tolist(), flux.tolist(), strict=True))
+    ]
+    term = ImageTerm("sky", file=image, scale=Uniform(0.5, 2.0, ""))
+    alone = SkyModel([], images=[term], noise=Noise(factor=1.0))
+    likelihood = Likelihood(observation, alone, smearing="on", image_accuracy=1e-6, backend="cpu")
+    (found,) = likelihood.predict(np.ones(1))
+    (expected,) = predict(observation, SkyModel(points), smearing="on", backend="cpu")
+    (plain,) = predict(observation, SkyModel(points), smearing="off", backend="cpu")
+    assert np.abs(plain - expected).max() > 0.1
+    # The accuracy that was asked for, a few times that in the worst row.
+    assert np.abs(found - expected).max() < 1e-5
+    # Two points in the image, one beside it.
+    pixels = image.pixels.copy()
+    pixels[0, 0, 100, 16] = 0.0
+    both = SkyModel([points[2]], images=[replace(term, file=replace(image, pixels=pixels))])
+    (mixed,) = predict(
+        observation, both, values={"sky.scale": 1.0}, smearing="on", accuracy=1e-6, backend="cpu"
+    )
+    assert np.abs(mixed - expected).max() < 1e-5
+    # V is proportional to the scale: so is its derivative, and chi2 is a parabola.
+    noisy = replace(observation, partitions=(replace(observation.partitions[0], vis=expected),))
+    fit = Likelihood(noisy, alone, smearing="on", image_accuracy=1e-6, backend="cpu")
+    slope = fit.log_likelihood_and_gradient(np.array([1.3]))[1][0]
+    weight = observation.partitions[0].weight
+    exact = -np.sum(weight * ((1.3 * expected - expected).conj() * expected).real)
+    assert slope == pytest.approx(exact, rel=1e-5)
+    (line,) = fit.smearing_lines
+    assert line.startswith("smearing on: as asked; averages over 480 s and 20 MHz take up to ")
+    assert " % of an image 48 arcmin away" in line
