@@ -32,6 +32,7 @@ from biro.models.components.shapes.galaxies import (
     BetaModelSource,
     CoreHaloSource,
     ExponentialSource,
+    GradientGaussianSource,
     SersicSource,
     ShapeletSource,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "GainSolutions",
     "GaussianBeam",
     "GaussianSource",
+    "GradientGaussianSource",
     "HalfNormal",
     "ImageModel",
     "ImageTerm",

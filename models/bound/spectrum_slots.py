@@ -77,6 +77,20 @@ class SpectrumSlots:
                 self.terms = [own + (tail[k] if tail else []) for k in range(len(STOKES))]
         self.faraday = self._rotation()
 
+    def given_ref_freq(self, what: str) -> float:
+        """The reference frequency, Hz, for what has no meaning without one.
+
+        Raises
+        ------
+        ModelError
+            Neither the source nor the sky has one.
+        """
+        if self._ref_freq is None:
+            raise ModelError(
+                f"source {self._source.name!r}: {what} needs a ref_freq, here or for the whole sky"
+            )
+        return self._ref_freq
+
     def _one(self, key: str, low: float = -math.inf, high: float = math.inf, above_low: bool = False) -> Term:
         """A quantity of the source, which must lie within bounds."""
         slot = self._slots.add(self._source.name, key, getattr(self._source, key), DIMENSIONS[key])
@@ -89,8 +103,8 @@ class SpectrumSlots:
         if spectrum is None:
             return form_codes.POWER_LAW, [[] for _ in STOKES]
         key, given = spectrum
-        if self._ref_freq is None and self._source.self_absorption is None:
-            raise ModelError(f"source {name!r}: {key} needs a ref_freq, here or for the whole sky")
+        if self._source.self_absorption is None:
+            self.given_ref_freq(key)
 
         def terms(series: Series, prefix: str = "") -> list[Term]:
             found = self._slots.add_series(name, key, series, units.NUMBER, prefix)
@@ -155,11 +169,7 @@ class SpectrumSlots:
             return None
         wave2 = 0.0
         if source.rm_reference == "ref_freq":
-            if self._ref_freq is None:
-                raise ModelError(
-                    f"source {source.name!r}: rm_reference: needs a ref_freq, here or for the sky"
-                )
-            wave2 = (SPEED_OF_LIGHT / self._ref_freq) ** 2
+            wave2 = (SPEED_OF_LIGHT / self.given_ref_freq("rm_reference")) ** 2
         # Of either sign they are the same: every posterior would be there twice.
         rm = Term() if source.rm is None else self._one("rm")
         width, scatter = (

@@ -82,6 +82,8 @@ DIMENSIONS: dict[str, Dimension] = {
     "n": NUMBER,
     "beta": NUMBER,
     "core_fraction": NUMBER,
+    "gradient_along": NUMBER,
+    "gradient_across": NUMBER,
 }
 
 

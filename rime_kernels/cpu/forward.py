@@ -216,7 +216,7 @@ def run_task(
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     fill_factors(ending, 0, like)
-    has_brightness, backward, profiles = False, backward_of(work), profiles_of(functions, inputs, b)
+    has_brightness, backward, profiles = False, backward_of(work), profiles_of(functions, inputs, b, scale)
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
         stop = min(stop_entry, lanes.slot_entry[slot + 1])

@@ -49,7 +49,7 @@ from rime_kernels.physics.registered import RegisteredProfile, make_slopes, make
 ir: Module = cgutils.ir  # of llvmlite
 _INDEX = ir.IntType(32)
 # Names that the compiled functions see: an attribute of a module would not be part of the cache.
-_turns, _AXIS_SCALE = phase.turns, envelope.AXIS_SCALE
+_turns, _AXIS_SCALE, _C = phase.turns, envelope.AXIS_SCALE, phase.SPEED_OF_LIGHT
 # From derivatives with respect to coordinates to what the sums of Gaussians have: `cpu.gradient.adjoint_of`.
 _OF_PROJECTION = -0.5 * envelope.AXIS_SCALE / phase.SPEED_OF_LIGHT
 
@@ -65,7 +65,8 @@ class ProfileFunctions(NamedTuple):
     slopes: int
 
 
-_ARGUMENTS = types.int64, types.float64, types.float64, types.CPointer(types.float64)
+# Kind, coordinates, frequency, parameters.
+_ARGUMENTS = types.int64, types.float64, types.float64, types.float64, types.CPointer(types.float64)
 _N_SLOPE = 6 + 2 * N_PARAMETER
 
 
@@ -85,8 +86,8 @@ _KEPT: list[Compiled] = []
 def _address(function: Compiled, n: int) -> int:
     """The address of machine code that puts the n numbers which a function gives where it is told."""
 
-    def put(kind: int, a: float, b: float, p: Pointer, out: Pointer) -> None:
-        values = function(kind, a, b, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7])
+    def put(kind: int, a: float, b: float, nu: float, p: Pointer, out: Pointer) -> None:
+        values = function(kind, a, b, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], nu)
         for k in range(n):
             out[k] = values[k]
 
@@ -102,9 +103,9 @@ def _make_call(n: int) -> Compiled:
     @intrinsic
     def call(
         typingctx: TypingContext, address: NumbaType, kind: NumbaType, a: NumbaType, b: NumbaType,
-        parameters: NumbaType,
+        nu: NumbaType, parameters: NumbaType,
     ) -> IrValue:  # fmt: skip
-        """The n numbers that the function at this address gives of a kind, coordinates, and parameters."""
+        """The n numbers that the function at this address gives of these `_ARGUMENTS`."""
         result = types.UniTuple(types.float64, n)
 
         def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
@@ -135,11 +136,12 @@ class Profiles(NamedTuple):
     parameter: Pointer  # float64 (n_profile, 8)
     kind: Pointer  # float64 (n_profile,)
     functions: ProfileFunctions
+    nu: Vector  # float64, Hz
 
 
 @inner_function
-def profiles_of(functions: ProfileFunctions | None, inputs: Inputs, b: int) -> Profiles | None:
-    """The profiles of entry b of the batch; None without functions."""
+def profiles_of(functions: ProfileFunctions | None, inputs: Inputs, b: int, scale: Vector) -> Profiles | None:
+    """The profiles of entry b of the batch at nu/c = `scale`; None without functions."""
     if functions is None:
         return None
     n_profile, n_shape = inputs.profile_kind.shape[0], inputs.projection.shape[1]
@@ -149,6 +151,7 @@ def profiles_of(functions: ProfileFunctions | None, inputs: Inputs, b: int) -> P
         pointer(inputs.profile[b]),
         pointer(inputs.profile_kind),
         functions,
+        scale * constant(_C, scale),
     )
 
 
@@ -177,7 +180,9 @@ def profile_envelope(profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector
     p, kind = ahead(profiles.parameter, 8 * j), int(profiles.kind[j])
     re, im = constant(0.0, u), constant(0.0, u)
     for i in range(size(u)):
-        x, y = call_visibility(profiles.functions.visibility, kind, lane(along, i), lane(across, i), p)
+        x, y = call_visibility(
+            profiles.functions.visibility, kind, lane(along, i), lane(across, i), lane(profiles.nu, i), p
+        )
         re, im = with_lane(re, i, x), with_lane(im, i, y)
     return re, im
 
@@ -223,7 +228,9 @@ def pull_entry(
     across = _coordinate(u, v, w, profiles.projection, 6 * j + 3) * entries.scale
     e_re, e_im, of_a, of_b = zero, zero, zero, zero
     for i in range(size(y_re)):
-        slopes = call_slopes(profiles.functions.slopes, kind, lane(along, i), lane(across, i), p)
+        slopes = call_slopes(
+            profiles.functions.slopes, kind, lane(along, i), lane(across, i), lane(profiles.nu, i), p
+        )
         x, y = lane(y_re, i), lane(y_im, i)
         e_re, e_im = with_lane(e_re, i, slopes[0]), with_lane(e_im, i, slopes[1])
         of_a = with_lane(of_a, i, slopes[2] * x + slopes[3] * y)

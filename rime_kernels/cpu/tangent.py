@@ -151,7 +151,8 @@ def _apply_profile(
     for axis in range(2):
         _along(block.wavelengths, sky.projection[g, axis], _AXIS_SCALE, terms.shape[g, axis])
     for i in range(block.nu.size):
-        slopes = call_slopes(functions.slopes, kind, terms.shape[g, 0, i], terms.shape[g, 1, i], p)
+        along, across = terms.shape[g, 0, i], terms.shape[g, 1, i]
+        slopes = call_slopes(functions.slopes, kind, along, across, block.nu[i], p)
         for k in range(22):
             terms.slopes[j, k, i] = slopes[k]
         re, im = terms.re[s, i], terms.im[s, i]

@@ -40,6 +40,8 @@ KINDS = {
     f"beta_pol_re = [0.1, {NUMBER}, 0.2]\nbeta_pol_im = [{NUMBER}, 0.1, 0.05]\n"
     f"beta_v_re = [0.05, {NUMBER}]\nbeta_v_im = [0, 0.1]\n" + BLUR,
 }
+GRADIENT = f"gradient_along = {NUMBER}\ngradient_across = -1.5\n"
+KINDS["gradient-gaussian"] = GRADIENT + 'ref_freq = "0.8 GHz"\n' + BLUR
 NOISE = "[noise]\nfactor = 1\n"
 
 
@@ -84,7 +86,7 @@ def by_sums(likelihood: biro.Likelihood, theta: np.ndarray) -> np.ndarray:
             else:
                 k, p = sources.profile_kind[j - n_gaussian], sources.profile[0, j - n_gaussian]
                 pairs = zip(a, b, strict=True)
-                envelope = np.array([complex(*profile_visibility(k, *pair, *p)) for pair in pairs])
+                envelope = np.array([complex(*profile_visibility(k, *pair, *p, freq)) for pair in pairs])
             stokes_i, q, u_, v_ = sources.stokes[0, 0, i]
             feeds = np.array([stokes_i + v_, q + 1j * u_, q - 1j * u_, stokes_i - v_])
             total[:, f] += (phase * envelope)[:, None] * feeds
@@ -116,3 +118,32 @@ def test_gradients_of_the_likelihood(tmp_path: Path, kind: str) -> None:
         expected = (0.75 * rise[0] - 0.15 * rise[1] + rise[2] / 60.0) / step[i]
         # Differences of the sixth order over a hundredth of half a prior; the Sersic table has joints.
         np.testing.assert_allclose(found[:, i], expected, rtol=2e-6 if kind == "sersic" else 1e-7, atol=1e-5)
+
+
+def test_a_gradient_of_the_spectral_index_is_the_integral_over_the_sky(tmp_path: Path) -> None:
+    shape = 'emaj = "12 mas"\nemin = "7 mas"\npa = "40 deg"\nspectral_index = -0.8\n'
+    likelihood = likelihood_of("gradient-gaussian", shape, tmp_path)
+    theta = likelihood.prior_transform(np.full(likelihood.n_param, 0.4))
+    (found,) = likelihood.predict(theta)
+    values = dict(zip(likelihood.parameter_names, theta, strict=True))
+    blur = values["s.blur"]
+    # On a grid of the sky about the source, mas: trapezoids over a Gaussian are exact to rounding.
+    east, north = np.meshgrid(0.2 * np.arange(-120, 121), 0.2 * np.arange(-120, 121))
+    pa = np.radians(40)
+    along, across = east * np.sin(pa) + north * np.cos(pa), east * np.cos(pa) - north * np.sin(pa)
+    gauss = 2.0 ** (-4.0 * ((along / 12) ** 2 + (across / 7) ** 2))
+    gradient = values["s.gradient_along"] * along / 12 - 1.5 * across / 7
+    (part,) = likelihood.observation.partitions
+    l, m = 3 * MAS, -2 * MAS
+    for f, freq in enumerate(FREQ):
+        u, v, w = np.asarray(part.uvw).T * freq / C
+        bright = values["s.I"] * gauss / gauss.sum() * (freq / 0.8e9) ** (gradient - 0.8)
+        phase = np.exp(2j * np.pi * (u * l + v * m - w * (l**2 + m**2) / 2))
+        turns = u[:, None, None] * east + v[:, None, None] * north
+        expected = phase * (np.exp(2j * np.pi * MAS * turns) * bright).sum(axis=(1, 2))
+        # The blur is a circle before it is stretched: blur along, blur 7/12 across.
+        a, b = u * np.sin(pa) + v * np.cos(pa), (u * np.cos(pa) - v * np.sin(pa)) * 7 / 12
+        expected *= np.exp(-(np.pi**2) / (4 * np.log(2)) * (blur * MAS) ** 2 * (a**2 + b**2))
+        # Jy; the tangent plane's axes differ by (l, m), 1e-8 rad, from those of the sky here.
+        np.testing.assert_allclose(found[:, f, 0], expected, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(found[:, f, 3], expected, rtol=0, atol=1e-7)

@@ -17,6 +17,7 @@ from biro.models import (
     ExponentialSource,
     Fixed,
     GaussianSource,
+    GradientGaussianSource,
     LimbDarkenedSource,
     ModelError,
     MRingSource,
@@ -78,7 +79,7 @@ def stokes_visibilities(sources: Sources, u: np.ndarray, v: np.ndarray) -> np.nd
         if j >= n_gaussian:
             kind, p = sources.profile_kind[j - n_gaussian], sources.profile[0, j - n_gaussian]
             envelope = np.array(
-                [complex(*profile_visibility(kind, *ab, *p)) for ab in zip(a, b, strict=True)]
+                [complex(*profile_visibility(kind, *ab, *p, NU)) for ab in zip(a, b, strict=True)]
             )
         total += stokes[i][:, None] * envelope * np.exp(2j * np.pi * (u * lm[i, 0] + v * lm[i, 1]))
     return total
@@ -228,6 +229,12 @@ def rich_sky() -> SkyModel:
             ExponentialSource("exp", **PLACE, **ELLIPSE),
             SersicSource("sersic", **PLACE, effective_radius="disc.emaj / 2", n=Uniform(0.5, 6)),
             BetaModelSource("beta", **PLACE, core_radius=SIZE, beta=Uniform(0.55, 1)),
+            # A reference frequency near 1, or differences of sums would lose digits to it.
+            GradientGaussianSource(
+                "graded", **PLACE, **ELLIPSE, gradient_along=NUMBER,
+                gradient_across="graded.gradient_along * 2",
+                spectral_index=NUMBER, ref_freq="2 Hz",
+            ),
             CrescentSource(
                 "crescent", **PLACE, **ELLIPSE, inner_ratio=0.4, offset=NUMBER, floor=0.2, hole_pa=angle
             ),
@@ -327,6 +334,7 @@ def test_changes_of_the_arrays_are_the_adjoint_of_the_gradient() -> None:
             ROUND | {"beta_v_re": [0.1], "beta_v_im": [0.2]},
             "which must be 0",
         ),
+        (GradientGaussianSource, {"fwhm": "1 mas"}, "gradient_along: is missing"),
         (ShapeletSource, {"scale": "1 mas", "coefficients": [0.1] * 3}, "whole orders"),
         (ShapeletSource, {"scale": "1 mas", "emaj": "1 mas", "coefficients": [0.1] * 2}, "no emaj"),
     ],
@@ -351,6 +359,10 @@ def test_refuses_what_is_no_shape(kind: Any, given: dict[str, Any], message: str
         (
             CoreHaloSource("s", **PLACE, fwhm="1 mas", core_fraction=-0.1),
             "s.core_fraction must be within 0 .. 1",
+        ),
+        (
+            GradientGaussianSource("s", **PLACE, fwhm="1 mas", gradient_along=1),
+            "source 's': a gradient of the spectral index needs a ref_freq",
         ),
         (
             DiscSource("s", **PLACE, emaj="1 mas", emin="2 mas", pa="0 deg"),

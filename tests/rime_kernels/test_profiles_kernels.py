@@ -21,6 +21,7 @@ from rime_kernels.physics.registered import registered_profile
 LINEAR = ["XX", "XY", "YX", "YY"]
 SPEED_OF_LIGHT = 299792458.0
 DISC, RING, MRING = CODES["disc"], CODES["ring"], CODES["m-ring"]
+GRADIENT = CODES["gradient-gaussian"]
 # float32 rounds each of some ten terms by 6e-8; in float64, phases of 1e4 turns keep 1e-12 of a turn.
 TOLERANCE = {"double": 1e-11, "single": 2e-6}
 # Steps over which chi2 changes like a polynomial of sixth degree, as shares of each width and parameter.
@@ -56,13 +57,13 @@ def own(reference: ModuleType) -> int:
     return code
 
 
-def explicit_two_points(a: np.ndarray, b: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+def explicit_two_points(a: np.ndarray, b: np.ndarray, parameters: np.ndarray, nu: float) -> np.ndarray:
     """The same from the axes: at a position angle of 0, b lies along u."""
     found: np.ndarray = (1.0 + parameters[1] * np.exp(2j * np.pi * b * parameters[0])) / (1.0 + parameters[1])
     return found
 
 
-def explicit_mring(a: np.ndarray, b: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+def explicit_mring(a: np.ndarray, b: np.ndarray, parameters: np.ndarray, nu: float) -> np.ndarray:
     """Sum over m of beta_m i^m J_m(z) e^(i m phi), beta_-m = conj(beta_m); phi from a to b."""
     z, phi = np.pi * np.hypot(a, b), np.arctan2(b, a)
     total = parameters[6] * jv(0, z).astype(complex)
@@ -100,6 +101,8 @@ def sky_with_profiles(
             parameters[:, j, 6] = 1.0
         elif kind >= 1000:
             parameters[:, j, :2] = rng.uniform(0.3, 0.7, (n_batch, 2))
+        elif kind == GRADIENT:
+            parameters[:, j, :2], parameters[:, j, 2] = rng.uniform(-3, 3, (n_batch, 2)), 0.6e9
     return replace(made, shape=shape, profile=parameters, profile_kind=np.array(kinds, np.int32))
 
 
@@ -121,7 +124,7 @@ def test_visibilities_and_chi2(
 ) -> None:
     rows = rows_for(problem)
     rime = made_rime(rows, backend, form=form, precision=precision)
-    sources = sky_with_profiles(sky, rows, [DISC, RING, MRING, own])
+    sources = sky_with_profiles(sky, rows, [DISC, RING, MRING, GRADIENT, own])
     for each in (sources, replace(sources, beam=beam_of(rows, "gaussian"))):
         expected = reference.visibilities(rows, LINEAR, each)
         assert error_of(rime.predict(each), expected) < TOLERANCE[precision]
@@ -177,7 +180,7 @@ def expected_gradient(reference: ModuleType, rows: Rows, sources: Sources, name:
 @pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 def test_gradient(backend, problem, sky, beam_of, reference, own, form, precision) -> None:
     rows = rows_for(problem)
-    sources = sky_with_profiles(sky, rows, [DISC, MRING, own], beam=beam_of(rows, "gaussian"))
+    sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], beam=beam_of(rows, "gaussian"))
     chi2, gradient = made_rime(rows, backend, form=form, precision=precision).chi2_and_gradient(sources)
     np.testing.assert_allclose(
         chi2, reference.chi2(rows, LINEAR, sources, **data_for(rows)), rtol=2 * TOLERANCE[precision]
@@ -208,7 +211,7 @@ def change_of(sources: Sources, n_change: int) -> Gradient:
 
 def test_change_of_visibilities_and_information(problem, sky, reference, error_of, own) -> None:
     rows = rows_for(problem)
-    sources = sky_with_profiles(sky, rows, [DISC, MRING, own], n_batch=1)
+    sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], n_batch=1)
     used = sources.profile != 0.0
     rime, change = made_rime(rows, "cpu", form="row"), change_of(sources, 3)
     change.profile[:, ~used[0]] = 0.0
@@ -244,9 +247,9 @@ def test_through_a_beam_of_jones_matrices(
 ) -> None:
     """V, chi2, its gradient by all arrays of profiles, and J v, in the CPU's loops over matrices."""
     rows = rows_for(problem)
-    applies = np.array([True, True, False, True, True])
+    applies = np.array([True, True, False, True, True, True])
     beam = jones_beam_of(rows, applies=applies)
-    sources = sky_with_profiles(sky, rows, [DISC, MRING, own], beam=beam)
+    sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], beam=beam)
     rime = made_rime(rows, "cpu", form=form)
     expected = reference.visibilities(rows, LINEAR, sources)
     assert error_of(rime.predict(sources), expected) < TOLERANCE["double"]
@@ -272,7 +275,8 @@ def test_change_of_visibilities_through_a_beam_of_jones_matrices(
     problem, sky, jones_beam_of, reference, error_of, own
 ) -> None:
     rows = rows_for(problem)
-    sources = sky_with_profiles(sky, rows, [DISC, MRING, own], n_batch=1, beam=jones_beam_of(rows, 1))
+    beam = jones_beam_of(rows, 1)
+    sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], n_batch=1, beam=beam)
     rime, change = made_rime(rows, "cpu", form="row"), change_of(sources, 2)
     change.profile[:, ~(sources.profile != 0.0)[0]] = 0.0
     columns = rime.tangent(sources, change)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.spectrum_slots import SpectrumSlots
 from biro.models.components.shapes.custom import CustomSource
-from biro.models.components.shapes.galaxies import CoreHaloSource, ShapeletSource
+from biro.models.components.shapes.galaxies import CoreHaloSource, GradientGaussianSource, ShapeletSource
 from biro.models.components.shapes.one_sided import CrescentSource, MRingSource
 from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.source import DIMENSIONS
@@ -58,6 +59,7 @@ class Part(Protocol):
     turns: bool
     numbers: tuple[Combination, ...]
     weight: Weight | None
+    spectrum: SpectrumSlots
     limits: list[tuple[int, Limits]]
 
 
@@ -103,6 +105,8 @@ def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
     if isinstance(source, CrescentSource):
         ((_, hole),) = found[3].terms
         found[3] = Combination(0.0, ((1.0, hole), (-1.0, table.shape[2])))
+    if isinstance(source, GradientGaussianSource):
+        found.append(Combination(table.spectrum.given_ref_freq("a gradient of the spectral index")))
     table.numbers = _numbers(found, blur)
     return [table]
 

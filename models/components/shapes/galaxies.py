@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import ClassVar
 
 from biro.models.components.shapes.shaped import FRACTION, Limits, ShapedSource
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import QuantityLike, series
+from biro.models.quantities.parameter import Fixed, QuantityLike, series
 from biro.models.quantities.strict import Entry, strict
 from biro.models.quantities.units import NUMBER
 
@@ -107,6 +108,44 @@ class CoreHaloSource(ShapedSource):
     fwhm: QuantityLike = None
     core_fwhm: QuantityLike = None
     core_fraction: QuantityLike = None
+
+
+@strict
+class GradientGaussianSource(ShapedSource):
+    """A Gaussian whose spectral index changes linearly across it; `I` is its flux at ref_freq.
+
+    Brightness G x^(gradient_along s / emaj + gradient_across t / emin) times the spectrum, x = nu / ref_freq,
+    s and t from the centre along pa and along pa + 90 deg. Away from ref_freq the flux is
+    x^(c/2 ln(x) (gradient_along^2 + gradient_across^2)) of what the spectrum says, c = 1 / (8 ln 2), and the
+    centre moves by c ln(x) gradient_along emaj along pa, c ln(x) gradient_across emin along pa + 90 deg.
+
+    Parameters
+    ----------
+    fwhm : angle
+        Or emaj, emin, pa; or emaj, ratio, pa, as for a Gaussian. blur as for `DiscSource`.
+    gradient_along : number
+        Change of the spectral index over emaj along pa; of a circle over fwhm towards north.
+    gradient_across : number, default 0
+        The same over emin along pa + 90 deg; of a circle over fwhm towards east.
+
+    Raises
+    ------
+    ModelError
+        When bound without a ref_freq, its own or that of the sky.
+    """
+
+    type: ClassVar[str] = "gradient-gaussian"
+    size_key: ClassVar[str] = "fwhm"
+    numbers: ClassVar[Mapping[str, Limits]] = {
+        "gradient_along": Limits(-math.inf, math.inf),
+        "gradient_across": Limits(-math.inf, math.inf),
+    }
+    shape_keys: ClassVar[tuple[str, ...]] = ("fwhm", "emaj", "emin", "ratio", "pa", "blur", *numbers)
+    _: KW_ONLY
+    fwhm: QuantityLike = None
+    blur: QuantityLike = None
+    gradient_along: QuantityLike = None
+    gradient_across: QuantityLike = Fixed(0.0)
 
 
 MOST_ORDER = 10

@@ -14,6 +14,7 @@ from biro.models.components.shapes.galaxies import (
     BetaModelSource,
     CoreHaloSource,
     ExponentialSource,
+    GradientGaussianSource,
     SersicSource,
     ShapeletSource,
 )
@@ -38,6 +39,7 @@ SHAPED: dict[str, type[ShapedSource]] = {
         BetaModelSource,
         ShapeletSource,
         CoreHaloSource,
+        GradientGaussianSource,
         CustomSource,
     )
 }

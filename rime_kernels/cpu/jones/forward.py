@@ -173,7 +173,7 @@ def run_task(
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     fill_factors(ending, 0, like)
-    has_brightness, backward, profiles = False, backward_of(work), profiles_of(functions, inputs, b)
+    has_brightness, backward, profiles = False, backward_of(work), profiles_of(functions, inputs, b, scale)
     n_uvw_lane = lanes.antenna_uvw.shape[3]
     n_slot_uvw = 3 * n_antenna * n_uvw_lane if factored else 0
     for slot in range(first_slot, stop_slot):

@@ -113,7 +113,8 @@ def _envelope(
     if functions is not None:
         p = ahead(pointer(sky.profile), 8 * max(j, 0))
         if j >= 0:
-            found = call_slopes(functions.slopes, int(sky.profile_kind[j]), along[0], along[1], p)
+            kind, nu = int(sky.profile_kind[j]), scale * _C
+            found = call_slopes(functions.slopes, kind, along[0], along[1], nu, p)
             for k in range(22):
                 slopes.profile[j, k] = found[k]
             return complex(found[0], found[1])

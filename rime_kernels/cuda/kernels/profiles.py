@@ -20,17 +20,19 @@ COORDINATE_SCALE = envelope.AXIS_SCALE / (scalars.EXPONENT_SCALE * phase.SPEED_O
 
 @functools.cache
 def make_envelope_of(profiles: tuple[RegisteredProfile, ...] | None) -> Compiled:
-    """Function that gives the envelope of profile j of entry b at a, b, real and imaginary part, float64."""
+    """Function that gives the envelope of profile j of entry b at a, b and nu (Hz): re, im, float64."""
     if profiles is None:
-        return device.inline(lambda sky, b, j, along, across: (1.0, 0.0))
+        return device.inline(lambda sky, b, j, along, across, nu: (1.0, 0.0))
     visibility = make_visibility(profiles)
 
     @device.inline
-    def envelope_of(sky: Sky, b: Scalar, j: Scalar, along: Scalar, across: Scalar) -> tuple[Scalar, Scalar]:
+    def envelope_of(
+        sky: Sky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar
+    ) -> tuple[Scalar, Scalar]:
         p = sky.profile
         return visibility(
             int32(sky.profile_kind[j]), along, across, p[b, j, 0], p[b, j, 1], p[b, j, 2], p[b, j, 3],
-            p[b, j, 4], p[b, j, 5], p[b, j, 6], p[b, j, 7],
+            p[b, j, 4], p[b, j, 5], p[b, j, 6], p[b, j, 7], nu,
         )  # fmt: skip
 
     return envelope_of
@@ -41,15 +43,15 @@ def make_slopes_of(profiles: tuple[RegisteredProfile, ...] | None) -> Compiled:
     """Function that gives the envelope of profile j and its derivatives: `profiles.profile_slopes`."""
     if profiles is None:
         nothing = (1.0, 0.0, *[0.0] * 20)
-        return device.inline(lambda sky, b, j, along, across: nothing)
+        return device.inline(lambda sky, b, j, along, across, nu: nothing)
     slopes = make_slopes(profiles)
 
     @device.inline
-    def slopes_of(sky: Sky, b: Scalar, j: Scalar, along: Scalar, across: Scalar) -> Scalar:
+    def slopes_of(sky: Sky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar) -> Scalar:
         p = sky.profile
         return slopes(
             int32(sky.profile_kind[j]), along, across, p[b, j, 0], p[b, j, 1], p[b, j, 2], p[b, j, 3],
-            p[b, j, 4], p[b, j, 5], p[b, j, 6], p[b, j, 7],
+            p[b, j, 4], p[b, j, 5], p[b, j, 6], p[b, j, 7], nu,
         )  # fmt: skip
 
     return slopes_of

@@ -107,7 +107,7 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
                 # With conj(P) sum_S B_S R_S before the envelope: `adjoint.Adjoint`.
                 y_im, y_re = turned_and_grown(x, y, rest_re, rest_im)
                 scale = COORDINATE_SCALE * (nu / first_freq)
-                slopes = slopes_of(sky, b, profile, scale * along, scale * across)
+                slopes = slopes_of(sky, b, profile, scale * along, scale * across, nu)
                 of_along += nu * (slopes[2] * y_re + slopes[3] * y_im)
                 of_across += nu * (slopes[4] * y_re + slopes[5] * y_im)
                 for j in range(8):

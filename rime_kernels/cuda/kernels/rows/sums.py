@@ -83,10 +83,10 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
                 stokes = read_stokes(sky.bright, at + uint64(k * per_source))
                 x, y = e * re, e * im
                 if has_profile and profile >= 0:
-                    scale = COORDINATE_SCALE * (
-                        chan_freq[min(start + int32(k), n_chan - int32(1))] / first_freq
-                    )
-                    e_re, e_im = envelope_of(sky, b, profile, scale * turning.along, scale * turning.across)
+                    at_freq = chan_freq[min(start + int32(k), n_chan - int32(1))]
+                    scale = COORDINATE_SCALE * (at_freq / first_freq)
+                    along, across = scale * turning.along, scale * turning.across
+                    e_re, e_im = envelope_of(sky, b, profile, along, across, at_freq)
                     x, y = real(e_re) * x - real(e_im) * y, real(e_re) * y + real(e_im) * x
                 add_stokes(sums, k, stokes, x, y)
                 re, im = turned_on(re, im, step_re, step_im)

@@ -157,6 +157,7 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
     threads.
     """
     has_adjoint, n_baseline, n_corr = kernel.has_adjoint, kernel.shape.side**2, kernel.end.n_corr
+    has_profile = kernel.variant.profiles is not None
 
     @device.inline
     def find_tile(block: Block, work: TileWork, tables: TileTables) -> Tile:
@@ -178,7 +179,10 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
         of_split = uint64(item) * uint64(n_split) + uint64(block.split)
         # 64 bits: data of a slab may be more than 2^31.
         first_datum = of_split * uint64(n_baseline * n_corr) * uint64(n_tile)
-        return Tile(active, local, item, tile, mine, n_mine, first_datum)
+        nu = 0.0
+        if has_profile:
+            nu = tables.chan_freq[uint32(item % uint32(tables.chan_freq.size))]
+        return Tile(active, local, item, tile, mine, n_mine, first_datum, nu)
 
     return find_tile
 

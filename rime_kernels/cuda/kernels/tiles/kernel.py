@@ -232,9 +232,13 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
                 of_gaussian = has_gaussian and before >= n_point
                 if sweep == 1:
                     sources = Chunk(before, n_before, before - n_point, of_term)
-                    gather_chunk(sources, of_gaussian, any_wide, here, block, work, sky, records, shared, own)
+                    gather_chunk(
+                        sources, of_gaussian, any_wide, tile.nu, here, block, work, sky, records, shared, own
+                    )
                 else:
-                    add_chunk(before, n_before, of_gaussian, any_wide, here, block, sky, shared.staged, own)
+                    add_chunk(
+                        before, n_before, of_gaussian, any_wide, tile.nu, here, block, sky, shared.staged, own
+                    )
             if votes:
                 # The block votes in the meeting that is needed anyway: all threads take the same code.
                 any_wide = cuda.syncthreads_or(int32(wide))
@@ -257,12 +261,12 @@ def _make_add_chunk(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def add_chunk(
-        start: Scalar, n_source: Scalar, of_gaussian: Scalar, any_wide: Scalar, corner: Corner, block: Block,
-        sky: Sky, staged: Staged, own: Own,
+        start: Scalar, n_source: Scalar, of_gaussian: Scalar, any_wide: Scalar, nu: Scalar, corner: Corner,
+        block: Block, sky: Sky, staged: Staged, own: Own,
     ) -> None:  # fmt: skip
         profile = start - (int32(sky.direction.shape[1]) - sky.n_profile)
         if has_profile and profile >= 0:
-            add_profiles(n_source, block.b, profile, sky, staged, corner, own.sums, own.second)
+            add_profiles(n_source, block.b, profile, nu, sky, staged, corner, own.sums, own.second)
         elif of_gaussian:
             if any_wide:
                 add_wide(n_source, staged, corner, own.sums, own.second)
@@ -285,8 +289,8 @@ def _make_gather_chunk(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def gather_chunk(
-        sources: Chunk, of_gaussian: Scalar, any_wide: Scalar, corner: Corner, block: Block, work: TileWork,
-        sky: Sky, records: TileRecords, shared: Shared, own: Own,
+        sources: Chunk, of_gaussian: Scalar, any_wide: Scalar, nu: Scalar, corner: Corner, block: Block,
+        work: TileWork, sky: Sky, records: TileRecords, shared: Shared, own: Own,
     ) -> None:  # fmt: skip
         staged, gathering, gathered = shared.staged, own.gathering, shared.gathered
         voltages = Voltages(
@@ -298,7 +302,9 @@ def _make_gather_chunk(kernel: TileKernel) -> Compiled:
         n_made = gaussian_size if of_gaussian else point_size
         if has_profile and profile >= 0:
             n_made = size
-            gather_profiles(sources.n_source, profile, staged, corner, gathering, gathered, into, voltages)
+            gather_profiles(
+                sources.n_source, profile, nu, staged, corner, gathering, gathered, into, voltages
+            )
         elif of_gaussian and any_wide:
             gather_wide(sources.n_source, staged, corner, gathering, gathered, into, voltages)
         elif of_gaussian:

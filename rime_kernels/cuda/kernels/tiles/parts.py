@@ -234,6 +234,7 @@ class Tile(NamedTuple):
     mine: Scalar  # of those that this block takes of the split, `n_mine`
     n_mine: Scalar
     first_datum: Scalar  # where the data of the item's split begin, uint64
+    nu: Scalar  # Hz, where there are profiles, else 0
 
 
 @functools.cache

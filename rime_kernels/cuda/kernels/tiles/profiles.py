@@ -18,22 +18,22 @@ from rime_kernels.cuda.kernels.tiles.parts import TileKernel, sizes_of
 
 
 def _nothing_to_add(
-    n_source: Scalar, b: Scalar, j: Scalar, sky: Sky, staged: Staged, corner: Corner, sums: Array,
-    second: Array,
+    n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: Sky, staged: Staged, corner: Corner,
+    sums: Array, second: Array,
 ) -> None:  # fmt: skip
     """In place of what a kernel without profiles never calls."""
 
 
 def _nothing_to_gather(
-    n_source: Scalar, j: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array,
-    first: Scalar, voltages: Voltages,
+    n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, gathering: Gathering,
+    partial: Array, first: Scalar, voltages: Voltages,
 ) -> None:  # fmt: skip
     """The same of a kernel without an adjoint."""
 
 
 @functools.cache
 def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
-    """Function as that of `sums.make_accumulate`, for profiles from number j on of entry b of the batch."""
+    """Function as that of `sums.make_accumulate`, for profiles from number j on of entry b, at nu."""
     if kernel.variant.profiles is None:
         return device.inline(_nothing_to_add)
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
@@ -46,8 +46,8 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def accumulate(
-        n_source: Scalar, b: Scalar, j: Scalar, sky: Sky, staged: Staged, corner: Corner, sums: Array,
-        second: Array,
+        n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: Sky, staged: Staged, corner: Corner,
+        sums: Array, second: Array,
     ) -> None:  # fmt: skip
         for s in range(n_source):
             here = uint32(uint32(s) * uint32(side))
@@ -57,7 +57,7 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
                 first = read_first(staged, uint32(corner.p + here + uint32(i)))
                 for k in range(side):
                     re, im, along, across = product(first, second, k)
-                    x, y = envelope_of(sky, b, j + s, along, across)
+                    x, y = envelope_of(sky, b, j + s, along, across, nu)
                     x, y = real(x), real(y)
                     add_stokes(sums, i * side + k, stokes, x * re - y * im, x * im + y * re)
 
@@ -66,7 +66,7 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def make_gather_profiles(kernel: TileKernel) -> Compiled:
-    """Function as that of `adjoint.make_gather`, for profiles from number j on."""
+    """Function as that of `adjoint.make_gather`, for profiles from number j on, at nu."""
     if kernel.variant.profiles is None or not kernel.has_adjoint:
         return device.inline(_nothing_to_gather)
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
@@ -79,8 +79,8 @@ def make_gather_profiles(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def gather(
-        n_source: Scalar, j: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array,
-        first: Scalar, voltages: Voltages,
+        n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, gathering: Gathering,
+        partial: Array, first: Scalar, voltages: Voltages,
     ) -> None:  # fmt: skip
         thread, value, of_antenna = voltages.block.thread, gathering.value, gathering.of_antenna
         for s in range(n_source):
@@ -93,7 +93,7 @@ def make_gather_profiles(kernel: TileKernel) -> Compiled:
             read_second(staged, uint32(corner.q + here), gathering.second)
             stokes = read_stokes(staged.bright, uint32(corner.bright + uint32(s) * uint32(per_source)))
             p = uint32(corner.p + here)
-            all_baselines(p, j + s, stokes, staged, gathering, voltages)
+            all_baselines(p, j + s, nu, stokes, staged, gathering, voltages)
             if n_stokes == 1:
                 # I alone is multiplied here, once for all baselines.
                 for k in range(n_stokes, n_value):
@@ -120,8 +120,9 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def all_baselines(
-        p: Scalar, j: Scalar, stokes: Stokes, staged: Staged, gathering: Gathering, voltages: Voltages
-    ) -> None:
+        p: Scalar, j: Scalar, nu: Scalar, stokes: Stokes, staged: Staged, gathering: Gathering,
+        voltages: Voltages,
+    ) -> None:  # fmt: skip
         rest, uvw, value, sky = gathering.rest, gathering.uvw, gathering.value, voltages.sky
         if n_stokes == 1:
             stokes = Stokes(real(1), real(0), real(0), real(0))
@@ -130,7 +131,7 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
             for k in range(side):
                 n = i * side + k
                 re, im, along, across = product(first, gathering.second, k)
-                slopes = slopes_of(sky, voltages.block.b, j, along, across)
+                slopes = slopes_of(sky, voltages.block.b, j, along, across, nu)
                 rest_re, rest_im = weigh_residual(rest, n, stokes)
                 # With conj(P) sum_S B_S R_S before the envelope: `adjoint.Adjoint`.
                 y_im, y_re = turned_and_grown(re, im, rest_re, rest_im)
