@@ -93,6 +93,8 @@ def fit(
         say(line)
     for line in likelihood.smearing_lines:
         say(line)
+    if line := likelihood.observation.ionosphere_line(likelihood.sky):
+        say(line)
     if asked == "auto":
         say(f"precision {likelihood.precision_reason}")
     plan = likelihood.plan(_batch_size(sampler.value, options, likelihood.n_param))

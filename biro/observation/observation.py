@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.feeds import ionosphere
 from biro.feeds.feeds import FeedAngles, Feeds
 from biro.feeds.statement import instrument_lines
 from biro.formatting import html_text
@@ -23,7 +24,7 @@ from biro.observation.labels import field_names, unique_labels, window_names
 from biro.observation.partition import Convention, Partition, merge_hands, split_hands
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
-from biro.observation.summary import Summary, summarise
+from biro.observation.summary import Summary, ionosphere_statement, summarise
 from biro.observation.uv_extent import longest_of_rows
 
 _NOT_IN_DIGEST = ("set_name", "corr_id", "hands", "feeds", "row_interval", "guessed")
@@ -148,6 +149,15 @@ class Observation:
         pairs = zip(self.partitions, self.feed_angles, strict=True)
         of_feeds = [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")]
         return instrument_lines(of_feeds, self.column, sky)
+
+    def ionosphere_line(self, sky: SkyModel) -> str:
+        """What a model applies of the ionosphere, or could leave out; empty where nothing is worth a word."""
+        if sky.ionosphere is None:
+            found = ionosphere_statement(self)
+        else:
+            used = (name for view in self.partition_views for name in view.used_antennas)
+            found = ionosphere.applied(sky.ionosphere, tuple(dict.fromkeys(used)))
+        return f"ionosphere: {found}" if found else ""
 
     def with_feed_angles(self, angles: Sequence[ArrayLike]) -> Observation:
         """The same observation with angles of feeds that take the place of those of the mounts.

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.feeds import ionosphere
 from biro.feeds.feeds import FeedAngles
 from biro.feeds.statement import assumed
 from biro.files.json_value import JsonValue
@@ -87,6 +88,8 @@ class Summary:
         What is assumed about the rotation of feeds, and how to change it.
     smearing : str
         What averages over integrations and channels take of a source at the edge of the field of view.
+    ionosphere : str
+        What an ionosphere could change across the band; empty where that is small.
     """
 
     source: str
@@ -111,6 +114,7 @@ class Summary:
     notes: tuple[str, ...]
     feeds: str = ""
     smearing: str = ""
+    ionosphere: str = ""
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain dicts, lists and numbers, for JSON; what is not known (NaN) becomes None."""
@@ -185,6 +189,7 @@ def summarise(observation: Described) -> Summary:
         notes=observation.notes,
         feeds=feed_statement(observation),
         smearing=smearing_statement(observation),
+        ionosphere=ionosphere_statement(observation),
     )
 
 
@@ -214,6 +219,16 @@ def smearing_statement(observation: Described) -> str:
         f"integrations{own} and channels take up to {100 * max(losses):.2g} % of a source"
         f" {angle_text(radius)} from the phase centre; a model is averaged alike where that exceeds the noise"
     )
+
+
+def ionosphere_statement(observation: Described) -> str:
+    """What an ionosphere that no model has could change; empty where that is small, or data have no feeds."""
+    parts = [part for part in observation.partitions if not set(part.corr_type) <= set("IQUV")]
+    if not parts:
+        return ""
+    polarised = any(not set(part.corr_type) <= {"RR", "LL"} for part in parts)
+    freq = np.concatenate([part.chan_freq for part in parts])
+    return ionosphere.assumed(freq, uv_extent(parts).metres[1], polarised)
 
 
 def _antenna_pairs(part: Partition) -> list[list[int]]:
@@ -273,6 +288,7 @@ def _lines(summary: Summary) -> list[str]:
         *_count_lines(s.counts),
         f"  feeds         {s.feeds}",
         f"  smearing      {s.smearing}",
+        *([f"  ionosphere    {s.ionosphere}"] if s.ionosphere else []),
         *([f"  Stokes        {s.formed}"] if s.formed is not None else []),
         *_noise_lines(s.noise),
     ]

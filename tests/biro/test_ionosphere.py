@@ -222,3 +222,50 @@ def test_electron_contents_of_spinifex(monkeypatch: pytest.MonkeyPatch) -> None:
     # Their constant has nine digits, dates are good to a microsecond.
     np.testing.assert_allclose(found, plain * turn, rtol=0, atol=1e-7)
     np.testing.assert_allclose(without, plain, rtol=0, atol=1e-12)
+
+
+def band(low: float, high: float, longest: float, corr_type: str = "RR,RL,LR,LL") -> biro.Observation:
+    """One baseline, two channels."""
+    uvw, corr = np.array([[longest, 0.0, 0.0]] * 2), corr_type.split(",")
+    vis = np.ones((2, 2, len(corr)), complex)
+    return biro.Observation.from_arrays(
+        vis, uvw, [0, 0], [1, 1], [START, START + 10], [low, high], corr, weight=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "longest", "corr_type", "expected"),
+    [
+        # 8.45e9 (1/1.2e9 - 1/1.8e9) rad are 134 deg; lambda^2 is 0.0624 and 0.0277 m2, 1.99 deg apart.
+        (1.2e9, 1.8e9, 2e5, "RR,RL,LR,LL", ("1 TECU more", "by 1.3e+02 deg", "turn polarisation by 2 deg")),
+        (1.2e9, 1.8e9, 1e4, "RR,LL", ("0.1 TECU more", "by 13 deg")),
+        (1.2e9, 1.8e9, 50.0, "XX,YY", ("1 rad/m2 would turn polarisation by 2 deg",)),
+        (8.4e9, 8.43e9, 2e5, "RR,RL,LR,LL", ()),
+        (1.2e9, 1.8e9, 2e5, "I,Q,U,V", ()),
+    ],
+)
+def test_what_is_said_where_nothing_is_known(low, high, longest, corr_type, expected) -> None:
+    summary = band(low, high, longest, corr_type).summary()
+    for text in expected:
+        assert text in summary.ionosphere
+    assert bool(summary.ionosphere) == bool(expected) == ("ionosphere    none is assumed" in str(summary))
+    assert ("rad/m2" in summary.ionosphere) == any("polarisation" in text for text in expected)
+    assert ("TECU" in summary.ionosphere) == any("TECU" in text for text in expected)
+    plain = biro.models.SkyModel([biro.models.PointSource("a", east="0 mas", north="0 mas", I="1 Jy")])
+    line = band(low, high, longest, corr_type).ionosphere_line(plain)
+    assert line == (f"ionosphere: {summary.ionosphere}" if expected else "")
+
+
+def test_what_is_said_of_what_a_model_has(tmp_path: Path) -> None:
+    (tmp_path / "iono.txt").write_text(
+        "time antenna rm\n" + "".join(f"{START} {name} {k}.5\n" for k, name in enumerate("ABCDE"))
+    )
+    path = str(tmp_path / "iono.txt")
+    fitted = "tec = { prior = 'normal', mean = 0, sd = 0.1 }\n"
+    own = "[ionosphere.antenna.A]\ntec = 0\n"
+    found = likelihood(f"[ionosphere]\nfile = {path!r}\n{fitted}{own}")
+    # Antenna E is not in the data.
+    assert found.observation.ionosphere_line(found.sky) == (
+        f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas as the "
+        "model says"
+    )
