@@ -9,6 +9,7 @@ from biro.models.bound.instrument_layout import PointingSlots
 from biro.models.bound.light_curves import Interpolated, KnotTable
 from biro.models.bound.scatter import as_slice
 from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.slots import ZERO
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam import AnyBeam
 from biro.models.components.jones_beam import GridBeam
@@ -173,30 +174,56 @@ class FaradayRotation:
 
 
 class Shapes:
-    """emaj, emin, pa, rad (n_batch, n_gaussian + n_profile, 3)."""
+    """emaj, emin, pa, rad (n_batch, n_gaussian + n_profile, 3).
+
+    Convolved with a circle of width w, both axes e of a Gaussian become hypot(e, w).
+    """
 
     def __init__(self, layout: SourceLayout, values: SIValues) -> None:
         self._shape = Gathered(values, layout.shape)
         rows = np.flatnonzero(layout.by_ratio)
         self._by_ratio = as_slice(rows) if rows.size else None
+        self._blurred = np.flatnonzero(layout.blur != ZERO)
+        self._blur = Gathered(values, layout.blur[self._blurred, None])
 
     def __call__(self, values: Array) -> Array:
+        shape = self._unblurred(values)
+        if self._blurred.size:
+            shape[:, self._blurred, :2] = np.hypot(shape[:, self._blurred, :2], self._blur(values))
+        return shape
+
+    def _unblurred(self, values: Array) -> Array:
         shape = self._shape(values)
         if self._by_ratio is not None:
             shape[:, self._by_ratio, 1] *= shape[:, self._by_ratio, 0]
         return shape
 
+    def _shares(self, values: Array) -> tuple[Array, Array]:
+        """e / hypot(e, w) and w / hypot(e, w), (n_batch, n_blurred, 2); 0 where both are 0."""
+        axes, blur = self._unblurred(values)[:, self._blurred, :2], self._blur(values)
+        whole = np.hypot(axes, blur)
+        whole[whole == 0.0] = np.inf
+        return axes / whole, blur / whole
+
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
+        """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr; then d hypot(e, w)."""
         found = self._shape(changes)
         if self._by_ratio is not None:
             rows, given = self._by_ratio, self._shape(values)
             found[:, rows, 1] *= given[:, rows, 0]
             found[:, rows, 1] += given[:, rows, 1] * found[:, rows, 0]
+        if self._blurred.size:
+            rows, (of_axes, of_blur) = self._blurred, self._shares(values)
+            found[:, rows, :2] = of_axes * found[:, rows, :2] + of_blur * self._blur(changes)
         return found
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """With a ratio r of the axes, d(emin) = r d(emaj) + emaj dr."""
+        """The adjoint of that."""
+        if self._blurred.size:
+            slopes, (of_axes, of_blur) = slopes.copy(), self._shares(values)
+            by_axes = slopes[:, self._blurred, :2]
+            self._blur.pull_back(values, (by_axes * of_blur).sum(axis=-1, keepdims=True), into)
+            slopes[:, self._blurred, :2] = by_axes * of_axes
         if self._by_ratio is not None:
             slopes, rows = slopes.copy(), self._by_ratio
             given, by_emin = self._shape(values), slopes[:, rows, 1].copy()

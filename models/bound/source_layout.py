@@ -70,6 +70,8 @@ class SourceLayout:
         Frequencies at which the spectra of some sources are given.
     shape : int (n_gaussian + n_profile, 3)
         emaj, emin or ratio, pa; `by_ratio`, as long, tells which.
+    blur : int (n_gaussian + n_profile,)
+        Full width of a circle that a Gaussian is convolved with.
     profiles : ProfileTables
         Of the sources that are neither points nor Gaussians.
     limits : list of (int, Limits)
@@ -98,6 +100,7 @@ class SourceLayout:
         self.moving = moving(self.motions)
         self.shape = np.array([table.shape for table in shaped], dtype=np.int64).reshape(-1, 3)
         self.by_ratio = np.array([table.by_ratio for table in shaped], dtype=bool)
+        self.blur = np.array([table.blur for table in shaped], dtype=np.int64)
         self.profiles = ProfileTables([table for table in tables if table.rank == PROFILE])
         self.limits = [limit for table in tables for limit in table.limits]
         self.limits += [(slot, Limits(*limits)) for slot, limits in limits_of(self.motions)]
@@ -183,6 +186,7 @@ class _SourceSlots:
     shape: list[int]
     by_ratio: bool = False
     turns: bool = False
+    blur: int = ZERO
     numbers: tuple[Combination, ...] = ()
     weight: Weight | None = None
 

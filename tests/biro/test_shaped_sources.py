@@ -35,7 +35,7 @@ KINDS = {
     "sersic": 'n = { prior = "uniform", low = 1.5, high = 2.5 }\n',
     "beta-model": f'beta = {{ prior = "uniform", low = 0.6, high = 0.9 }}\n{BLUR}',
     "crescent": f'inner_ratio = {NUMBER}\noffset = {NUMBER}\nfloor = 0.1\nhole_pa = "70 deg"\n',
-    "core-halo": f'core_fraction = {NUMBER}\ncore_fwhm = "2 mas"\n',
+    "core-halo": f'core_fraction = {NUMBER}\ncore_fwhm = "2 mas"\n' + BLUR,
     "m-ring": f"beta_re = [{NUMBER}, 0.1]\nbeta_im = [{NUMBER}, -0.2]\n"
     f"beta_pol_re = [0.1, {NUMBER}, 0.2]\nbeta_pol_im = [{NUMBER}, 0.1, 0.05]\n"
     f"beta_v_re = [0.05, {NUMBER}]\nbeta_v_im = [0, 0.1]\n" + BLUR,

@@ -67,7 +67,7 @@ def stokes_visibilities(sources: Sources, u: np.ndarray, v: np.ndarray) -> np.nd
     """Visibilities (4, n) of I, Q, U, V of sources whose flux is constant; u, v in wavelengths."""
     total = np.zeros((4, len(u)), dtype=complex)
     lm, stokes, shape = sources.lm[0], sources.stokes[0, 0], sources.shape[0]
-    n_gaussian = len(shape) - sources.profile_kind.size
+    n_gaussian = len(shape) - sources.n_profile
     for i in range(sources.n_source):
         envelope = np.ones(len(u), dtype=complex)
         j = i - sources.n_point
@@ -156,6 +156,19 @@ def test_a_core_with_its_halo_is_two_gaussians() -> None:
     assert (point.n_point, point.n_source) == (1, 2)
 
 
+def test_a_blurred_core_with_its_halo_is_both_times_a_gaussian() -> None:
+    given = {"core_fraction": 0.3, "emaj": "3 mas", "ratio": 0.5, "pa": "20 deg"}
+    u, v = np.random.default_rng(4).normal(0, 1e8, (2, 15))
+    blur = np.exp(-(np.pi**2) / (4 * np.log(2)) * (0.7 * np.pi / 648e6) ** 2 * (u**2 + v**2))
+    for core in ({}, {"core_fwhm": "0.4 mas"}):
+        sharp, blurred = (
+            stokes_visibilities(sources_of(CoreHaloSource("s", **PLACE, **given, **core, **more)), u, v)
+            for more in ({}, {"blur": "0.7 mas"})
+        )
+        # Gaussians of the convolved widths against a product, of the order of 1.
+        np.testing.assert_allclose(blurred, sharp * blur, rtol=0, atol=1e-14)
+
+
 def test_high_orders_of_an_ellipse_count_angles_from_north() -> None:
     # A ring of emaj = 3, emin = 2 at 35 deg, sampled where it was a circle: PA there is that of the user.
     beta, pa = {2: 0.1 + 0.2j, 5: -0.3 + 0.1j, 11: 0.2 - 0.1j}, np.radians(35)
@@ -240,7 +253,7 @@ def rich_sky() -> SkyModel:
             ),
             CoreHaloSource(
                 "halo", **HERE, I=flux, pol_fraction=NUMBER, pol_angle="20 deg", **ELLIPSE,
-                core_fraction=NUMBER, core_fwhm=Uniform(0, 0.1, "mas"),
+                core_fraction=NUMBER, core_fwhm=Uniform(0, 0.1, "mas"), blur=blur,
             ),
             MRingSource(
                 "mring", east=Uniform(-1, 1, "mas"), north="0 mas", I=flux, **ELLIPSE, blur=blur,
@@ -351,6 +364,10 @@ def test_refuses_what_is_no_shape(kind: Any, given: dict[str, Any], message: str
         (SersicSource("s", **PLACE, effective_radius="1 mas", n=9), "s.n must be within 0.3 .. 8"),
         (BetaModelSource("s", **PLACE, core_radius="1 mas", beta=0.5), "s.beta must be within 0.505 .. 8"),
         (RingSource("s", **PLACE, diameter="1 mas", blur="-1 mas"), "s.blur must be 0 arcsec or more"),
+        (
+            CoreHaloSource("s", **PLACE, fwhm="1 mas", core_fraction=0.1, blur="-1 mas"),
+            "s.blur must be 0 arcsec or more",
+        ),
         (RingSource("s", **PLACE, diameter="0 mas", blur="1 mas"), "s.diameter must be positive"),
         (
             AnnulusSource("s", **PLACE, diameter="1 mas", inner_ratio=1.2),

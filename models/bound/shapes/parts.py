@@ -57,6 +57,7 @@ class Part(Protocol):
     shape: list[int]
     by_ratio: bool
     turns: bool
+    blur: int
     numbers: tuple[Combination, ...]
     weight: Weight | None
     spectrum: SpectrumSlots
@@ -140,8 +141,11 @@ def _numbers(given: Sequence[Combination], last: Combination) -> tuple[Combinati
 
 
 def _core_and_halo(table: P, one: One) -> list[P]:
+    if (blur := one("blur")) != ZERO:
+        table.blur = blur
+        table.limits.append((blur, Limits(0.0, math.inf)))
     core = copy.copy(table)
-    if (size := one("core_fwhm")) == ZERO:
+    if (size := one("core_fwhm")) == blur == ZERO:
         core.rank, core.shape = POINT, []
     else:
         core.rank, core.shape = GAUSSIAN, [size, size, ZERO]

@@ -90,6 +90,8 @@ class CoreHaloSource(ShapedSource):
         The share of the core in the flux.
     core_fwhm : angle, optional
         Of the core, a circle; a point without it.
+    blur : angle, optional
+        Full width at half maximum of a circular Gaussian that both are convolved with.
     """
 
     type: ClassVar[str] = "core-halo"
@@ -103,9 +105,11 @@ class CoreHaloSource(ShapedSource):
         "pa",
         "core_fwhm",
         "core_fraction",
+        "blur",
     )
     _: KW_ONLY
     fwhm: QuantityLike = None
+    blur: QuantityLike = None
     core_fwhm: QuantityLike = None
     core_fraction: QuantityLike = None
 
