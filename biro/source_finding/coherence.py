@@ -124,3 +124,8 @@ class Coherence:
             largest = max(largest, max(powers) / total / (1.0 + 2.0 / np.sqrt(n_block)))
             length *= 2
         return largest
+
+
+def significance(value: Array, covariance: Array) -> float:
+    """x^T C^-1 x."""
+    return float(value @ np.linalg.pinv(covariance, hermitian=True) @ value)

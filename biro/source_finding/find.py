@@ -43,7 +43,8 @@ def find_sources(
     Parameters
     ----------
     observation : Observation
-        Of one phase centre. Stokes I is fitted, positive sources only, without beam.
+        Of one phase centre. Stokes I is fitted, positive sources only, without beam; smeared as the data are
+        where that exceeds the noise, as in a fit.
     threshold : float, optional
         In robust rms of the residual image: with it, sources are added while the highest peak is above it
         and chi2 falls, whether or not the data ask for them.
@@ -100,6 +101,7 @@ def _tell(search: Search, shown: Bar) -> None:
 
 def _result(observation: Observation, search: Search, reason: str) -> FoundSources:
     """The sources, and the model that they propose."""
+    search.data.smear(search.components)  # for what is said of it: nothing is new after the last step
     sources = search.sources()
     sky = propose(sources, search.centre, search.data.ref_freq, beam_size=search.beam_size)
     sky = with_noise_range(sky, observation.partitions)
@@ -111,4 +113,5 @@ def _result(observation: Observation, search: Search, reason: str) -> FoundSourc
         reason,
         search.reduced_chi2,
         search.coherence,
+        tuple(dict.fromkeys(map(str, search.data.smearing))),
     )

@@ -70,6 +70,8 @@ class FoundSources(Tabular):
         chi2 / 2N of Stokes I, with the weights as they are.
     coherence : float
         How many neighbouring residuals go up and down together; 1 for noise. Errors are larger by its root.
+    smearing : tuple of str
+        Whether the sources were fitted as averages over integrations and channels, and why.
     """
 
     sources: tuple[FoundSource, ...]
@@ -79,6 +81,7 @@ class FoundSources(Tabular):
     reason: str
     reduced_chi2: float = float("nan")
     coherence: float = 1.0
+    smearing: tuple[str, ...] = ()
 
     @property
     def start(self) -> dict[str, float]:
@@ -118,7 +121,7 @@ class FoundSources(Tabular):
     def notes(self) -> list[str]:
         """Lines below the table."""
         fit = f"chi2/2N {self.reduced_chi2:.5g}, noise factor {self.noise_factor:.4g}"
-        return [f"{fit}, {self.coherence:.3g} residuals count as one; {self.reason}"]
+        return [f"{fit}, {self.coherence:.3g} residuals count as one; {self.reason}", *self.smearing]
 
     def to_toml(self) -> str:
         """The model file, with the fitted sources as comments."""
@@ -132,6 +135,7 @@ class FoundSources(Tabular):
             "noise_factor": self.noise_factor,
             "reduced_chi2": self.reduced_chi2,
             "coherence": self.coherence,
+            "smearing": list(self.smearing),
             "rms": self.residual.rms,
             "peak": vars(self.residual.peak),
             "reason": self.reason,

@@ -12,7 +12,7 @@ from biro.errors import InputError
 from biro.images.imager import Imager, ImagingOptions
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
-from biro.source_finding.coherence import Coherence, Evidence
+from biro.source_finding.coherence import Coherence, Evidence, significance
 from biro.source_finding.component import Component, Kind, n_param
 from biro.source_finding.found_sources import FoundSource
 from biro.source_finding.peaks import highest, peaks
@@ -144,6 +144,8 @@ class Search:
         self._take(best if forced else self._simplified(best, strict=False))
         if self._fit.n_param == before.n_param and not self._fit.chi2 < before.chi2:
             return reason or refused
+        if self._goes_back(before):
+            return self.step(threshold, max_sources)
         self._image()
         return self._judge(refused, forced=forced)
 
@@ -202,6 +204,7 @@ class Search:
 
     def at_peak(self, kind: Kind) -> FoundSource | None:
         """The component of this kind that fits best at the highest peak of the data, where there is one."""
+        before = self._fit
         point = min(filter(self._is_possible, self._points()), key=lambda fit: fit.chi2, default=None)
         if point is None:
             return None
@@ -209,7 +212,7 @@ class Search:
         if not fits or not fits[0].chi2 < self._fit.chi2:
             return None
         self._take(fits[0])
-        return self.sources()[0]
+        return self.at_peak(kind) if self._goes_back(before) else self.sources()[0]
 
     def sources(self) -> tuple[FoundSource, ...]:
         """Brightest first, with errors for noise as large as the residuals and as coherent."""
@@ -238,6 +241,23 @@ class Search:
             )
         sources.sort(key=lambda source: -source.flux)
         return tuple(replace(source, name=f"s{i}") for i, source in enumerate(sources, start=1))
+
+    def _goes_back(self, before: Fit) -> bool:
+        """Average models over integrations and channels where the components ask for it.
+
+        Where that is new the components of `before` are fitted again: a source of which averages take a part
+        looks like a longer one.
+        """
+        if not self.data.smear(self.components):
+            return False
+        is_established = self._established is before
+        self._take(self._again(before))
+        self._established = self._fit if is_established else self._again(self._established)
+        return True
+
+    def _again(self, fit: Fit) -> Fit:
+        """A fit of the same components."""
+        return self._fitter.fit(fit.components) if fit.components else fit
 
     def _take(self, fit: Fit) -> None:
         """Make this the fit that changes start from."""
@@ -380,25 +400,20 @@ class Search:
             start, end = end, end + n_param(component, spectral)
             covariance = scale * fit.covariance[start:end, start:end]
             before, after = fit.components[:i], fit.components[i + 1 :]
-            removal = _significance(np.array([component.flux]), covariance[:1, :1])
+            removal = significance(np.array([component.flux]), covariance[:1, :1])
             if (before or after) and removal < 2.0 * evidence.needed(end - start, n_source=1):
                 yield (*before, *after), 1
             if component.kind == "circle":
-                lost = _significance(np.array(component.root), covariance[-1:, -1:])
+                lost = significance(np.array(component.root), covariance[-1:, -1:])
                 if lost < 2.0 * evidence.needed(1):
                     yield (*before, component.as_point(), *after), 0
             elif component.kind == "ellipse":
                 a, b, c = component.root
                 by = np.array([[1.0, 0.0, -np.sign(a * c)], [0.0, 1.0, 0.0]])
-                lost = _significance(by @ [a, b, c], by @ covariance[-3:, -3:] @ by.T)
+                lost = significance(by @ [a, b, c], by @ covariance[-3:, -3:] @ by.T)
                 if lost < 2.0 * evidence.needed(2):
                     yield (*before, component.as_circle(), *after), 0
 
     def _variance_of(self, fit: Fit) -> float:
         """Reduced chi2 of a fit."""
         return fit.chi2 / max(1, 2 * self.data.n_vis - fit.n_param)
-
-
-def _significance(value: NDArray[np.float64], covariance: NDArray[np.float64]) -> float:
-    """x^T C^-1 x."""
-    return float(value @ np.linalg.pinv(covariance, hermitian=True) @ value)

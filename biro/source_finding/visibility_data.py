@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, stokes_visibilities
+from biro.smearing import choose
+from biro.source_finding.averages import Averages
 from biro.source_finding.component import Component, n_param
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.rime import Rime
+from rime_kernels.smearing.smearing import Smearing
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]
@@ -45,20 +48,46 @@ class VisibilityData:
     ref_freq : float, Hz
     shortest : float, wavelengths
         Length that one in a hundred visibilities does not reach.
+    smearing : list of Choice
+        Whether models are smeared in each partition, as a fit of the components would have it; what is on
+        stays on.
     """
 
     def __init__(self, observation: Observation, extent: float, backend: Backend = "auto") -> None:
+        self._partitions = observation.partitions
+        self.smearing = [choose(part, None, "auto") for part in observation.partitions]
         freq = np.concatenate([part.chan_freq for part in observation.partitions])
         self.spectral = bool(freq.max() > 1.05 * freq.min())
         self.ref_freq = float(np.sqrt(freq.max() * freq.min()))
         self.chunks = [
             chunk
-            for part in observation.partitions
-            for chunk in _chunks(part, extent, self.ref_freq, backend)
+            for i, part in enumerate(observation.partitions)
+            for chunk in _chunks(i, part, extent, self.ref_freq, backend)
         ]
         self.n_vis = sum(int(np.count_nonzero(chunk.weight)) for chunk in self.chunks)
         used = [chunk.length[chunk.weight > 0] for chunk in self.chunks]
         self.shortest = float(np.percentile(np.concatenate(used or [np.zeros(1)]), 1.0))
+
+    def smear(self, components: Sequence[Component]) -> bool:
+        """Average models from now on in partitions where what components lose exceeds the noise.
+
+        Returns
+        -------
+        bool
+            Whether there are more such partitions than before.
+        """
+        sources = _sources([components], self.ref_freq, are_points=True) if components else None
+        new: set[int] = set()
+        for i, part in enumerate(self._partitions):
+            choice = choose(part, sources, "auto")
+            if choice.smearing is not None or self.smearing[i].smearing is None:
+                new |= {i} if choice.mode != self.smearing[i].mode else set()
+                self.smearing[i] = choice
+        self.chunks = [
+            chunk.smeared(self.smearing[chunk.part].smearing) if chunk.part in new else chunk
+            for chunk in self.chunks
+        ]
+        return bool(new)
 
     def residual(self, components: Sequence[Component]) -> list[Vis]:
         """Data - model, Jy, in the order of the chunks."""
@@ -99,6 +128,12 @@ class Chunk:
         A number for each pair of antennas.
     time : float64 (n_row,), s
     ref_freq : float, Hz
+    part : int
+        Which partition the rows are of.
+    rows : int64 (n_row,)
+        Which rows of it.
+    averages : Averages or None
+        What takes of sources far from the phase centre; None where models are not smeared.
     """
 
     rime: Rime
@@ -107,6 +142,15 @@ class Chunk:
     baseline: NDArray[np.int64]
     time: Array
     ref_freq: float
+    part: int
+    rows: NDArray[np.int64]
+    averages: Averages | None = None
+
+    def smeared(self, smearing: Smearing | None) -> Chunk:
+        """The same, with models as averages."""
+        if smearing is None:
+            return replace(self, averages=None)
+        return replace(self, averages=Averages.of(smearing, self.rime.rows, self.rows))
 
     @cached_property
     def root(self) -> Array:
@@ -132,7 +176,10 @@ class Chunk:
         """Visibilities of all components together, Jy."""
         total = np.zeros(self.vis.shape, np.complex128)
         for indices in _alike(components):
-            total += self._predict([[components[i] for i in indices]])[0]
+            # Each source loses its own part of its visibilities.
+            together = [indices] if self.averages is None else [[i] for i in indices]
+            for vis in self._predict_lists([[components[i] for i in some] for some in together]):
+                total += vis
         return total
 
     def jacobian(self, components: Sequence[Component], spectral: bool) -> tuple[Vis, Vis]:
@@ -144,7 +191,7 @@ class Chunk:
         end = np.cumsum([n_param(component, spectral) for component in components]).tolist()
         jacobian = np.empty((end[-1], *self.vis.shape), np.complex128)
         for indices in _alike(components):
-            units = self._predict([[replace(components[i], flux=1.0)] for i in indices])
+            units = self._predict_lists([[replace(components[i], flux=1.0)] for i in indices])
             for i, unit in zip(indices, units, strict=True):
                 component, first = components[i], end[i] - n_param(components[i], spectral)
                 total += component.flux * unit
@@ -161,30 +208,43 @@ class Chunk:
         n = np.sqrt(max(1.0 - l * l - m * m, 1e-12))
         if abs(l) + abs(m) > 1e-5:
             u, v = u - w * (l / n), v - w * (m / n)
-        yield 2j * np.pi * u
-        yield 2j * np.pi * v
+        lost = (0.0, 0.0) if self.averages is None else self.averages.log_slopes(component.lm)
+        yield 2j * np.pi * u + lost[0]
+        yield 2j * np.pi * v + lost[1]
         if spectral:
             yield np.broadcast_to(np.log(self.rime.rows.chan_freq / self.ref_freq), u.shape)
         yield from component.envelope_slopes(u, v)
 
+    def _predict_lists(self, lists: Sequence[Sequence[Component]]) -> Vis:
+        """Visibilities of lists of components, smeared where they are of one component each."""
+        vis = self._predict(lists)
+        if self.averages is not None:
+            for of_list, (component,) in zip(vis, lists, strict=True):
+                of_list *= self.averages.kept(component.lm)
+        return vis
+
     def _predict(self, lists: Sequence[Sequence[Component]]) -> Vis:
         """Visibilities of lists of components, points or Gaussians alone, (n_list, n_row, n_chan)."""
-        n, n_source = len(lists), len(lists[0])
-        stokes, terms = np.zeros((n, 1, n_source, 4)), np.zeros((n, n_source, 4, 1))
-        stokes[:, 0, :, 0] = [[component.flux for component in some] for some in lists]
-        terms[..., 0] = np.array([[component.index for component in some] for some in lists])[..., None]
-        is_point = not lists[0][0].root
-        sources = Sources(
-            lm=np.array([[component.lm for component in some] for some in lists]),
-            stokes=stokes,
-            ref_freq=np.full(n_source, self.ref_freq),
-            spectral_terms=terms,
-            log_spectrum=np.ones(n_source, bool),
-            shape=np.zeros((n, 0, 3))
-            if is_point
-            else np.array([[component.shape for component in some] for some in lists]),
-        )
+        sources = _sources(lists, self.ref_freq, are_points=not lists[0][0].root)
         return np.asarray(self.rime.predict(sources)[..., 0], dtype=np.complex128)
+
+
+def _sources(lists: Sequence[Sequence[Component]], ref_freq: float, *, are_points: bool) -> Sources:
+    """Lists of as many components each, points or Gaussians alone."""
+    n, n_source = len(lists), len(lists[0])
+    stokes, terms = np.zeros((n, 1, n_source, 4)), np.zeros((n, n_source, 4, 1))
+    stokes[:, 0, :, 0] = [[component.flux for component in some] for some in lists]
+    terms[..., 0] = np.array([[component.index for component in some] for some in lists])[..., None]
+    return Sources(
+        lm=np.array([[component.lm for component in some] for some in lists]).reshape(n, n_source, 2),
+        stokes=stokes,
+        ref_freq=np.full(n_source, ref_freq),
+        spectral_terms=terms,
+        log_spectrum=np.ones(n_source, bool),
+        shape=np.zeros((n, 0, 3))
+        if are_points
+        else np.array([[component.shape for component in some] for some in lists]),
+    )
 
 
 def _alike(components: Sequence[Component]) -> list[list[int]]:
@@ -195,7 +255,9 @@ def _alike(components: Sequence[Component]) -> list[list[int]]:
     return [indices for indices in groups if indices]
 
 
-def _chunks(part: Partition, extent: float, ref_freq: float, backend: Backend) -> Iterator[Chunk]:
+def _chunks(
+    i_part: int, part: Partition, extent: float, ref_freq: float, backend: Backend
+) -> Iterator[Chunk]:
     """The rows of a partition that have a weight."""
     vis, weight = stokes_visibilities(part, part.vis, PSEUDO_I)
     rows = np.flatnonzero(weight.any(axis=1))
@@ -220,4 +282,6 @@ def _chunks(part: Partition, extent: float, ref_freq: float, backend: Backend) -
             part.antenna1[index].astype(np.int64) * n_antenna + part.antenna2[index],
             part.time[index],
             ref_freq,
+            i_part,
+            index,
         )
