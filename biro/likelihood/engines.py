@@ -49,16 +49,6 @@ class EngineOptions:
     def __post_init__(self) -> None:
         self.memory_shares([1])
 
-    def of_model(self, model: BoundModel) -> EngineOptions:
-        """The same on the CPU where a backend is to be chosen and a GPU does not compute all of the model.
-
-        A likelihood may be asked for derivatives later on, so that these count.
-        """
-        if self.backend != "auto" or model.needs_cpu is None:
-            return self
-        log.info("cpu: a GPU does not compute %s with derivatives yet", model.needs_cpu)
-        return replace(self, backend="cpu")
-
     def memory_shares(self, sizes: Sequence[int]) -> list[int | None]:
         """Bytes for each partition, in proportion to the size of its data; None without a limit."""
         if self.memory_limit is None:

@@ -130,7 +130,6 @@ class Likelihood:
                 "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
                 f"too small: {WITH_TAPER}"
             )
-        options = options.of_model(self.model)
         self.precision_reason = "as asked"
         if precision == "auto":
             options = self._with_chosen_precision(sky, options)

@@ -24,8 +24,8 @@ from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.smearing import Choice, Mode, Rings, choose, modes_of
-from rime_kernels import JonesBeam, Rime, device
-from rime_kernels.arrays import Beam, Sources
+from rime_kernels import Rime, device
+from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
 from rime_kernels.physics.envelope import GaussianFrame
 
@@ -224,20 +224,12 @@ def _predict_sky(
             extent=max(bound.extent(i), templates.extent(i)),
             precision=sums.precision,
             gaussian_frame=sums.gaussian_frame,
-            backend=_backend_of(place.backend, sources),
+            backend=place.backend,
             smearing=choice.smearing if templates.needs_phases else None,
             memory_limit=place.memory_limit,
         )
         log.info("%s: %s; %s", observation.labels[i], rime.reason, choice)
         yield rime.predict(templates.shifts.of(i, sources))[0]
-
-
-def _backend_of(backend: Backend, sources: Sources) -> Backend:
-    """The CPU where a backend is to be chosen and a GPU does not compute such sources."""
-    if backend == "auto" and isinstance(sources.beam, JonesBeam) and sources.n_profile:
-        log.info("cpu: a GPU does not compute profiles through beams of Jones matrices yet")
-        return "cpu"
-    return backend
 
 
 def _predict_image(

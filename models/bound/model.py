@@ -270,11 +270,6 @@ class BoundModel:
         return float(self._extent[i_partition])
 
     @property
-    def needs_cpu(self) -> str | None:
-        """What of this model a GPU does not compute, or not with derivatives; None if nothing."""
-        return "a beam of Jones matrices" if self._beams else None
-
-    @property
     def has_antenna_terms(self) -> bool:
         """Whether rotation of feeds, leakage or gains change anything."""
         return self._assembly.has_antenna_terms

@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
+from rime_kernels.cuda.jones_gather import JonesGather
 from rime_kernels.cuda.kernels import moments as parts
+from rime_kernels.cuda.kernels.arguments import typed
 from rime_kernels.cuda.kernels.moments import moments_of
+from rime_kernels.cuda.kernels.rows.kernel import make_row_sums
 from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape
 from rime_kernels.cuda.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
 from rime_kernels.cuda.shapes.candidates import MAX_SHARED, kernel_bytes
+from rime_kernels.inputs import Parameters
 
 # Threads of a block, which share out the tiles of a split, the registers of each in single precision, and the
 # sources whose terms are made together: on an H200 256 threads, 12 or 16 sources are as fast, within 4 %.
@@ -98,6 +102,11 @@ class TileGather:
         n_total = self.n_column * self._n_by_antenna
         self._groups = grouped(self.unit_time, n_pointing_time, n_total)
 
+    @property
+    def has_pointing(self) -> bool:
+        """Whether antennas gather where they point."""
+        return self.moments.has_beam
+
     def units(self, slab: Slab) -> tuple[int, int]:
         """The first unit of a slab, and the one behind its last."""
         return self._tiles.layers(slab)
@@ -177,9 +186,14 @@ class RowGather:
         self._unit_start, self._n_pointing_time = device.upload(self._starts), n_pointing_time
         self._table: tuple[DeviceArray, DeviceArray] | None = None
 
+    @property
+    def has_pointing(self) -> bool:
+        """Whether antennas gather where they point."""
+        return self.moments.has_beam
+
     def units(self, slab: Slab) -> tuple[int, int]:
         """The first unit of a slab, and the one behind its last."""
-        n_row = self._runs.unit_step
+        n_row = self._runs.shape.n_row
         return int(self._starts[slab.unit.start // n_row]), int(self._starts[-(-slab.unit.stop // n_row)])
 
     def antenna_bytes(self, slab: Slab) -> int:
@@ -202,8 +216,8 @@ class RowGather:
         waits for all others, or the only one.
         """
         by_row = self._by_row(workspace, arrays.inputs.direction.shape[0])
-        left = RowRecords(self._unit_start, records, by_row, by_pair)
-        self._runs.launch_kernel(self._key, slab, arrays, left, stream)
+        left = typed(RowRecords(self._unit_start, records, by_row, by_pair))
+        self._runs.launch_kernel(make_row_sums(self._key), slab, arrays, stream, left)
 
     def _by_row(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         size = 4 * n_batch * self._runs.n_unit * self.n_column if self.moments.has_beam else 1
@@ -228,13 +242,16 @@ class RowGather:
         return fetched
 
 
-Gather = TileGather | RowGather
+Gather = TileGather | RowGather | JonesGather
 
 
-def gather_of(layout: Layout, has_gaussian: bool, per_time: bool, n_pointing_time: int) -> Gather:
-    """How the adjoint goes for a layout; brightness and pointing errors may change in time."""
+def gather_of(layout: Layout, has_gaussian: bool, given: Parameters) -> Gather:
+    """How the adjoint goes for a layout; of the parameters of a call sizes alone matter."""
+    per_time, n_pointing_time = given.stokes.shape[1] > 1, given.pointing.shape[1]
     if isinstance(layout, Tiles):
         return TileGather(layout, has_gaussian, n_pointing_time)
+    if layout.variant.jones_beam:
+        return JonesGather(layout, has_gaussian, given)
     return RowGather(layout, has_gaussian, per_time, n_pointing_time)
 
 

@@ -115,7 +115,7 @@ class AdjointSums:
         shapes: list[tuple[int, ...]] = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
         turned = (*of_time, 4) if self._spectrum.turned else (1, 1, 1, 1, 1)
         shapes += [of_time, (*of_time, self._n_term), of_time, turned]
-        if moments.has_beam:
+        if self._gather.has_pointing:
             shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
         if self._antennas is not None:
             shapes.append(self._antennas.shape(n_batch))
@@ -147,7 +147,7 @@ class AdjointSums:
             bright, chan_freq, given.lm, given.stokes, given.ref_freq, given.spectral_form,
             given.spectral_terms, given.faraday, given.beam_scale, *of_bright[:4],
         )  # fmt: skip
-        if moments.has_beam:
+        if gather.has_pointing:
             gather.sum_pointing(workspace, n_batch, of_bright[4], main)
         if self._antennas is not None:
             self._antennas.add_up(workspace, n_batch, of_bright[-1], main)
@@ -175,6 +175,7 @@ class AdjointSums:
         if moments.has_beam:
             of_voltage = 2.0 * of_source[..., moments.voltage : moments.voltage + 3]
             scale, voltage_lm = of_voltage[..., 2].sum(axis=1), of_voltage[..., :2]
+        if self._gather.has_pointing:
             pointing = -2.0 * self._gather.pointing(by_antenna[0], self._n_antenna)
         template = np.zeros((n_batch, 4 * n_row))
         template[:, : self._n_kind - 1] = 2.0 * rows[:, 1:]

@@ -137,7 +137,6 @@ class Engine:
 
         Recorded and played as chi2 is, but not with other data.
         """
-        jones.refuse_derivatives(sources)
         if self._begun is not None:
             self._begun()
         if vis is not None:
@@ -152,7 +151,7 @@ class Engine:
 
     def _new_adjoint(self, sources: Sources, scaled_dof: NDArray[np.float64] | None, key: Any) -> Adjoint:
         """The same for calls of which there is no recording; one is made under `key`, or none for None."""
-        call = self._until_it_fits(lambda: self._call(sources, scaled_dof))
+        call = self._until_it_fits(lambda: self._call(sources, scaled_dof, for_adjoint=True))
         if not call.n_batch:
             return self._adjoint_sums(call).nothing()
         recording = None if key is None else self._recorded(key, call, self._adjoint_in_one)
@@ -237,12 +236,15 @@ class Engine:
             f"batch of {call.n_batch} in steps of {step}, {n_piece} launches each"
         )
 
-    def _call(self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None) -> Call:
+    def _call(
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None, *, for_adjoint: bool = False
+    ) -> Call:
         shared_beam, beam = _beam_codes(sources)
         shifted, is_log = sources.template_shift is not None, scaled_dof is not None
         has_matrices = jones.beam_of(sources) is not None
+        factored = self._factored and not jones.by_rows(sources, for_adjoint=for_adjoint)
         variant = Variant(
-            self._single, self._factored, beam, sources.polarised or has_matrices, shifted, is_log,
+            self._single, factored, beam, sources.polarised or has_matrices, shifted, is_log,
             registered_profiles(sources), sources.antenna_terms is not None, has_matrices,
         )  # fmt: skip
         layout = self._layout(variant, sources)
@@ -253,7 +255,6 @@ class Engine:
 
     def _load_beam(self, sources: Sources) -> Record:
         """The sources' `JonesBeam` on the device, or None; recordings do not outlive another one."""
-        jones.refuse_profiles(sources)
         beams, is_new = self._beams.load(jones.beam_of(sources))
         if is_new:
             self._recordings.clear()
@@ -284,8 +285,9 @@ class Engine:
                 if 2 * tiles.n_slot > shape.n_slot and not variant.jones_beam:
                     shape = grown(kernel_kind("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
                 return Tiles(rows, self._table, tiles, variant, shape)
-        of_rows = jones.row_shape() if variant.jones_beam else row_shape(variant, has_gaussian, size)
-        return Runs(self._fixed, variant, of_rows)
+        if variant.jones_beam:
+            return Runs(self._fixed, variant, jones.row_shape(), jones.least_rows(self._fixed.time_index))
+        return Runs(self._fixed, variant, row_shape(variant, has_gaussian, size))
 
     def _data_of(self, layout: Layout) -> Data:
         """Data laid out for this kernel; those of another make room."""
@@ -419,7 +421,7 @@ class Engine:
         if key not in self._adjoints:
             if len(self._adjoints) >= _MAX_ADJOINT:
                 self._adjoints.clear()
-            gather = gather_of(call.layout, call.n_gaussian > 0, call.per_time, given.pointing.shape[1])
+            gather = gather_of(call.layout, call.n_gaussian > 0, given)
             n_template = len(self._fixed.template)
             antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms)
             self._adjoints[key] = AdjointSums(

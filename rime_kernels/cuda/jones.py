@@ -14,7 +14,6 @@ from rime_kernels.cuda.kernels.jones.voltages import Beams
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes.candidates import MAX_SHARED
-from rime_kernels.errors import BackendError
 from rime_kernels.jones_beam import JonesBeam
 
 # What a beam has besides the numbers of each call.
@@ -30,32 +29,9 @@ def beam_of(sources: Sources) -> JonesBeam | None:
     return sources.beam if isinstance(sources.beam, JonesBeam) and sources.n_source else None
 
 
-def refuse_profiles(sources: Sources) -> None:
-    """Refuse sources that the kernels do not compute.
-
-    Raises
-    ------
-    BackendError
-        Profiles seen through a beam of Jones matrices.
-    """
-    if isinstance(sources.beam, JonesBeam) and sources.n_profile:
-        raise BackendError(
-            'profiles seen through beams of Jones matrices are not computed on a GPU; give backend="cpu"'
-        )
-
-
-def refuse_derivatives(sources: Sources) -> None:
-    """Refuse what the kernels do not compute.
-
-    Raises
-    ------
-    BackendError
-        A beam of Jones matrices.
-    """
-    if isinstance(sources.beam, JonesBeam):
-        raise BackendError(
-            'derivatives with beams of Jones matrices are not computed on a GPU; give backend="cpu"'
-        )
+def by_rows(sources: Sources, *, for_adjoint: bool) -> bool:
+    """Whether such sources go row by row in the factored form too: what the kernel over tiles does not do."""
+    return beam_of(sources) is not None and (for_adjoint or sources.n_profile > 0)
 
 
 class DeviceBeams:
@@ -112,6 +88,11 @@ def tile_shape(single: bool, has_gaussian: bool, n_antenna: int) -> TileShape:
 def row_shape() -> RowShape:
     """How the kernel over rows is cut: a channel for each thread."""
     return RowShape(16 if device.simulated() else 128, 1)
+
+
+def least_rows(time_index: NDArray[np.int32]) -> int:
+    """Rows by which slabs are cut: few times, ascending here, are cut in two."""
+    return 2 * -(-time_index.size // max(1, np.unique(time_index).size))
 
 
 def _shared_bytes(single: bool, has_gaussian: bool, shape: TileShape) -> int:

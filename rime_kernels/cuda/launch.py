@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import DeviceArray, Record, Stream
+from rime_kernels.compile.types import Compiled, DeviceArray, Record, Stream
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky, typed
 from rime_kernels.cuda.kernels.jones.rows import make_row_sums as make_jones_row_sums
 from rime_kernels.cuda.kernels.jones.tiles import make_tile_sums as make_jones_tile_sums
@@ -204,7 +204,8 @@ class Runs:
     source_first = True
     max_batch = device.MAX_GRID_Y
 
-    def __init__(self, fixed: Constants, variant: Variant, shape: RowShape) -> None:
+    def __init__(self, fixed: Constants, variant: Variant, shape: RowShape, n_least: int = 1) -> None:
+        """Slabs are multiples of at least `n_least` rows, and of the rows of a block."""
         self.variant, self.matrix = variant, tuple(fixed.matrix.ravel().tolist())
         self.n_real_chan, self.n_template = fixed.chan_freq.size, len(fixed.template)
         self._step = _even_step(fixed.chan_freq)
@@ -214,15 +215,15 @@ class Runs:
         while n_row // 2 >= max(self.n_unit, 32):
             n_row //= 2
         self.shape = RowShape(n_row, run, shape.max_register)
-        self.unit_step = n_row
+        self.unit_step = -(-n_least // n_row) * n_row
         self.n_run = -(-self.n_real_chan // run)
         self.n_chan = self.n_run * run
         self.time = fixed.time_index
         self.n_sum = -(-self.n_unit // n_row) * self.n_run
         rows = fixed.time_index, fixed.antenna1, fixed.antenna2, fixed.uvw, fixed.chan_freq
         tables = RowTables(*(device.upload(value) for value in rows))
-        self._freq, self._tables = tables.chan_freq, typed(tables)
-        self._antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1)
+        self._freq, self.tables = tables.chan_freq, typed(tables)
+        self.antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1)
         self._no_records = RowRecords(device.empty((1,), np.int32), *no_records(variant))
         self.arrangement = object()
 
@@ -244,15 +245,15 @@ class Runs:
 
     def n_datum(self, slab: Slab) -> int:
         """Data of the slab as the chi2 reads them, the last block filled up."""
-        n_block = -(-(slab.place.stop - slab.place.start) // self.unit_step)
-        return n_block * self.unit_step * self.n_real_chan * (len(self.matrix) // 4)
+        n_block = -(-(slab.place.stop - slab.place.start) // self.shape.n_row)
+        return n_block * self.shape.n_row * self.n_real_chan * (len(self.matrix) // 4)
 
     def arrange(
         self, slab: Slab, values: DeviceArray, out: DeviceArray, stream: Stream, *, turned: float = 1.0
     ) -> None:
         """Lay values of the slab's rows out as the chi2 reads them; no antennas swap here."""
         n_thread = device.threads_per_block()
-        row_kernel.make_arrange(self.unit_step)[-(-out.size // n_thread), n_thread, stream](
+        row_kernel.make_arrange(self.shape.n_row)[-(-out.size // n_thread), n_thread, stream](
             self.n_real_chan, values.shape[2], values, out
         )
 
@@ -260,32 +261,33 @@ class Runs:
         """Sum a slab's visibilities over the sources."""
         n_template = self.n_template if is_chi2 else 0
         key = RowKernel(self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape)
-        self.launch_kernel(key, slab, arrays, self._no_records, stream)
+        if self.variant.jones_beam:
+            self.launch_kernel(make_jones_row_sums(key), slab, arrays, stream, arrays.beams)
+        else:
+            self.launch_kernel(row_kernel.make_row_sums(key), slab, arrays, stream, typed(self._no_records))
 
     def launch_kernel(
-        self, key: RowKernel, slab: Slab, arrays: Arrays, records: RowRecords, stream: Stream
+        self, kernel: Compiled, slab: Slab, arrays: Arrays, stream: Stream, *more: Record
     ) -> None:
-        """Launch a kernel that leaves what its adjoint gathers in `records`."""
+        """Launch a kernel that is given more arguments than all such kernels have."""
         n_row = slab.place.stop - slab.place.start
-        grid = -(-n_row // self.unit_step) * self.n_run, arrays.inputs.direction.shape[0]
+        grid = -(-n_row // self.shape.n_row) * self.n_run, arrays.inputs.direction.shape[0]
         # Numbers are plain ints: `typed` knows no others.
         work = RowWork(n_row, slab.place.start, self.n_run, slab.time.start, self._step or 0.0)
-        make = make_jones_row_sums if key.variant.jones_beam else row_kernel.make_row_sums
-        make(key)[grid, self.unit_step, stream](
-            typed(work), self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),
-            arrays.beams if key.variant.jones_beam else typed(records),
-        )  # fmt: skip
+        kernel[grid, self.shape.n_row, stream](
+            typed(work), self.tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results), *more
+        )
 
     def rows_of_antennas(self, n_time: int, n_antenna: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Where those of each time (or all) and antenna begin; twice the rows, 1 more for antenna2."""
         time = np.repeat(self.time if n_time > 1 else np.zeros_like(self.time), 2)
-        entry = time.astype(np.int64) * n_antenna + self._antennas.ravel()
+        entry = time.astype(np.int64) * n_antenna + self.antennas.ravel()
         order = np.argsort(entry, kind="stable")
         starts = np.searchsorted(entry[order], np.arange(n_time * n_antenna + 1))
         return starts.astype(np.int32), order.astype(np.int32)
 
     def __str__(self) -> str:
-        return f"row by row, {self.shape.run} channels a thread, {self.unit_step} rows a block"
+        return f"row by row, {self.shape.run} channels a thread, {self.shape.n_row} rows a block"
 
 
 Layout = Tiles | Runs

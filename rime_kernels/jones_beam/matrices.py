@@ -73,3 +73,33 @@ def rotated_linear(e: Vector, cos: Vector, sin: Vector) -> Vector:
 def scaled(m: Vector, f: Vector) -> Vector:
     """f m of a real f."""
     return f * m[0], f * m[1], f * m[2], f * m[3], f * m[4], f * m[5], f * m[6], f * m[7]
+
+
+@vector_function
+def times(a: Vector, b: Vector) -> Vector:
+    """a b."""
+    return (
+        a[0] * b[0] - a[1] * b[1] + a[2] * b[4] - a[3] * b[5],
+        a[0] * b[1] + a[1] * b[0] + a[2] * b[5] + a[3] * b[4],
+        a[0] * b[2] - a[1] * b[3] + a[2] * b[6] - a[3] * b[7],
+        a[0] * b[3] + a[1] * b[2] + a[2] * b[7] + a[3] * b[6],
+        a[4] * b[0] - a[5] * b[1] + a[6] * b[4] - a[7] * b[5],
+        a[4] * b[1] + a[5] * b[0] + a[6] * b[5] + a[7] * b[4],
+        a[4] * b[2] - a[5] * b[3] + a[6] * b[6] - a[7] * b[7],
+        a[4] * b[3] + a[5] * b[2] + a[6] * b[7] + a[7] * b[6],
+    )
+
+
+@vector_function
+def adjoint(a: Vector) -> Vector:
+    """a^H."""
+    return a[0], -a[1], a[4], -a[5], a[2], -a[3], a[6], -a[7]
+
+
+@vector_function
+def dot(a: Vector, b: Vector) -> Vector:
+    """tr(a^H b): real and imaginary part."""
+    re = a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
+    re = re + a[4] * b[4] + a[5] * b[5] + a[6] * b[6] + a[7] * b[7]
+    im = a[0] * b[1] - a[1] * b[0] + a[2] * b[3] - a[3] * b[2]
+    return re, im + a[4] * b[5] - a[5] * b[4] + a[6] * b[7] - a[7] * b[6]

@@ -11,7 +11,6 @@ from scipy.interpolate import RectBivariateSpline
 import biro
 from biro.beams.loading import beam_of
 from biro.errors import BiroError
-from biro.likelihood.engines import EngineOptions
 from biro.models import (
     BeamCube,
     FitsBeam,
@@ -286,21 +285,3 @@ def test_stokes_parameters_have_no_jones_matrices(measurement_set) -> None:
     cube = beam_cube(observation.partitions[0].chan_freq)
     with pytest.raises(BiroError, match=r"belong to the correlations of feeds, but partition .* has Stokes"):
         prediction(observation, SkyModel(sources(), beam=FitsBeam(file=cube)))
-
-
-@pytest.mark.parametrize(("backend", "taken"), [("auto", "cpu"), ("cuda", "cuda")])
-def test_what_a_gpu_does_not_compute_goes_to_the_cpu_where_a_backend_is_chosen(
-    observation, backend, taken
-) -> None:
-    model = SkyModel(sources(), beam=FitsBeam(file=beam_cube(observation.partitions[0].chan_freq)))
-    views = observation.partition_views
-    options = EngineOptions(
-        backend=backend,
-        precision="double",
-        form="auto",
-        gaussian_frame="tangent",
-        memory_limit=None,
-        image_accuracy=1e-5,
-    )
-    assert options.of_model(model.bind(views, beam_of(model, views))).backend == taken
-    assert options.of_model(SkyModel(sources()).bind(views)).backend == backend

@@ -178,6 +178,7 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
         "cuda_recordings",
         "gradient_cuda",
         "jones_cuda",
+        "jones_gradient_cuda",
         "memory",
         "templates",
         "student_chi2",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import AntennaTerms, BackendError, Rime, Rows, Sources, device
+from rime_kernels import AntennaTerms, Rime, Rows, Sources, device
 
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 # Phases of 1e4 turns, and in single precision sums of some terms: as for other beams.
@@ -139,10 +139,3 @@ def test_a_sky_without_sources(problem, sky, jones_beam_of) -> None:
     rows = rows_for(problem)
     empty: Sources = sky(rows, n_point=0, n_gaussian=0, beam=jones_beam_of(rows))
     np.testing.assert_array_equal(rime_of(rows).predict(empty), 0.0)
-
-
-def test_derivatives_are_refused(problem, sky, jones_beam_of) -> None:
-    rows = rows_for(problem)
-    rime = rime_of(rows)
-    with pytest.raises(BackendError, match='not computed on a GPU; give backend="cpu"'):
-        rime.chi2_and_gradient(sky(rows, beam=jones_beam_of(rows)))

@@ -24,6 +24,12 @@ TOLERANCE = {"double": 1e-7, "single": 2e-5}
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def backend(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
+
+
 def data_for(rows: Rows) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(5)
     shape = (rows.n_row, rows.n_chan, rows.n_corr)
@@ -100,11 +106,11 @@ def check(reference: ModuleType, rime: Rime, sources: Sources, corr: list[str] =
 @pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("form", ["factored", "row"])
 @pytest.mark.parametrize("n_chan", [3, pytest.param(1, marks=pytest.mark.thorough)])
-def test_every_variant(problem, sky, jones_beam_of, reference, precision, form, n_chan) -> None:
+def test_every_variant(backend, problem, sky, jones_beam_of, reference, precision, form, n_chan) -> None:
     """Vectors along channels, and along times or rows that have antennas and angles of their own."""
     rows = problem(n_antenna=4, n_chan=n_chan, n_time=2 if n_chan > 1 else 9)
     sources = sky(rows, beam=jones_beam_of(rows))
-    check(reference, rime_of(rows, form=form, precision=precision), sources)
+    check(reference, rime_of(rows, backend=backend, form=form, precision=precision), sources)
 
 
 @pytest.mark.parametrize("form", ["factored", "row"])
@@ -139,9 +145,12 @@ def test_many_sources_unpolarised_some_without_the_beam(problem, sky, jones_beam
 
 
 @pytest.mark.parametrize("corr", [LINEAR, ["RR", "RL"]])
-def test_matrices_outside_and_turned_brightnesses(problem, sky, jones_beam_of, reference, corr) -> None:
+def test_matrices_outside_and_turned_brightnesses(
+    backend, problem, sky, jones_beam_of, reference, corr
+) -> None:
     rows = problem(n_antenna=4, n_time=2, corr=corr)
-    check(reference, rime_of(rows), outside(rows, sky(rows, beam=jones_beam_of(rows))), corr)
+    sources = outside(rows, sky(rows, beam=jones_beam_of(rows)))
+    check(reference, rime_of(rows, backend=backend), sources, corr)
 
 
 def test_adjoint_and_student_chi2(problem, sky, jones_beam_of, reference) -> None:

@@ -41,7 +41,7 @@ from rime_kernels.cpu.jones.sums import (
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import Profiles, add_axes, pull_entry, zero_axes
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
-from rime_kernels.jones_beam.matrices import times_number
+from rime_kernels.jones_beam.matrices import adjoint, dot, times, times_number
 
 # Sources whose matrices are computed and summed together: those of 64 antennas take 1 MB in double precision.
 PIECE = 16
@@ -109,36 +109,6 @@ def _residual(entries: Entries, e: int, like: Vector) -> Vector:
 
 
 @vector_function
-def _times(a: Vector, b: Vector) -> Vector:
-    """a b."""
-    return (
-        a[0] * b[0] - a[1] * b[1] + a[2] * b[4] - a[3] * b[5],
-        a[0] * b[1] + a[1] * b[0] + a[2] * b[5] + a[3] * b[4],
-        a[0] * b[2] - a[1] * b[3] + a[2] * b[6] - a[3] * b[7],
-        a[0] * b[3] + a[1] * b[2] + a[2] * b[7] + a[3] * b[6],
-        a[4] * b[0] - a[5] * b[1] + a[6] * b[4] - a[7] * b[5],
-        a[4] * b[1] + a[5] * b[0] + a[6] * b[5] + a[7] * b[4],
-        a[4] * b[2] - a[5] * b[3] + a[6] * b[6] - a[7] * b[7],
-        a[4] * b[3] + a[5] * b[2] + a[6] * b[7] + a[7] * b[6],
-    )
-
-
-@vector_function
-def _adjoint(a: Vector) -> Vector:
-    """a^H."""
-    return a[0], -a[1], a[4], -a[5], a[2], -a[3], a[6], -a[7]
-
-
-@vector_function
-def _dot(a: Vector, b: Vector) -> Vector:
-    """tr(a^H b): real and imaginary part."""
-    re = a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
-    re = re + a[4] * b[4] + a[5] * b[5] + a[6] * b[6] + a[7] * b[7]
-    im = a[0] * b[1] - a[1] * b[0] + a[2] * b[3] - a[3] * b[2]
-    return re, im + a[4] * b[5] - a[5] * b[4] + a[6] * b[7] - a[7] * b[6]
-
-
-@vector_function
 def _add_matrix(sums: Pointer, m: Vector, like: Vector) -> None:
     for k in range(8):
         store(sums, k * size(like), load(sums, k * size(like), like) + m[k])
@@ -176,10 +146,10 @@ def _pull_entry(
         f_re, f_im = load(factor, 2 * n * e, like), load(factor, 2 * n * e + n, like)
         r = times_number(r, f_re, -f_im)
     t_q = load_matrix(ends.q, 0, like)
-    of_p = _times(r, t_q)
-    z_re, z_im = _dot(load_matrix(ends.p, 8 * n, like), of_p)
+    of_p = times(r, t_q)
+    z_re, z_im = dot(load_matrix(ends.p, 8 * n, like), of_p)
     _add_matrix(ends.gain_p, of_p, like)
-    _add_matrix(ends.gain_q, _times(_adjoint(r), load_matrix(ends.p, 0, like)), like)
+    _add_matrix(ends.gain_q, times(adjoint(r), load_matrix(ends.p, 0, like)), like)
     return z_re, z_im
 
 
@@ -191,15 +161,15 @@ def _pull_profile(
     """The same of profile j, from its phases K; gives z and the sums of `profiles.pull_entry`."""
     n, r = size(like), _residual(entries, e, like)
     r = times_number(r, load(phases, 2 * n * e, like), -load(phases, 2 * n * e + n, like))
-    of_p = _times(r, load_matrix(ends.q, 0, like))
-    y_re, y_im = _dot(load_matrix(ends.p, 8 * n, like), of_p)
+    of_p = times(r, load_matrix(ends.q, 0, like))
+    y_re, y_im = dot(load_matrix(ends.p, 8 * n, like), of_p)
     re, im, axes = pull_entry(
         profiles, entries, e, j, convert(y_re, wide), convert(y_im, wide), axes, of_profile, lane
     )
     re, im = convert(re, like), convert(im, like)
     r = times_number(r, re, -im)
     _add_matrix(ends.gain_p, times_number(of_p, re, -im), like)
-    _add_matrix(ends.gain_q, _times(_adjoint(r), load_matrix(ends.p, 0, like)), like)
+    _add_matrix(ends.gain_q, times(adjoint(r), load_matrix(ends.p, 0, like)), like)
     return re * y_re + im * y_im, re * y_im - im * y_re, axes
 
 
@@ -300,7 +270,7 @@ def _pull_antenna(
     n = size(like)
     h = load_matrix(work.gains, 8 * n * (PIECE * a + s - first), like)
     t = load_matrix(terms, 16 * n * (a * n_piece + s - first), like)
-    w = _times(_adjoint(h), t)
+    w = times(adjoint(h), t)
     half = constant(0.5, like)
     of_a, of_b = half * (w[0] + w[6]), half * (w[0] - w[6])
     of_c, of_d = half * (w[2] + w[4]), half * (w[3] - w[5])
@@ -320,7 +290,7 @@ def _pull_antenna(
         slope = rotated(
             ahead(antennas.voltage, 8 * n * (1 + k)), antennas.rotation, sky.circular, like, scale
         )
-        of_place, _ = _dot(g, slope)
+        of_place, _ = dot(g, slope)
         store(work.of_place, n * k, two * convert(of_place, scale))
     pull_place(
         beam.beams, beam.scale, beam.pointing, beam.direction, s, a, antennas.times, n, work.of_place, place,

@@ -74,7 +74,8 @@ class Moments:
 
 def moments_of(variant: Variant, has_gaussian: bool, run: int = 1) -> Moments:
     """The record of a source for kernels of this variant, with runs of so many channels."""
-    has_beam, has_profile = variant.beam != beam.NO_BEAM, variant.profiles is not None
+    has_beam = variant.beam != beam.NO_BEAM or variant.jones_beam
+    has_profile = variant.profiles is not None
     return Moments(run * variant.n_stokes, has_beam, has_gaussian, has_profile)
 
 

@@ -11,8 +11,8 @@ from numba import float32, float64, int32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module
-from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
 from rime_kernels.cuda.kernels.jones.voltages import (
     Beams,
@@ -31,7 +31,6 @@ from rime_kernels.cuda.kernels.rows.parts import (
     RowWork,
     make_find_row,
     make_next_source,
-    make_turning,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities
 from rime_kernels.cuda.kernels.samples import End, Matrices, Samples
@@ -110,11 +109,10 @@ def _make_samples(end: End, single: bool) -> Compiled:
 
 def _make_sum_sources(kernel: RowKernel) -> Compiled:
     """Function that sums all sources at one channel (runs have one) into a thread's `sums`, (8,)."""
-    single, has_gaussian, circular = kernel.variant.single, kernel.has_gaussian, is_circular(kernel.matrix)
+    single, circular = kernel.variant.single, is_circular(kernel.matrix)
     real = float32 if single else float64
     voltage, times_brightness = make_voltage(single, circular), make_times_brightness(circular)
-    exp2 = scalars.exp2_function(single)
-    turning_of, next_source = make_turning(kernel), make_next_source(kernel)
+    factor_of, enveloped, next_source = make_factor(kernel), make_enveloped(kernel), make_next_source(kernel)
     add_product, times_number = make_add_product(1), device.inline(matrices.times_number.py_func)
 
     @device.inline
@@ -123,7 +121,6 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
     ) -> None:
         b, c, freq, at = place.b, place.start, tables.chan_freq[place.start], row.bright
         n_source, steps = int32(sky.direction.shape[1]), steps_of(sky.beam_scale[place.b], beams)
-        n_point = n_source - sky.n_gaussian
         frame_p, frame_q = (
             frame_of(b, row.time, row.p, c, sky, beams),
             frame_of(b, row.time, row.q, c, sky, beams),
@@ -132,11 +129,7 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
             sums[k] = real(0)
         for s in range(n_source):
             l, m = sky.direction[b, s, 0], sky.direction[b, s, 1]
-            turning = turning_of(b, s, s - n_point, row, freq, 0.0, sky)
-            re, im = turning.re, turning.im
-            if has_gaussian and s >= n_point:
-                e = exp2(real(turning.along * turning.along + turning.across * turning.across))
-                re, im = e * re, e * im
+            re, im = enveloped(b, s, freq, factor_of(b, s, row, freq, sky), sky)
             applies = beams.applies[min(s, beams.applies.size - 1)]
             p = times_number(voltage(frame_p, l, m, steps, applies, beams), re, im)
             q = voltage(frame_q, l, m, steps, applies, beams)

@@ -1,0 +1,143 @@
+"""The gradient of chi2 through beams of Jones matrices: the kernels that make its sums, one after the other.
+
+A table of the matrices of all antennas is filled, chi2 and the residuals of all rows are worked out with it,
+and then antennas gather from their rows. It goes by rows for both forms, of whose phases each row's own are
+as exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.compile.types import DeviceArray, Record, Stream
+from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
+from rime_kernels.cuda.kernels.arguments import typed
+from rime_kernels.cuda.kernels.jones import gather as kernels
+from rime_kernels.cuda.kernels.jones.residuals import Left, make_residuals
+from rime_kernels.cuda.kernels.jones.table import Table, make_fill_table
+from rime_kernels.cuda.kernels.jones.voltages import is_circular
+from rime_kernels.cuda.kernels.moments import moments_of
+from rime_kernels.cuda.kernels.rows.parts import RowKernel
+from rime_kernels.cuda.launch import Arrays, Runs, Slab
+from rime_kernels.inputs import Parameters
+
+
+class JonesGather:
+    """The kernels over rows and over antennas; attributes as those of `adjoint_launch.TileGather`.
+
+    A unit is the rows of one time, cut where slabs may be cut: `Runs.unit_step`. Antennas are the copies.
+    """
+
+    run = 1
+
+    def __init__(self, runs: Runs, has_gaussian: bool, given: Parameters) -> None:
+        self._runs, variant, shape = runs, runs.variant, runs.shape
+        self._key = RowKernel(variant, True, runs.matrix, has_gaussian, runs.n_template, shape, True)
+        self.moments, self.n_column, self.n_sum = moments_of(variant, has_gaussian), runs.n_run, runs.n_sum
+        self._n_source = given.lm.shape[1]
+        self._n_pointing_time, self._n_out = given.pointing.shape[1:3]
+        self._n_antenna = self.n_copy = int(runs.antennas.max(initial=0)) + 1
+        # A single antenna stands for all where there are no pointing errors.
+        self.has_pointing = self._n_out >= self._n_antenna
+        self._itemsize = np.dtype(variant.real).itemsize
+        part = np.arange(runs.n_unit) // runs.unit_step
+        changes = (np.diff(runs.time) != 0) | (np.diff(part) != 0)
+        first = np.flatnonzero(np.concatenate([[True], changes]))
+        self._starts, self.unit_time = np.append(first, runs.n_unit), runs.time[first]
+        self._units = self._table_of_units()
+        self._groups = grouped(self.unit_time, self._n_pointing_time, 2 * self._n_out)
+        # A launch has a block of the second axis for each entry.
+        self.max_batch = runs.max_batch
+
+    def _table_of_units(self) -> Record:
+        unit = np.repeat(np.arange(self.unit_time.size), np.diff(self._starts))
+        entry = (unit[:, None] * self._n_antenna + self._runs.antennas).ravel()
+        order = np.argsort(entry, kind="stable")
+        starts = np.searchsorted(entry[order], np.arange(self.unit_time.size * self._n_antenna + 1))
+        tables = self.unit_time, starts, order
+        return typed(kernels.Units(*(device.upload(x.astype(np.int32)) for x in tables)))
+
+    def units(self, slab: Slab) -> tuple[int, int]:
+        """The first unit of a slab, and the one behind its last."""
+        first, stop = np.searchsorted(self._starts, [slab.place.start, slab.place.stop])
+        return int(first), int(stop)
+
+    def antenna_bytes(self, slab: Slab) -> int:
+        """What there is of a slab besides records, for one entry of the batch: matrices, residuals, sums."""
+        first, stop = self.units(slab)
+        n_row, n_time = slab.place.stop - slab.place.start, slab.time.stop - slab.time.start
+        per_chan = n_time * self._n_source * self._n_antenna + n_row
+        n_byte = 8 * self._itemsize * self.n_column * per_chan
+        return n_byte + 16 * self._n_out * (stop - first) * self.has_pointing
+
+    def launch(
+        self,
+        workspace: device.Workspace,
+        slab: Slab,
+        arrays: Arrays,
+        records: DeviceArray,
+        by_pair: DeviceArray,
+        stream: Stream,
+        main: Stream,
+    ) -> None:
+        """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
+
+        `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
+        waits for all others, or the only one.
+        """
+        (first, stop), n_batch, runs = self.units(slab), arrays.inputs.direction.shape[0], self._runs
+        single, n_row = runs.variant.single, slab.place.stop - slab.place.start
+        table, n_thread = self._table(workspace, slab, n_batch), device.threads_per_block()
+        sky, n_matrix = typed(arrays.sky), table.values.size // 8
+        make_fill_table(single, is_circular(runs.matrix))[-(-n_matrix // n_thread), n_thread, stream](
+            sky, arrays.beams, typed(table)
+        )
+        size = 8 * n_batch * self.n_column * n_row
+        residual = workspace.array("residuals", (size,), runs.variant.real)
+        left = typed(Left(residual, by_pair))
+        runs.launch_kernel(make_residuals(self._key), slab, arrays, stream, typed(table), left)
+        rows = typed(kernels.Slab(slab.place.start, n_row, first, stop - first))
+        n_record = records.size // self.moments.n_value
+        kernels.make_gather(self._key)[-(-n_record // n_thread), n_thread, stream](
+            rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, records
+        )
+        if self.has_pointing:
+            self._sum_units(workspace, first, stop, n_batch, records, stream, main)
+
+    def _table(self, workspace: device.Workspace, slab: Slab, n_batch: int) -> Table:
+        n_time = slab.time.stop - slab.time.start
+        size = 8 * n_batch * n_time * self.n_column * self._n_source * self._n_antenna
+        values = workspace.array("matrices", (size,), self._runs.variant.real)
+        return Table(values, slab.time.start, n_time, self.n_column, self._n_antenna)
+
+    def _sum_units(
+        self, workspace: device.Workspace, first: int, stop: int, n_batch: int, records: DeviceArray,
+        stream: Stream, main: Stream,
+    ) -> None:  # fmt: skip
+        """Add what antennas gathered in some units to the totals."""
+        size, n_thread = 2 * n_batch * (stop - first) * self._n_out, device.threads_per_block()
+        by_unit = workspace.array("by unit", (size,), np.float64)
+        kernels.make_sum_pointing(self._key)[-(-size // n_thread), n_thread, stream](
+            self.n_column, self._n_antenna, self._n_source, self._n_out, records, by_unit
+        )
+        collect(self._groups, first, stop, 1, by_unit, self._totals(workspace, n_batch), main)
+
+    def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
+        return workspace.array(
+            "totals by antenna", (n_batch, self._groups.n_group, 1, 2 * self._n_out), np.float64
+        )
+
+    def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
+        """What antennas gathered, as it is fetched."""
+        return n_batch * self._n_pointing_time, 2 * self._n_out
+
+    def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
+        """Put what antennas gathered together."""
+        n_each = self._groups.n_group // self._n_pointing_time
+        add_up(self._totals(workspace, n_batch), (out.shape[0], n_each), out, main)
+
+    def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
+        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
+        return fetched.reshape(-1, self._n_pointing_time, self._n_out, 2)

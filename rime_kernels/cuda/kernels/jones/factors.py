@@ -1,0 +1,74 @@
+"""What a row multiplies the matrices of its two antennas by: a source's phase and envelope."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from numba import float32, float64, int32
+
+from rime_kernels import device
+from rime_kernels.compile.types import Compiled, Scalar
+from rime_kernels.cuda.kernels import scalars
+from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
+from rime_kernels.cuda.kernels.rows.parts import Row, RowKernel, make_turning
+
+
+class Factor(NamedTuple):
+    """Phase times envelope; of a profile the phase alone."""
+
+    re: Scalar
+    im: Scalar
+    along: Scalar  # float64: coordinates as those of `parts.Turning`
+    across: Scalar
+
+
+@functools.cache
+def make_factor(kernel: RowKernel) -> Compiled:
+    """Function that gives the factor of source s."""
+    single, has_gaussian, has_profile = (
+        kernel.variant.single,
+        kernel.has_gaussian,
+        kernel.variant.profiles is not None,
+    )
+    real, exp2 = float32 if single else float64, scalars.exp2_function(single)
+    turning_of = make_turning(kernel)
+
+    @device.inline
+    def factor_of(b: Scalar, s: Scalar, row: Row, freq: Scalar, sky: Sky) -> Factor:
+        n_source = int32(sky.direction.shape[1])
+        n_point = n_source - int32(sky.n_gaussian)
+        turning = turning_of(b, s, s - n_point, row, freq, 0.0, sky)
+        re, im, along, across = turning.re, turning.im, turning.along, turning.across
+        is_gaussian = has_gaussian and s >= n_point
+        if has_profile and s >= n_source - int32(sky.n_profile):
+            is_gaussian = False
+        if is_gaussian:
+            e = exp2(real(along * along + across * across))
+            re, im = e * re, e * im
+        return Factor(re, im, along, across)
+
+    return factor_of
+
+
+@functools.cache
+def make_enveloped(kernel: RowKernel) -> Compiled:
+    """Function that gives the factor of source s, a profile's with its envelope; real and imaginary part."""
+    real, envelope_of = (
+        float32 if kernel.variant.single else float64,
+        make_envelope_of(kernel.variant.profiles),
+    )
+    has_profile = kernel.variant.profiles is not None
+
+    @device.inline
+    def enveloped(b: Scalar, s: Scalar, freq: Scalar, factor: Factor, sky: Sky) -> tuple[Scalar, Scalar]:
+        re, im = factor.re, factor.im
+        j = s - (int32(sky.direction.shape[1]) - int32(sky.n_profile))
+        if has_profile and j >= 0:
+            along, across = COORDINATE_SCALE * factor.along, COORDINATE_SCALE * factor.across
+            x, y = envelope_of(sky, b, j, along, across, freq)
+            re, im = real(x) * re - real(y) * im, real(x) * im + real(y) * re
+        return re, im
+
+    return enveloped

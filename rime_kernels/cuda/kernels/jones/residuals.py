@@ -1,0 +1,170 @@
+"""chi2 with 2x2 beams row by row, from matrices in a table; the weighted residuals are left for the gradient.
+
+A thread sums all sources for a row and a channel.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from numba import float32, float64, int32, int64, uint64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.correlations import make_correlation
+from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
+from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
+from rime_kernels.cuda.kernels.jones.table import Table, place_of, read_matrix
+from rime_kernels.cuda.kernels.jones.voltages import is_circular, make_times_brightness
+from rime_kernels.cuda.kernels.misfit import n_kinds
+from rime_kernels.cuda.kernels.rows.kernel import Own, make_index_block, make_sum_block
+from rime_kernels.cuda.kernels.rows.parts import (
+    Place,
+    Row,
+    RowKernel,
+    RowTables,
+    RowWork,
+    make_find_row,
+    make_next_source,
+)
+from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2
+from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.jones_beam import matrices
+from rime_kernels.physics.feeds import feeds_of
+
+# The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
+cuda: Module = device.cuda
+
+
+class Left(NamedTuple):
+    """What the rows of a slab leave for the gradient, in working precision."""
+
+    residual: Array  # flat (n_batch, n_chan, n_row, 8): in the products of two feeds, as `matrices` has them
+    by_pair: Array  # as in `RowRecords`
+
+
+@functools.cache
+def make_residuals(kernel: RowKernel) -> Compiled:
+    """The kernel; it leaves `Results.sums` as `rows.kernel.make_row_sums` does before an adjoint."""
+    n_thread, own_arrays, sample_arrays = kernel.shape.n_row, _make_own(kernel), _make_samples(kernel)
+    index_block, find_row = make_index_block(kernel), make_find_row(kernel)
+    sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
+    to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, 1)
+    finish_chi2, leave = make_finish_chi2(kernel), _make_leave(kernel)
+
+    @device.kernel(kernel.shape.max_register)
+    def sum_rows(
+        work: RowWork, tables: RowTables, sky: Sky, columns: Columns, results: Results, table: Table,
+        left: Left,
+    ) -> None:  # fmt: skip
+        partial = cuda.shared.array(n_thread, float64)
+        own, samples = own_arrays(), sample_arrays()
+        place = index_block(int32(cuda.threadIdx.x), cuda.blockIdx.x, cuda.blockIdx.y, work)
+        # Threads without a row have the last one again, with weights of 0: all threads of a block meet below.
+        row = find_row(place, work, tables, sky)
+        sum_sources(place, row, work, tables, sky, table, own.sums)
+        to_stokes(own.sums)
+        own.of_kind[0] = finish_chi2(
+            place, row, work, tables, sky, columns, left.by_pair, samples, own.sums, own.of_kind
+        )
+        sum_block(place, work, own.of_kind, partial, results.sums)
+        if place.local < work.n_row:
+            leave(place, work, own.sums, left.residual)
+
+    return sum_rows
+
+
+def _make_own(kernel: RowKernel) -> Compiled:
+    """Function that declares a thread's arrays but for its ending."""
+    real, n_kind = (
+        float32 if kernel.variant.single else float64,
+        n_kinds(kernel.n_template, kernel.variant.log, True),
+    )
+
+    @device.inline
+    def own_arrays() -> Own:
+        return Own(cuda.local.array(8, real), cuda.local.array(1, real), cuda.local.array(n_kind, float64))
+
+    return own_arrays
+
+
+def _make_samples(kernel: RowKernel) -> Compiled:
+    """Function that declares those of its ending."""
+    real, end = float32 if kernel.variant.single else float64, kernel.end
+    n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
+    n_through, n_matrix = end.n_through, end.n_matrix
+
+    @device.inline
+    def sample_arrays() -> Samples:
+        of_antennas = Matrices(
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+            cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
+        )  # fmt: skip
+        return Samples(
+            cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
+            cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
+            cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
+            cuda.local.array(n_through, real), cuda.local.array(n_through, real), of_antennas,
+        )  # fmt: skip
+
+    return sample_arrays
+
+
+def _make_sum_sources(kernel: RowKernel) -> Compiled:
+    """Function that sums all sources at one channel into a thread's `sums`, (8,)."""
+    real = float32 if kernel.variant.single else float64
+    times_brightness, factor_of = make_times_brightness(is_circular(kernel.matrix)), make_factor(kernel)
+    add_product, times_number = make_add_product(1), device.inline(matrices.times_number.py_func)
+    next_source, enveloped = make_next_source(kernel), make_enveloped(kernel)
+
+    @device.inline
+    def sum_sources(
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, table: Table, sums: Array
+    ) -> None:
+        b, c, at = place.b, place.start, row.bright
+        n_source, freq = int32(sky.direction.shape[1]), tables.chan_freq[c]
+        for k in range(8):
+            sums[k] = real(0)
+        for s in range(n_source):
+            re, im = enveloped(b, s, freq, factor_of(b, s, row, freq, sky), sky)
+            of_source = place_of(b, row.time, c, s, n_source, table)
+            p, q = read_matrix(of_source, row.p, table), read_matrix(of_source, row.q, table)
+            p = times_brightness(times_number(p, re, im), sky.bright[at], sky.bright[at + uint64(1)])
+            add_product(sums, 0, p, q)
+            at = next_source(at, work)
+
+    return sum_sources
+
+
+def _make_leave(kernel: RowKernel) -> Compiled:
+    """Function that leaves a thread's residuals, of which `sums` has those in Stokes parameters.
+
+    With X the sums over sources, X_feeds = M X_stokes: R_stokes = M^H R_feeds.
+    """
+    full, _ = feeds_of(np.reshape(kernel.matrix, (-1, 4)))
+    feeds = make_correlation(tuple(np.linalg.inv(full).conj().T.ravel().tolist()), kernel.variant.single)
+    real = float32 if kernel.variant.single else float64
+
+    @device.inline
+    def leave(place: Place, work: RowWork, sums: Array, residual: Array) -> None:
+        at = (int64(place.b) * work.n_run + place.start) * work.n_row + place.local
+        for k in range(4):
+            re, im = feeds(k, 4, 1, 0, real(1), sums)
+            residual[8 * at + 2 * k], residual[8 * at + 2 * k + 1] = re, im
+
+    return leave
+
+
+@device.inline
+def read_residual(
+    b: Scalar, c: Scalar, n_chan: Scalar, local: Scalar, n_row: Scalar, residual: Array
+) -> tuple[Scalar, ...]:
+    """The residuals of a row of the slab."""
+    r, at = residual, int64(8) * ((int64(b) * n_chan + c) * n_row + local)
+    return (
+        r[at], r[at + 1], r[at + 2], r[at + 3], r[at + 4], r[at + 5], r[at + 6], r[at + 7]
+    )  # fmt: skip
