@@ -145,12 +145,15 @@ def choose(
 
 
 def smearing_of(part: Partition) -> Smearing:
-    """What the visibilities of a partition were averaged over; 0 where that is not known."""
-    interval = np.full(part.n_row, part.interval) if part.row_interval is None else part.row_interval
+    """What the visibilities of a partition were averaged over; 0 where that is not known.
+
+    Rows that were integrated for a part of their interval (EXPOSURE) are averages over so long about the time
+    that their uvw are of (TIME_CENTROID), as if that part were in one piece.
+    """
     declination, pole_angle = pole_of_date(float(part.time.mean()), basis(part.phase_centre))
     return Smearing(
         declination,
-        np.zeros(part.n_row) if "interval" in part.guessed else interval,
+        np.zeros(part.n_row) if "interval" in part.guessed else part.averaged_over,
         np.zeros(part.n_chan) if "chan_width" in part.guessed else part.chan_width,
         pole_angle=pole_angle,
     )

@@ -223,6 +223,8 @@ class _Assembly:
         spw = index.metadata["spws"][part.spw_id]
         field = index.metadata["fields"][part.field_id]
         corr_type = index.corr_type(part.data_desc_id)
+        interval, row_interval = _interval(columns.interval[rows], times), _row_interval(columns, rows)
+        lasts = np.full(len(rows), interval) if row_interval is None else row_interval
         return Partition(
             field=index.field_names[part.field_id],
             spw=index.spw_names[part.spw_id],
@@ -243,13 +245,14 @@ class _Assembly:
             weight=weight,
             row_id=rows.astype(np.int64),
             n_antenna=len(index.metadata["antenna_names"]),
-            interval=_interval(columns.interval[rows], times),
+            interval=interval,
             chan_id=part.chan,
             corr_id=part.corr,
             weight_origin=origin,
             frame=field["frame"],
             feeds=self._feeds(part.spw_id),
-            row_interval=_row_interval(columns, rows),
+            row_interval=row_interval,
+            exposure=_exposure(columns, rows, lasts),
         )
 
     def _feeds(self, spw_id: int) -> Feeds:
@@ -307,6 +310,19 @@ def _row_interval(columns: IndexColumns, rows: NDArray[np.int64]) -> NDArray[np.
     sums = 0.5 * (interval[order][1:] + interval[order][:-1])
     overlaps = np.diff(time[order])[same] < 0.99 * sums[same]
     return None if np.mean(overlaps) > 0.01 else interval
+
+
+def _exposure(
+    columns: IndexColumns, rows: NDArray[np.int64], lasts: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """EXPOSURE of each row where it is shorter than INTERVAL by more than 1 %; None where none is.
+
+    Rows whose EXPOSURE is not above 0, or not below what they are believed to last, have the latter: some
+    sets hold rubbish.
+    """
+    exposure, interval = columns.exposure[rows], columns.interval[rows]
+    is_shorter = (exposure > 0.0) & (exposure < 0.99 * interval) & (exposure < 0.99 * lasts)
+    return np.where(is_shorter, exposure, lasts) if is_shorter.any() else None
 
 
 def _weight_origin(partitions: list[Partition]) -> str:

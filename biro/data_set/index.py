@@ -73,6 +73,8 @@ class IndexColumns(NamedTuple):
     time : float64 (n_row,), MJD in s
     interval : float64 (n_row,), s
         0 where it is not known.
+    exposure : float64 (n_row,), s
+        How much of the interval was integrated; the interval where nothing else is known.
     uvw : float64 (n_row, 3), m
         NaN where it cannot be a baseline, in the columns of a `RowIndex`.
     """
@@ -85,6 +87,7 @@ class IndexColumns(NamedTuple):
     flag_row: NDArray[np.bool_]
     time: NDArray[np.float64]
     interval: NDArray[np.float64]
+    exposure: NDArray[np.float64]
     uvw: NDArray[np.float64]
 
 

@@ -37,7 +37,17 @@ MOUNT_NAMES = {
     "x-y": "X-Y",
 }
 """What the column MOUNT calls mounts; those that are not known are taken as the commonest."""
-ROW_COLUMNS = ("TIME", "ANTENNA1", "ANTENNA2", "UVW", "FIELD_ID", "DATA_DESC_ID", "INTERVAL", "SCAN_NUMBER")
+ROW_COLUMNS = (
+    "TIME",
+    "ANTENNA1",
+    "ANTENNA2",
+    "UVW",
+    "FIELD_ID",
+    "DATA_DESC_ID",
+    "INTERVAL",
+    "EXPOSURE",
+    "SCAN_NUMBER",
+)
 
 
 def create_ms(
@@ -167,12 +177,8 @@ def _row_columns(observation: Observation) -> tuple[dict[str, NDArray[np.generic
         "UVW": sign * np.concatenate([part.uvw for part in parts])[order],
         "FIELD_ID": field,
         "DATA_DESC_ID": np.concatenate(dd)[order],
-        "INTERVAL": np.concatenate(
-            [
-                np.full(part.n_row, part.interval) if part.row_interval is None else part.row_interval
-                for part in parts
-            ]
-        )[order],
+        "INTERVAL": np.concatenate([part.row_intervals for part in parts])[order],
+        "EXPOSURE": np.concatenate([part.averaged_over for part in parts])[order],
         # A new scan where the field changes from row to row.
         "SCAN_NUMBER": np.cumsum(np.diff(field, prepend=field[:1]) != 0).astype(np.int32) + 1,
     }

@@ -197,6 +197,7 @@ def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
         assert array is not None
         arrays[name] = array
     time = arrays["TIME"].astype(np.float64, copy=False)
+    interval = arrays.get("INTERVAL", np.zeros(len(time))).astype(np.float64, copy=False)
     return IndexColumns(
         antenna1=arrays["ANTENNA1"].astype(np.int32, copy=False),
         antenna2=arrays["ANTENNA2"].astype(np.int32, copy=False),
@@ -205,7 +206,8 @@ def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
         scan_number=arrays["SCAN_NUMBER"].astype(np.int32, copy=False),
         flag_row=arrays["FLAG_ROW"].astype(np.bool_, copy=False),
         time=time,
-        interval=arrays.get("INTERVAL", np.zeros(len(time))).astype(np.float64, copy=False),
+        interval=interval,
+        exposure=arrays.get("EXPOSURE", interval).astype(np.float64, copy=False),
         uvw=arrays["UVW"].astype(np.float64, copy=False),
     )
 

@@ -182,6 +182,9 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
     bin_time = np.bincount(bins, part.times - part.times[0]) / np.bincount(bins) + part.times[0]
     times, time_index = np.unique(bin_time[row_bin[first]], return_inverse=True)
     longest = _longest_bin(part, bins)
+    each = part.interval or typical_interval(part.times)
+    lasts = np.full(part.n_row, each) if part.row_interval is None else part.row_interval
+    spans = _spans(part, lasts, order, starts)
     averaged = replace(
         part,
         vis=vis,
@@ -193,20 +196,18 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
         time_index=time_index.astype(np.int32),
         row_id=part.row_id[first],
         interval=longest,
-        row_interval=_spans(part, order, starts),
+        row_interval=None if np.ptp(spans) <= 1e-3 * spans.max() else spans,
+        exposure=None if part.exposure is None else _spans(part, part.exposure, order, starts),
     )
     return averaged, longest
 
 
 def _spans(
-    part: Partition, order: NDArray[np.int64], starts: NDArray[np.int64]
-) -> NDArray[np.float64] | None:
-    """Time from the begin of each group's first integration to the end of its last, s; None if all alike."""
-    each = part.interval or typical_interval(part.times)
-    half = np.full(part.n_row, 0.5 * each) if part.row_interval is None else 0.5 * part.row_interval
-    begin = np.minimum.reduceat((part.time - half)[order], starts)
-    spans = np.asarray(np.maximum.reduceat((part.time + half)[order], starts) - begin)
-    return None if np.ptp(spans) <= 1e-3 * spans.max() else spans
+    part: Partition, lasts: NDArray[np.float64], order: NDArray[np.int64], starts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Time from the begin of each group's first integration to the end of its last, s; rows last so long."""
+    begin = np.minimum.reduceat((part.time - 0.5 * lasts)[order], starts)
+    return np.asarray(np.maximum.reduceat((part.time + 0.5 * lasts)[order], starts) - begin)
 
 
 def _group_rows(part: Partition, row_bin: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

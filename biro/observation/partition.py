@@ -75,6 +75,8 @@ class Partition:
         Mounts of the antennas and angles of their feeds; None where nothing is known of them.
     row_interval : float64 (n_row,), s, or None
         Integration time of each row, where they differ (baseline-dependent averaging).
+    exposure : float64 (n_row,), s, or None
+        How much of its integration time each row was integrated for, where that is less in some rows.
     guessed : tuple of str
         "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
     """
@@ -108,6 +110,7 @@ class Partition:
     tapered: bool = False
     feeds: Feeds | None = None
     row_interval: NDArray[np.float64] | None = None
+    exposure: NDArray[np.float64] | None = None
     guessed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -133,6 +136,16 @@ class Partition:
     def n_corr(self) -> int:
         """Number of correlations."""
         return int(self.vis.shape[2])
+
+    @property
+    def row_intervals(self) -> NDArray[np.float64]:
+        """Integration time of each row, float64 (n_row,), s."""
+        return np.full(self.n_row, self.interval) if self.row_interval is None else self.row_interval
+
+    @property
+    def averaged_over(self) -> NDArray[np.float64]:
+        """How long each row was integrated for, float64 (n_row,), s; about the time that its uvw are of."""
+        return self.row_intervals if self.exposure is None else self.exposure
 
     @cached_property
     def times(self) -> NDArray[np.float64]:

@@ -210,14 +210,15 @@ def smearing_statement(observation: Described) -> str:
     radius = view / 2 if view else 10.0 / extent.wavelengths[1] if extent.wavelengths[1] else 0.0
     losses = []
     for part in parts:
-        each = part.interval if part.row_interval is None else float(part.row_interval.max())
+        each = float(part.averaged_over.max())
         width = np.zeros(1) if "chan_width" in part.guessed else part.chan_width
         each = 0.0 if "interval" in part.guessed else each
         losses.append(smearing_loss(part, width, each, radius))
     own = " (rows have their own)" if any(part.row_interval is not None for part in parts) else ""
+    loss = f"{100 * max(losses):.2g} % of a source {angle_text(radius)} from the phase centre"
     return (
-        f"integrations{own} and channels take up to {100 * max(losses):.2g} % of a source"
-        f" {angle_text(radius)} from the phase centre; a model is averaged alike where that exceeds the noise"
+        f"{_exposure_text(parts)}integrations{own} and channels take up to {loss}; a model is averaged alike "
+        "where that exceeds the noise"
     )
 
 
@@ -229,6 +230,20 @@ def ionosphere_statement(observation: Described) -> str:
     polarised = any(not set(part.corr_type) <= {"RR", "LL"} for part in parts)
     freq = np.concatenate([part.chan_freq for part in parts])
     return ionosphere.assumed(freq, uv_extent(parts).metres[1], polarised)
+
+
+def _exposure_text(parts: Sequence[Partition]) -> str:
+    """Where EXPOSURE is less than INTERVAL, and that it counts; empty where it is the same."""
+    pairs = [(part.averaged_over, part.row_intervals) for part in parts]
+    exposure, interval = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    shorter = exposure < interval
+    if not shorter.any():
+        return ""
+    typical = float(np.median(exposure[shorter])), float(np.median(interval[shorter]))
+    return (
+        f"EXPOSURE is below INTERVAL in {100 * shorter.mean():.2g} % of the rows (there {typical[0]:.3g} of "
+        f"{typical[1]:.3g} s), which are taken as averages over EXPOSURE; "
+    )
 
 
 def _antenna_pairs(part: Partition) -> list[list[int]]:

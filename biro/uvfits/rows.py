@@ -124,8 +124,8 @@ def index_columns(
     mjd = parameters.mjd()
     if not np.isfinite(mjd).all():
         raise DataError("random parameter DATE is not finite")
-    interval = parameters.value("INTTIM")
-    n_group = len(mjd)
+    n_group, stated = len(mjd), parameters.value("INTTIM")
+    interval = np.repeat(np.zeros(n_group) if stated is None else stated, n_if)
     return IndexColumns(
         antenna1=np.repeat(_station(subarray, first, stations), n_if),
         antenna2=np.repeat(_station(subarray, second, stations), n_if),
@@ -134,7 +134,8 @@ def index_columns(
         scan_number=np.zeros(n_group * n_if, np.int32),
         flag_row=np.zeros(n_group * n_if, bool),
         time=np.repeat(mjd * 86400.0, n_if),
-        interval=np.repeat(np.zeros(n_group) if interval is None else interval, n_if),
+        interval=interval,
+        exposure=interval,
         uvw=np.repeat(parameters.uvw(), n_if, axis=0),
     )
 

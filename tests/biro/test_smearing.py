@@ -181,6 +181,39 @@ def test_averaging_in_time_keeps_what_each_row_lasted():
     np.testing.assert_allclose(np.unique(ragged.row_interval), [0.5 * SECONDS, 0.75 * SECONDS], rtol=1e-6)
 
 
+def test_rows_are_averages_over_their_exposure(tmp_path):
+    """The second of two integrations lost its first and last quarter: fine means over what is left."""
+    observation = coarse()
+    (part,) = observation.partitions
+    half = np.where(part.time_index == 1, 0.5 * SECONDS, SECONDS)
+    half[-1] = 0.999 * SECONDS  # less than 1 % is nothing
+    create_ms(tmp_path / "half.ms", replace(observation, partitions=(replace(part, exposure=half),)))
+    read = read_ms(tmp_path / "half.ms")
+    found = read.partitions[0].exposure
+    np.testing.assert_allclose(found[:-1], half[:-1])
+    assert found[-1] == SECONDS
+    assert read.partitions[0].interval == SECONDS
+    text = "EXPOSURE is below INTERVAL in 48 % of the rows (there 240 of 480 s), which are taken as averages"
+    assert text in str(read.summary())
+    whole = means(fine().partitions[0], N_TIME)
+    sixths = means(fine().partitions[0], N_TIME // 4)
+    expected = np.stack([whole[0], sixths[5:7].mean(axis=0)])
+    (model,) = predict(read, sky(), smearing="on", backend="cpu")
+    (unread,) = predict(observation, sky(), smearing="on", backend="cpu")
+    model, unread = (vis.reshape(expected.shape)[:, :-1] for vis in (model, unread))
+    loss = np.abs(next(predict(read, sky(), smearing="off")).reshape(whole.shape) - whole).max()
+    # As in the first test; over 12 points, (1/12)^2.
+    assert np.abs(model - expected[:, :-1]).max() < 5e-3 * loss
+    assert np.abs(unread - expected[:, :-1]).max() > 0.1 * loss
+    # Averaged in time, the whole from the first begin to the last end.
+    averaged, _ = average_time(read.partitions[0], 2 * SECONDS)
+    np.testing.assert_allclose(averaged.exposure[:-1], 1.75 * SECONDS, rtol=1e-6)
+    create_ms(tmp_path / "same.ms", observation)
+    same = read_ms(tmp_path / "same.ms")
+    assert same.partitions[0].exposure is None
+    assert "EXPOSURE" not in str(same.summary())
+
+
 # ---- the choice
 
 

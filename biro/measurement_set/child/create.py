@@ -129,8 +129,8 @@ class Creator:
         """Fill a whole column that has one value a row."""
         self.parent.report(f"filling {column}")
         self.main.putcol(column, array)
-        if column in ("TIME", "INTERVAL"):
-            self.main.putcol({"TIME": "TIME_CENTROID", "INTERVAL": "EXPOSURE"}[column], array)
+        if column == "TIME":
+            self.main.putcol("TIME_CENTROID", array)
         self.parent.send({})
 
     def select_rows(self, array: NDArray[np.int64]) -> None:

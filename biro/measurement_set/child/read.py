@@ -37,6 +37,7 @@ INDEX_COLUMNS = {
     "FLAG_ROW": np.bool_,
     "TIME": np.float64,
     "INTERVAL": np.float64,
+    "EXPOSURE": np.float64,
     "UVW": np.float64,
 }
 """Columns that rows are selected by, and the types in which they are sent."""
@@ -54,7 +55,8 @@ class Reader:
         self.path = path
         self.parent.report(f"opening {os.path.join(path, 'table.dat')} and the data files beside it")
         main = open_table(path, lockoptions="permanentwait")
-        missing = [name for name in INDEX_COLUMNS if name not in main.colnames() and name != "INTERVAL"]
+        needed = [name for name in INDEX_COLUMNS if name not in ("INTERVAL", "EXPOSURE")]
+        missing = [name for name in needed if name not in main.colnames()]
         missing += [f"subtable {name}" for name in SUBTABLES if name not in main.keywordnames()]
         if missing:
             type_ = main.info().get("type") or "of no stated type"
