@@ -19,7 +19,7 @@ from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
 from rime_kernels.cpu.jones.gradient import make_gradients as make_jones_gradients
-from rime_kernels.cpu.jones.spline import Beams, beams_of
+from rime_kernels.cpu.jones.spline import BeamLanes, Beams, beams_of
 from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
@@ -62,6 +62,7 @@ class Engine:
         self._matrix = fixed.matrix
         self._n_antenna, self._chan_freq = fixed.antenna_uvw.shape[1], fixed.chan_freq
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored)
+        self._beam_lanes = BeamLanes(lanes, real)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[int, NDArray[np.int64]] = {}
         self._matrix = fixed.matrix
@@ -77,6 +78,7 @@ class Engine:
         """The same engine at other coordinates and frequencies; it shares the data."""
         other = copy.copy(self)
         other._lanes, other._chan_freq = lanes, chan_freq
+        other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
         return other
 
     def run(self, sources: Sources, output: Output) -> Visibilities:
@@ -89,7 +91,7 @@ class Engine:
         tasks, step = self._tasks_of(n_source), self._batch_step(variant, n_source, n_batch)
         jones = self._jones(sources, variant)
         result = self._result(n_batch, variant, output)
-        beams = beams_of(self._matrix, sources, n_source)
+        beams = beams_of(self._matrix, sources, n_source, self._beam_lanes)
         for start in range(0, n_batch, step):
             part = parameters.batch(start, start + step) if step < n_batch else parameters
             terms = None if jones is None else jones.batch(start, start + step)
@@ -251,7 +253,7 @@ class Engine:
         spectra = self._spectra(inputs, shared_beam, variant)
         parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes)
         none = (len(spectra), 0, 0, 0)
-        beams = beams_of(self._matrix, sources, inputs.direction.shape[1])
+        beams = beams_of(self._matrix, sources, inputs.direction.shape[1], self._beam_lanes)
         if beams is not None:
             make_jones_gradients(variant.single, lanes.uvw.shape[2])(
                 variant.factored, variant.shifted, int(Output.LOG if variant.log else Output.CHI2), tasks,

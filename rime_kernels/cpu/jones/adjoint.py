@@ -26,7 +26,7 @@ from rime_kernels.cpu.adjoint import (
     fill_turns,
     put_envelope,
 )
-from rime_kernels.cpu.jones.spline import fill_rotation, fill_voltages, pull_place
+from rime_kernels.cpu.jones.spline import fill_voltages, pull_place
 from rime_kernels.cpu.jones.sums import (
     Antennas,
     Sky,
@@ -287,9 +287,7 @@ def _pull_antenna(
     g = times_number(g, re, -im)  # dT = dE P K
     two = constant(2.0, scale)
     for k in range(2):
-        slope = rotated(
-            ahead(antennas.voltage, 8 * n * (1 + k)), antennas.rotation, sky.circular, like, scale
-        )
+        slope = rotated(ahead(antennas.voltage, 8 * n * (1 + k)), antennas.frames, a, sky.circular, like)
         of_place, _ = dot(g, slope)
         store(work.of_place, n * k, two * convert(of_place, scale))
     pull_place(
@@ -347,10 +345,9 @@ def pull_slot(
             for a in range(antennas.n_antenna):
                 if a == 0 or antennas.alike[a] == 0:
                     fill_voltages(
-                        beam.beams, beam.scale, beam.pointing, beam.direction, s, a, antennas.times,
-                        antennas.chan, True, antennas.scratch, antennas.voltage, eight,
+                        beam.beams, antennas.frames, beam.scale, beam.pointing, beam.direction, s, a,
+                        antennas.times, antennas.chan, True, antennas.scratch, antennas.voltage, eight,
                     )  # fmt: skip
-                fill_rotation(beam.beams, a, antennas.times, antennas.chan, antennas.rotation)
                 _pull_antenna(
                     work, beam, antennas, sky, place if work.pointing_per_time else 0, first, s, a, n_piece,
                     terms, ahead(of_brightness, 4 * n * s), scale, like,

@@ -20,7 +20,7 @@ from rime_kernels.cpu.brightness import fill_brightness, workspace
 from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.gradient import most_entries
 from rime_kernels.cpu.jones.adjoint import PIECE, backward_of, begin, pull_slot
-from rime_kernels.cpu.jones.spline import Beams, fill_alike
+from rime_kernels.cpu.jones.spline import Beams, Frames, fill_alike, fill_frames, sight_of
 from rime_kernels.cpu.jones.sums import (
     Antennas,
     Sky,
@@ -67,7 +67,7 @@ def gather(rows: Rows, entry: int, end: int, terms: Pointer, n_each: int, n: int
 
 @inner_function
 def sum_entry(
-    rows: Rows, antennas: Antennas, sky: Sky, profiles: Record, entry: int, first: int, stop: int,
+    rows: Rows, factored: bool, sky: Sky, profiles: Record, entry: int, first: int, stop: int,
     terms: Pointer, pair: Pointer, sums: Pointer, scale: Vector, like: Vector,
 ) -> None:  # fmt: skip
     """Add sources first .. stop - 1 to the sums of an entry."""
@@ -80,13 +80,15 @@ def sum_entry(
     else:
         p = ahead(terms, length * rows.antenna[2 * entry])
         q = ahead(terms, length * rows.antenna[2 * entry + 1])
+    n_point = min(max(sky.n_point - first, 0), stop - first)
+    if factored and n_point > 0:
+        sum_points(n_point, p, q, sums, first > 0, like)
+        if n_point == stop - first:
+            return
     u, v, w = wavelengths(rows.uvw, entry, rows.n_lane, scale)
-    if not antennas.factored:
+    if not factored:
         sum_rows(sky, profiles, first, stop, u, v, w, p, q, sums, first > 0, like)
         return
-    n_point = min(max(sky.n_point - first, 0), stop - first)
-    if n_point > 0:
-        sum_points(n_point, p, q, sums, first > 0, like)
     n_before = n_before_profiles(profiles, first, stop - first)
     if n_point < n_before:
         g, shift = first + n_point - sky.n_point, 16 * size(like) * n_point
@@ -123,7 +125,7 @@ def _sum_slot(
             here = sums if n_piece == 1 else ahead(sums, n_sums * (e - entry))
             if last == sky.n_source:
                 expect(ending, e + 1, min(e + 2, stop), like)
-            sum_entry(rows, antennas, sky, profiles, e, first, last, terms, pair, here, scale, like)
+            sum_entry(rows, antennas.factored, sky, profiles, e, first, last, terms, pair, here, scale, like)
             if last == sky.n_source:
                 total = total + finish(ending, backward, view, e, here, like)
     return total
@@ -148,7 +150,9 @@ def run_task(
     n_piece = min(n_source, PIECE)
     bright, scratch = workspace(4 * n_source * n, real), workspace(2 * n, real)
     terms, pair = workspace(16 * n * n_antenna * n_piece, real), workspace(32 * n * n_piece, real)
-    wide, alike = workspace(26 * n + 8, np.float64), np.zeros(n_antenna, np.int64)
+    wide, alike = workspace(24 * n + 8, np.float64), np.zeros(n_antenna, np.int64)
+    rotation, turn = workspace(2 * n * n_antenna, real), workspace(2 * n * n_antenna, np.float64)
+    frames, sample = Frames(pointer(rotation), pointer(turn)), workspace(8 * n + 16, real)
     n_sums = most_entries(task, lanes.slot_entry) if n_source > PIECE else 1
     sums = workspace(8 * n * n_sums, real)
     rows = Rows(pointer(lanes.uvw), lanes.uvw.shape[2], pointer(lanes.antenna), lanes.antenna.shape[2] > 1)
@@ -188,10 +192,12 @@ def run_task(
         run = look_up(jones, view, b, slot, block, run, n)
         begin_run(work, jones, run, first_slot)
         fill_alike(beams, pointing, times, pointer(alike))
+        fill_frames(beams, times, lanes.chan[block], frames)
         antennas = Antennas(
             n_antenna, ahead(pointer(lanes.antenna_uvw), slot * n_slot_uvw), n_uvw_lane, factored, times,
-            lanes.chan[block], pointer(alike), pointer(wide), ahead(pointer(wide), 24 * n),
-            ahead(pointer(wide), 26 * n),
+            lanes.chan[block], pointer(alike), frames,
+            sight_of(beams, beam.scale, pointing, times, block, n, pointer(sample)), pointer(wide),
+            ahead(pointer(wide), 24 * n),
         )  # fmt: skip
         begin(work, entry)
         total = _sum_slot(
@@ -204,9 +210,9 @@ def run_task(
                 pointer(pair), scale, lane, like, eight,
             )  # fmt: skip
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
-    for used in (bright, scratch, terms, pair, sums, space):
+    for used in (bright, scratch, terms, pair, sums, space, rotation, sample):
         used[:0] = 0
-    alike[0], wide[0] = 0, 0.0
+    alike[0], wide[0], turn[0] = 0, 0.0, 0.0
     if n_template:
         factors[0] = 0
     lane_sums = np.empty(n)

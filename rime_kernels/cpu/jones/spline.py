@@ -1,4 +1,8 @@
-"""Beams of Jones matrices for the loops: cubic B-splines at the places of sources, lane by lane."""
+"""Beams of Jones matrices for the loops: cubic B-splines at the places of sources.
+
+Where lanes are channels of one time, all look at the same place: their coefficients lie side by side
+(`BeamLanes`), and one sum over 16 nodes serves them all. Other lanes are taken one by one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, scalar, vector_function
 from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
-from rime_kernels.cpu.simd import ahead, load, pointer, spread, store
+from rime_kernels.cpu.lanes import Lanes, aligned
+from rime_kernels.cpu.simd import ahead, constant, load, pointer, size, spread, store
 from rime_kernels.jones_beam import JonesBeam, spline
 from rime_kernels.physics import feeds
 
@@ -26,9 +31,10 @@ class Beams(NamedTuple):
     grid: NDArray[np.float64]  # (4,)
     antenna_class: NDArray[np.int32]  # (n_time or 1, n_antenna)
     angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
-    feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna, n_chan or 1)
-    applies: NDArray[np.bool_]  # (n_source,)
+    feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
+    applies: NDArray[np.uint8]  # (n_source,): 0 for sources that are not seen through the beam
     circular: bool  # feeds
+    by_lane: NDArray[np.floating]  # (n_class, n_block, n_y + 2, n_x + 2, 8, n), or one element: `BeamLanes`
 
 
 def _ready(value: NDArray[T]) -> NDArray[T]:
@@ -36,14 +42,41 @@ def _ready(value: NDArray[T]) -> NDArray[T]:
     return np.require(value, requirements=["C", "W", "A"])
 
 
-def beams_of(rows_matrix: NDArray[np.complexfloating], sources: Sources, n_source: int) -> Beams | None:
-    """The beam of the sources for the loops, or None of another beam; `n_source` as `Inputs` has it."""
+class BeamLanes:
+    """Coefficients of the last beam in the order of lanes that are channels, kept until another one comes."""
+
+    def __init__(self, lanes: Lanes, real: type[np.floating]) -> None:
+        self._chan = np.maximum(lanes.chan, 0) if lanes.axis == "channels" else None
+        self._given: NDArray[np.complex128] | None = None
+        self._found = aligned((1,) * 6, real)
+
+    def of(self, coefficient: NDArray[np.complex128]) -> NDArray[np.floating]:
+        """Coefficients (n_class, n_block, n_y + 2, n_x + 2, 8, n); one element for other lanes."""
+        # Compared by identity, as beams on a GPU are: nothing changes coefficients.
+        if self._chan is not None and coefficient is not self._given:
+            n_class, _, n_y, n_x = coefficient.shape[:4]
+            parts = _ready(coefficient).view(np.float64).reshape(*coefficient.shape[:4], 8)
+            shape = n_class, len(self._chan), n_y, n_x, 8, self._chan.shape[1]
+            self._found = aligned(shape, self._found.dtype)
+            for block, i in np.ndindex(self._chan.shape):
+                self._found[:, block, ..., i] = parts[:, self._chan[block, i]]
+            self._given = coefficient
+        return self._found
+
+
+def beams_of(
+    rows_matrix: NDArray[np.complexfloating], sources: Sources, n_source: int, lanes: BeamLanes | None = None
+) -> Beams | None:
+    """The beam of the sources for the loops, or None of another beam; `n_source` as `Inputs` has it.
+
+    Without `lanes` only lanes that are taken one by one are served.
+    """
     beam = sources.beam
     if not isinstance(beam, JonesBeam) or not sources.n_source:
         return None
     full, _ = feeds.feeds_of(rows_matrix)
     coefficient = _ready(beam.coefficient).view(np.float64)
-    applies = np.ones(n_source, np.bool_) if beam.applies is None else beam.applies
+    applies = np.ones(n_source, np.uint8) if beam.applies is None else beam.applies.astype(np.uint8)
     return Beams(
         coefficient.reshape(*beam.coefficient.shape[:4], 8),
         _ready(beam.grid),
@@ -52,6 +85,7 @@ def beams_of(rows_matrix: NDArray[np.complexfloating], sources: Sources, n_sourc
         _ready(beam.feed_angles),
         _ready(applies),
         bool(full[0, 1] == 0.0),  # RR has no Q
+        np.zeros((1,) * 6) if lanes is None else lanes.of(beam.coefficient),
     )
 
 
@@ -79,6 +113,117 @@ def place(beams: Beams, time: int, antenna: int, dl: float, dm: float, scale: fl
     angle = beams.angle[min(time, beams.angle.shape[0] - 1), antenna]
     x, y = _turned(dl, dm, np.sin(angle), np.cos(angle))
     return x / scale, y / scale
+
+
+class Frames(NamedTuple):
+    """How the antennas of a slot are turned: sines and cosines, which all sources share."""
+
+    rotation: Pointer  # (n_antenna, 2, n): cos and sin of feed angles, in working precision
+    turn: Pointer  # float64 (n_antenna, 2, 1 or n): sin and cos of the antenna's frame
+
+
+@inner_function
+def fill_frames(beams: Beams, times: Array, chan: Array, out: Frames) -> None:
+    """Fill the frames of the antennas for lanes of times (1 or n,) and channels (n,)."""
+    n, n_time, n_chan = chan.size, times.size, beams.feed_angle.shape[2]
+    for a in range(beams.antenna_class.shape[1]):
+        for i in range(n_time):
+            angle = beams.angle[min(times[i], beams.angle.shape[0] - 1), a]
+            out.turn[2 * n_time * a + i] = np.sin(angle)
+            out.turn[2 * n_time * a + n_time + i] = np.cos(angle)
+        at, cos, sin = 2 * n * a, 1.0, 0.0
+        for i in range(n):
+            if i == 0 or n_time > 1 or n_chan > 1:
+                time, here = times[min(i, n_time - 1)], min(max(0, chan[i]), n_chan - 1)
+                phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), a, here]
+                cos, sin = np.cos(phi), np.sin(phi)
+            out.rotation[at + i], out.rotation[at + n + i] = cos, sin
+
+
+@inner_function
+def _seen_at(
+    frames: Frames, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, i: int
+) -> Scalar:
+    """x, y of source s in the frame of antenna a, for lane i of the times."""
+    n_time = times.size
+    error = pointing[min(times[i], pointing.shape[0] - 1), min(a, pointing.shape[1] - 1)]
+    at = 2 * n_time * a + i
+    x, y = _turned(
+        direction[s, 0] - error[0], direction[s, 1] - error[1], frames.turn[at], frames.turn[at + n_time]
+    )
+    return x / scale, y / scale
+
+
+class Sight(NamedTuple):
+    """What a slot whose lanes are channels of one time sees of a beam: numbers and pointers."""
+
+    is_used: bool  # False: lanes are taken one by one
+    nodes: Pointer  # (n_class, ..., n_y, n_x, 8, n): of the block
+    class_step: int
+    n_y: int
+    n_x: int
+    first_x: float  # the grid
+    step_x: float
+    first_y: float
+    step_y: float
+    scale: float
+    antenna_class: Pointer  # int32 (n_antenna,)
+    pointing: Pointer  # float64 (n_antenna or 1, 2)
+    n_pointing: int
+    applies: Pointer  # uint8 (n_source,)
+    weights: Pointer  # (16,): scratch memory
+    sample: Pointer  # (8, n): E
+
+
+@inner_function
+def sight_of(
+    beams: Beams, scale: float, pointing: Array, times: Array, block: int, n: int, scratch: Pointer
+) -> Sight:
+    """What a slot of these times sees; `scratch` is of 16 + 8 n numbers in working precision."""
+    n_y, n_x = beams.by_lane.shape[2], beams.by_lane.shape[3]
+    n_block, size_of_block = beams.by_lane.shape[1], n_y * n_x * 8 * n
+    i_class = min(times[0], beams.antenna_class.shape[0] - 1)
+    i_pointing = min(times[0], pointing.shape[0] - 1)
+    return Sight(
+        beams.by_lane.shape[5] > 1, ahead(pointer(beams.by_lane), block * size_of_block),
+        n_block * size_of_block, n_y, n_x, beams.grid[0], beams.grid[1], beams.grid[2], beams.grid[3], scale,
+        ahead(pointer(beams.antenna_class), i_class * beams.antenna_class.shape[1]),
+        ahead(pointer(pointing), i_pointing * pointing.shape[1] * 2), pointing.shape[1],
+        pointer(beams.applies), ahead(scratch, 8 * n), scratch,
+    )  # fmt: skip
+
+
+@vector_function
+def sample(sight: Sight, frames: Frames, direction: Pointer, s: int, a: int, like: Vector) -> Vector:
+    """E of antenna a towards source s, eight vectors."""
+    n, zero, one = size(like), constant(0.0, like), constant(1.0, like)
+    if not sight.applies[s]:
+        return one, zero, zero, zero, zero, zero, one, zero
+    error = 2 * min(a, sight.n_pointing - 1)
+    x, y = _turned(
+        direction[3 * s] - sight.pointing[error], direction[3 * s + 1] - sight.pointing[error + 1],
+        frames.turn[2 * a], frames.turn[2 * a + 1],
+    )  # fmt: skip
+    i_x, t_x, _ = _cell((x / sight.scale - sight.first_x) / sight.step_x, sight.n_x - 2)
+    i_y, t_y, _ = _cell((y / sight.scale - sight.first_y) / sight.step_y, sight.n_y - 2)
+    w, v = _weights(t_x), _weights(t_y)
+    for j in range(4):
+        for i in range(4):
+            sight.weights[4 * j + i] = v[j] * w[i]
+    nodes, step = sight.nodes, 8 * n
+    at = sight.antenna_class[a] * sight.class_step + (i_y * sight.n_x + i_x) * step
+    e = (zero, zero, zero, zero, zero, zero, zero, zero)
+    for j in range(4):
+        for i in range(4):
+            f, here = spread(sight.weights[4 * j + i], like), at + i * step
+            e = (
+                e[0] + f * load(nodes, here, like), e[1] + f * load(nodes, here + n, like),
+                e[2] + f * load(nodes, here + 2 * n, like), e[3] + f * load(nodes, here + 3 * n, like),
+                e[4] + f * load(nodes, here + 4 * n, like), e[5] + f * load(nodes, here + 5 * n, like),
+                e[6] + f * load(nodes, here + 6 * n, like), e[7] + f * load(nodes, here + 7 * n, like),
+            )  # fmt: skip
+        at += sight.n_x * step
+    return e
 
 
 @inner_function
@@ -118,8 +263,8 @@ def _copy_lane(i: int, n: int, n_value: int, out: Pointer) -> None:
 
 @inner_function
 def fill_voltages(
-    beams: Beams, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, chan: Array,
-    slopes: bool, scratch: Pointer, out: Pointer, eight: Vector,
+    beams: Beams, frames: Frames, scale: float, pointing: Array, direction: Array, s: int, a: int,
+    times: Array, chan: Array, slopes: bool, scratch: Pointer, out: Pointer, eight: Vector,
 ) -> None:  # fmt: skip
     """E of antenna a towards source s, (8, n) float64, and with `slopes` dE/dx and dE/dy after it."""
     n, n_value = chan.size, 24 if slopes else 8
@@ -128,15 +273,14 @@ def fill_voltages(
             one = at < n or 6 * n <= at < 7 * n
             out[at] = 1.0 if one else 0.0
         return
-    last_chan, last_time, n_pointing = -1, -1, pointing.shape[1]
+    last_chan, last_time = -1, -1
     for i in range(n):
-        time, here = times[min(i, times.size - 1)], max(0, chan[i])
+        i_time, here = min(i, times.size - 1), max(0, chan[i])
+        time = times[i_time]
         if i > 0 and here == last_chan and time == last_time:
             _copy_lane(i, n, n_value, out)
             continue
-        error = pointing[min(time, pointing.shape[0] - 1), min(a, n_pointing - 1)]
-        dl, dm = direction[s, 0] - error[0], direction[s, 1] - error[1]
-        x, y = place(beams, time, a, dl, dm, scale)
+        x, y = _seen_at(frames, scale, pointing, direction, s, a, times, i_time)
         which = beams.antenna_class[min(time, beams.antenna_class.shape[0] - 1), a]
         _fill_lane(beams, which, here, x, y, slopes, scratch, i, n, out, eight)
         last_chan, last_time = here, time
@@ -158,17 +302,6 @@ def fill_alike(beams: Beams, pointing: Array, times: Array, out: Pointer) -> Non
                 error = pointing[min(times[i], n_pointing - 1)]
                 same = same and error[a, 0] == error[a - 1, 0] and error[a, 1] == error[a - 1, 1]
         out[a] = 1 if same else 0
-
-
-@inner_function
-def fill_rotation(beams: Beams, a: int, times: Array, chan: Array, out: Pointer) -> None:
-    """cos and sin of the feed angle of antenna a, (2, n) float64."""
-    n, n_chan = chan.size, beams.feed_angle.shape[2]
-    for i in range(n):
-        time = times[min(i, times.size - 1)]
-        here = min(max(0, chan[i]), n_chan - 1)
-        phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), a, here]
-        out[i], out[n + i] = np.cos(phi), np.sin(phi)
 
 
 @inner_function

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Vector
-from rime_kernels.cpu.jones.spline import Beams, fill_rotation, fill_voltages
+from rime_kernels.cpu.jones.spline import Beams, Frames, Sight, fill_voltages, sample
 from rime_kernels.cpu.profiles import Profiles, enveloped, profile_envelope
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
 from rime_kernels.cpu.sums import gaussian_envelope, turns_along, wavelengths
@@ -45,8 +45,9 @@ class Antennas(NamedTuple):
     times: Array  # int64 (1 or n,)
     chan: Array  # int64 (n,)
     alike: Pointer  # int64 (n_antenna,)
+    frames: Frames
+    sight: Sight
     voltage: Pointer  # float64 (24, n): E, dE/dx, dE/dy
-    rotation: Pointer  # float64 (2, n)
     scratch: Pointer  # float64 (8,)
 
 
@@ -86,16 +87,15 @@ def times_brightness(t: Vector, bright: Pointer, circular: bool, like: Vector) -
 
 
 @vector_function
-def rotated(voltage: Pointer, rotation: Pointer, circular: bool, like: Vector, wide: Vector) -> Vector:
-    """E P from E (8, n) and cos, sin of the feed angle (2, n), float64."""
-    n = size(like)
-    e = load_matrix(voltage, 0, wide)
-    cos, sin = load(rotation, 0, wide), load(rotation, n, wide)
-    j = rotated_circular(e, cos, sin) if circular else rotated_linear(e, cos, sin)
-    return (
-        convert(j[0], like), convert(j[1], like), convert(j[2], like), convert(j[3], like),
-        convert(j[4], like), convert(j[5], like), convert(j[6], like), convert(j[7], like),
+def rotated(voltage: Pointer, frames: Frames, a: int, circular: bool, like: Vector) -> Vector:
+    """E P of antenna a from E (8, n), in the type of `like`."""
+    n, v = size(like), load_matrix(voltage, 0, like)
+    e = (
+        convert(v[0], like), convert(v[1], like), convert(v[2], like), convert(v[3], like),
+        convert(v[4], like), convert(v[5], like), convert(v[6], like), convert(v[7], like),
     )  # fmt: skip
+    cos, sin = load(frames.rotation, 2 * n * a, like), load(frames.rotation, 2 * n * a + n, like)
+    return rotated_circular(e, cos, sin) if circular else rotated_linear(e, cos, sin)
 
 
 @vector_function
@@ -108,29 +108,52 @@ def antenna_phase(antennas: Antennas, sky: Sky, a: int, s: int, scale: Vector, l
     return re, im
 
 
+@vector_function
+def _put_terms(
+    antennas: Antennas, sky: Sky, voltage: Pointer, a: int, s: int, scale: Vector, out: Pointer, like: Vector
+) -> None:
+    """T and T B of antenna a towards source s from E, (2, 8, n)."""
+    t = rotated(voltage, antennas.frames, a, sky.circular, like)
+    if antennas.factored:
+        re, im = antenna_phase(antennas, sky, a, s, scale, like)
+        t = times_number(t, re, im)
+    bright = ahead(sky.bright, 4 * size(like) * s)
+    store_matrix(out, 0, t)
+    store_matrix(out, 8 * size(like), times_brightness(t, bright, sky.circular, like))
+
+
+@inner_function
+def _fill_terms_of_channels(
+    antennas: Antennas, sky: Sky, first: int, stop: int, scale: Vector, terms: Pointer, like: Vector
+) -> None:
+    """`fill_terms` where lanes are channels of one time. It takes no array: arrays cost time in each call."""
+    n, sight = size(like), antennas.sight
+    for s in range(first, stop):
+        for a in range(antennas.n_antenna):
+            if a == 0 or antennas.alike[a] == 0:
+                store_matrix(sight.sample, 0, sample(sight, antennas.frames, sky.direction, s, a, like))
+            out = ahead(terms, 16 * n * (a * (stop - first) + s - first))
+            _put_terms(antennas, sky, sight.sample, a, s, scale, out, like)
+
+
 @inner_function
 def fill_terms(
     beams: Beams, beam_scale: float, pointing: Array, direction: Array, antennas: Antennas, sky: Sky,
     first: int, stop: int, scale: Vector, terms: Pointer, like: Vector, eight: Vector,
 ) -> None:  # fmt: skip
     """T and T B of sources first .. stop - 1, (n_antenna, source, 2, 8, n)."""
-    n = size(like)
+    if antennas.sight.is_used:
+        _fill_terms_of_channels(antennas, sky, first, stop, scale, terms, like)
+        return
     for s in range(first, stop):
-        bright = ahead(sky.bright, 4 * n * s)
         for a in range(antennas.n_antenna):
             if a == 0 or antennas.alike[a] == 0:
                 fill_voltages(
-                    beams, beam_scale, pointing, direction, s, a, antennas.times, antennas.chan, False,
-                    antennas.scratch, antennas.voltage, eight,
+                    beams, antennas.frames, beam_scale, pointing, direction, s, a, antennas.times,
+                    antennas.chan, False, antennas.scratch, antennas.voltage, eight,
                 )  # fmt: skip
-            fill_rotation(beams, a, antennas.times, antennas.chan, antennas.rotation)
-            t = rotated(antennas.voltage, antennas.rotation, sky.circular, like, scale)
-            if antennas.factored:
-                re, im = antenna_phase(antennas, sky, a, s, scale, like)
-                t = times_number(t, re, im)
-            at = 16 * n * (a * (stop - first) + s - first)
-            store_matrix(terms, at, t)
-            store_matrix(terms, at + 8 * n, times_brightness(t, bright, sky.circular, like))
+            out = ahead(terms, 16 * size(like) * (a * (stop - first) + s - first))
+            _put_terms(antennas, sky, antennas.voltage, a, s, scale, out, like)
 
 
 # `sums` has the real parts of the four products, then their imaginary parts, as the endings read them.
