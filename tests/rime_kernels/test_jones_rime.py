@@ -108,6 +108,18 @@ def test_many_sources_and_channels(problem, sky, jones_beam_of, reference, error
         assert error_of(rime_of(rows, form=form).predict(made), expected) < TOLERANCE["double"]
 
 
+def test_one_beam_after_another_with_the_same_data(problem, sky, jones_beam_of, reference, error_of) -> None:
+    """Coefficients are kept in the order of lanes between calls: those of another beam take their place."""
+    rows = problem(n_antenna=4, n_chan=11, n_time=2)
+    sources, rime = sky(rows), rime_of(rows)
+    first, second = jones_beam_of(rows), jones_beam_of(rows)
+    second = replace(second, coefficient=1j * first.coefficient[..., ::-1])
+    for beam in (first, second, first):
+        seen = replace(sources, beam=beam)
+        error = error_of(rime.predict(seen), reference.visibilities(rows, LINEAR, seen))
+        assert error < TOLERANCE["double"]
+
+
 @pytest.mark.parametrize("form", ["factored", "row"])
 @pytest.mark.parametrize("n_chan", [3, 1])
 def test_antennas_with_one_beam_after_the_other(

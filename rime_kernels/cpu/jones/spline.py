@@ -31,7 +31,7 @@ class Beams(NamedTuple):
     grid: NDArray[np.float64]  # (4,)
     antenna_class: NDArray[np.int32]  # (n_time or 1, n_antenna)
     angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
-    feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
+    feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna, n_chan or 1)
     applies: NDArray[np.uint8]  # (n_source,): 0 for sources that are not seen through the beam
     circular: bool  # feeds
     by_lane: NDArray[np.floating]  # (n_class, n_block, n_y + 2, n_x + 2, 8, n), or one element: `BeamLanes`
