@@ -263,12 +263,19 @@ def test_a_source_that_turns_out_of_the_cube_is_named(observation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "n_plane", "refused"), [(1.05, 4, False), (1.2, 4, True), (1.2, 1, False)]
+    ("first", "last", "n_plane", "refused"),
+    [
+        (1.05, 1.0, 4, False),
+        (1.2, 1.0, 4, True),
+        (1.2, 1.0, 1, False),
+        (0.9, 0.95, 4, False),
+        (0.7, 0.8, 4, True),
+    ],
 )
-def test_planes_far_from_the_data_are_refused(observation, caplog, factor, n_plane, refused) -> None:
+def test_planes_far_from_the_data_are_refused(observation, caplog, first, last, n_plane, refused) -> None:
     freq = observation.partitions[0].chan_freq
     cube = beam_cube(freq)
-    planes = np.linspace(factor * freq.min(), freq.max(), n_plane)
+    planes = np.linspace(first * freq.min(), last * freq.max(), n_plane)
     cube = BeamCube(cube.x, cube.y, planes, cube.jones[:n_plane], name="beam b.fits")
     model = SkyModel(sources(), beam=FitsBeam(file=cube, turns=False), feeds=Feeds(rotation="none"))
     if refused:
