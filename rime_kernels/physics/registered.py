@@ -187,7 +187,7 @@ def _chain(otherwise: Compiled, functions: list[Compiled]) -> Compiled:
         kind: int, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float,
         p6: float, p7: float, nu: float,
     ) -> Scalar:  # fmt: skip
-        if kind == code:
+        if kind == code:  # a user's own do not depend on the frequency
             return last(a, b, p0, p1, p2, p3, p4, p5, p6, p7)
         return before(kind, a, b, p0, p1, p2, p3, p4, p5, p6, p7, nu)
 
