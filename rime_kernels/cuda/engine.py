@@ -141,6 +141,7 @@ class Engine:
             self._begun()
         if vis is not None:
             return self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
+        self._until_it_fits(lambda: self._load_beam(sources))
         given, _ = self._given(sources, scaled_dof)
         key = self._key("adjoint", sources, given, scaled_dof)
         recording = self._recordings.get(key)
