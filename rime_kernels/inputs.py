@@ -28,6 +28,7 @@ class Output(IntEnum):
     WEIGHTED = 2  # w |V - D|^2
     CHI2 = 3  # the sum of it
     LOG = 4  # the sum of ln(1 + w |V - D|^2 / scaled_dof): `Rime.chi2`
+    GIVEN = 5  # derivatives of chi2 where V - D is what stands in the place of D
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Variant:
         A GPU's kernels see the sums through the matrices of `AntennaTerms`.
     jones_beam : bool
         A GPU's kernels have a matrix of a `JonesBeam` for each antenna and source.
+    given : bool
+        A GPU's kernels find V - D in place of the data, for derivatives: `Output.GIVEN`.
     """
 
     single: bool
@@ -66,6 +69,7 @@ class Variant:
     profiles: tuple[RegisteredProfile, ...] | None = None
     jones: bool = False
     jones_beam: bool = False
+    given: bool = False
 
     @property
     def n_stokes(self) -> int:

@@ -14,11 +14,12 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
-from rime_kernels.errors import BackendError, InputError
+from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
 from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.smeared import Blocks, SmearedEngine
 from rime_kernels.smearing.average import Average, average_of
 from rime_kernels.smearing.smearing import Smearing
 from rime_kernels.tangent import Fixed
@@ -60,8 +61,8 @@ class Rime:
     extent : float
         Largest |l| and |m| that the sources will take; decides the form.
     smearing : Smearing, optional
-        Visibilities are averages over integrations and channels; computed on the CPU alone. Without it they
-        are those of the middle of each.
+        Visibilities are averages over integrations and channels. Without it they are those of the middle of
+        each.
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that data and workspace may take on the device (on the CPU, the
         workspace of one pass). Data that do not fit stay in the host's memory and are streamed.
@@ -82,7 +83,7 @@ class Rime:
     InputError
         An array of another shape, an unknown word, or a value out of range.
     BackendError
-        `backend="cuda"` without a device, or with `smearing`.
+        `backend="cuda"` without a device.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Rime:
         templates, self._template_lm = checked_inputs.templates_of(rows, template, template_lm)
         self._n_template, self._frame = len(templates), gaussian_frame
         data = checked_inputs.data_of(rows, vis, weight)
-        self.backend, backend_reason = _backend_of(backend, smearing)
+        self.backend, backend_reason = device.resolve(backend)
         geometry = solve_antennas(rows)
         self.closure = geometry.closure
         self.form, form_reason = checked_inputs.form_of(rows, geometry, form, extent, precision)
@@ -397,23 +398,10 @@ def chi2_and_gradient_together(
     return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]
 
 
-def _backend_of(backend: Backend, smearing: Smearing | None) -> tuple[str, str]:
-    """The backend, and why."""
-    if smearing is None:
-        return device.resolve(backend)
-    if backend == "cuda":
-        raise BackendError('smearing is not computed on a GPU; give backend="cpu"')
-    if backend == "auto":
-        return "cpu", "cpu: smearing is not computed on a GPU"
-    return device.resolve(backend)
-
-
 def _engine_class(backend: str, average: Average | None) -> Callable[..., Engine]:
     """The engine of a backend; imported here, since it brings Numba's compiler or CUDA."""
     if average is not None:
-        from rime_kernels.cpu.smeared import SmearedEngine
-
-        return functools.partial(SmearedEngine, average)
+        return functools.partial(SmearedEngine, _blocks_class(backend), average)
     if backend == "cpu":
         from rime_kernels.cpu import engine
 
@@ -421,3 +409,14 @@ def _engine_class(backend: str, average: Average | None) -> Callable[..., Engine
     from rime_kernels.cuda import engine as engine_cuda
 
     return engine_cuda.Engine
+
+
+def _blocks_class(backend: str) -> Callable[..., Blocks]:
+    """What makes the blocks of a `SmearedEngine`."""
+    if backend == "cpu":
+        from rime_kernels.cpu import smeared
+
+        return smeared.Blocks
+    from rime_kernels.cuda import smeared as smeared_cuda
+
+    return smeared_cuda.Blocks

@@ -158,6 +158,19 @@ class Engine:
     ) -> Adjoint:
         """chi2, and its derivatives with respect to the inputs of the loops; `vis` replaces the data."""
         lanes = self._lanes if vis is None else with_data(self._lanes, vis)
+        return self._adjoint(sources, scaled_dof, lanes, Output.CHI2 if scaled_dof is None else Output.LOG)
+
+    def laid_out(self, residual: NDArray[np.complexfloating]) -> NDArray[np.floating]:
+        """A residual V - D (n_row, n_chan, n_corr) in the order of the lanes, in the place of the data."""
+        return with_data(self._lanes, residual).data
+
+    def pulled(self, sources: Sources, laid_out: NDArray[np.floating]) -> Adjoint:
+        """Derivatives as of chi2 where V - D is this residual; what stands for chi2 is no number of use."""
+        return self._adjoint(sources, None, self._lanes._replace(data=laid_out), Output.GIVEN)
+
+    def _adjoint(
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None, lanes: Lanes, output: Output
+    ) -> Adjoint:
         shared_beam, parameters, variant = self._parameters(sources, scaled_dof)
         n_batch, n_source = parameters.direction.shape[:2]
         tasks = self._tasks_of(n_source)
@@ -170,7 +183,9 @@ class Engine:
             part = parameters.batch(start, start + step) if step < n_batch else parameters
             of_part = sources.entries(start, start + step) if step < n_batch else sources
             terms = None if jones is None else jones.batch(start, start + step)
-            parts.append(self._adjoint_of_part(part, of_part, shared_beam, variant, terms, tasks, lanes))
+            parts.append(
+                self._adjoint_of_part(part, of_part, shared_beam, variant, terms, output, tasks, lanes)
+            )
         return joined(parts)
 
     def plan(self, sources: Sources) -> str:
@@ -248,7 +263,7 @@ class Engine:
 
     def _adjoint_of_part(
         self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant, jones: Terms | None,
-        tasks: NDArray[np.int64], lanes: Lanes,
+        output: Output, tasks: NDArray[np.int64], lanes: Lanes,
     ) -> Adjoint:  # fmt: skip
         spectra = self._spectra(inputs, shared_beam, variant)
         parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes)
@@ -256,14 +271,14 @@ class Engine:
         beams = beams_of(self._matrix, sources, inputs.direction.shape[1], self._beam_lanes)
         if beams is not None:
             make_jones_gradients(variant.single, lanes.uvw.shape[2])(
-                variant.factored, variant.shifted, int(Output.LOG if variant.log else Output.CHI2), tasks,
-                lanes, inputs, beams, spectra, self._of_feeds[0], self._to_feeds(jones), jones,
+                variant.factored, variant.shifted, int(output), tasks, lanes, inputs, beams, spectra,
+                self._of_feeds[0], self._to_feeds(jones), jones,
                 np.empty(none, variant.real), np.empty(none), parts, functions_of(variant.profiles),
             )  # fmt: skip
             return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)
         make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
-            variant.factored, variant.shifted, variant.beam, int(Output.LOG if variant.log else Output.CHI2),
-            tasks, lanes, inputs, spectra, *self._maps(jones, variant), jones, np.empty(none, variant.real),
+            variant.factored, variant.shifted, variant.beam, int(output), tasks, lanes, inputs, spectra,
+            *self._maps(jones, variant), jones, np.empty(none, variant.real),
             np.empty(none), parts, functions_of(variant.profiles),
         )  # fmt: skip
         return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)

@@ -27,7 +27,7 @@ from rime_kernels.cpu.antennas import Terms, View, begin_run, look_up, n_antenna
 from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, workspace
 from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.lanes import Lanes
-from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish, needs_sums
 from rime_kernels.cpu.profiles import ProfileFunctions, n_before_profiles, profiles_of
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import (
@@ -131,18 +131,22 @@ def _factored_slot(
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
     for first in range(0, sky.n_source, step):
         n_source = min(step, sky.n_source - first)
-        fill_terms(
-            sky, first, first + n_source, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale, terms, like
-        )
+        has_sums = needs_sums(ending, view)
+        if has_sums:
+            fill_terms(
+                sky, first, first + n_source, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale, terms,
+                like,
+            )  # fmt: skip
         for e in range(entry, stop, 2):
             e2 = min(e + 1, stop - 1)
             here = sums if n_piece == 1 else ahead(sums, n_sums * (e - entry))
             here2 = ahead(here, n_sums)
             if first + n_source == sky.n_source:
                 expect(ending, e2 + 1, min(e2 + 3, stop), like)
-            _sum_factored(
-                rows, sky, profiles, e, e2, first, n_source, terms, here, here2, scale, like, stokes
-            )
+            if has_sums:
+                _sum_factored(
+                    rows, sky, profiles, e, e2, first, n_source, terms, here, here2, scale, like, stokes
+                )
             if first + n_source == sky.n_source:
                 for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
                     total = total + finish(ending, backward, view, e + k, ahead(here, n_sums * k), like)
@@ -160,7 +164,8 @@ def _row_slot(
         expect(ending, e, e + 1, like)
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
-        sum_rows(sky, profiles, u, v, w, p, q, sums, like, stokes)
+        if needs_sums(ending, view):
+            sum_rows(sky, profiles, u, v, w, p, q, sums, like, stokes)
         total = total + finish(ending, backward, view, e, sums, like)
     return total
 

@@ -13,7 +13,7 @@ from rime_kernels.cpu.sums import wavelengths
 from rime_kernels.cpu.vector_math import cos_sin_turns, log1p
 from rime_kernels.inputs import Output
 
-_VIS, _RESIDUAL, _WEIGHTED, _CHI2, _LOG = (int(kind) for kind in Output)
+_VIS, _RESIDUAL, _WEIGHTED, _CHI2, _LOG, _GIVEN = (int(kind) for kind in Output)
 
 
 class Ending(NamedTuple):
@@ -115,6 +115,12 @@ def _difference(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vect
 
 
 @vector_function
+def _given(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
+    """As `_difference`, where it is given in place of the data."""
+    return convert(load(data, size(like) * (i % 2), like), ending.scale)
+
+
+@vector_function
 def _add_square(ending: Ending, backward: Backward, so_far: Vector, square: Vector) -> Vector:
     """Add a weighted square; gives the new sum, and the factor of this sample's weight in the gradient."""
     return so_far + square, constant(1.0, square)
@@ -162,7 +168,7 @@ def _make_chi2(add: Compiled, total_of: Compiled) -> Compiled:
     return chi2
 
 
-def _make_pull(add: Compiled, total_of: Compiled) -> Compiled:
+def _make_pull(add: Compiled, total_of: Compiled, difference: Compiled = _difference) -> Compiled:
     @inner_function
     def pull_entry(
         ending: Ending, backward: Backward, view: View | None, entry: int, sums: Pointer, data: Pointer,
@@ -173,8 +179,8 @@ def _make_pull(add: Compiled, total_of: Compiled) -> Compiled:
         for k in range(n_corr):
             here = ahead(data, k * _n_each(ending, like))
             weight = convert(load(here, 2 * n, like), ending.scale)
-            re = _difference(ending, 2 * k, sums, here, like)
-            im = _difference(ending, 2 * k + 1, sums, here, like)
+            re = difference(ending, 2 * k, sums, here, like)
+            im = difference(ending, 2 * k + 1, sums, here, like)
             total, factor = add(ending, backward, total, weight * (re * re + im * im))
             weight = weight * factor
             store(backward.weighted, n * k, convert(weight * re, like))
@@ -192,6 +198,7 @@ def _make_pull(add: Compiled, total_of: Compiled) -> Compiled:
 
 _chi2, _log_chi2 = _make_chi2(_add_square, _square_total), _make_chi2(_add_log, _log_total)
 _pull, _log_pull = _make_pull(_add_square, _square_total), _make_pull(_add_log, _log_total)
+_given_pull = _make_pull(_add_square, _square_total, _given)
 
 
 @inner_function
@@ -251,6 +258,12 @@ def expect(ending: Ending, entry: int, stop: int, like: Vector) -> None:
 
 
 @vector_function
+def needs_sums(ending: Ending, view: View | None) -> bool:
+    """Whether the output depends on the sums over sources."""
+    return view is not None or ending.output != _GIVEN
+
+
+@vector_function
 def finish(
     ending: Ending, backward: Backward, view: View | None, entry: int, sums: Pointer, like: Vector
 ) -> Vector:
@@ -267,6 +280,8 @@ def finish(
     if backward is not None:
         if ending.output == _LOG:
             done = _log_pull(ending, backward, view, entry, sums, data, like)
+        elif ending.output == _GIVEN:
+            done = _given_pull(ending, backward, view, entry, sums, data, like)
         else:
             done = _pull(ending, backward, view, entry, sums, data, like)
         if ending.n_template > 0:

@@ -98,6 +98,8 @@ class Tiles:
         Partial sums of each chi2.
     arrangement : object
         The same one where data are laid out alike.
+    coordinates : float64, on the device, m
+        Those that phases are made of: (n_time, n_antenna, 3), of `Runs` (n_row, 3).
     """
 
     source_first = False
@@ -119,8 +121,9 @@ class Tiles:
         self._no_records = TileRecords(no_table, no_table, *no_records(variant))
         self._place, layer_time, antenna, group = (device.upload(value) for value in tiles[:4])
         self._freq = device.upload(fixed.chan_freq)
-        uvw = device.upload(fixed.antenna_uvw)
-        self._tables = typed(TileTables(self._place, layer_time, antenna, group, uvw, self._freq))
+        self.coordinates = device.upload(fixed.antenna_uvw)
+        tables = TileTables(self._place, layer_time, antenna, group, self.coordinates, self._freq)
+        self._tables = typed(tables)
         # How far the antennas' coordinates reach, at any time and channel.
         farthest = np.linalg.norm(fixed.antenna_uvw, axis=2).max(initial=0.0)
         self._reach = float(farthest * fixed.chan_freq.max()) / SPEED_OF_LIGHT
@@ -222,7 +225,7 @@ class Runs:
         self.n_sum = -(-self.n_unit // n_row) * self.n_run
         rows = fixed.time_index, fixed.antenna1, fixed.antenna2, fixed.uvw, fixed.chan_freq
         tables = RowTables(*(device.upload(value) for value in rows))
-        self._freq, self.tables = tables.chan_freq, typed(tables)
+        self._freq, self.coordinates, self.tables = tables.chan_freq, tables.uvw, typed(tables)
         self.antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1)
         self._no_records = RowRecords(device.empty((1,), np.int32), *no_records(variant))
         self.arrangement = object()

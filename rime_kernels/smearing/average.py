@@ -2,7 +2,7 @@
 
 The mean of a smooth function over an interval converges spectrally with the number of nodes; how many follow
 from the largest change of phase over the interval, within the half-range x of which the mean of
-exp(i x t), -1 < t < 1, is sin(x)/x.
+exp(i x t), -1 < t < 1, is sin(x)/x. Rows are in groups with nodes of their own: short baselines need few.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from rime_kernels.smearing.smearing import Smearing
 
 Array = NDArray[np.float64]
 _MOST_NODES = 128
+# Groups of rows, and the share of all rows that a group is made for: each makes terms of all antennas anew.
+_N_GROUP, _LEAST_SHARE = 4, 1 / 16
+# Half-ranges at which errors are computed: so many to a factor of 2, below the largest.
+_PER_OCTAVE = 8
 
 
 class Node(NamedTuple):
@@ -30,6 +34,14 @@ class Node(NamedTuple):
 
     weight: float
     offset: float
+
+
+class Group(NamedTuple):
+    """Rows, and the nodes that they need."""
+
+    has_row: NDArray[np.bool_]  # (n_row,)
+    times: tuple[Node, ...]
+    freqs: tuple[Node, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +52,27 @@ class Average:
     ----------
     smearing : Smearing
     times, freqs : tuple of Node
+        As many as the row needs that needs most.
     slot_interval : float64 (n_time,), s, or None
         Of each time slot; None where rows of one slot have different ones.
+    groups : tuple of Group
+        Rows with fewer nodes, each row in one of them.
     """
 
     smearing: Smearing
     times: tuple[Node, ...]
     freqs: tuple[Node, ...]
     slot_interval: Array | None
+    groups: tuple[Group, ...]
 
     def __str__(self) -> str:
-        return f"smeared: the mean of {len(self.times)} times x {len(self.freqs)} frequencies"
+        each = [f"{len(group.times)} times x {len(group.freqs)} frequencies" for group in self.groups]
+        return f"smeared: the mean of {' or '.join(each)}"
+
+    def of(self, group: Group, rows: NDArray[np.int64]) -> Average:
+        """The same of some rows of a group."""
+        smearing = replace(self.smearing, interval=self.smearing.interval[rows])
+        return replace(self, smearing=smearing, times=group.times, freqs=group.freqs, groups=())
 
     def chan_freq(self, chan_freq: Array, node: Node) -> Array:
         """Frequencies of the channels at a node, float64 (n_chan,), Hz."""
@@ -94,17 +116,19 @@ def average_of(smearing: Smearing, rows: Rows, extent: float) -> Average:
     """
     smearing.check_axes(rows)
     by_time, by_freq = half_ranges(smearing, rows, extent)
-    error = smearing.error * largest_loss(smearing, rows, extent)
+    n_time = _n_nodes("an integration", by_time, smearing.error)
+    n_freq = _n_nodes("a channel", by_freq, smearing.error)
     return Average(
         smearing,
-        _nodes("an integration", by_time, error),
-        _nodes("a channel", by_freq, error),
+        _nodes(int(n_time.max())),
+        _nodes(int(n_freq.max())),
         _slot_interval(smearing, rows),
+        _groups(n_time, n_freq),
     )
 
 
-def half_ranges(smearing: Smearing, rows: Rows, extent: float) -> tuple[float, float]:
-    """Largest change of phase from the middle of an integration, and of a channel, to its end, rad."""
+def half_ranges(smearing: Smearing, rows: Rows, extent: float) -> tuple[Array, Array]:
+    """Largest change of phase of each row from the middle of its integration, or channel, to the end."""
     r = min(np.sqrt(2.0) * extent, 1.0)
     n_minus_1 = r * r / (1.0 + np.sqrt(1.0 - r * r))
     u, v, w = rows.uvw.T
@@ -112,18 +136,18 @@ def half_ranges(smearing: Smearing, rows: Rows, extent: float) -> tuple[float, f
     metres = np.hypot(u, v) * r + np.abs(w) * n_minus_1
     rate = np.hypot(du, dv) * r + np.abs(dw) * n_minus_1
     turn = np.pi / SPEED_OF_LIGHT
-    by_time = turn * float((rate * smearing.interval).max()) * float(rows.chan_freq.max())
-    return by_time, turn * float(metres.max()) * float(smearing.chan_width.max())
+    by_time = turn * rate * smearing.interval * float(rows.chan_freq.max())
+    return by_time, turn * metres * float(smearing.chan_width.max())
 
 
 def largest_loss(smearing: Smearing, rows: Rows, extent: float) -> float:
     """Fraction of a point that is lost at most, 1 - sinc of either axis added up; 1 at most."""
-    return min(1.0, sum(_loss(each) for each in half_ranges(smearing, rows, extent)))
+    return min(1.0, sum(float(_loss(each.max())) for each in half_ranges(smearing, rows, extent)))
 
 
-def _loss(half_range: float) -> float:
+def _loss(half_range: Array) -> Array:
     """1 - sin(x)/x up to the first zero."""
-    return float(1.0 - np.sinc(min(half_range / np.pi, 1.0)))
+    return np.asarray(1.0 - np.sinc(np.minimum(half_range / np.pi, 1.0)))
 
 
 def _slot_interval(smearing: Smearing, rows: Rows) -> Array | None:
@@ -133,19 +157,49 @@ def _slot_interval(smearing: Smearing, rows: Rows) -> Array | None:
     return longest if np.all(smearing.interval >= (1.0 - 1e-6) * longest[rows.time_index]) else None
 
 
-def _nodes(what: str, half_range: float, error: float) -> tuple[Node, ...]:
-    """The fewest nodes whose mean of exp(i x t) is right to an error at all x up to the half-range."""
-    x = half_range * np.linspace(0.05, 1.0, 20)
-    exact = np.sinc(x / np.pi)
-    # Fewer than half as many nodes as turns are never enough.
-    for n in range(1 + int(half_range / np.pi), _MOST_NODES + 1):
-        place, weight = _legendre(n)
-        if np.abs(np.cos(np.outer(x, place)) @ weight - exact).max() <= max(error, 1e-13):
-            return tuple(Node(float(a), 0.5 * float(t)) for t, a in zip(place, weight, strict=True))
+def _n_nodes(what: str, half_range: Array, error: float) -> NDArray[np.int64]:
+    """The fewest nodes whose mean of exp(i x t) is right to a fraction of the loss, for the range x of a row.
+
+    For smaller x it is, too: with n nodes the error falls as x^(2 n), the loss as x^2.
+    """
+    most = float(half_range.max())
+    # Above the first zero of the loss steps of a part of a turn, below it those of a geometric series.
+    low = np.pi * 2.0 ** (-np.arange(32 * _PER_OCTAVE) / _PER_OCTAVE)
+    grid = np.unique(np.minimum(np.concatenate([low, np.arange(np.pi, most + 0.5, 0.4)]), most))
+    exact, place = np.sinc(grid / np.pi), np.searchsorted(grid, half_range)
+    tolerance = np.maximum(error * _loss(half_range), 1e-13)
+    found = np.zeros(half_range.size, np.int64)
+    for n in range(1, _MOST_NODES + 1):
+        node, weight = _legendre(n)
+        worst = np.maximum.accumulate(np.abs(np.cos(np.outer(grid, node)) @ weight - exact))
+        # Fewer than half as many nodes as turns are never enough.
+        is_enough = (worst[place] <= tolerance) & (half_range < n * np.pi)
+        found[(found == 0) & is_enough] = n
+        if found.all():
+            return found
     raise InputError(
-        f"the phase of a source may turn by {half_range / np.pi:.3g} turns within {what}, which is more than "
+        f"the phase of a source may turn by {most / np.pi:.3g} turns within {what}, which is more than "
         f"{_MOST_NODES} nodes resolve: limit where sources may lie, or switch smearing off"
     )
+
+
+def _groups(n_time: NDArray[np.int64], n_freq: NDArray[np.int64]) -> tuple[Group, ...]:
+    """Rows that need the most nodes, half of them, a quarter and so on; few rows go with those above them."""
+    n_node = n_time * n_freq
+    level = np.minimum(np.log2(n_node.max() / n_node).astype(np.int64), _N_GROUP - 1)
+    for low in range(_N_GROUP - 1, 0, -1):
+        if np.count_nonzero(level == low) < _LEAST_SHARE * level.size:
+            level[level == low] = low - 1
+    found = []
+    for low in np.unique(level):
+        has_row = level == low
+        found.append(Group(has_row, _nodes(int(n_time[has_row].max())), _nodes(int(n_freq[has_row].max()))))
+    return tuple(found)
+
+
+def _nodes(n: int) -> tuple[Node, ...]:
+    place, weight = _legendre(n)
+    return tuple(Node(float(a), 0.5 * float(t)) for t, a in zip(place, weight, strict=True))
 
 
 @functools.cache

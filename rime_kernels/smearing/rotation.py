@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,14 +46,19 @@ def turned(
     -------
     u, v, w : float64, m
     """
-    cos_x, sin_x = np.cos(pole_angle), np.sin(pole_angle)
-    u, v = u * cos_x - v * sin_x, u * sin_x + v * cos_x
-    cos_d, sin_d = np.cos(declination), np.sin(declination)
-    cos, sin = np.cos(angle), np.sin(angle)
-    a, b = w * cos_d - v * sin_d, v * cos_d + w * sin_d
-    later = a * cos - u * sin
-    u, v, w = u * cos + a * sin, b * cos_d - later * sin_d, b * sin_d + later * cos_d
-    return u * cos_x + v * sin_x, v * cos_x - u * sin_x, w
+    pole = np.cos(declination), np.sin(declination), np.cos(pole_angle), np.sin(pole_angle)
+    return turned_by(u, v, w, np.cos(angle), np.sin(angle), *pole)
+
+
+def turned_by(
+    u: Any, v: Any, w: Any, cos: Any, sin: Any, cos_d: float, sin_d: float, cos_x: float, sin_x: float
+) -> tuple[Any, Any, Any]:
+    """As `turned`, from cosines and sines of the angle, the declination and chi; of arrays or of scalars."""
+    u1, v1 = u * cos_x - v * sin_x, u * sin_x + v * cos_x
+    a, b = w * cos_d - v1 * sin_d, v1 * cos_d + w * sin_d
+    later = a * cos - u1 * sin
+    u1, v1, w = u1 * cos + a * sin, b * cos_d - later * sin_d, b * sin_d + later * cos_d
+    return u1 * cos_x + v1 * sin_x, v1 * cos_x - u1 * sin_x, w
 
 
 def rates(

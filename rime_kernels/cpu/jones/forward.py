@@ -31,7 +31,7 @@ from rime_kernels.cpu.jones.sums import (
     sum_rows,
 )
 from rime_kernels.cpu.lanes import Lanes
-from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish
+from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish, needs_sums
 from rime_kernels.cpu.profiles import ProfileFunctions, n_before_profiles, profiles_of
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import wavelengths
@@ -125,7 +125,10 @@ def _sum_slot(
             here = sums if n_piece == 1 else ahead(sums, n_sums * (e - entry))
             if last == sky.n_source:
                 expect(ending, e + 1, min(e + 2, stop), like)
-            sum_entry(rows, antennas.factored, sky, profiles, e, first, last, terms, pair, here, scale, like)
+            if needs_sums(ending, view):
+                sum_entry(
+                    rows, antennas.factored, sky, profiles, e, first, last, terms, pair, here, scale, like
+                )
             if last == sky.n_source:
                 total = total + finish(ending, backward, view, e, here, like)
     return total

@@ -35,7 +35,7 @@ def make_sample_chi2(end: End) -> Compiled:
     """
     single, n_stokes, n_corr = end.variant.single, end.variant.n_stokes, end.n_corr
     real, n, width = float32 if single else float64, end.n, end.width
-    has_adjoint, swaps = end.has_adjoint, end.swaps
+    has_adjoint, swaps, given = end.has_adjoint, end.swaps, end.variant.given
     correlation, add_back = make_correlation(end.matrix, single), make_back(end.matrix, single, n_stokes)
     see, uses_jones = make_see(end), end.variant.jones
     pull = make_pull(end) if uses_jones and has_adjoint else _nothing_to_pull
@@ -83,7 +83,10 @@ def make_sample_chi2(end: End) -> Compiled:
                 x, y = model_re[k], model_im[k]
                 each = weight * factor_of(square_of(x, y, re[d], im[d], weight), tail)
                 # The data are not needed any more, so the residuals take their place.
-                re[d], im[d] = each * (x - re[d]), each * (y - im[d])
+                if given:
+                    re[d], im[d] = weight * re[d], weight * im[d]
+                else:
+                    re[d], im[d] = each * (x - re[d]), each * (y - im[d])
                 if not uses_jones:
                     add_back(k, re[d], im[d], sign, samples.back, j, width)
             if uses_jones:

@@ -43,7 +43,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
     exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
     read_stokes, add_stokes = make_read_stokes(single, n_stokes, uint64), make_add_stokes(n_stokes, run)
     next_source, envelope_of = make_next_source(kernel), make_envelope_of(kernel.variant.profiles)
-    has_profile = kernel.variant.profiles is not None
+    has_profile, has_sums = kernel.variant.profiles is not None, kernel.has_sums
 
     @device.inline
     def sum_sources(
@@ -59,7 +59,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
             ratio = chan_freq[c] / first_freq
             exponent[k] = real(ratio * ratio)
         n_point, at = n_source - sky.n_gaussian, row.bright
-        for s in range(n_source):
+        for s in range(n_source if has_sums else int32(0)):
             l, m = sky.direction[b, s, 0], sky.direction[b, s, 1]
             turning = turning_of(b, s, s - n_point, row, first_freq, work.step_freq, sky)
             re, im, step_re, step_im = turning.re, turning.im, turning.step_re, turning.step_im
@@ -107,6 +107,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
     n_corr, n_row = kernel.end.n_corr, kernel.shape.n_row
     real, cos_sin = float32 if single else float64, scalars.make_series_cos_sin(single)
     through = kernel.variant.jones and n_template > 0
+    n_taken = 0 if kernel.variant.given and not through else n_template
 
     @device.inline
     def read_samples(
@@ -128,7 +129,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
             samples.re[j], samples.im[j] = datum.real, datum.imag
             if through:
                 samples.template_re[j], samples.template_im[j] = real(0), real(0)
-            for t in range(n_template):
+            for t in range(n_taken):
                 z = columns.template[at + t * columns.stride]
                 if through:
                     factor_re, factor_im = samples.factor_re[t], samples.factor_im[t]

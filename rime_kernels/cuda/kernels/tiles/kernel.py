@@ -65,6 +65,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     the scaled degrees of freedom follow. Then it goes through the sources again and fills the `TileRecords`.
     """
     is_chi2, has_adjoint, has_voltage = kernel.is_chi2, kernel.has_adjoint, kernel.has_voltage
+    first_sweep = 0 if kernel.has_sums else 1
     n_sweep = 2 if has_adjoint else 1
     shared_arrays, own_arrays, clear = _make_shared(kernel), _make_own(kernel), _make_clear(kernel)
     index_block, place_antennas = index.make_index_block(kernel), index.make_place_antennas(kernel)
@@ -91,7 +92,8 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         stager = stager_of(block, shared)
         # The adjoint needs the residuals of all sources before the first of them can gather.
         for sweep in range(n_sweep):
-            sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
+            if sweep >= first_sweep:
+                sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
             if is_chi2 and sweep == 0:
                 finish_chi2(
                     block, tile, work, tables, sky, columns, results.sums, records.by_pair, shared, own

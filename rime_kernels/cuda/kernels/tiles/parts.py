@@ -74,6 +74,11 @@ class TileKernel:
         return End(self.variant, self.matrix, self.n_template, self.has_adjoint, n_baseline, width, True)
 
     @property
+    def has_sums(self) -> bool:
+        """Whether the ending reads sums over sources: matrices need them where V - D is given, too."""
+        return not self.variant.given or self.variant.jones
+
+    @property
     def record(self) -> Moments:
         """What a source leaves in the adjoint."""
         return moments_of(self.variant, self.has_gaussian)

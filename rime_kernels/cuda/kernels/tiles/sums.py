@@ -216,6 +216,7 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
     single, n_template, shifted = kernel.variant.single, kernel.n_template, kernel.variant.shifted
     real, width, end = float32 if single else float64, kernel.end.width, kernel.end
     n_corr, n_datum, through = end.n_corr, end.n_datum, kernel.variant.jones and n_template > 0
+    n_taken = 0 if kernel.variant.given and not through else n_template
 
     @device.inline
     def read_samples(at: Scalar, n_tile: Scalar, columns: Columns, samples: Samples) -> Scalar:
@@ -226,7 +227,7 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
             re[k], im[k], weight[k] = z.real, z.imag, columns.weight[at]
             if through:
                 samples.template_re[k], samples.template_im[k] = real(0), real(0)
-            for t in range(n_template):
+            for t in range(n_taken):
                 z = columns.template[at + uint64(t) * uint64(columns.stride)]
                 factor = samples.factor_re[t * width + k // n_corr]
                 if through:

@@ -1,0 +1,342 @@
+"""Blocks of rows whose visibilities are smeared, on a GPU: means of V, their residuals and data stay there.
+
+What the kernels read of time and frequency are tables on the device, which are written anew for each node.
+V of the node is added to the mean. chi2 follows from the mean; before derivatives the residual is laid out as
+data are, for kernels that take V - D in place of D (`Variant.given`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.adjoint import Adjoint
+from rime_kernels.arrays import Sources
+from rime_kernels.compile.types import DeviceArray
+from rime_kernels.cuda.data import cut
+from rime_kernels.cuda.engine import Engine
+from rime_kernels.cuda.jones import refuse_derivatives
+from rime_kernels.cuda.kernels import brightness
+from rime_kernels.cuda.kernels import smearing as kernels
+from rime_kernels.cuda.kernels.arguments import Columns, typed
+from rime_kernels.cuda.launch import Arrays, Layout, Runs, Slab
+from rime_kernels.cuda.shapes.choice import Size
+from rime_kernels.cuda.staging import Call, Staging, n_times
+from rime_kernels.engine import Visibilities
+from rime_kernels.geometry import RowTable
+from rime_kernels.inputs import Constants, Inputs, Parameters, Variant
+from rime_kernels.physics.feeds import feeds_of
+from rime_kernels.smeared import Settings, finished
+from rime_kernels.smearing.average import Average, Node
+
+# The share of the memory that rows of all blocks may take, and a block where they do not all stay there.
+_ROWS_SHARE, _BLOCK_SHARE = 0.6, 0.3
+# Blocks of threads that share the samples of an entry of the batch.
+_SHARES = 256
+
+
+class Shared(NamedTuple):
+    """What all blocks of rows have together: scratch arrays, and the budget in bytes."""
+
+    workspace: device.Workspace
+    budget: int
+    stays: bool  # whether data of all of them fit
+
+
+class Blocks:
+    """See `rime_kernels.smeared.Blocks`."""
+
+    def __init__(self, fixed: Constants, settings: Settings) -> None:
+        limit = settings.memory_limit
+        budget = device.memory_budget() if limit is None else limit
+        # Of each sample: data as rows and as kernels read them, the mean, and V of a node.
+        cplx, real = (8, 4) if settings.single else (16, 8)
+        n_data = 2 * (cplx * (1 + len(fixed.template)) + real) + 2 * cplx
+        per_row = n_data * fixed.chan_freq.size * fixed.matrix.shape[0]
+        n_row = fixed.uvw.shape[0]
+        stays = per_row * n_row <= _ROWS_SHARE * budget
+        self.most_rows = n_row if stays else max(1, int(_BLOCK_SHARE * budget / per_row))
+        self._shared = Shared(device.Workspace(), budget, stays)
+
+    def block(
+        self, average: Average, fixed: Constants, table: RowTable, settings: Settings
+    ) -> SmearedRows:  # fmt: skip
+        """The block of rows whose constants and table these are."""
+        return SmearedRows(average, fixed, table, settings, self._shared)
+
+
+class _Rows(NamedTuple):
+    """Data on the device, as they were given: flat; templates (n_template, n_row, n_chan, n_corr)."""
+
+    vis: DeviceArray
+    weight: DeviceArray
+    template: DeviceArray
+
+
+class _Sky(NamedTuple):
+    """What a call sends."""
+
+    call: Call
+    given: Parameters  # on the device
+    inputs: Inputs  # on the device
+
+
+class SmearedRows(Engine):
+    """See `rime_kernels.smeared.Block`."""
+
+    def __init__(
+        self, average: Average, fixed: Constants, table: RowTable, settings: Settings, shared: Shared
+    ) -> None:
+        super().__init__(fixed, table, **settings._replace(memory_limit=shared.budget)._asdict())
+        self._average, self._shared = average, shared
+        self._workspace = shared.workspace
+        self._staging = Staging(shared.workspace, tangent=settings.frame == "tangent")
+        self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
+        self._rows: _Rows | None = None
+        self._of_rows: tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray, DeviceArray] | None = None
+        seconds = average.slot_interval if settings.factored else average.smearing.interval
+        assert seconds is not None, "the factored form needs slots with one interval"
+        base = fixed.antenna_uvw if settings.factored else fixed.uvw
+        self._base, self._seconds = device.upload(base.reshape(-1, 3)), device.upload(seconds)
+        self._freq = device.upload(fixed.chan_freq), device.upload(average.smearing.chan_width)
+        angles = average.smearing.declination, average.smearing.pole_angle
+        self._pole = typed(kernels.Pole(*(float(f(x)) for x in angles for f in (np.cos, np.sin))))
+        cplx = 8 if settings.single else 16
+        self.max_batch = max(1, int(0.1 * shared.budget) // (2 * cplx * int(np.prod(self._shape))))
+
+    # ---- what a `Block` gives
+
+    def mean(self, sources: Sources) -> Visibilities:
+        """V, the mean over nodes, complex (n_batch, n_row, n_chan, n_corr)."""
+        found: Visibilities = self._until_it_fits(lambda: self._mean(self._sky(sources)).copy_to_host())
+        return found.reshape(sources.n_batch, *self._shape)
+
+    def chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """chi2, or the sum of logarithms, float64 (n_batch,)."""
+        return self._until_it_fits(lambda: self._misfit(self._sky(sources), scaled_dof, None)[0])
+
+    def adjoint(
+        self,
+        sources: Sources,
+        scaled_dof: NDArray[np.float64] | None,
+        vis: NDArray[np.complexfloating] | None,
+    ) -> Adjoint:
+        """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
+        refuse_derivatives(sources)
+        if not sources.n_batch:
+            return super().chi2_and_adjoint(sources, scaled_dof)
+        return self._until_it_fits(lambda: self._pulled(self._sky(sources), scaled_dof, vis))
+
+    def plan(self, sources: Sources) -> str:
+        """How it computes, in words."""
+        where = "on the device" if self._shared.stays else "sent in every call"
+        return f"{self._call(sources).layout}; data {where}"
+
+    # ---- nodes
+
+    def _new_layout(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
+        """As for the highest frequencies of any node, which say how far coordinates reach."""
+        fixed, width = self._fixed, self._average.smearing.chan_width
+        self._fixed = fixed._replace(chan_freq=fixed.chan_freq + 0.5 * width)
+        try:
+            layout = super()._new_layout(variant, has_gaussian, size)
+            if isinstance(layout, Runs) and np.ptp(width) > 0.0:
+                # Frequencies of a node are not spaced evenly.
+                layout = Runs(self._fixed, variant, dataclasses.replace(layout.shape, run=1))
+        finally:
+            self._fixed = fixed
+        return layout
+
+    def _nodes(self, layout: Layout) -> Iterator[tuple[float, Node, Node]]:
+        """Weights and places of all nodes; the layout's tables are those of the node that was given last."""
+        turn, add_scaled = kernels.make_turn(), kernels.make_add_scaled()
+        coordinates = layout.coordinates.reshape(*self._base.shape)
+        (freq, width), out = self._freq, layout.chan_freq
+        for time in self._average.times:
+            _launch(turn, len(self._base), self._base, self._seconds, time.offset, self._pole, coordinates)
+            for node in self._average.freqs:
+                n = freq.size
+                _launch(add_scaled, n, freq, n, 1.0, 1, n, 0, out)
+                _launch(add_scaled, n, width, n, node.offset, 0, n, 0, out)
+                yield time.weight * node.weight, time, node
+
+    # ---- the mean, and chi2
+
+    def _sky(self, sources: Sources) -> _Sky:
+        call = self._call(sources)
+        given = Parameters(*self._workspace.fill("parameters", call.given))
+        return _Sky(call, given, self._staging.inputs(call, given, 0))
+
+    def _mean(self, sky: _Sky) -> DeviceArray:
+        """V, flat, on the device."""
+        call, n_batch = sky.call, sky.call.n_batch
+        n_each = int(np.prod(self._shape[1:]))
+        n_all = n_each * self._shape[0]
+        mean = self._workspace.array("mean", (n_batch * n_all,), call.variant.complex)
+        pieces, add_scaled = self._pieces_of(call, lambda piece: 0), kernels.make_add_scaled()
+        for k, (weight, time, freq) in enumerate(self._nodes(call.layout)):
+            for piece, arrays in self._arrays(sky, pieces, self._nothing(call)):
+                n = n_each * (piece.place.stop - piece.place.start)
+                shape = n_batch, piece.place.stop - piece.place.start, *self._shape[1:]
+                flat, vis = (
+                    self._workspace.array("vis", each, call.variant.complex)
+                    for each in ((n_batch * n,), shape)
+                )
+                call.layout.launch(piece, False, arrays._replace(vis_out=vis), 0)
+                first = piece.place.start * n_each
+                _launch(add_scaled, flat.size, flat, n, weight, int(k == 0), n_all, first, mean)
+            if call.variant.shifted:
+                self._add_templates(sky, weight, time, freq)
+        if not call.variant.shifted:
+            self._add_templates(sky, 1.0, Node(1.0, 0.0), Node(1.0, 0.0))
+        return mean
+
+    def _add_templates(self, sky: _Sky, weight: float, time: Node, freq: Node) -> None:
+        """Add templates at a node to the mean."""
+        fixed, call, n_template = self._fixed, sky.call, len(self._fixed.template)
+        if not n_template:
+            return
+        seen = call.terms is not None
+        place = tuple(feeds_of(fixed.matrix)[1]) if seen else tuple(range(self._shape[2]))
+        mean = self._workspace.array("mean", (call.n_batch, *self._shape), call.variant.complex)
+        add = kernels.make_add_templates(n_template, place, call.variant.shifted, seen)
+        n = call.n_batch * self._shape[0] * self._shape[1]
+        _launch(
+            add, n, weight, time.offset, freq.offset, self._pole, typed(self._seen(call, sky.given)), self._loaded.template,
+            sky.given.template, mean,
+        )  # fmt: skip
+
+    def _seen(self, call: Call, given: Parameters) -> kernels.Seen:
+        """Rows of the templates."""
+        if self._of_rows is None:
+            fixed, interval = self._fixed, self._average.smearing.interval
+            tables = fixed.time_index, fixed.antenna1, fixed.antenna2, fixed.uvw, interval
+            time, first, second, uvw, seconds = (device.upload(table) for table in tables)
+            self._of_rows = time, first, second, uvw, seconds
+        return kernels.Seen(*self._of_rows, *self._freq, call.jones(given), *call.jones_shape)
+
+    @property
+    def _loaded(self) -> _Rows:
+        """Data on the device; sent anew unless they stay."""
+        if self._rows is None:
+            fixed = self._fixed
+            vis, weight = (np.broadcast_to(x, self._shape).ravel() for x in (fixed.vis, fixed.weight))
+            self._rows = _Rows(*(device.upload(x) for x in (vis, weight, fixed.template)))
+        return self._rows
+
+    def _misfit(
+        self, sky: _Sky, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
+    ) -> NDArray[np.float64]:
+        """chi2, and the sum of y / (1 + y), (2, n_batch); the residual takes the place of the mean."""
+        mean, n_batch = self._mean(sky), sky.call.n_batch
+        rows = self._loaded
+        if vis is not None:
+            rows = rows._replace(vis=device.upload(vis.ravel().astype(mean.dtype)))
+        n_thread = device.threads_per_block()
+        n_block = max(1, min(_SHARES, -(-rows.vis.size // n_thread)))
+        sums = self._workspace.array("shares", (2 * n_batch, n_block), np.float64)
+        out = self._workspace.array("misfit", (2 * n_batch,), np.float64)
+        (tail,) = self._workspace.fill("tail", [np.ones(n_batch) if t is None else 1.0 / t])
+        kernels.make_residuals(t is not None)[(n_block, n_batch), n_thread, 0](
+            mean, rows.vis, rows.weight, tail, sums
+        )
+        brightness.make_batch_sums(n_thread)[2 * n_batch, n_thread, 0](sums, out)
+        found: NDArray[np.float64] = out.copy_to_host().reshape(n_batch, 2).T
+        self._release()
+        return found
+
+    def _release(self) -> None:
+        """Give data back that do not stay."""
+        if not self._shared.stays:
+            self._rows = None
+
+    # ---- derivatives
+
+    def _pulled(
+        self, sky: _Sky, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
+    ) -> Adjoint:
+        """chi2 and its derivatives for a batch of one."""
+        (chi2,), (of_dof,) = self._misfit(sky, t, vis)
+        call = self._with_residual(sky.call)
+        columns, sums = self._columns(call), self._adjoint_sums(call)
+        of_kinds = sums.sums(self._workspace, 1)
+        pieces = self._pieces_of(call, sums.record_bytes)
+        total: DeviceArray = None
+        for weight, _, _ in self._nodes(call.layout):
+            for piece, arrays in self._arrays(sky._replace(call=call), pieces, columns):
+                sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), 0, 0)
+            answer = sums.answer(self._workspace, sky.given, call.layout.chan_freq, 0)
+            n, begins = answer.size, int(total is None)
+            total = self._workspace.array("mean answer", (n,), np.float64)
+            _launch(kernels.make_add_scaled(), n, answer, n, weight, begins, n, 0, total)
+        self._release()
+        found = sums.adjoint(total.copy_to_host(), 1)
+        return finished(
+            found, float(chi2), None if t is None else 2.0 * float(of_dof), len(self._fixed.template)
+        )
+
+    def _with_residual(self, call: Call) -> Call:
+        """The same call of kernels that find V - D in place of the data."""
+        variant = dataclasses.replace(call.variant, given=True)
+        key = variant, call.n_gaussian > 0
+        if key not in self._layouts:
+            self._layouts[key] = call.layout.of(variant)
+        return call._replace(variant=variant, layout=self._layouts[key])
+
+    def _columns(self, call: Call) -> Columns:
+        """The residual of the last `_misfit`, weights and templates, laid out."""
+        layout, workspace, rows = call.layout, self._workspace, self._loaded
+        whole, n_template = layout.slab(0, layout.n_unit), len(self._fixed.template)
+        n, cplx = layout.n_datum(whole), call.variant.complex
+        residual = workspace.array("mean", self._shape, cplx)
+        out = workspace.array("residual", (n,), cplx)
+        layout.arrange(whole, residual, out, 0)
+        of_weight = workspace.array("weight", (n,), call.variant.real)
+        layout.arrange(whole, rows.weight.reshape(*self._shape), of_weight, 0, turned=-1.0)
+        template = workspace.array("template", (max(1, n_template) * n,), cplx)
+        for k in range(n_template):
+            layout.arrange(whole, rows.template[k], template[k * n : (k + 1) * n], 0)
+        return Columns(out, of_weight, template, n if n_template else 0)
+
+    # ---- what the kernels read
+
+    def _nothing(self, call: Call) -> Columns:
+        no_vis = self._workspace.array("no data", (1,), call.variant.complex)
+        return Columns(no_vis, self._workspace.array("no weight", (1,), call.variant.real), no_vis, 0)
+
+    def _pieces_of(self, call: Call, more: Callable[[Slab], int]) -> list[Slab]:
+        """Pieces of the rows whose brightnesses, and more bytes for each, memory is there for."""
+        per_time = self._bright_bytes(call) * call.per_time * call.n_batch
+        whole = slice(0, call.layout.n_unit)
+        return cut(
+            call.layout, whole, lambda piece: per_time * n_times(piece) + more(piece), self._work_budget
+        )
+
+    def _arrays(self, sky: _Sky, pieces: list[Slab], columns: Columns) -> Iterator[tuple[Slab, Arrays]]:
+        """What the kernels read for each piece at the node that is at hand."""
+        call, given, layout = sky.call, sky.given, sky.call.layout
+        bright: DeviceArray = None
+        no_vis = self._workspace.array("no vis", (1, 1, 1, 1), call.variant.complex)
+        no_sums = self._workspace.array("no sums", (1, 1), np.float64)
+        for piece in pieces:
+            if call.per_time or bright is None:
+                of = piece if call.per_time else None
+                bright = self._staging.brightness(call, given, of, "brightness", 0)
+            n_time = n_times(piece) if call.per_time else 1
+            has_data = columns.vis.size > 1
+            offset = layout.n_datum(layout.slab(0, piece.unit.start)) if has_data and piece.unit.start else 0
+            yield piece, Arrays(
+                sky.inputs, call.n_gaussian, bright, n_time, columns.ahead(offset), no_vis, no_sums,
+                call.jones(given), call.jones_shape, call.n_profile, call.beams,
+            )  # fmt: skip
+
+
+def _launch(kernel: Callable[..., None], n: int, *arguments: object) -> None:
+    """Launch a kernel for n threads, on the default stream."""
+    n_thread = device.threads_per_block()
+    kernel[-(-n // n_thread), n_thread, 0](*arguments)  # type: ignore[index]
