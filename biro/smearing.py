@@ -101,7 +101,6 @@ def choose(
     mode: Mode,
     *,
     images: Sequence[Rings] = (),
-    on_gpu: bool = False,
 ) -> Choice:
     """Whether the model of a partition is smeared.
 
@@ -116,11 +115,9 @@ def choose(
 
             sum over sources and visibilities of  w (S (1 - sinc sinc))^2  >  1
 
-        The pixels of an image in a ring count as one source. It is off where a GPU was asked for.
+        The pixels of an image in a ring count as one source.
     images : sequence of Rings
         Of those that `sources` scale, in their order, and then of others.
-    on_gpu : bool
-        Whether components are computed with backend="cuda".
 
     Raises
     ------
@@ -139,8 +136,6 @@ def choose(
         return Choice(smearing, f"as asked; {text}")
     if not matters:
         return Choice(None, text)
-    if on_gpu:
-        return Choice(None, f'a GPU does not compute it (backend="cpu" does), though {text}')
     return Choice(smearing, text)
 
 

@@ -152,19 +152,35 @@ class AveragedColumns:
     """
 
     def __init__(self, fixed: Fixed, average: Average, sources: Sources, change: Gradient) -> None:
-        self.n_change = check_change(sources, change)
-        self._parts = [
-            (weight, columns_of(fixed._replace(rows=rows, antenna_uvw=uvw, average=None), sources, change))
-            for weight, rows, uvw in average.samples(fixed.rows, fixed.antenna_uvw)
-        ]
+        self.n_change, self._n_row = check_change(sources, change), fixed.rows.n_row
+        self._groups = []
+        for group in average.groups:
+            which = np.flatnonzero(group.has_row)
+            some = fixed._replace(
+                rows=_some(fixed.rows, which), template=fixed.template[:, which], average=None
+            )
+            nodes = [
+                (weight, columns_of(some._replace(rows=rows, antenna_uvw=uvw), sources, change))
+                for weight, rows, uvw in average.of(group, which).samples(some.rows, fixed.antenna_uvw)
+            ]
+            self._groups.append((which, nodes))
 
     def of(self, rows: slice) -> NDArray[np.complex128]:
         """complex128 (n_change, n_row, n_chan, n_corr) of some of the rows."""
-        (weight, first), *others = self._parts
-        out = weight * first.of(rows)
-        for weight, part in others:
-            out += weight * part.of(rows)
-        return out
+        start, stop, _ = rows.indices(self._n_row)
+        parts, places = [], []
+        for which, nodes in self._groups:
+            first, last = np.searchsorted(which, [start, stop])
+            if first < last:
+                parts.append(sum(weight * node.of(slice(first, last)) for weight, node in nodes))
+                places.append(which[first:last])
+        return np.concatenate(parts, axis=1)[:, np.argsort(np.concatenate(places))]
+
+
+def _some(rows: Rows, which: NDArray[np.int64]) -> Rows:
+    """Some of the rows."""
+    names = ("uvw", "antenna1", "antenna2", "time_index")
+    return replace(rows, **{name: getattr(rows, name)[which] for name in names})
 
 
 class SeenColumns:

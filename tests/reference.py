@@ -21,22 +21,26 @@ docs/conventions.md. Nothing here uses code of `rime_kernels`; rows and sources 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.integrate import romb
 from scipy.interpolate import BSpline
 from scipy.optimize import brentq
+from scipy.spatial.transform import Rotation
 from scipy.special import j0, j1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rime_kernels import Smearing
     from rime_kernels.arrays import AntennaTerms, Beam, Rows, Sources
     from rime_kernels.idg import ImageGrid
     from rime_kernels.jones_beam import JonesBeam
 
 SPEED_OF_LIGHT = 299792458.0
+EARTH_RATE = 7.2921158553e-5
 
 
 # ---- the measurement equation
@@ -421,6 +425,21 @@ def direct_image(
         turns = np.outer(rows.chan_freq / SPEED_OF_LIGHT, rows.uvw[r] @ lmn)
         out[r] = np.exp(2j * np.pi * (turns - np.rint(turns))) @ bright
     return out
+
+
+def averaged(
+    function: Callable[[Rows], NDArray[Any]], rows: Rows, smearing: Smearing, n: int
+) -> NDArray[Any]:
+    """The mean by Romberg's method over 2^n + 1 times and frequencies, uvw turned about the pole."""
+    pole = np.array([0.0, np.cos(smearing.declination), np.sin(smearing.declination)])
+    offsets = np.linspace(-0.5, 0.5, 2**n + 1)
+    of_times = []
+    for time in offsets:
+        angle = EARTH_RATE * time * smearing.interval
+        uvw = Rotation.from_rotvec(angle[:, None] * pole).apply(rows.uvw)
+        nodes = [replace(rows, uvw=uvw, chan_freq=rows.chan_freq + x * smearing.chan_width) for x in offsets]
+        of_times.append(romb(np.stack([function(at) for at in nodes]), dx=offsets[1] - offsets[0], axis=0))
+    return np.asarray(romb(np.stack(of_times), dx=offsets[1] - offsets[0], axis=0))
 
 
 def derivative(function: Callable[[float], NDArray[np.float64]], step: float) -> NDArray[np.float64]:

@@ -89,10 +89,6 @@ class PartitionEngines:
             memory_limit=options.memory_limit,
         )
         self.smearing = _choices(observation, model, options, templates)
-        is_smeared = templates.needs_phases and any(choice.smearing for choice in self.smearing)
-        if options.backend == "auto" and is_smeared:
-            log.info("cpu: a GPU does not compute smearing yet")
-            options = replace(options, backend="cpu")
         self.image_digest, self.shifts = templates.digest(), templates.shifts
         self.image_outlines = templates.outlines()
         limits = options.memory_shares([part.vis.size for part in observation.partitions])
@@ -108,7 +104,7 @@ class PartitionEngines:
                 form=options.form,
                 gaussian_frame=options.gaussian_frame,
                 extent=max(model.extent(i), templates.extent(i)),
-                smearing=self.smearing[i].smearing if is_smeared else None,
+                smearing=self.smearing[i].smearing if templates.needs_phases else None,
                 memory_limit=limit,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
@@ -164,8 +160,7 @@ def _choices(
         return [Choice(None, "as asked") for _ in modes]
     draws = np.random.default_rng(0).random((_N_DRAW, model.n_param))
     batch = model.at(model.prior_transform(draws))
-    on_gpu = templates.needs_phases and options.backend == "cuda"
     return [
-        choose(part, sources, modes[i], images=templates.rings(i), on_gpu=on_gpu)
+        choose(part, sources, modes[i], images=templates.rings(i))
         for i, (part, sources) in enumerate(zip(observation.partitions, batch.sources(), strict=True))
     ]

@@ -130,7 +130,6 @@ def predict(
             bound.sources(theta, i),
             smearing,
             images=[*templates.rings(i), *_rings(part, image)],
-            on_gpu=backend == "cuda" and templates.needs_phases,
         )
         for i, part in enumerate(observation.partitions)
     ]

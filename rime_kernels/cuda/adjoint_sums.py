@@ -113,7 +113,7 @@ class AdjointSums:
         moments = self._gather.moments
         of_time = n_batch, self._n_time, self._n_source, self._variant.n_stokes
         shapes: list[tuple[int, ...]] = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
-        turned = (*of_time, 4) if self._spectrum.turned else (1, 1, 1, 1, 1)
+        turned = (*of_time, 4) if self._spectrum.turned else (min(1, n_batch), 1, 1, 1, 1)
         shapes += [of_time, (*of_time, self._n_term), of_time, turned]
         if self._gather.has_pointing:
             shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))

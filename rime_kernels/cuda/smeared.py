@@ -206,8 +206,9 @@ class SmearedRows(Engine):
         mean = self._workspace.array("mean", (call.n_batch, *self._shape), call.variant.complex)
         add = kernels.make_add_templates(n_template, place, call.variant.shifted, seen)
         n = call.n_batch * self._shape[0] * self._shape[1]
+        rows = typed(self._seen(call, sky.given))
         _launch(
-            add, n, weight, time.offset, freq.offset, self._pole, typed(self._seen(call, sky.given)), self._loaded.template,
+            add, n, weight, time.offset, freq.offset, self._pole, rows, self._loaded.template,
             sky.given.template, mean,
         )  # fmt: skip
 

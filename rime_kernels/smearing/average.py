@@ -163,6 +163,12 @@ def _n_nodes(what: str, half_range: Array, error: float) -> NDArray[np.int64]:
     For smaller x it is, too: with n nodes the error falls as x^(2 n), the loss as x^2.
     """
     most = float(half_range.max())
+    too_many = InputError(
+        f"the phase of a source may turn by {most / np.pi:.3g} turns within {what}, which is more than "
+        f"{_MOST_NODES} nodes resolve: limit where sources may lie, or switch smearing off"
+    )
+    if most >= np.pi * _MOST_NODES:
+        raise too_many
     # Above the first zero of the loss steps of a part of a turn, below it those of a geometric series.
     low = np.pi * 2.0 ** (-np.arange(32 * _PER_OCTAVE) / _PER_OCTAVE)
     grid = np.unique(np.minimum(np.concatenate([low, np.arange(np.pi, most + 0.5, 0.4)]), most))
@@ -177,10 +183,7 @@ def _n_nodes(what: str, half_range: Array, error: float) -> NDArray[np.int64]:
         found[(found == 0) & is_enough] = n
         if found.all():
             return found
-    raise InputError(
-        f"the phase of a source may turn by {most / np.pi:.3g} turns within {what}, which is more than "
-        f"{_MOST_NODES} nodes resolve: limit where sources may lie, or switch smearing off"
-    )
+    raise too_many
 
 
 def _groups(n_time: NDArray[np.int64], n_freq: NDArray[np.int64]) -> tuple[Group, ...]:

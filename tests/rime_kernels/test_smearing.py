@@ -1,14 +1,12 @@
 """Smearing: against vectors made by brute force, the closed form, averages of explicit sums, differences."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.integrate import romb
 from scipy.spatial.transform import Rotation
 
 from rime_kernels import (
@@ -88,19 +86,6 @@ def test_bandwidth_alone_is_a_sinc() -> None:
     assert np.abs(found - plain).max() > 1.0
 
 
-def averaged(function: Callable[[Rows], np.ndarray], rows: Rows, smearing: Smearing, n: int) -> np.ndarray:
-    """The mean by Romberg's method over 2^n + 1 times and frequencies, uvw turned about the pole."""
-    pole = np.array([0.0, np.cos(smearing.declination), np.sin(smearing.declination)])
-    offsets = np.linspace(-0.5, 0.5, 2**n + 1)
-    of_times = []
-    for time in offsets:
-        angle = EARTH_RATE * time * smearing.interval
-        uvw = Rotation.from_rotvec(angle[:, None] * pole).apply(rows.uvw)
-        nodes = [replace(rows, uvw=uvw, chan_freq=rows.chan_freq + x * smearing.chan_width) for x in offsets]
-        of_times.append(romb(np.stack([function(at) for at in nodes]), dx=offsets[1] - offsets[0], axis=0))
-    return np.asarray(romb(np.stack(of_times), dx=offsets[1] - offsets[0], axis=0))
-
-
 def test_uvw_turn_about_the_pole_of_date() -> None:
     """Against SciPy's rotation; `rates` against differences."""
     uvw, angle, declination, pole_angle = np.random.default_rng(1).normal(size=(20, 3)), 0.03, 0.6, 0.2
@@ -132,7 +117,7 @@ def test_everything_at_once(problem, sky, beam_of, reference, error_of, form, ki
     smearing = smearing_of(rows, equal=form == "factored", size=0.6)
     rime = Rime(rows, backend="cpu", form=form, extent=0.04, smearing=smearing)
     found = rime.predict(sources)
-    expected = averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
+    expected = reference.averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
     # 1e-8 of the loss, and Romberg's method has as much.
     assert error_of(found, expected) < 1e-7
     assert error_of(found, reference.visibilities(rows, LINEAR, sources)) > 1e-3
@@ -199,7 +184,7 @@ def test_gradient_against_differences(problem, sky, beam_of, reference, form, st
     t = np.array([3.0, 7.0]) if student else None
 
     def chi2(at: Sources, dof: np.ndarray | None = t) -> np.ndarray:
-        vis = averaged(lambda nodes: reference.visibilities(nodes, LINEAR, at), rows, smearing, 3)
+        vis = reference.averaged(lambda nodes: reference.visibilities(nodes, LINEAR, at), rows, smearing, 3)
         vis = vis + np.einsum("bt,trcp->brcp", at.template_scale, given["template"])
         squares = data["weight"] * np.abs(vis - data["vis"]) ** 2
         if dof is None:
@@ -301,7 +286,7 @@ def test_through_antennas_and_beams_of_matrices(
     given = {**data_for(rows), "backend": "cpu", "extent": 0.04, "precision": precision}
     rime = Rime(rows, **given, smearing=smearing)
     tolerance = {"double": 1e-7, "single": 1e-5}[precision]
-    expected = averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
+    expected = reference.averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
     assert error_of(rime.predict(sources), expected) < tolerance
     _, gradient = rime.chi2_and_gradient(sources)
     double = Rime(rows, **{**given, "precision": "double"}, smearing=smearing)

@@ -31,7 +31,9 @@ class Pole(NamedTuple):
 @device.inline
 def _at(u: Scalar, v: Scalar, w: Scalar, angle: Scalar, pole: Pole) -> tuple[Scalar, Scalar, Scalar]:
     """Coordinates after their hour angle has grown."""
-    return _turned_by(u, v, w, math.cos(angle), math.sin(angle), pole.cos_d, pole.sin_d, pole.cos_x, pole.sin_x)
+    return _turned_by(
+        u, v, w, math.cos(angle), math.sin(angle), pole.cos_d, pole.sin_d, pole.cos_x, pole.sin_x
+    )
 
 
 @functools.cache
