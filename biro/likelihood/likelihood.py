@@ -78,16 +78,16 @@ class Likelihood:
     image_accuracy : float
         Rms error over rms of the visibilities of the model's images, which are worked out once.
     smearing : "auto", "on" or "off", or one of them for each partition
-        Whether the model is averaged over integrations and channels as the data are (physics: section 6);
-        components on the CPU. "auto" is on where the loss exceeds the noise (`biro.smearing.choose`), and off
-        for components with `backend="cuda"`; `smearing_lines` says what was chosen, and why.
+        Whether the model is averaged over integrations and channels as the data are (physics: section 6).
+        "auto" is on where the loss exceeds the noise (`biro.smearing.choose`); `smearing_lines` says what was
+        chosen, and why.
 
     Raises
     ------
     InputError
         An image of the model cannot be read or used.
     BackendError
-        `backend="cuda"` without a working GPU, or with smearing "on".
+        `backend="cuda"` without a working GPU.
     ModelError
         The model cannot be bound to this observation.
     """

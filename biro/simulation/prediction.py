@@ -86,9 +86,8 @@ def predict(
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
     smearing : "auto", "on" or "off"
-        Whether the model is averaged over integrations and channels, as data are; components on the CPU.
-        "auto" is on where the loss exceeds the noise, and off for components with `backend="cuda"`; see
-        `biro.smearing.choose`.
+        Whether the model is averaged over integrations and channels, as data are. "auto" is on where the
+        loss exceeds the noise; see `biro.smearing.choose`.
 
     Returns
     -------

@@ -20,7 +20,6 @@ from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray
 from rime_kernels.cuda.data import cut
 from rime_kernels.cuda.engine import Engine
-from rime_kernels.cuda.jones import refuse_derivatives
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels import smearing as kernels
 from rime_kernels.cuda.kernels.arguments import Columns, typed
@@ -99,10 +98,7 @@ class SmearedRows(Engine):
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
         self._rows: _Rows | None = None
         self._of_rows: tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray, DeviceArray] | None = None
-        seconds = average.slot_interval if settings.factored else average.smearing.interval
-        assert seconds is not None, "the factored form needs slots with one interval"
-        base = fixed.antenna_uvw if settings.factored else fixed.uvw
-        self._base, self._seconds = device.upload(base.reshape(-1, 3)), device.upload(seconds)
+        self._middle: dict[bool, tuple[DeviceArray, DeviceArray]] = {}
         self._freq = device.upload(fixed.chan_freq), device.upload(average.smearing.chan_width)
         angles = average.smearing.declination, average.smearing.pole_angle
         self._pole = typed(kernels.Pole(*(float(f(x)) for x in angles for f in (np.cos, np.sin))))
@@ -127,10 +123,9 @@ class SmearedRows(Engine):
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
         """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
-        refuse_derivatives(sources)
         if not sources.n_batch:
             return super().chi2_and_adjoint(sources, scaled_dof)
-        return self._until_it_fits(lambda: self._pulled(self._sky(sources), scaled_dof, vis))
+        return self._until_it_fits(lambda: self._pulled(sources, scaled_dof, vis))
 
     def plan(self, sources: Sources) -> str:
         """How it computes, in words."""
@@ -155,15 +150,27 @@ class SmearedRows(Engine):
     def _nodes(self, layout: Layout) -> Iterator[tuple[float, Node, Node]]:
         """Weights and places of all nodes; the layout's tables are those of the node that was given last."""
         turn, add_scaled = kernels.make_turn(), kernels.make_add_scaled()
-        coordinates = layout.coordinates.reshape(*self._base.shape)
+        base, seconds = self._coordinates(layout)
+        coordinates = layout.coordinates.reshape(*base.shape)
         (freq, width), out = self._freq, layout.chan_freq
         for time in self._average.times:
-            _launch(turn, len(self._base), self._base, self._seconds, time.offset, self._pole, coordinates)
+            _launch(turn, base.shape[0], base, seconds, time.offset, self._pole, coordinates)
             for node in self._average.freqs:
                 n = freq.size
                 _launch(add_scaled, n, freq, n, 1.0, 1, n, 0, out)
                 _launch(add_scaled, n, width, n, node.offset, 0, n, 0, out)
                 yield time.weight * node.weight, time, node
+
+    def _coordinates(self, layout: Layout) -> tuple[DeviceArray, DeviceArray]:
+        """Those in the middle of each integration (n, 3), of rows or of antennas, and how long these last."""
+        by_rows = isinstance(layout, Runs)
+        if by_rows not in self._middle:
+            average, fixed = self._average, self._fixed
+            seconds = average.smearing.interval if by_rows else average.slot_interval
+            assert seconds is not None, "the factored form needs slots with one interval"
+            base = fixed.uvw if by_rows else fixed.antenna_uvw.reshape(-1, 3)
+            self._middle[by_rows] = device.upload(base), device.upload(seconds)
+        return self._middle[by_rows]
 
     # ---- the mean, and chi2
 
@@ -259,11 +266,12 @@ class SmearedRows(Engine):
     # ---- derivatives
 
     def _pulled(
-        self, sky: _Sky, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
+        self, sources: Sources, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
     ) -> Adjoint:
         """chi2 and its derivatives for a batch of one."""
+        sky = self._sky(sources)
         (chi2,), (of_dof,) = self._misfit(sky, t, vis)
-        call = self._with_residual(sky.call)
+        call = self._with_residual(self._call(sources, for_adjoint=True))
         columns, sums = self._columns(call), self._adjoint_sums(call)
         of_kinds = sums.sums(self._workspace, 1)
         pieces = self._pieces_of(call, sums.record_bytes)

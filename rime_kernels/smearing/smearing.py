@@ -33,8 +33,8 @@ class Smearing:
     chan_width : float64 (n_chan,), Hz
         0 for what is not smeared in frequency.
     error : float
-        Of the average, as a fraction of the largest loss that a point within `extent` has: decides at how
-        many times and frequencies V is computed.
+        Of the average, as a fraction of the loss of a point within `extent`, in every row: decides at how
+        many times and frequencies V is computed. Rows are in groups, of which short baselines need fewer.
 
     Raises
     ------
