@@ -168,7 +168,7 @@ def test_blocks_of_rows_and_batches_change_nothing(problem, sky, precision) -> N
     rows = rows_for(problem)
     sources = sources_for(sky, rows, n_batch=2, template_shift=None)
     given = {**given_for(rows), "backend": "cuda", "extent": 0.04, "precision": precision}
-    given |= {"smearing": replace(smearing_of(rows, equal=True), error=1e-3)}
+    given |= {"smearing": replace(smearing_of(rows, equal=True), error=0.1)}
     whole = Rime(rows, **given)
     assert "data on the device" in whole.plan(sources)
     # Data of about three rows at a time.
