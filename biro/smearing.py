@@ -198,6 +198,8 @@ def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, b
         change += float(np.sum(weight * lost**2))
     at = int(np.argmax(seen.distance))
     farthest, what = float(seen.distance[at]), "an image" if seen.of_image[at] else "a source"
+    if not farthest:
+        return f"averages over {averages} take nothing of {what} at the phase centre", False
     loss = float(_loss(part, smearing, some, farthest).max())
     text = f"averages over {averages} take up to {100 * loss:.2g} % of {what} {angle_text(farthest)} away"
     if not is_weighted:

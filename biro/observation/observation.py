@@ -219,9 +219,20 @@ class Observation:
         _add_to_hash(sha, "antenna_names", self.antenna_names)
         return sha.hexdigest()
 
-    def summary(self) -> Summary:
-        """Figures about the data for people and programs; see `biro.observation.summary.Summary`."""
-        return summarise(self)
+    def summary(self, sky: SkyModel | None = None) -> Summary:
+        """Figures about the data for people and programs; see `biro.observation.summary.Summary`.
+
+        With a model, what it does to feeds, gains and ionosphere in place of what is assumed without one.
+        """
+        if sky is None:
+            return summarise(self)
+        lines, summary = self.instrument_lines(sky), summarise(self)
+        return replace(
+            summary,
+            feeds="; ".join(line.removeprefix("feeds: ") for line in lines if line.startswith("feeds: ")),
+            ionosphere=self.ionosphere_line(sky).removeprefix("ionosphere: "),
+            notes=(*summary.notes, *(line for line in lines if line.startswith("gains: "))),
+        )
 
     @classmethod
     def from_arrays(

@@ -95,6 +95,8 @@ def _address(function: Compiled, n: int) -> int:
     arguments = *_ARGUMENTS, types.CPointer(types.float64)
     entry.compile(arguments)
     _KEPT.append(entry)  # for as long as the process lives, as what is compiled with it
+    # `numba.cfunc(...).address` is the documented way, but our cache does not keep a cfunc: each process
+    # would compile for 0.6 s what it now finds in 0.01 s.
     code = entry.overloads[arguments]
     return int(code.library.get_pointer_to_function(code.fndesc.llvm_func_name))
 

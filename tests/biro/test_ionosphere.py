@@ -263,9 +263,13 @@ def test_what_is_said_of_what_a_model_has(tmp_path: Path) -> None:
     path = str(tmp_path / "iono.txt")
     fitted = "tec = { prior = 'normal', mean = 0, sd = 0.1 }\n"
     own = "[ionosphere.antenna.A]\ntec = 0\n"
-    found = likelihood(f"[ionosphere]\nfile = {path!r}\n{fitted}{own}")
+    found = likelihood(f"[feeds]\nrotation = 'none'\n[ionosphere]\nfile = {path!r}\n{fitted}{own}")
     # Antenna E is not in the data.
     assert found.observation.ionosphere_line(found.sky) == (
         f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas as the "
         "model says"
     )
+    summary = found.observation.summary(found.sky)
+    assert summary.ionosphere.startswith("rm 0.5 .. 3.5 rad/m2 from")
+    assert found.observation.summary().ionosphere != summary.ionosphere
+    assert summary.feeds == "no rotation is in the data, as the model says"

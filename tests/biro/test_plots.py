@@ -32,7 +32,7 @@ class Told(Observation):
 
     labels = ("field/0",)
 
-    def summary(self):
+    def summary(self, sky=None):
         return "<summary> & more"
 
 
@@ -55,6 +55,7 @@ class Sky(GaussianLikelihood):
         self.model = SimpleNamespace(sources=self._sources, source_names=("point", "blob"))
 
         self.image_outlines = [{}]
+        self.sky = None
 
     def predict(self, theta):
         return [np.full((3000, 1, 2), 4.0 + 0j)]

@@ -209,6 +209,21 @@ def change_of(sources: Sources, n_change: int) -> Gradient:
     )  # fmt: skip
 
 
+def slope_along(reference: ModuleType, rows: Rows, sources: Sources, change: Gradient, i: int) -> np.ndarray:
+    """The derivative of the visibilities along change i, by differences of sixth order."""
+
+    def vis(x: float) -> np.ndarray:
+        new = {
+            name: getattr(sources, name) + x * getattr(change, name)[i : i + 1]
+            for name in ("lm", "stokes", "spectral_terms", "shape", "profile")
+        }
+        found: np.ndarray = reference.visibilities(rows, LINEAR, replace(sources, **new))[0]
+        return found
+
+    slope: np.ndarray = reference.derivative(vis, 0.01)
+    return slope
+
+
 def test_change_of_visibilities_and_information(problem, sky, reference, error_of, own) -> None:
     rows = rows_for(problem)
     sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], n_batch=1)
@@ -217,17 +232,8 @@ def test_change_of_visibilities_and_information(problem, sky, reference, error_o
     change.profile[:, ~used[0]] = 0.0
     columns = rime.tangent(sources, change)
     for i in range(3):
-
-        def vis(x: float, i: int = i) -> np.ndarray:
-            new = {
-                name: getattr(sources, name) + x * getattr(change, name)[i : i + 1]
-                for name in ("lm", "stokes", "spectral_terms", "shape", "profile")
-            }
-            found: np.ndarray = reference.visibilities(rows, LINEAR, replace(sources, **new))[0]
-            return found
-
         # Differences of sixth order keep 1e-9.
-        assert error_of(columns[i], reference.derivative(vis, 0.01)) < 1e-7
+        assert error_of(columns[i], slope_along(reference, rows, sources, change, i)) < 1e-7
     weight = data_for(rows)["weight"]
     expected = np.einsum("iabc,jabc,abc->ij", columns.conj(), columns, weight).real
     assert error_of(rime.information(sources, change), expected) < 1e-12  # the same sums in another order
@@ -281,17 +287,8 @@ def test_change_of_visibilities_through_a_beam_of_jones_matrices(
     change.profile[:, ~(sources.profile != 0.0)[0]] = 0.0
     columns = rime.tangent(sources, change)
     for i in range(2):
-
-        def vis(x: float, i: int = i) -> np.ndarray:
-            new = {
-                name: getattr(sources, name) + x * getattr(change, name)[i : i + 1]
-                for name in ("lm", "stokes", "spectral_terms", "shape", "profile")
-            }
-            found: np.ndarray = reference.visibilities(rows, LINEAR, replace(sources, **new))[0]
-            return found
-
         # Steps so short that no source leaves its cell of the grid; differences keep 1e-9.
-        assert error_of(columns[i], reference.derivative(vis, 0.01)) < 1e-7
+        assert error_of(columns[i], slope_along(reference, rows, sources, change, i)) < 1e-7
 
 
 def test_truth_of_eht_imaging(shapes_truth, reference, error_of) -> None:

@@ -77,7 +77,8 @@ class GainSolutions:
         flagged = f", {self.n_flagged} flagged" if self.n_flagged else ""
         return (
             f"{self.source or 'in memory'}: {n_usable} solutions{flagged}, "
-            f"{len(self.antenna_names)} antennas, {self.time.size} times, {self.freq.size} frequencies"
+            f"{len(self.antenna_names)} antennas, {self.time.size} times, {self.freq.size} frequenc"
+            f"{'y' if self.freq.size == 1 else 'ies'}"
         )
 
     def later(self, seconds: float) -> GainSolutions:
