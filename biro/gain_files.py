@@ -13,7 +13,8 @@ from biro.files.atomic import atomic_path
 from biro.files.npz import read_npz, reading, texts
 from biro.measurement_set.gain_table import read_gain_table
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
-from biro.models.components.antenna_terms.gain import GainSolutions
+from biro.models.components.antenna_terms.gain import Gain
+from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.models.sky import SkyModel
 from biro.observation.observation import Observation
 
@@ -86,11 +87,14 @@ def with_gains_read(sky: SkyModel, observation: Observation) -> SkyModel:
     DataError
         A table cannot be read.
     """
-    gain = sky.gain
-    if gain is None or gain.table is None or all(isinstance(one, GainSolutions) for one in gain.table):
+    if all(isinstance(one, GainSolutions) for gain in sky.gains for one in gain.table or ()):
         return sky
-    read = [
-        one if isinstance(one, GainSolutions) else read_gains(one).later(-observation.utc_offset)
-        for one in gain.table
-    ]
-    return replace(sky, gain=replace(gain, table=read))
+
+    def read(gain: Gain) -> Gain:
+        tables = [
+            one if isinstance(one, GainSolutions) else read_gains(one).later(-observation.utc_offset)
+            for one in gain.table or ()
+        ]
+        return replace(gain, table=tables or None)
+
+    return replace(sky, gain=[read(gain) for gain in sky.gains])

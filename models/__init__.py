@@ -2,9 +2,11 @@
 
 from biro.models.bound.model import BoundModel
 from biro.models.components.antenna_terms.feeds import Feeds
-from biro.models.components.antenna_terms.gain import Gain, GainSolutions
+from biro.models.components.antenna_terms.gain import Gain
+from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
 from biro.models.components.antenna_terms.leakage import Leakage
+from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.constraint import Bounds, Condition, Order
@@ -48,6 +50,7 @@ from biro.models.quantities.parameter import Fixed, Parameter
 from biro.models.quantities.prior import (
     Cosine,
     HalfNormal,
+    LogNormal,
     LogUniform,
     Normal,
     Prior,
@@ -95,6 +98,7 @@ __all__ = [
     "KatBeam",
     "Leakage",
     "LimbDarkenedSource",
+    "LogNormal",
     "LogUniform",
     "MRingSource",
     "ModelError",
@@ -103,6 +107,7 @@ __all__ = [
     "Order",
     "Parameter",
     "PartitionView",
+    "PerSegment",
     "PointSource",
     "Pointing",
     "Prior",

@@ -37,7 +37,8 @@ class SkyModel(SkyDescription):
     feeds : Feeds, optional
         Rotation of the feeds, which is not applied by default.
     leakage : Leakage, optional
-    gain : Gain, optional
+    gain : Gain or list of Gain, optional
+        Several: their product.
     noise : Noise
         Default: one fitted factor per partition.
     constraints : sequence of Order, Bounds, Condition, or functions

@@ -100,7 +100,7 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
         With the tables of its gains in memory.
     """
     feeds = sky.feeds or Feeds()
-    turned = sky.leakage is not None or sky.gain is not None
+    turned = sky.leakage is not None or bool(sky.gains)
     if feeds.rotation == "none":
         lines = ["no rotation is in the data, as the model says"]
     elif feeds.rotation == "present" and partitions:
@@ -110,9 +110,9 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
     else:
         lines = [assumed(partitions, columns, feeds.mounts, turned)]
     lines = [f"feeds: {line}" for line in lines]
-    if sky.gain is not None and sky.gain.table:
-        how = "nearest solutions" if sky.gain.interpolation == "nearest" else "interpolated linearly in time"
-        lines += [f"gains: {table}; {how}" for table in sky.gain.solutions]
+    for gain in sky.gains:
+        how = "nearest solutions" if gain.interpolation == "nearest" else "interpolated linearly in time"
+        lines += [f"gains: {table}; {how}" for table in gain.solutions]
     return lines
 
 

@@ -12,7 +12,7 @@ from biro.errors import MeasurementSetError
 from biro.files.foreign_text import visible_texts
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.models.components.antenna_terms.gain import GainSolutions
+from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 
 
 class _Window(NamedTuple):

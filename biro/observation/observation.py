@@ -133,6 +133,8 @@ class Observation:
                 feeds=self._feed_angles(label, part),
                 used=part.used_antennas,
                 longest=longest_of_rows(part),
+                interval=part.interval,
+                weights=part.antenna_weight,
             )
             for label, field_name, window, part in zip(
                 self.labels, field_names(parts), window_names(parts), parts, strict=True

@@ -166,6 +166,14 @@ class Partition:
         used[self.antenna1] = used[self.antenna2] = True
         return used
 
+    def antenna_weight(self) -> NDArray[np.float64]:
+        """Sum of the weights of each antenna at each time, float64 (n_time, n_antenna), 1/Jy^2."""
+        of_row = self.weight.sum(axis=(1, 2), dtype=np.float64)
+        total = np.zeros((len(self.times), self.n_antenna))
+        for antenna in (self.antenna1, self.antenna2):
+            np.add.at(total, (self.time_index, antenna), of_row)
+        return total
+
     @cached_property
     def rows(self) -> Rows:
         """What the kernels need of this partition."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biro.errors import InputError
-from biro.models.components.antenna_terms.gain import GainSolutions
+from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation
 
 STREAM = 1

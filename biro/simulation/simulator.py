@@ -221,8 +221,7 @@ def _weighted(blank: Observation, integration: float, noise: float) -> Observati
 
 
 def _with_gains(sky: SkyModel, drawn: GainSolutions) -> SkyModel:
-    gain = sky.gain or Gain()
-    return replace(sky, gain=replace(gain, table=(*(gain.table or ()), drawn)))
+    return replace(sky, gain=(*sky.gains, Gain(table=drawn)))
 
 
 def _check_size(telescope: Telescope, times: Track, channels: Channels) -> None:

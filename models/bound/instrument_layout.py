@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.layout import TermSlots, antenna_term_slots
+from biro.models.bound.antenna_terms.layout import antenna_term_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.beam import AnyBeam
 from biro.models.components.jones_beam import GridBeam
@@ -34,6 +34,8 @@ class InstrumentLayout:
         Of each partition, or none at all; one object for partitions of the same antennas and times.
     terms : list of TermSlots
         Rotation of feeds, leakage and gain of each partition, or none at all; likewise.
+    gain_lines : list of str
+        Which antennas are references of fitted gains.
     noise : int (n_partition,)
         Slot of each partition's noise factor; either all are constant or all are free.
     dof : int (n_partition,) or None
@@ -51,7 +53,7 @@ class InstrumentLayout:
             self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.dimension)
             self.positive.append(self.scale)
         self.pointing = _pointing(model, partitions, slots) if model.pointing is not None else []
-        self.terms: list[TermSlots] = antenna_term_slots(model, partitions, slots)
+        self.terms, self.gain_lines = antenna_term_slots(model, partitions, slots)
         noise = model.noise
         if noise.factor is None:
             noise = noise.with_factor_between(LOWEST, HIGHEST)

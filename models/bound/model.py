@@ -274,6 +274,11 @@ class BoundModel:
         """Whether rotation of feeds, leakage or gains change anything."""
         return self._assembly.has_antenna_terms
 
+    @property
+    def gain_lines(self) -> list[str]:
+        """Which antennas are references of fitted gains, a line for each quantity."""
+        return list(self._instrument.gain_lines)
+
     def image_shift(self) -> float:
         """How far east or north an image is moved at most under the prior, rad; 0 where none is."""
         shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(_TAIL))

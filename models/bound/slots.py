@@ -23,6 +23,7 @@ ZERO = 0  # the slot that always holds 0
 _ROUNDING = 1e-14
 _MAX_TERMS = 1_000_000
 _PERIOD_DEG = {"pa": 180.0, "pol_angle": 180.0, "ra": 360.0, "hole_pa": 360.0, "axis_pa": 360.0}
+_PERIOD_DEG |= dict.fromkeys(("phase", "phase.r", "phase.l", "phase.x", "phase.y", "ratio_phase"), 360.0)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +56,10 @@ class PartitionView:
         Antennas that have a row; None means all.
     longest : float
         Longest projected baseline at the highest frequency, in wavelengths; 0 where it is not known.
+    interval : float, s
+        Integration time; 0 where it is not known.
+    weights : function or None
+        Gives the sum of the weights of each antenna at each time, float64 (n_time, n_antenna); None: all 1.
     """
 
     label: str
@@ -69,6 +73,16 @@ class PartitionView:
     feeds: FeedAngles | None = None
     used: NDArray[np.bool_] | None = None
     longest: float = 0.0
+    interval: float = 0.0
+    weights: Callable[[], NDArray[np.float64]] | None = None
+
+    @property
+    def antenna_weight(self) -> NDArray[np.float64]:
+        """Sum of the weights of each antenna at each time, float64 (n_time, n_antenna); 1 if not known."""
+        if self.weights is not None:
+            return self.weights()
+        used = np.ones(len(self.antenna_names)) if self.used is None else self.used
+        return np.ones((self.time.size, 1)) * used
 
     @property
     def used_antennas(self) -> tuple[str, ...]:

@@ -59,7 +59,11 @@ class SkyDescription:
         self._check_kind("pointing", (Pointing,))
         self._check_kind("feeds", (Feeds,))
         self._check_kind("leakage", (Leakage,))
-        self._check_kind("gain", (Gain,))
+        if isinstance(self.gain, (list, tuple)):
+            object.__setattr__(self, "gain", self.gain[0] if len(self.gain) == 1 else tuple(self.gain))
+        for gain in self.gains:
+            if not isinstance(gain, Gain):
+                raise ModelError(f"gain: expected Gain, or a list of them, found {short_repr(gain)}")
         self._check_kind("ionosphere", (Ionosphere,))
         self._check_apparent()
         if self.pointing is not None and self.beam is None:
@@ -67,6 +71,13 @@ class SkyDescription:
         if not isinstance(self.noise, Noise):
             raise ModelError(f"noise: expected Noise, found {short_repr(self.noise)}")
         object.__setattr__(self, "constraints", read_entry("constraints", read_constraints, self.constraints))
+
+    @property
+    def gains(self) -> tuple[Gain, ...]:
+        """The terms whose product the gain is."""
+        if self.gain is None:
+            return ()
+        return tuple(self.gain) if isinstance(self.gain, tuple) else (self.gain,)
 
     def _check_apparent(self) -> None:
         """Refuse sources of apparent flux beside a scalar beam, which all sources are seen through."""

@@ -6,8 +6,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from biro.models.components.antenna_terms.gain import Gain, GainSolutions
+from biro.models.components.antenna_terms.gain import Gain
+from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
+from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.components.beam_cube import BeamCube
 from biro.models.components.constraint import Bounds, Condition, Order
 from biro.models.components.direction import Centre
@@ -58,8 +60,8 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
         given = getattr(model, name)
         if given is not None:
             emit.table(f"[{name}]", _without_defaults(given))
-    if model.gain is not None:
-        emit.gain(model.gain)
+    for gain in model.gains:
+        emit.gain(gain, "[gain]" if len(model.gains) == 1 else "[[gain]]")
     if model.ionosphere is not None:
         emit.ionosphere(model.ionosphere)
     if model.noise != Noise() or python_as_comments:
@@ -76,10 +78,10 @@ def _entries(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
     return {name: getattr(item, name) for name in fields if getattr(item, name) is not None}
 
 
-def _without_defaults(item: Entry) -> dict[str, object]:
+def _without_defaults(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
     """The entries of a part of a model that are not what they are by default."""
     plain = {field.name: field.default for field in dataclasses.fields(item)}
-    return {name: value for name, value in _entries(item).items() if value not in (plain[name], {})}
+    return {name: value for name, value in _entries(item, leave).items() if value not in (plain[name], {})}
 
 
 class _Emitter:
@@ -121,7 +123,7 @@ class _Emitter:
             )
         self.table("[beam]", given | dict.fromkeys(of_python, ""))
 
-    def gain(self, gain: Gain) -> None:
+    def gain(self, gain: Gain, header: str) -> None:
         given = _without_defaults(gain)
         if gain.table is not None:
             paths = [one.source if isinstance(one, GainSolutions) else one for one in gain.table]
@@ -131,7 +133,7 @@ class _Emitter:
                     "biro.gain_files.write_gains and give the path"
                 )
             given["table"] = paths[0] if len(paths) == 1 else paths
-        self.table("[gain]", given)
+        self.table(header, given)
 
     def ionosphere(self, ionosphere: Ionosphere) -> None:
         given = _without_defaults(ionosphere)
@@ -163,6 +165,8 @@ class _Emitter:
             return f"{{ tie = {_string(value.to)} }}"
         if isinstance(value, Prior):
             return self._value(to_table(value))
+        if isinstance(value, PerSegment):
+            return self._value(to_table(value.prior) | _without_defaults(value, ("prior",)))
         if isinstance(value, str):
             return _string(value)
         if isinstance(value, bool):
@@ -183,6 +187,8 @@ class _Emitter:
 
 def _has_frozen(value: object) -> bool:
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
+    if isinstance(value, PerSegment):
+        inside = (value.prior,)
     return isinstance(value, Frozen) or any(_has_frozen(item) for item in inside)
 
 

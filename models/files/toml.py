@@ -95,7 +95,9 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
     if "leakage" in tables:
         given["leakage"] = Leakage(**_table(tables, "leakage"))
     if "gain" in tables:
-        given["gain"] = _gain(_table(tables, "gain"), Path(folder))
+        one = tables["gain"]
+        several = _tables(tables, "gain") if isinstance(one, list) else [_table(tables, "gain")]
+        given["gain"] = [_gain(table, Path(folder)) for table in several]
     if "ionosphere" in tables:
         table = dict(_table(tables, "ionosphere"))
         if isinstance(table.get("file"), str) and table["file"]:

@@ -42,6 +42,8 @@ class Prior(ABC):
     # Names of numbers that are computed from the fields, and stacked as the fields are.
     derived: ClassVar[tuple[str, ...]] = ()
     may_be_infinite: ClassVar[tuple[str, ...]] = ()
+    plain: ClassVar[tuple[str, ...]] = ()
+    """Numbers that have no unit, whatever that of the prior is."""
 
     def __post_init__(self) -> None:
         names = [name for name in key_names(type(self)) if name != "unit"]
@@ -51,12 +53,15 @@ class Prior(ABC):
                 read[name] = units.number(getattr(self, name))
             except ModelError as error:
                 raise ModelError(f"{name}: {error}") from None
-        unit = self.unit or next((unit for _, unit in read.values() if unit), "")
+        units_given = (unit for name, (_, unit) in read.items() if unit and name not in self.plain)
+        unit = self.unit or next(units_given, "")
         if not isinstance(unit, str) or not units.is_unit(unit):
             raise ModelError(
                 f"unit: unknown unit {short_repr(unit)}{did_you_mean(unit, ('arcsec', 'deg', 'Jy', 'GHz'))}"
             )
         for name, (value, own) in read.items():
+            if own and name in self.plain:
+                raise ModelError(f"{name} is a plain number, found {value:g} {own}")
             if math.isinf(value) and name not in self.may_be_infinite:
                 raise ModelError(f"{name} must be finite, found {value}")
             object.__setattr__(self, name, units.convert(value, unit if own is None else own, unit))
@@ -202,6 +207,37 @@ class Normal(Prior):
     def log_slope(self, x: Array) -> Array:
         slope: Array = (self.mean - x) / self.sd**2
         return slope
+
+
+@strict
+class LogNormal(Prior):
+    """Log-normal: ln(x / median) is normal with standard deviation sd, a plain number, and mean 0."""
+
+    label: ClassVar[str] = "log-normal prior"
+    family: ClassVar[str] = "log-normal"
+    plain: ClassVar[tuple[str, ...]] = ("sd",)
+    sd: Number
+    median: Number = 1.0
+    unit: str = ""
+
+    def _check(self) -> None:
+        self.require(self.sd > 0, "sd > 0")
+        self.require(self.median > 0, "median > 0")
+
+    def transform(self, unit_cube: Array) -> Array:
+        theta: Array = self.median * np.exp(self.sd * special.ndtri(unit_cube))
+        return theta
+
+    def log_density(self, x: Array) -> Array:
+        inside = x > 0
+        log = np.log(np.where(inside, x, 1.0))
+        z = (log - np.log(self.median)) / self.sd
+        return np.where(inside, -0.5 * z * z - log - np.log(self.sd) - _LOG_SQRT_2PI, -np.inf)
+
+    def log_slope(self, x: Array) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope: Array = -(1.0 + np.log(x / self.median) / self.sd**2) / x
+            return slope
 
 
 @strict

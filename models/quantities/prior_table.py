@@ -11,6 +11,7 @@ from biro.models.quantities.frozen_prior import Frozen
 from biro.models.quantities.prior import (
     Cosine,
     HalfNormal,
+    LogNormal,
     LogUniform,
     Normal,
     Prior,
@@ -23,7 +24,7 @@ from biro.models.quantities.strict import did_you_mean, short_repr
 
 FAMILIES: dict[str, type[Prior]] = {
     cls.family: cls
-    for cls in (Uniform, LogUniform, Normal, TruncatedNormal, HalfNormal, Triangular, Sine, Cosine)
+    for cls in (Uniform, LogUniform, Normal, LogNormal, TruncatedNormal, HalfNormal, Triangular, Sine, Cosine)
 }
 
 

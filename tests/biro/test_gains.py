@@ -215,7 +215,7 @@ def test_what_is_no_table_of_gains_is_refused_in_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"amplitude": Normal(1, 0.1)}, "amplitude: gains can be fixed or read, not fitted or tied"),
+        ({"amplitude": Normal(1, 0.1)}, "amplitude: an amplitude is above 0, and so is its prior"),
         ({"phase": 3}, "phase: 3 has no unit"),
         ({"amplitude": {"q": 1}}, "unknown feed 'q'; expected r and l, or x and y"),
         ({"amplitude": {"x": 1}}, "gain: amplitude: 'x' is no feed of the data; theirs are r, l"),

@@ -12,6 +12,7 @@ from biro.models import (
     Cosine,
     Frozen,
     HalfNormal,
+    LogNormal,
     LogUniform,
     ModelError,
     Normal,
@@ -27,6 +28,7 @@ PAIRS = [
     (Uniform(-2, 3), stats.uniform(-2, 5)),
     (LogUniform(1e-3, 1e3), stats.loguniform(1e-3, 1e3)),
     (Normal(-13.9, 2), stats.norm(-13.9, 2)),
+    (LogNormal(0.3, 5), stats.lognorm(0.3, scale=5)),
     (TruncatedNormal(1, 2, low=0), stats.truncnorm(-0.5, np.inf, 1, 2)),
     (TruncatedNormal(1, 2, high=0), stats.truncnorm(-np.inf, -0.5, 1, 2)),
     (TruncatedNormal(0, 1, 8, 9), stats.truncnorm(8, 9)),
@@ -99,12 +101,15 @@ def test_draws_follow_the_cumulative(prior: Prior) -> None:
     np.testing.assert_allclose(prior.cumulative(x), [0.1, 0.5, 0.9], atol=1e-12)
 
 
-@pytest.mark.parametrize("cls", [Uniform, LogUniform, Normal, TruncatedNormal, HalfNormal, Triangular, Sine])
+@pytest.mark.parametrize(
+    "cls", [Uniform, LogUniform, Normal, LogNormal, TruncatedNormal, HalfNormal, Triangular, Sine]
+)
 def test_a_stack_is_its_members(cls: type[Prior]) -> None:
     made = {
         Uniform: [Uniform(0, 1), Uniform("1 Jy", "5 Jy")],
         LogUniform: [LogUniform(1, 2), LogUniform(0.1, 50)],
         Normal: [Normal(0, 1), Normal(-3, 0.1)],
+        LogNormal: [LogNormal(0.1), LogNormal(1.0, 3.0)],
         TruncatedNormal: [TruncatedNormal(0, 1, 2), TruncatedNormal(1, 3, -1, 2)],
         HalfNormal: [HalfNormal(1), HalfNormal(4)],
         Triangular: [Triangular(0, 1, 2), Triangular(0, 0, 1), Triangular(1, 3, 3)],

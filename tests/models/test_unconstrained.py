@@ -12,6 +12,7 @@ from biro.models import (
     Bounds,
     GaussianSource,
     HalfNormal,
+    LogNormal,
     LogUniform,
     Noise,
     Normal,
@@ -45,7 +46,7 @@ def every_kind(view: MakeView) -> BoundModel:
                     U=TruncatedNormal(1, 2, high=3, unit="Jy"), V=Normal(3, 0.1, "Jy")),
         *(PointSource(name, **AT, I=Uniform(1, 4, "Jy")) for name in "bcd"),
         PointSource("e", **AT, I=TruncatedNormal(0, 1, low=0, unit="Jy")),
-        PointSource("f", **AT, I=Triangular(0, 1, 5, "Jy")),
+        PointSource("f", **AT, I=Triangular(0, 1, 5, "Jy"), V=LogNormal(0.7, "2 Jy")),
         GaussianSource("h", **AT, I="1 Jy", emaj="9 arcsec", emin=Uniform(1, 20, "arcsec"), pa="0 deg"),
     ]  # fmt: skip
     constraints = [Order(["b.I", "c.I", "d.I"]), Bounds("f.I", low="0.5 Jy")]
@@ -118,6 +119,7 @@ def test_the_slope_of_the_prior(every_kind: BoundModel) -> None:
         HalfNormal(2, "Jy"),
         TruncatedNormal(0, 1, high=1, unit="Jy"),
         Normal(4, 3, "Jy"),
+        LogNormal(0.5, "2 Jy"),
     ],
     ids=lambda prior: prior.family,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.antenna_terms.fitted_gains import FittedGains
 from biro.models.bound.antenna_terms.ionosphere import DISPERSION
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.antenna_terms.rotation import rotation
@@ -38,7 +39,8 @@ class Jones:
 
     def __init__(self, slots: TermSlots, values: SIValues) -> None:
         self._slots = slots
-        self._gain = slots.gain[None, ..., None]
+        self._known = slots.gain[None, ..., None]
+        self._fitted = FittedGains(slots.factors, values) if slots.factors else None
         taken_out = self._rotated(slots.angle[None]) if slots.taken_out else None
         self._left = None if taken_out is None else taken_out.conj().swapaxes(-1, -2)
         self._offset = None if slots.offset is None else Gathered(values, slots.offset)
@@ -54,8 +56,11 @@ class Jones:
         return self._whole(self._with_leakage(self._rotation(values), values))
 
     def push_forward(self, values: Array, changes: Array) -> Complex:
-        """d A = G (dD P + D dP/dphi dphi) and so on."""
+        """d A = G (d ln G D P + dD P + D dP/dphi dphi) and so on."""
         found = np.zeros((1, 1, 1, 1, 2, 2), np.complex128)
+        if self._fitted is not None:
+            by_log = self._fitted.push_forward(values, changes)[..., None]
+            found = found + by_log * self._with_leakage(self._rotation(values), values)
         if self._offset is not None:
             turned = self._turning(values) * self._offset(changes)[:, None, :, None, None, None]
             found = found + self._with_leakage(turned, values)
@@ -67,18 +72,21 @@ class Jones:
             found = found + self._with_leakage(self._rotation(values) * by_tec, values)
         if self._leakage is not None:
             swapped = self._rotation(values)[..., ::-1, :]
-            found = found + self._gain * self._terms(self._leakage(changes))[..., None] * swapped
+            found = found + self._gain(values) * self._terms(self._leakage(changes))[..., None] * swapped
         shape = (len(changes), *self._shape)
         return self._whole(np.broadcast_to(found, shape))
 
     def pull_back(self, values: Array, slopes: Complex, into: Array) -> None:
-        """Derivatives with respect to offsets and leakages; `slopes` are d/dRe A + i d/dIm A.
+        """Derivatives with respect to all parameters; `slopes` are d/dRe A + i d/dIm A.
 
         Of a real x it is sum Re(conj(slopes) dA/dx).
         """
         if self._left is not None:
             slopes = self._left.conj().swapaxes(-1, -2) @ slopes
         conjugated = slopes.conj()
+        if self._fitted is not None:
+            whole = self._with_leakage(self._rotation(values), values)
+            self._fitted.pull_back(values, np.sum(conjugated * whole, axis=-1), into)
         if self._offset is not None or self._rm is not None:
             turned = self._with_leakage(self._turning(values), values)
             by_angle = np.sum((conjugated * turned).real, axis=(1, 4, 5))  # (batch, antenna, chan)
@@ -92,11 +100,19 @@ class Jones:
             self._tec.pull_back(values, (by_phase @ self._phase).real, into)
         if self._leakage is not None:
             swapped = self._rotation(values)[..., ::-1, :]
-            by_term = np.sum(conjugated * self._gain * swapped, axis=(1, 5))  # (batch, antenna, chan, feed)
+            by_term = np.sum(
+                conjugated * self._gain(values) * swapped, axis=(1, 5)
+            )  # (batch, antenna, chan, feed)
             by_block = np.einsum("bafi,kf->bkai", by_term, self._into_block)
             # dA is proportional to d(real) + i d(imag).
             by_parts = np.stack([by_block.real, -by_block.imag], axis=-1)
             self._leakage.pull_back(values, by_parts, into)
+
+    def _gain(self, values: Array) -> Complex:
+        """G, (n_batch or 1, n_time_block, n_antenna, n_chan_block, 2, 1)."""
+        if self._fitted is None:
+            return self._known
+        return np.asarray(self._known * self._fitted(values)[..., None])
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -138,7 +154,8 @@ class Jones:
         """G D times a matrix."""
         if self._leakage is not None:
             right = right + self._terms(self._leakage(values))[..., None] * right[..., ::-1, :]
-        return np.asarray(np.broadcast_to(self._gain * right, (len(right), *self._shape)))
+        found = self._gain(values) * right
+        return np.asarray(np.broadcast_to(found, (len(found), *self._shape)))
 
     def _whole(self, matrix: Complex) -> Complex:
         """A matrix with P^H on its left, where rotation was taken out."""

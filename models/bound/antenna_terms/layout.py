@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.antenna_terms.gain_layout import Factor, GainLayout
 from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, rotation_of
@@ -37,7 +39,9 @@ class TermSlots:
     angle : float64 (n_time_block, n_antenna), rad
         By which feeds are turned, apart from the offset.
     gain : complex128 (n_time_block or 1, n_antenna, n_chan_block or 1, 2)
-        Of the two feeds.
+        Of the two feeds, as far as they are known.
+    factors : tuple of Factor
+        The quantities of gains that are fitted.
     offset : int (n_antenna,) or None
         Slots.
     leakage : int (n_leakage_block, n_antenna, 2, 2) or None
@@ -60,6 +64,7 @@ class TermSlots:
     basis: Basis
     angle: Array
     gain: NDArray[np.complex128]
+    factors: tuple[Factor, ...]
     offset: Index | None
     leakage: Index | None
     leakage_block: Index
@@ -75,10 +80,12 @@ class TermSlots:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for partitions that have the same matrices."""
-        return tuple(
+        arrays = (
             (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
-            for value in vars(self).values()
+            for name, value in vars(self).items()
+            if name != "factors"
         )
+        return *arrays, *(factor.identity for factor in self.factors)
 
     def rm_in_beam(self, resolved: ResolvedSlots) -> Array | None:
         """Rotation measures with which the beam's matrices turn, float64 (n_time, n_antenna), rad/m2, if any.
@@ -101,9 +108,14 @@ class TermSlots:
         return found if found.any() else None
 
 
-def antenna_term_slots(
-    model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots
-) -> list[TermSlots]:
+class AllTerms(NamedTuple):
+    """The slots of each partition, and which antennas are references of fitted gains, in words."""
+
+    each: list[TermSlots]
+    lines: list[str]
+
+
+def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots) -> AllTerms:
     """The slots of each partition, one object for partitions that have the same; none without such terms.
 
     Raises
@@ -114,9 +126,9 @@ def antenna_term_slots(
     in_beam, rotation = isinstance(model.beam, GridBeam), rotation_of(model.feeds)
     # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
     behind_beam = in_beam and all(partition.feeds is not None for partition in partitions)
-    given = (model.feeds, model.leakage, model.gain, model.ionosphere)
-    if all(one is None for one in given) and not behind_beam:
-        return []
+    given = (model.feeds, model.leakage, model.ionosphere)
+    if all(one is None for one in given) and not model.gains and not behind_beam:
+        return AllTerms([], [])
     if in_beam:
         _refuse_offsets(model.feeds)
     what = "beams of Jones matrices" if in_beam else "feeds, leakage, gain and ionosphere"
@@ -124,21 +136,24 @@ def antenna_term_slots(
     offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     ionospheres = ionosphere_slots(model.ionosphere, partitions, slots)
+    layout = _fitted(model.gains, partitions, bases, slots)
     made: dict[tuple[object, ...], TermSlots] = {}
     each = []
-    each_has = zip(partitions, bases, offsets, leakages, ionospheres, strict=True)
-    for partition, basis, offset, leakage, ionosphere in each_has:
-        gain = _gains(model.gain, partition, basis)
-        turned = _is_turned(rotation, in_beam, basis, gain, leakage)
+    each_has = zip(partitions, bases, offsets, leakages, ionospheres, layout.factors, strict=True)
+    unequal = any(gain.is_fitted and gain.feeds != "common" for gain in model.gains)
+    for partition, basis, offset, leakage, ionosphere, factors in each_has:
+        gain = _gains(model.gains, partition, basis)
+        turned = _is_turned(rotation, in_beam, basis, gain, leakage is not None or unequal)
         angle = _angles(model.feeds, partition) if turned else _no_angles(partition)
-        angle, gain, known, time_block = _by_time(angle, gain, ionosphere)
+        angle, gain, known, factors, time_block = _by_time(angle, gain, ionosphere, factors)
         of_channels = _equal_blocks(partition.chan_freq.size, 1 if leakage is None else len(leakage))
         freq = partition.chan_freq if ionosphere is not None else np.zeros(partition.chan_freq.size)
-        gain, of_leakage, freq, chan_block = _by_chan(gain, of_channels, freq)
+        gain, of_leakage, freq, factors, chan_block = _by_chan(gain, of_channels, freq, factors)
         found = TermSlots(
             basis=basis,
             angle=angle,
             gain=gain,
+            factors=tuple(factors),
             offset=offset,
             leakage=leakage,
             leakage_block=of_leakage,
@@ -152,7 +167,7 @@ def antenna_term_slots(
             freq=freq,
         )
         each.append(made.setdefault(found.key, found))
-    return each
+    return AllTerms(each, layout.lines)
 
 
 def _refuse_offsets(feeds: Feeds | None) -> None:
@@ -163,36 +178,45 @@ def _refuse_offsets(feeds: Feeds | None) -> None:
         )
 
 
-def _is_turned(rotation: str, in_beam: bool, basis: Basis, gain: Complex, leakage: Index | None) -> bool:
-    """Whether angles of feeds enter the matrices: not where P, or P^H and P, leave them as they are."""
+def _is_turned(rotation: str, in_beam: bool, basis: Basis, gain: Complex, mixed: bool) -> bool:
+    """Whether angles of feeds enter the matrices: not where P, or P^H and P, leave them as they are.
+
+    `mixed` says whether there is leakage, or fitted gains that differ between the feeds.
+    """
     if rotation == "present":
         return not in_beam
-    commutes = leakage is None and (basis == "circular" or np.array_equal(gain[..., 0], gain[..., 1]))
+    commutes = not mixed and (basis == "circular" or np.array_equal(gain[..., 0], gain[..., 1]))
     return rotation == "corrected" and (in_beam or not commutes)
 
 
 def _by_time(
-    angle: Array, gain: Complex, ionosphere: IonosphereSlots | None
-) -> tuple[Array, Complex, Array | None, Block]:
+    angle: Array, gain: Complex, ionosphere: IonosphereSlots | None, factors: list[Factor]
+) -> tuple[Array, Complex, Array | None, list[Factor], Block]:
     """Angles, gains and ionosphere of the different blocks of times, and the block of each time."""
     known = None if ionosphere is None else ionosphere.known
     flat = [angle, *(part.reshape(len(part), -1) for part in (gain.real, gain.imag) if len(gain) > 1)]
     flat += [] if known is None else list(known)
+    flat += [factor.of_time for factor in factors]
     _, first, block = np.unique(np.concatenate(flat, axis=1), axis=0, return_index=True, return_inverse=True)
     found = gain[first] if len(gain) > 1 else gain
     known = None if known is None else known[:, first]
-    return angle[first], found, known, block.reshape(-1).astype(np.int32)
+    fitted = [factor.at(times=first) for factor in factors]
+    return angle[first], found, known, fitted, block.reshape(-1).astype(np.int32)
 
 
-def _by_chan(gain: Complex, of_leakage: Block, freq: Array) -> tuple[Complex, Index, Array, Block]:
+def _by_chan(
+    gain: Complex, of_leakage: Block, freq: Array, factors: list[Factor]
+) -> tuple[Complex, Index, Array, list[Factor], Block]:
     """Gains, leakages and frequencies of the different blocks of channels, and the block of each channel."""
     key = np.stack([of_leakage, freq], axis=1)
     if gain.shape[2] > 1:
         flat = np.moveaxis(gain, 2, 0).reshape(gain.shape[2], -1)
         key = np.concatenate([key, flat.real, flat.imag], axis=1)
+    key = np.concatenate([key, *(factor.of_chan for factor in factors)], axis=1)
     _, first, block = np.unique(key, axis=0, return_index=True, return_inverse=True)
     found = gain[:, :, first] if gain.shape[2] > 1 else gain
-    return found, of_leakage[first].astype(np.int64), freq[first], block.reshape(-1).astype(np.int32)
+    fitted = [factor.at(channels=first) for factor in factors]
+    return found, of_leakage[first].astype(np.int64), freq[first], fitted, block.reshape(-1).astype(np.int32)
 
 
 def basis_of_partition(partition: PartitionView, what: str) -> Basis:
@@ -227,25 +251,47 @@ def _angles(feeds: Feeds | None, partition: PartitionView) -> Array:
     return partition.feeds.feed_angle(feeds.mounts, own)
 
 
-def _gains(gain: Gain | None, partition: PartitionView, basis: Basis) -> Complex:
+def _gains(gains: Sequence[Gain], partition: PartitionView, basis: Basis) -> Complex:
     """Known gains, complex128 (n_time or 1, n_antenna, n_chan or 1, 2); 1 of antennas without a row."""
     names = partition.antenna_names
     found = np.ones((1, len(names), 1, 2), np.complex128)
-    if gain is None:
-        return found
-    check_known("gain", gain.named(), names)
-    for i, name in enumerate(names):
-        found[0, i, 0] = gain.number(name, basis)
     used = set(partition.used_antennas)
-    for table in gain.solutions:
-        one = np.ones((1, 1, 2), np.complex128)
-        own = [
-            table.at(name, partition.time, partition.chan_freq, gain.interpolation) if name in used else one
-            for name in names
-        ]
-        n_time, n_chan = (max(each.shape[axis] for each in own) for axis in (0, 1))
-        found = found * np.stack([np.broadcast_to(each, (n_time, n_chan, 2)) for each in own], axis=1)
+    for gain in gains:
+        found = found * np.array([gain.number(name, basis) for name in names])[:, None]
+        for table in gain.solutions:
+            one = np.ones((1, 1, 2), np.complex128)
+            own = [
+                table.at(name, partition.time, partition.chan_freq, gain.interpolation)
+                if name in used
+                else one
+                for name in names
+            ]
+            n_time, n_chan = (max(each.shape[axis] for each in own) for axis in (0, 1))
+            found = found * np.stack([np.broadcast_to(each, (n_time, n_chan, 2)) for each in own], axis=1)
     return found
+
+
+def _fitted(
+    gains: Sequence[Gain], partitions: Sequence[PartitionView], bases: Sequence[Basis], slots: Slots
+) -> GainLayout:
+    """The gains that are fitted; those of several terms are called gain, gain2, ...
+
+    Raises
+    ------
+    ModelError
+        Partitions of linear and of circular feeds.
+    """
+    layout = GainLayout(partitions, bases, slots)
+    fitted = [gain for gain in gains if gain.is_fitted]
+    if fitted and len(set(bases)) > 1:
+        raise ModelError(
+            "gain: partitions of linear and circular feeds cannot have fitted gains in one model"
+        )
+    for number, gain in enumerate(gains, start=1):
+        check_known("gain", gain.named(), (name for view in partitions for name in view.antenna_names))
+        if gain.is_fitted:
+            layout.add(gain, "gain" if number == 1 else f"gain{number}")
+    return layout
 
 
 def _offsets(feeds: Feeds | None, partitions: Sequence[PartitionView], slots: Slots) -> list[Index | None]:

@@ -6,6 +6,7 @@ A value x of theta is computed from a number z, which may be any real number:
     x above low               x = low + s exp(z)
     x below high              x = high - s exp(-z)
     x without limits          x = middle + s z
+    x log-normal              x = median exp(sd z)
     x periodic                x = middle + period z / (2 pi); densities take x modulo the period
 
 z is y itself, except in an order a > b > ... of parameters: z of the last one is its y, and z of each one
@@ -24,7 +25,7 @@ from scipy import special
 
 from biro.models.bound.scatter import as_slice
 from biro.models.quantities.parameter import Parameter
-from biro.models.quantities.prior import LogUniform
+from biro.models.quantities.prior import LogNormal, LogUniform
 
 Array = NDArray[np.float64]
 # `Unconstrained.of_theta` keeps this part of a scale from a limit, or from the next parameter of an order.
@@ -66,6 +67,11 @@ def line(z: Array, middle: Array, scale: Array) -> Mapped:
     return Mapped(middle + scale * z, np.broadcast_to(np.log(scale), z.shape), np.zeros_like(z))
 
 
+def log_line(z: Array, median: Array, sd: Array) -> Mapped:
+    """x = median exp(sd z)."""
+    return Mapped(median * np.exp(sd * z), np.log(median * sd) + sd * z, np.broadcast_to(sd, z.shape))
+
+
 _Map = Callable[[Array, Array, Array], Mapped]
 
 
@@ -80,6 +86,7 @@ _INVERSE: dict[_Map, Callable[[Array, Array, Array], Array]] = {
     above: lambda x, low, scale: np.log(np.maximum((x - low) / scale, _APART)),
     below: lambda x, high, scale: -np.log(np.maximum((high - x) / scale, _APART)),
     line: lambda x, middle, scale: (x - middle) / scale,
+    log_line: lambda x, median, sd: np.log(np.maximum(x / median, _APART)) / sd,
 }
 
 
@@ -88,7 +95,7 @@ def _moved_in(mapping: _Map, x: Array, spread: Array, first: Array, second: Arra
 
     It is moved no further than to the middle between two limits, or to one scale from a single limit.
     """
-    if mapping is line:
+    if mapping in (line, log_line):
         return x
     if mapping is above:
         return np.maximum(x, first + np.minimum(spread, second))
@@ -221,6 +228,8 @@ def _map_of(parameter: Parameter, low: float, high: float, turns: bool) -> tuple
         if isinstance(parameter.prior, LogUniform) and low > 0.0:
             return log_between, low, float(np.log(high / low))
         return between, low, high - low
+    if isinstance(parameter.prior, LogNormal) and low == 0.0 and np.isinf(high):
+        return log_line, float(parameter.prior.median), float(parameter.prior.sd)
     first, middle, last = (float(x) for x in parameter.prior.transform(np.array([0.16, 0.5, 0.84])))
     scale = 0.5 * (last - first)
     if np.isfinite(low):

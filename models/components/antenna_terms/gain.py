@@ -1,184 +1,138 @@
-"""Gains of antennas that are known: G of the measurement equation (physics: section 6)."""
+"""Gains of antennas: G of the measurement equation (physics: section 6)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biro.models.components.antenna_terms.feeds import Basis
+from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.models.components.antenna_terms.per_antenna import read_names, read_own
+from biro.models.components.antenna_terms.per_segment import PerSegment, read_per_segment
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import Fixed, quantity, read_entry
+from biro.models.quantities.parameter import Fixed, read_entry
+from biro.models.quantities.prior import LogNormal, LogUniform
 from biro.models.quantities.strict import Entry, did_you_mean, read_path, short_repr, strict
-from biro.models.quantities.units import ANGLE, NUMBER, Dimension, factor
+from biro.models.quantities.units import ANGLE, FREQUENCY, NUMBER, TIME, Dimension, factor
 
-Complex = NDArray[np.complex128]
 FEEDS: dict[Basis, tuple[str, str]] = {"circular": ("r", "l"), "linear": ("x", "y")}
 """Keys of the two feeds of each basis."""
 INTERPOLATIONS = ("linear", "nearest")
-_DIMENSIONS = {"amplitude": NUMBER, "phase": ANGLE}
-
-
-@dataclass(frozen=True, eq=False)
-class GainSolutions:
-    """Complex gains of the two feeds of antennas at some times and frequencies.
-
-    Attributes
-    ----------
-    source : str
-        Path of what they were read from; empty where they are in memory alone.
-    time : float64 (n_time,), s
-        MJD, ascending, on the time scale of the data.
-    freq : float64 (n_freq,), Hz
-        Ascending.
-    antenna_names : tuple of str
-    gain : complex128 (n_time, n_antenna, n_freq, 2)
-    usable : bool, as gain
-        Whether there is a solution that is not flagged.
-    window : int (n_freq,)
-        The spectral window of each frequency; default: one.
-    n_flagged : int
-        Solutions that are there and flagged.
-
-    Raises
-    ------
-    ModelError
-        Shapes that do not fit, or times and frequencies that do not ascend.
-    """
-
-    source: str
-    time: NDArray[np.float64]
-    freq: NDArray[np.float64]
-    antenna_names: tuple[str, ...]
-    gain: Complex
-    usable: NDArray[np.bool_]
-    window: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    n_flagged: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.window.size:
-            object.__setattr__(self, "window", np.zeros(self.freq.size, np.int64))
-        shape = (self.time.size, len(self.antenna_names), self.freq.size, 2)
-        if self.gain.shape != shape or self.usable.shape != shape:
-            raise ModelError(
-                f"gains must have shape (time, antenna, freq, 2) = {shape}, found {self.gain.shape} and "
-                f"{self.usable.shape}"
-            )
-        for name, axis in (("time", self.time), ("freq", self.freq)):
-            if not axis.size or not np.isfinite(axis).all() or np.any(np.diff(axis) <= 0):
-                raise ModelError(f"gains: {name} must ascend, with one value at least")
-
-    def __str__(self) -> str:
-        n_usable = int(np.count_nonzero(self.usable))
-        flagged = f", {self.n_flagged} flagged" if self.n_flagged else ""
-        return (
-            f"{self.source or 'in memory'}: {n_usable} solutions{flagged}, "
-            f"{len(self.antenna_names)} antennas, {self.time.size} times, {self.freq.size} frequenc"
-            f"{'y' if self.freq.size == 1 else 'ies'}"
-        )
-
-    def later(self, seconds: float) -> GainSolutions:
-        """The same at times so much later, for data on another time scale."""
-        return replace(self, time=self.time + seconds) if seconds else self
-
-    def at(
-        self, antenna: str, time: NDArray[np.float64], freq: NDArray[np.float64], interpolation: str
-    ) -> Complex:
-        """Gains of an antenna, complex128 (n_time or 1, n_freq or 1, 2), by solutions that are not flagged.
-
-        "linear" interpolates amplitude and phase apart, the phase along the shorter way, first in frequency
-        within the nearest spectral window and then in time; beyond the first and the last solution it takes
-        that one. An axis along which there is one solution gives one value.
-
-        Raises
-        ------
-        ModelError
-            A feed without a solution.
-        """
-        if antenna not in self.antenna_names:
-            hint = did_you_mean(antenna, self.antenna_names)
-            raise ModelError(f"gain: {self.source or 'the table'} has no antenna {antenna!r}{hint}")
-        i = self.antenna_names.index(antenna)
-        n_time = 1 if self.time.size == 1 else time.size
-        window = self.window == self.window[np.abs(self.freq - np.mean(freq)).argmin()]
-        known = self.freq[window]
-        n_freq = 1 if known.size == 1 else freq.size
-        found = np.empty((n_time, n_freq, 2), np.complex128)
-        for feed in range(2):
-            gain, usable = self.gain[:, i, window, feed], self.usable[:, i, window, feed]
-            slots = np.flatnonzero(usable.any(axis=1))
-            if not slots.size:
-                raise ModelError(
-                    f"gain: {self.source or 'the table'} has no solution of antenna {antenna!r} that is not "
-                    "flagged; leave the antenna out of the data"
-                )
-            rows = [
-                _along(known[usable[slot]], gain[slot, usable[slot]], freq[:n_freq], interpolation)
-                for slot in slots
-            ]
-            of_freq = np.array(rows)
-            for k in range(n_freq):
-                found[:, k, feed] = _along(self.time[slots], of_freq[:, k], time[:n_time], interpolation)
-        return found
-
-
-def _along(known: NDArray[np.float64], gain: Complex, at: NDArray[np.float64], interpolation: str) -> Complex:
-    """Gains at points of an axis; beyond its ends those of the ends."""
-    if interpolation == "nearest":
-        return np.asarray(gain[np.abs(known[None, :] - at[:, None]).argmin(axis=1)])
-    amplitude = np.interp(at, known, np.abs(gain))
-    return np.asarray(amplitude * np.exp(1j * np.interp(at, known, np.unwrap(np.angle(gain)))))
+FEED_MODES = ("common", "separate", "ratio")
+DIMENSIONS: dict[str, Dimension] = {
+    "amplitude": NUMBER,
+    "phase": ANGLE,
+    "delay": TIME,
+    "rate": FREQUENCY,
+    "ratio_amplitude": NUMBER,
+    "ratio_phase": ANGLE,
+}
+"""Quantities of a gain; those of a ratio belong to the first feed alone."""
+NEUTRAL = {"amplitude": 1.0, "ratio_amplitude": 1.0}
+"""What quantities are that are not given; 0 otherwise."""
+_DEFAULTS: dict[str, dict[str, Entry]] = {
+    "amplitude": {"log-normal.median": 1.0},
+    "phase": {"uniform.low": "-180 deg", "uniform.high": "180 deg", "normal.mean": 0.0},
+    "delay": {"normal.mean": 0.0},
+    "rate": {"normal.mean": 0.0},
+}
 
 
 @strict
 class Gain:
-    """G = diag(g_0, g_1), known: numbers, tables of solutions, or products of both.
+    """G = diag(g_0, g_1),  g = amplitude exp(i (phase + 2 pi delay (nu - nu_0) + 2 pi rate (t - t_0))).
+
+    Each quantity is a number, or a prior (`PerSegment`): one parameter per antenna and segment.
+    nu_0 is the mean frequency of the partitions that share parameters, t_0 the middle of the segment.
 
     Parameters
     ----------
-    amplitude : number, or {"r": ..., "l": ...} or {"x": ..., "y": ...}, default 1
-        Of both feeds, or of each.
+    amplitude : number or PerSegment, or {"r": ..., "l": ...} or {"x": ..., "y": ...}, default 1
+        Of both feeds, or of each. Priors are above 0.
     phase : angle, or a table of two, default 0
+    delay, rate : time, frequency; likewise, default 0
+    feeds : "common", "separate" or "ratio", default "common"
+        Of quantities with priors: one for both feeds, one for each, or one for both and a ratio g_0/g_1 of
+        its own, with `ratio_amplitude` and `ratio_phase`.
+    reference : "auto", "none", or the name of an antenna, default "auto"
+        Whose phase, delay and rate are 0 where all others are fitted; "auto" is the antenna with the largest
+        sum of weights in each segment, or in all data where segments are correlated.
     table : path, GainSolutions, or a list of them, optional
         CASA calibration tables (G, T and B Jones), or the gains that `biro simulate` wrote.
     interpolation : "linear" or "nearest", default "linear"
         Between the solutions of tables, in time and frequency; see `GainSolutions.at`.
     antennas : list of str, default all
-        To which amplitude and phase belong; tables are for all.
+        To which the quantities belong; tables are for all.
     antenna : {name: {"amplitude": ..., "phase": ...}}
-        Antennas that have numbers of their own.
+        Antennas that have quantities of their own.
     """
 
     label: ClassVar[str] = "gain"
     _: KW_ONLY
     amplitude: Entry = None
     phase: Entry = None
+    delay: Entry = None
+    rate: Entry = None
+    feeds: str = "common"
+    ratio_amplitude: Entry = None
+    ratio_phase: Entry = None
+    reference: str = "auto"
     table: Entry = None
     interpolation: str = "linear"
     antennas: Entry = None
     antenna: Entry = None
 
     def __post_init__(self) -> None:
-        for key in _DIMENSIONS:
+        for key in DIMENSIONS:
             if getattr(self, key) is not None:
                 object.__setattr__(self, key, read_entry(key, _READ[key], getattr(self, key)))
         if self.table is not None:
             tables = self.table if isinstance(self.table, (list, tuple)) else (self.table,)
             object.__setattr__(self, "table", tuple(read_entry("table", _table, one) for one in tables))
-        if self.interpolation not in INTERPOLATIONS:
-            hint = did_you_mean(self.interpolation, INTERPOLATIONS)
-            found = short_repr(self.interpolation)
-            raise ModelError(f"interpolation: one of {', '.join(INTERPOLATIONS)}, found {found}{hint}")
+        for key, known in (("interpolation", INTERPOLATIONS), ("feeds", FEED_MODES)):
+            found = getattr(self, key)
+            if found not in known:
+                hint = did_you_mean(found, known)
+                raise ModelError(f"{key}: one of {', '.join(known)}, found {short_repr(found)}{hint}")
         object.__setattr__(self, "antennas", read_names(self.antennas))
         object.__setattr__(self, "antenna", read_own(self.antenna, _READ))
+        self._check_feeds()
+
+    def _check_feeds(self) -> None:
+        """Refuse ratios without their mode, and the mode without ratios, and priors by feed."""
+        given = [(key, value) for key in DIMENSIONS for value in self._values(key)]
+        ratios = [key for key, _ in given if key.startswith("ratio_")]
+        if ratios and self.feeds != "ratio":
+            raise ModelError(f'{ratios[0]}: goes with feeds = "ratio", found feeds = "{self.feeds}"')
+        if self.feeds == "ratio" and not ratios:
+            raise ModelError('feeds = "ratio" needs ratio_amplitude, ratio_phase or both')
+        for key, value in given:
+            by_feed = isinstance(value, Mapping) and any(isinstance(x, PerSegment) for x in value.values())
+            if by_feed and self.feeds != "separate":
+                raise ModelError(f'{key}: priors by feed go with feeds = "separate"')
+
+    def _values(self, key: str) -> Iterator[Entry]:
+        own = [entries.get(key) for entries in self.antenna.values()]
+        yield from (value for value in (getattr(self, key), *own) if value is not None)
 
     def named(self) -> set[str]:
         """Antennas that the model names."""
-        return set(self.antennas or ()) | set(self.antenna)
+        reference = {self.reference} - {"auto", "none"}
+        return set(self.antennas or ()) | set(self.antenna) | reference
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether any quantity has a prior."""
+        return any(
+            isinstance(one, PerSegment)
+            for key in DIMENSIONS
+            for value in self._values(key)
+            for one in (value.values() if isinstance(value, Mapping) else (value,))
+        )
 
     @property
     def solutions(self) -> tuple[GainSolutions, ...]:
@@ -196,64 +150,87 @@ class Gain:
         return tuple(tables)
 
     def number(self, antenna: str, basis: Basis) -> tuple[complex, complex]:
-        """Gains of both feeds of an antenna, without tables.
+        """Amplitude and phase of both feeds of an antenna as far as they are numbers, without tables.
 
         Raises
         ------
         ModelError
             Numbers of feeds that the data do not have.
         """
-        included = self.antennas is None or antenna in self.antennas
-        own = self.antenna.get(antenna, {})
-        parts = []
-        for key, default in (("amplitude", 1.0), ("phase", 0.0)):
-            given = own.get(key, getattr(self, key) if included else None)
-            parts.append(_of_feeds(key, given, basis, default))
-        (a0, a1), (p0, p1) = parts
-        return complex(a0 * np.exp(1j * p0)), complex(a1 * np.exp(1j * p1))
+        value = {key: self._numbers(key, antenna, basis) for key in DIMENSIONS}
+        first, second = (value["amplitude"][feed] * np.exp(1j * value["phase"][feed]) for feed in range(2))
+        ratio = value["ratio_amplitude"][0] * np.exp(1j * value["ratio_phase"][0])
+        return complex(first * ratio), complex(second)
 
-
-def _of_feeds(key: str, given: Entry, basis: Basis, default: float) -> tuple[float, float]:
-    def value(item: Fixed | None) -> float:
-        return default if item is None else item.value * factor(item.unit, _DIMENSIONS[key])
-
-    if not isinstance(given, Mapping):
-        return value(given), value(given)
-    foreign = sorted(set(given) - set(FEEDS[basis]))
-    if foreign:
-        raise ModelError(
-            f"gain: {key}: {foreign[0]!r} is no feed of the data; theirs are {', '.join(FEEDS[basis])}"
+    def fitted(self, key: str, antenna: str, basis: Basis) -> tuple[PerSegment | None, PerSegment | None]:
+        """The priors of a quantity of an antenna, of each feed; None where it is a number."""
+        first, second = (
+            one if isinstance(one, PerSegment) else None for one in self._by_feed(key, antenna, basis)
         )
-    first, second = (value(given.get(feed)) for feed in FEEDS[basis])
-    return first, second
+        return first, second
+
+    def is_given(self, key: str, antenna: str) -> bool:
+        """Whether a quantity of an antenna is a number that was written for it."""
+        return isinstance(self._entry(key, antenna), (Fixed, dict))
+
+    def _numbers(self, key: str, antenna: str, basis: Basis) -> tuple[float, float]:
+        first, second = (
+            one.value * factor(one.unit, DIMENSIONS[key]) if isinstance(one, Fixed) else NEUTRAL.get(key, 0.0)
+            for one in self._by_feed(key, antenna, basis)
+        )
+        return first, second
+
+    def _entry(self, key: str, antenna: str) -> Entry:
+        included = self.antennas is None or antenna in self.antennas
+        return self.antenna.get(antenna, {}).get(key, getattr(self, key) if included else None)
+
+    def _by_feed(self, key: str, antenna: str, basis: Basis) -> tuple[Entry, Entry]:
+        given = self._entry(key, antenna)
+        if not isinstance(given, Mapping):
+            return given, given
+        foreign = sorted(set(given) - set(FEEDS[basis]))
+        if foreign:
+            raise ModelError(
+                f"gain: {key}: {foreign[0]!r} is no feed of the data; theirs are {', '.join(FEEDS[basis])}"
+            )
+        first, second = (given.get(feed) for feed in FEEDS[basis])
+        return first, second
 
 
-def _fixed(value: Entry, dimension: Dimension) -> Fixed:
-    made = quantity(value, dimension)
-    if not isinstance(made, Fixed):
-        raise ModelError("gains can be fixed or read, not fitted or tied; give a number")
+def _one(key: str, value: Entry) -> PerSegment | Fixed:
+    made = read_per_segment(value, DIMENSIONS[key], _DEFAULTS[key.removeprefix("ratio_")])
+    if isinstance(made, Fixed):
+        if key in ("delay", "rate") and made.value != 0.0:
+            raise ModelError(
+                f"a {key} is fitted, or 0 for a reference; known ones belong into a table of gains"
+            )
+    elif key in NEUTRAL:
+        _check_positive(made)
     return made
 
 
-def _read(value: Entry, dimension: Dimension) -> Fixed | dict[str, Fixed]:
+def _check_positive(made: PerSegment) -> None:
+    """Refuse priors of amplitudes that reach to 0 or below."""
+    prior = made.prior
+    if not isinstance(prior, (LogNormal, LogUniform)) and prior.support[0] <= 0.0:
+        raise ModelError(
+            "an amplitude is above 0, and so is its prior: log-normal, log-uniform, or another with low > 0, "
+            f"found {prior.family}"
+        )
+
+
+def _read(key: str, value: Entry) -> Entry:
     if not isinstance(value, Mapping) or {"prior", "tie"} & set(value):
-        return _fixed(value, dimension)
+        return _one(key, value)
     known = [feed for feeds in FEEDS.values() for feed in feeds]
     for feed in value:
-        if feed not in known:
-            raise ModelError(f"unknown feed {short_repr(feed)}; expected r and l, or x and y")
-    return {feed: read_entry(feed, _fixed, item, dimension) for feed, item in value.items()}
+        if feed not in known or key.startswith("ratio_"):
+            expected = "one value, of both feeds" if key.startswith("ratio_") else "r and l, or x and y"
+            raise ModelError(f"unknown feed {short_repr(feed)}; expected {expected}")
+    return {feed: read_entry(feed, _one, key, item) for feed, item in value.items()}
 
 
-def _amplitude(value: Entry) -> Entry:
-    return _read(value, NUMBER)
-
-
-def _phase(value: Entry) -> Entry:
-    return _read(value, ANGLE)
-
-
-_READ = {"amplitude": _amplitude, "phase": _phase}
+_READ = {key: partial(_read, key) for key in DIMENSIONS}
 
 
 def _table(value: Entry) -> str | GainSolutions:

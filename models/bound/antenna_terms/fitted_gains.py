@@ -1,0 +1,116 @@
+"""Gains of antennas as functions of the parameters, with their derivative and its adjoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.bound.antenna_terms.gain_layout import Factor
+from biro.models.bound.scatter import Scatter
+from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.slots import ZERO
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+
+class FittedGains:
+    """g = product of amplitudes times exp(i sum of phases).
+
+    complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2).
+
+    Parameters
+    ----------
+    factors : sequence of Factor
+    values : SIValues
+    """
+
+    def __init__(self, factors: Sequence[Factor], values: SIValues) -> None:
+        self._factors = [_FactorValues(factor, values) for factor in factors]
+
+    def __call__(self, values: Array) -> Complex:
+        amplitude, phase = np.ones((1, 1, 1, 1, 1)), np.zeros((1, 1, 1, 1, 1))
+        for one in self._factors:
+            if one.is_amplitude:
+                amplitude = amplitude * one(values)
+            else:
+                phase = phase + one(values)
+        return np.asarray(amplitude * np.exp(1j * phase))
+
+    def push_forward(self, values: Array, changes: Array) -> Complex:
+        """Changes of ln g."""
+        total = np.zeros((1, 1, 1, 1, 1), np.complex128)
+        for one in self._factors:
+            change = one.push_forward(values, changes)
+            total = total + (change / one(values) if one.is_amplitude else 1j * change)
+        return np.asarray(total)
+
+    def pull_back(self, values: Array, by_log: Complex, into: Array) -> None:
+        """Add derivatives with respect to the values, from those to ln g.
+
+        Parameters
+        ----------
+        by_log : complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2)
+            Of d ln g the derivative is Re(by_log d ln g).
+        """
+        for one in self._factors:
+            slopes = by_log.real / one(values) if one.is_amplitude else -by_log.imag
+            one.pull_back(values, slopes, into)
+
+
+class _FactorValues:
+    """Values of one quantity, (n_batch, n_time_block, n_antenna, n_chan_block, 2)."""
+
+    def __init__(self, factor: Factor, values: SIValues) -> None:
+        table, self._chain = factor.states.table, factor.states.chain
+        place = np.ix_(factor.segment, factor.antenna, factor.block, np.arange(2))
+        self.is_amplitude = factor.is_amplitude
+        self._by = factor.by_time[:, None, None, None] * factor.by_chan[:, None]
+        if self._chain is None:
+            self._gathered = Gathered(values, table[place])
+            # The slot of no parameter holds 0; no amplitude is 1.
+            self._neutral = (table[place] == ZERO) * 1.0 if factor.is_amplitude else None
+            return
+        self._gathered, self._shape = Gathered(values, table), table.shape
+        self._place = np.arange(table.size).reshape(table.shape)[place]
+        self._back = Scatter(self._place.reshape(-1), table.size)
+        self._middle = np.broadcast_to(self._chain.middle[:, None], table.shape)[place]
+
+    def __call__(self, values: Array) -> Array:
+        if self._chain is None:
+            found = self._gathered(values) * self._by
+            return found if self._neutral is None else found + self._neutral
+        return self._of_states(self._chain.states(self._gathered(values)))
+
+    def push_forward(self, values: Array, changes: Array) -> Array:
+        change = self._gathered(changes)
+        if self._chain is None:
+            return np.asarray(change * self._by)
+        change = self._taken(self._chain.states(change)) * self._by
+        return np.asarray(change * self(values)) if self._chain.is_log else change
+
+    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
+        slopes = slopes * self._by
+        if self._chain is not None:
+            if self._chain.is_log:
+                slopes = slopes * self(values)
+            shape = len(slopes), *self._shape
+            states = np.zeros((len(slopes), math.prod(shape[1:])))
+            self._back.add(states, slopes.reshape(len(slopes), -1))
+            slopes = self._chain.pull_back(states.reshape(shape))
+        self._gathered.pull_back(values, slopes, into)
+
+    def _of_states(self, states: Array) -> Array:
+        assert self._chain is not None
+        found = self._taken(states) + self._middle
+        return np.exp(found) if self._chain.is_log else found * self._by
+
+    def _taken(self, states: Array) -> Array:
+        return (
+            states.reshape(len(states), -1)
+            .take(self._place.reshape(-1), axis=1)
+            .reshape(-1, *self._place.shape)
+        )

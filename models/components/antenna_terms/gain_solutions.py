@@ -1,0 +1,124 @@
+"""Gains of antennas that a calibration or a simulation found, at some times and frequencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models.errors import ModelError
+from biro.models.quantities.strict import did_you_mean
+
+Complex = NDArray[np.complex128]
+
+
+@dataclass(frozen=True, eq=False)
+class GainSolutions:
+    """Complex gains of the two feeds of antennas at some times and frequencies.
+
+    Attributes
+    ----------
+    source : str
+        Path of what they were read from; empty where they are in memory alone.
+    time : float64 (n_time,), s
+        MJD, ascending, on the time scale of the data.
+    freq : float64 (n_freq,), Hz
+        Ascending.
+    antenna_names : tuple of str
+    gain : complex128 (n_time, n_antenna, n_freq, 2)
+    usable : bool, as gain
+        Whether there is a solution that is not flagged.
+    window : int (n_freq,)
+        The spectral window of each frequency; default: one.
+    n_flagged : int
+        Solutions that are there and flagged.
+
+    Raises
+    ------
+    ModelError
+        Shapes that do not fit, or times and frequencies that do not ascend.
+    """
+
+    source: str
+    time: NDArray[np.float64]
+    freq: NDArray[np.float64]
+    antenna_names: tuple[str, ...]
+    gain: Complex
+    usable: NDArray[np.bool_]
+    window: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    n_flagged: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.window.size:
+            object.__setattr__(self, "window", np.zeros(self.freq.size, np.int64))
+        shape = (self.time.size, len(self.antenna_names), self.freq.size, 2)
+        if self.gain.shape != shape or self.usable.shape != shape:
+            raise ModelError(
+                f"gains must have shape (time, antenna, freq, 2) = {shape}, found {self.gain.shape} and "
+                f"{self.usable.shape}"
+            )
+        for name, axis in (("time", self.time), ("freq", self.freq)):
+            if not axis.size or not np.isfinite(axis).all() or np.any(np.diff(axis) <= 0):
+                raise ModelError(f"gains: {name} must ascend, with one value at least")
+
+    def __str__(self) -> str:
+        n_usable = int(np.count_nonzero(self.usable))
+        flagged = f", {self.n_flagged} flagged" if self.n_flagged else ""
+        return (
+            f"{self.source or 'in memory'}: {n_usable} solutions{flagged}, "
+            f"{len(self.antenna_names)} antennas, {self.time.size} times, {self.freq.size} frequenc"
+            f"{'y' if self.freq.size == 1 else 'ies'}"
+        )
+
+    def later(self, seconds: float) -> GainSolutions:
+        """The same at times so much later, for data on another time scale."""
+        return replace(self, time=self.time + seconds) if seconds else self
+
+    def at(
+        self, antenna: str, time: NDArray[np.float64], freq: NDArray[np.float64], interpolation: str
+    ) -> Complex:
+        """Gains of an antenna, complex128 (n_time or 1, n_freq or 1, 2), by solutions that are not flagged.
+
+        "linear" interpolates amplitude and phase apart, the phase along the shorter way, first in frequency
+        within the nearest spectral window and then in time; beyond the first and the last solution it takes
+        that one. An axis along which there is one solution gives one value.
+
+        Raises
+        ------
+        ModelError
+            A feed without a solution.
+        """
+        if antenna not in self.antenna_names:
+            hint = did_you_mean(antenna, self.antenna_names)
+            raise ModelError(f"gain: {self.source or 'the table'} has no antenna {antenna!r}{hint}")
+        i = self.antenna_names.index(antenna)
+        n_time = 1 if self.time.size == 1 else time.size
+        window = self.window == self.window[np.abs(self.freq - np.mean(freq)).argmin()]
+        known = self.freq[window]
+        n_freq = 1 if known.size == 1 else freq.size
+        found = np.empty((n_time, n_freq, 2), np.complex128)
+        for feed in range(2):
+            gain, usable = self.gain[:, i, window, feed], self.usable[:, i, window, feed]
+            slots = np.flatnonzero(usable.any(axis=1))
+            if not slots.size:
+                raise ModelError(
+                    f"gain: {self.source or 'the table'} has no solution of antenna {antenna!r} that is not "
+                    "flagged; leave the antenna out of the data"
+                )
+            rows = [
+                _along(known[usable[slot]], gain[slot, usable[slot]], freq[:n_freq], interpolation)
+                for slot in slots
+            ]
+            of_freq = np.array(rows)
+            for k in range(n_freq):
+                found[:, k, feed] = _along(self.time[slots], of_freq[:, k], time[:n_time], interpolation)
+        return found
+
+
+def _along(known: NDArray[np.float64], gain: Complex, at: NDArray[np.float64], interpolation: str) -> Complex:
+    """Gains at points of an axis; beyond its ends those of the ends."""
+    if interpolation == "nearest":
+        return np.asarray(gain[np.abs(known[None, :] - at[:, None]).argmin(axis=1)])
+    amplitude = np.interp(at, known, np.abs(gain))
+    return np.asarray(amplitude * np.exp(1j * np.interp(at, known, np.unwrap(np.angle(gain)))))

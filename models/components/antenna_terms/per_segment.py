@@ -1,0 +1,149 @@
+"""A prior that stands for one parameter per antenna and segment: of time, of channels, of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from typing import ClassVar
+
+from biro.models.components.noise import GROUPINGS
+from biro.models.errors import ModelError
+from biro.models.quantities import units
+from biro.models.quantities.parameter import Fixed, quantity, read_entry
+from biro.models.quantities.prior import LogNormal, Normal, Prior, Uniform
+from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
+from biro.models.quantities.units import Dimension
+
+TIMES = ("track", "scan", "integration")
+"""Segments of time that need no length."""
+GROUPS = tuple(name for name in GROUPINGS if name != "hands")
+MAX_BLOCKS = 10_000
+_OWN = ("per", "correlated", "chan_blocks")
+
+
+@strict
+class PerSegment:
+    """One parameter with this prior for each antenna and segment.
+
+    Parameters
+    ----------
+    prior : Prior
+    per : text or list of texts, default "track"
+        Segments of time: "track" (one), "scan", "integration", or a length such as "10 min". Beside it which
+        partitions share parameters: "spw" (the default: those of one spectral window), "field", "partition"
+        or "all", as in ["scan", "all"].
+    correlated : time, optional
+        Time over which neighbouring segments are alike: a Gauss-Markov process with correlation
+        exp(-dt/correlated) of normal priors and of ln x of log-normal ones; of a phase that is uniform over
+        the circle, steps of variance 2 dt/correlated, so that exp(i phase) has that correlation.
+    chan_blocks : int, default 1
+        Blocks of neighbouring channels, as equal as can be, with parameters of their own.
+    """
+
+    label: ClassVar[str] = "gain"
+    prior: Entry
+    _: KW_ONLY
+    per: Entry = "track"
+    correlated: Entry = None
+    chan_blocks: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prior, Prior):
+            raise ModelError(f"prior: expected a prior, found {short_repr(self.prior)}")
+        given = (self.per,) if isinstance(self.per, str) else self.per
+        if not isinstance(given, (list, tuple)) or not given or not all(isinstance(x, str) for x in given):
+            raise ModelError(f"per: expected a text or a list of texts, found {short_repr(self.per)}")
+        object.__setattr__(self, "per", given[0] if len(given) == 1 else tuple(given))
+        groups = [word for word in given if word in GROUPS]
+        times = [word for word in given if word not in GROUPS]
+        if len(groups) > 1 or len(times) > 1:
+            raise ModelError(
+                f"per: one length of time and one of {', '.join(GROUPS)}, found {', '.join(given)}"
+            )
+        object.__setattr__(self, "group", groups[0] if groups else "spw")
+        object.__setattr__(self, "time", _time(times[0]) if times else "track")
+        if not 1 <= self.chan_blocks <= MAX_BLOCKS:
+            raise ModelError(f"chan_blocks: from 1 to {MAX_BLOCKS}, found {self.chan_blocks}")
+        if self.correlated is not None:
+            self._check_correlated()
+
+    group: ClassVar[str]
+    time: ClassVar[str | float]
+
+    @property
+    def coherence(self) -> float | None:
+        """`correlated`, s."""
+        return None if self.correlated is None else _seconds("correlated", self.correlated)
+
+    @property
+    def is_circle(self) -> bool:
+        """Whether the prior is uniform over exactly one turn."""
+        prior = self.prior
+        if not isinstance(prior, Uniform) or not prior.unit:
+            return False
+        return abs(units.convert(prior.high - prior.low, prior.unit, "deg") / 360.0 - 1.0) < 1e-12
+
+    def _check_correlated(self) -> None:
+        _seconds("correlated", self.correlated)
+        if self.time == "track":
+            raise ModelError('correlated: there is one segment; write per = "scan", "integration" or a time')
+        if not (isinstance(self.prior, (Normal, LogNormal)) or self.is_circle):
+            raise ModelError(
+                "correlated: needs a normal or log-normal prior, or a phase that is uniform over 360 deg, "
+                f"found {self.prior.family}"
+            )
+
+
+def _time(word: str) -> str | float:
+    if word in TIMES:
+        return word
+    try:
+        return _seconds("per", word)
+    except ModelError:
+        known = (*TIMES, *GROUPS)
+        raise ModelError(
+            f"per: {', '.join(TIMES)}, a time such as '10 min', or one of {', '.join(GROUPS)}, "
+            f"found {short_repr(word)}{did_you_mean(word, known)}"
+        ) from None
+
+
+def _seconds(key: str, value: Entry) -> float:
+    fixed = read_entry(key, quantity, value, units.TIME)
+    seconds = fixed.value * units.factor(fixed.unit, units.TIME) if isinstance(fixed, Fixed) else 0.0
+    if not seconds > 0.0:
+        raise ModelError(f"{key}: expected a time above 0 such as '10 min', found {short_repr(value)}")
+    return seconds
+
+
+def read_per_segment(value: Entry, dimension: Dimension, defaults: Mapping[str, Entry]) -> PerSegment | Fixed:
+    """What a person wrote for a quantity of antennas and segments: a number, or a prior with its segments.
+
+    Parameters
+    ----------
+    value : number, text, Prior, PerSegment, or a table with `prior` and keys of `PerSegment`
+    dimension : Dimension
+    defaults : mapping of str to number or text
+        Numbers of the prior, by the names of families and keys "uniform.low", that need not be given.
+
+    Raises
+    ------
+    ModelError
+        Anything else, a tie for instance.
+    """
+    if isinstance(value, Mapping) and "prior" in value:
+        table = dict(value)
+        own = {key: table.pop(key) for key in _OWN if key in table}
+        for name, number in defaults.items():
+            family, _, key = name.partition(".")
+            if table["prior"] == family:
+                table.setdefault(key, number)
+        value = PerSegment(quantity(table, dimension), **own)
+    elif isinstance(value, Prior):
+        value = PerSegment(value)
+    if isinstance(value, PerSegment):
+        units.factor(value.prior.unit, dimension)
+        return value
+    made = quantity(value, dimension)
+    if not isinstance(made, Fixed):
+        raise ModelError("gains are numbers or have priors, and are not tied; give a number or a prior")
+    return made
