@@ -82,6 +82,8 @@ def sbc(
         memory_limit=memory_limit,
         smearing=smearing.value,
     )
+    for line in likelihood.smearing_lines:
+        say(line)
     result = run_sbc(
         likelihood,
         sampler.value,

@@ -20,6 +20,7 @@ from biro.cli.options import (
 from biro.cli.sky import read_sky_or_run
 
 if TYPE_CHECKING:
+    from biro.observation.partition import Partition
     from biro.simulation.gains import GainScatter
 
 
@@ -105,9 +106,23 @@ def simulate(
     part = observation.partitions[0]
     noise_text = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
     say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noise_text}")
+    say(_average_text(part, smearing))
     n_below = int(track.duration / track.integration + 1e-9) - len(part.times)
     if n_below > 0:
         say(f"{n_below} times are left out, where the field is lower than {elevation_limit:g} deg")
+
+
+def _average_text(part: Partition, smearing: Smearing) -> str:
+    """Whether the visibilities are averages, over how much."""
+    from biro.formatting import frequency_text
+
+    if smearing is Smearing.off:
+        return "smearing off: visibilities are those of the middle of each integration and channel"
+    width = frequency_text(float(part.chan_width.max()))
+    where = ", as far as that exceeds the noise" if smearing is Smearing.auto else ""
+    return (
+        f"smearing {smearing.value}: visibilities are averages over {part.interval:.3g} s and {width}{where}"
+    )
 
 
 def _gain_scatter(amplitude: float, phase: str, interval: str | None) -> GainScatter | None:
