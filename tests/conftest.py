@@ -6,7 +6,9 @@ import os
 import sys
 import tarfile
 import threading
+import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,17 @@ if SIMULATED:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-cuda", action="store_true", help="a test skipped for want of a GPU fails")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Import arviz before workers begin.
+
+    The first import of a day writes a file, which fails where two processes do it at once (arviz 0.23).
+    """
+    if not hasattr(config, "workerinput") and find_spec("arviz") is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import arviz  # noqa: F401
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
