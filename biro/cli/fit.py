@@ -95,6 +95,9 @@ def fit(
         say(line)
     if line := likelihood.observation.ionosphere_line(likelihood.sky):
         say(line)
+    for line in (*likelihood.model.gain_lines, likelihood.undetermined):
+        if line:
+            say(line)
     if asked == "auto":
         say(f"precision {likelihood.precision_reason}")
     plan = likelihood.plan(_batch_size(sampler.value, options, likelihood.n_param))

@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from os import PathLike
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +24,7 @@ from biro.likelihood.hands import N_RESIDUALS, hand_residuals
 from biro.likelihood.noise_model import NoiseLaw
 from biro.likelihood.noise_range import with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
+from biro.likelihood.undetermined import undetermined
 from biro.models import Parameter, SkyModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import residual_scatter
@@ -374,11 +376,17 @@ class Likelihood:
         Residuals of the two parallel hands that are correlated or scatter unequally, where the sky has Stokes
         I alone (`biro.likelihood.hands`). Of large data some times and channels are looked at.
         """
-        if sum(part.vis.size for part in self.observation.partitions) > 2 * N_RESIDUALS:
+        size = sum(part.vis.size for part in self.observation.partitions)
+        if size > 2 * N_RESIDUALS and not self.model.has_fitted_gains:  # which belong to all times
             few = thinned(self.observation, N_RESIDUALS)
             return Likelihood(few, self._sky, **asdict(self._options)).remarks(theta)
         hands = hand_residuals(self.observation.partitions, self.predict(theta), self.noise_factor(theta))
-        return [text for text in (each.remark() for each in hands) if text]
+        return [text for text in (self.undetermined, *(each.remark() for each in hands)) if text]
+
+    @cached_property
+    def undetermined(self) -> str:
+        """A line about combinations of gains and other parameters that the data do not determine, or ""."""
+        return undetermined(self) if self.model.has_fitted_gains else ""
 
     def residual_scatter(self, theta: ArrayLike, partitions: Sequence[int]) -> list[tuple[float, float]]:
         """How the residuals of these partitions scatter, and how from one time to the next.

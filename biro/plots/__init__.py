@@ -3,6 +3,7 @@
 from biro.plots.baselines import baseline, baselines, closure_phases
 from biro.plots.corner import corner, marginal, traces
 from biro.plots.data import residuals, uv
+from biro.plots.gains import gains
 from biro.plots.sky import sky
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "baselines",
     "closure_phases",
     "corner",
+    "gains",
     "marginal",
     "residuals",
     "sky",

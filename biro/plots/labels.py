@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from biro.errors import InputError
+from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.parameter import Column
 from biro.posterior.posterior import Posterior
 from biro.posterior.table import NOISE
@@ -38,7 +39,7 @@ def chosen_columns(posterior: Posterior, names: Sequence[str] | None) -> list[Co
     posterior : Posterior
     names : sequence of str or None
         "jet.I" is a parameter, "jet" all parameters of that source, "*.I" all that fit when * stands for any
-        text. None: all, without noise factors where there are more than eight parameters.
+        text. None: all without gains, without noise factors where there are more than eight parameters.
 
     Raises
     ------
@@ -60,5 +61,8 @@ def chosen_columns(posterior: Posterior, names: Sequence[str] | None) -> list[Co
 
 def default_names(posterior: Posterior) -> tuple[str, ...]:
     """Names of the parameters that are shown when none are asked for."""
+    sky = tuple(name for name in posterior.names if not is_gain(name))
+    if 0 < len(sky) < posterior.n_param:
+        return sky
     without = tuple(name for name in posterior.names if not name.startswith(NOISE))
     return posterior.names if posterior.n_param <= WITH_NOISE or not without else without

@@ -15,6 +15,7 @@ from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
 from biro.plots.baselines import MOST_PANELS, baselines, closure_phases
 from biro.plots.corner import MAX_CORNER, corner, traces
 from biro.plots.data import residuals, uv
+from biro.plots.gains import gains
 from biro.plots.labels import chosen_columns
 from biro.plots.sky import sky
 from biro.posterior.posterior import Posterior
@@ -70,6 +71,12 @@ def standard_pictures(
     for caption, draw in of_data:
         with suppress(InputError):  # there is no Stokes I, or no triangle
             pictures[caption] = draw()
+    if likelihood.model.has_fitted_gains:
+        label = likelihood.observation.labels[0]
+        of = f" of {label}" if len(likelihood.observation.labels) > 1 else ""
+        pictures[f"Gains of the antennas against time{of}: medians and 68 % ranges"] = gains(
+            posterior, likelihood
+        )
     pictures["Residuals of the best fit"] = residuals(fitted, best)
     images = fit_images(fitted, best)
     some = images[:MAX_FIELDS]

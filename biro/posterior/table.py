@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.formatting import Tabular, digits_after_point
 from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings
+from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.parameter import Column
 from biro.posterior.pareto import TRUSTED
 from biro.posterior.samples import Samples
@@ -28,6 +29,8 @@ POOR = 0.3
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""
+MOST_GAINS = 20
+"""Parameters of gains up to which each has a row of its own in print."""
 NOISE = "noise.factor"
 """What the names of noise factors begin with."""
 
@@ -92,12 +95,22 @@ class PosteriorTable(Tabular):
     def cells(self) -> list[list[str]]:
         """Header and rows as text, numbers rounded to what their uncertainty supports.
 
-        A question mark stands behind each error that cannot be trusted.
+        A question mark stands behind each error that cannot be trusted. Where there are many gains, those of
+        an antenna are one row, at the end: the range of the medians, and typical errors.
         """
         head = ["parameter", "unit", "median", "-68 %", "+68 %", "95 %", "best fit", "ESS"]
         with_tau = any(row.tau is not None for row in self.rows)
-        return [head + ["tau"] * with_tau] + [
-            _cells(row, with_tau, doubtful=self.noise_is_cut_off) for row in self.rows
+        gains = [row for row in self.rows if is_gain(row.name)]
+        few = len(gains) <= MOST_GAINS
+        cells = [
+            _cells(row, with_tau, doubtful=self.noise_is_cut_off)
+            for row in self.rows
+            if few or not is_gain(row.name)
+        ]
+        return [
+            head + ["tau"] * with_tau,
+            *cells,
+            *([] if few else _cells_of_gains(gains, len(head) + with_tau)),
         ]
 
     def warnings(self) -> list[str]:
@@ -279,3 +292,33 @@ def _cells(row: Row, with_tau: bool, *, doubtful: bool) -> list[str]:
     if with_tau:
         cells.append("" if row.tau is None else f"{row.tau:.1f}")
     return cells
+
+
+def _cells_of_gains(rows: Sequence[Row], n_column: int) -> list[list[str]]:
+    """A row for each quantity and antenna: range of medians, typical errors, range of 95 %, least ESS."""
+    of: dict[str, list[Row]] = {}
+    for row in rows:
+        of.setdefault(row.name.split("]")[0] + "]", []).append(row)
+    cells = []
+    for name, members in of.items():
+        low = float(np.median([row.median - row.low_68 for row in members]))
+        high = float(np.median([row.high_68 - row.median for row in members]))
+        digits = min(9, digits_after_point(0.5 * (low + high)))
+        medians = [row.median for row in members]
+        wide = min(row.low_95 for row in members), max(row.high_95 for row in members)
+        ess = min(row.ess for row in members)
+        more = f" ({len(members)} segments)" if len(members) > 1 else ""
+        one = [f"{name}{more}", members[0].unit, _range(min(medians), max(medians), digits)]
+        one += [
+            f"{-low:.{digits}f}",
+            f"+{high:.{digits}f}",
+            _range(*wide, digits),
+            "",
+            f"{ess:.0f}" if ess > 0 else "-",
+        ]
+        cells.append(one + [""] * (n_column - len(one)))
+    return cells
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    return f"{low:.{digits}f}" if low == high else f"{low:.{digits}f} .. {high:.{digits}f}"

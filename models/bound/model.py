@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.models.bound.antenna_terms.jones import gains_of
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
@@ -273,6 +274,19 @@ class BoundModel:
     def has_antenna_terms(self) -> bool:
         """Whether rotation of feeds, leakage or gains change anything."""
         return self._assembly.has_antenna_terms
+
+    @property
+    def has_fitted_gains(self) -> bool:
+        """Whether there are parameters of gains."""
+        return any(terms.factors for terms in self._instrument.terms)
+
+    def gains(self, theta: ArrayLike, i_partition: int, chan: int = 0) -> NDArray[np.complex128]:
+        """Gains of the antennas at one channel, complex128 (n_batch, n_time, n_antenna, 2): of each feed."""
+        batch = self.at(theta).wrapped
+        if not self._instrument.terms:
+            view = self.partitions[i_partition]
+            return np.ones((len(batch), view.time.size, len(view.antenna_names), 2), np.complex128)
+        return gains_of(self._instrument.terms[i_partition], self._resolved, batch, chan)
 
     @property
     def gain_lines(self) -> list[str]:

@@ -72,7 +72,7 @@ class Jones:
             found = found + self._with_leakage(self._rotation(values) * by_tec, values)
         if self._leakage is not None:
             swapped = self._rotation(values)[..., ::-1, :]
-            found = found + self._gain(values) * self._terms(self._leakage(changes))[..., None] * swapped
+            found = found + self.gain(values) * self._terms(self._leakage(changes))[..., None] * swapped
         shape = (len(changes), *self._shape)
         return self._whole(np.broadcast_to(found, shape))
 
@@ -101,14 +101,14 @@ class Jones:
         if self._leakage is not None:
             swapped = self._rotation(values)[..., ::-1, :]
             by_term = np.sum(
-                conjugated * self._gain(values) * swapped, axis=(1, 5)
+                conjugated * self.gain(values) * swapped, axis=(1, 5)
             )  # (batch, antenna, chan, feed)
             by_block = np.einsum("bafi,kf->bkai", by_term, self._into_block)
             # dA is proportional to d(real) + i d(imag).
             by_parts = np.stack([by_block.real, -by_block.imag], axis=-1)
             self._leakage.pull_back(values, by_parts, into)
 
-    def _gain(self, values: Array) -> Complex:
+    def gain(self, values: Array) -> Complex:
         """G, (n_batch or 1, n_time_block, n_antenna, n_chan_block, 2, 1)."""
         if self._fitted is None:
             return self._known
@@ -154,7 +154,7 @@ class Jones:
         """G D times a matrix."""
         if self._leakage is not None:
             right = right + self._terms(self._leakage(values))[..., None] * right[..., ::-1, :]
-        found = self._gain(values) * right
+        found = self.gain(values) * right
         return np.asarray(np.broadcast_to(found, (len(found), *self._shape)))
 
     def _whole(self, matrix: Complex) -> Complex:
@@ -165,6 +165,18 @@ class Jones:
         """d_0, d_1 of each antenna and block of channels, (n_batch, 1, n_antenna, n_chan_block, 2)."""
         terms = (parts[..., 0] + 1j * parts[..., 1])[:, self._slots.leakage_block]
         return np.asarray(terms.transpose(0, 2, 1, 3)[:, None])
+
+
+def gains_of(slots: TermSlots, resolved: ResolvedSlots, theta: Array, chan: int) -> Complex:
+    """G of a partition at one channel, complex128 (n_batch, n_time, n_antenna, 2), of theta."""
+    values = SIValues(resolved)
+    jones = Jones(slots, values)
+    gain = jones.gain(values.of(theta))[..., 0]
+    block = min(int(slots.chan_block[chan]), gain.shape[3] - 1)
+    found = gain[:, :, :, block]
+    n_time = max(len(slots.angle), gain.shape[1])
+    found = np.broadcast_to(found, (len(theta), n_time, *found.shape[2:]))
+    return np.asarray(found[:, slots.time_block])
 
 
 class Terms:

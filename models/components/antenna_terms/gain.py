@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY
 from functools import partial
@@ -34,12 +35,18 @@ DIMENSIONS: dict[str, Dimension] = {
 """Quantities of a gain; those of a ratio belong to the first feed alone."""
 NEUTRAL = {"amplitude": 1.0, "ratio_amplitude": 1.0}
 """What quantities are that are not given; 0 otherwise."""
+_NAME = re.compile(rf"gain\d*\.({'|'.join(DIMENSIONS)})(\.[rlxy])?(\.step)?\[")
 _DEFAULTS: dict[str, dict[str, Entry]] = {
     "amplitude": {"log-normal.median": 1.0},
     "phase": {"uniform.low": "-180 deg", "uniform.high": "180 deg", "normal.mean": 0.0},
     "delay": {"normal.mean": 0.0},
     "rate": {"normal.mean": 0.0},
 }
+
+
+def is_gain(name: str) -> bool:
+    """Whether a parameter of this name belongs to the gain of an antenna."""
+    return _NAME.match(name) is not None
 
 
 @strict

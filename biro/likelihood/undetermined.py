@@ -1,0 +1,146 @@
+"""Combinations of parameters that data with free gains do not determine, whatever their noise.
+
+A combination v does not change the visibilities where F v = 0, F the Fisher information. With gains there are
+many such: the phases of all antennas of a segment together; all amplitudes against the flux densities; the
+phases of the two feeds against polarisation angles (physics: section 6). Priors alone determine them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.formatting import first_few
+from biro.models import BoundModel
+
+log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
+MOST_WORK = 3e10
+"""Squared parameters times visibilities up to which the information is worked out: some 20 s."""
+_NULL = 1e-11
+"""Eigenvalues of the information in units of its diagonal that are roundings.
+
+Roundings of 189 parameters are 1e-15, and the weakest combination that they determine has 3e-7.
+"""
+_SMALL = 0.03
+"""Parts of a combination that are smaller than this times its largest are not named."""
+_TRIES = 100
+
+
+class Informed(Protocol):
+    """A likelihood with its Fisher information."""
+
+    @property
+    def model(self) -> BoundModel: ...
+    @property
+    def parameter_names(self) -> Sequence[str]: ...
+    @property
+    def n_vis(self) -> NDArray[np.int64]: ...
+    def fisher(self, theta: Array) -> Array: ...
+
+
+def undetermined(likelihood: Informed) -> str:
+    """One line that names the combinations of parameters that the data do not determine, or "".
+
+    They are looked for at one draw of the prior, where nothing is 0 by symmetry.
+    """
+    model, names = likelihood.model, likelihood.parameter_names
+    if len(names) ** 2 * float(likelihood.n_vis.sum()) > MOST_WORK:
+        log.info("undetermined combinations of %d parameters were not looked for: too much work", len(names))
+        return ""
+    theta = _draw(model)
+    if theta is None:
+        return ""
+    found = null_directions(likelihood.fisher(theta), _scales(model))
+    if not len(found):
+        return ""
+    words = in_words(found, names)
+    s = "s" * (len(found) > 1)
+    return (
+        f"{len(found)} combination{s} of parameters that no data of this kind determine{'s' * (not s)}, but "
+        f"priors alone: {first_few(words, '; ')}. To pin one down, fix or tie one of its parameters "
+        "(a flux density, an amplitude or a phase of one antenna), or give it a narrow prior"
+    )
+
+
+def null_directions(information: Array, scale: Array) -> Array:
+    """Directions v with F v = 0, float64 (n_null, n_param), each with zeros where it can have them.
+
+    Parameters
+    ----------
+    information : float64 (n_param, n_param)
+        F.
+    scale : float64 (n_param,)
+        In whose units the answer is: the widths of the priors.
+    """
+    sigma = np.sqrt(np.maximum(np.diag(information), 0.0))
+    by = np.where(sigma > 0.0, 1.0 / np.where(sigma > 0.0, sigma, 1.0), scale)
+    values, vectors = np.linalg.eigh(information * np.outer(by, by))
+    found = vectors[:, values < _NULL].T * by / scale
+    if not len(found):
+        return found
+    from scipy.linalg import qr
+
+    # A basis in which each direction alone has one parameter, which shows directions that part.
+    first = qr(found, mode="r", pivoting=True)[1][: len(found)]
+    return np.asarray(np.linalg.solve(found[:, first], found), np.float64)
+
+
+def in_words(directions: Array, names: Sequence[str]) -> list[str]:
+    """What directions consist of: "gain.phase[*] of scan 1, scan 2", "gain.amplitude[*] with g.I, p.I"."""
+    where: dict[str, list[str]] = {}
+    for direction in directions:
+        share = np.abs(direction)
+        members = [names[int(i)] for i in np.flatnonzero(share > _SMALL * share.max())]
+        kinds: dict[str, list[str]] = {}
+        for name in members:
+            kinds.setdefault(name.split("[")[0], []).append(name)
+        first, *others = sorted(kinds, key=_rank)
+        text = _kind(first, kinds[first])
+        if others:
+            text += f" with {first_few(_kind(key, kinds[key]) for key in others)}"
+        where.setdefault(text, []).append(_segment(members))
+    return [text + _of_segments(segments) for text, segments in where.items()]
+
+
+def _rank(key: str) -> tuple[bool, bool, str]:
+    """Gains first, what has no index next."""
+    return not key.startswith("gain"), key.startswith("leakage"), key
+
+
+def _kind(key: str, members: Sequence[str]) -> str:
+    return members[0] if len(members) == 1 else f"{key}[*]"
+
+
+def _segment(members: Sequence[str]) -> str:
+    """The index behind that of the antenna that all have in common; "" where there is none."""
+    indices = [re.findall(r"\[([^\]]*)\]", name)[1:2] for name in members]
+    alike = len({tuple(index) for index in indices}) == 1 and len(members) > 1
+    return str(indices[0][0]) if alike and indices[0] else ""
+
+
+def _of_segments(segments: Sequence[str]) -> str:
+    named = sorted((one for one in segments if one), key=lambda one: (len(one), one))
+    if not named:
+        return f" ({len(segments)} times)" if len(segments) > 1 else ""
+    return f" of {'each of ' * (len(named) > 1)}{first_few(named)}"
+
+
+def _draw(model: BoundModel) -> Array | None:
+    """A theta near the middle of the prior that the constraints allow."""
+    rng = np.random.default_rng(0)
+    theta = model.prior_transform(rng.uniform(0.3, 0.7, (_TRIES, model.n_param)))
+    allowed = np.flatnonzero(model.allowed(theta) & np.isfinite(model.log_prior(theta)))
+    return theta[allowed[0]] if allowed.size else None
+
+
+def _scales(model: BoundModel) -> Array:
+    """Half the width of the middle 68 % of each prior; of a periodic parameter a radian of its turn."""
+    low, high = model.prior_transform(np.array([[0.16], [0.84]]) * np.ones(model.n_param))
+    period = np.array([parameter.period or np.nan for parameter in model.parameters])
+    return np.where(np.isnan(period), 0.5 * (high - low), period / (2.0 * np.pi))
