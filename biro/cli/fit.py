@@ -15,6 +15,8 @@ from biro.cli.options import (
     BackendOption,
     Frame,
     FrameOption,
+    Gains,
+    GainsOption,
     JsonFlag,
     MemoryOption,
     ObservedSets,
@@ -56,6 +58,7 @@ def fit(
     ] = AnyPrecision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
+    gains: GainsOption = Gains.sample,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -87,11 +90,12 @@ def fit(
         gaussian_frame=gaussian_frame.value,
         memory_limit=memory_limit,
         smearing=smearing.value,
+        gains=gains.value,
     )
     say(_problem_text(likelihood, backend.value))
     for line in likelihood.observation.instrument_lines(likelihood.sky):
         say(line)
-    for line in likelihood.smearing_lines:
+    for line in [*likelihood.gains_lines, *likelihood.smearing_lines]:
         say(line)
     if line := likelihood.observation.ionosphere_line(likelihood.sky):
         say(line)

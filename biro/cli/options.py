@@ -67,6 +67,13 @@ class Smearing(StrEnum):
     off = "off"
 
 
+class Gains(StrEnum):
+    """How gains of antennas are treated."""
+
+    sample = "sample"
+    closures = "closures"
+
+
 class Weights(StrEnum):
     """Where the weights of visibilities come from."""
 
@@ -144,6 +151,13 @@ SmearingOption = Annotated[
     typer.Option(
         help="Average the model over integrations and channels, as data are; auto: where the loss exceeds "
         "the noise."
+    ),
+]
+GainsOption = Annotated[
+    Gains,
+    typer.Option(
+        help="sample: data are calibrated, beside gains of the model; closures: fit closure phases and log "
+        "closure amplitudes, whatever the gains are."
     ),
 ]
 WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of visibilities in the image.")]

@@ -71,6 +71,7 @@ def likelihood_of(
     """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
     from biro.errors import BiroError, InputError
     from biro.likelihood.likelihood import Likelihood
+    from biro.likelihood.treatments import data_digest as data_digest_of
     from biro.models import read_model
     from biro.reading import read
     from biro.run.record import read_facts
@@ -85,12 +86,13 @@ def likelihood_of(
         raise
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{run}: its run.json does not say how the data were read ({error})") from error
-    if observation.digest() != data_digest:
+    recorded = facts.get("likelihood") or {}
+    gains = recorded.get("gains", "sample")
+    if data_digest_of(observation, gains) != data_digest:
         raise InputError(
             f"{observation.source}: not the data that {run} was made from; give what was observed as it was "
             "with --obs"
         )
-    recorded = facts.get("likelihood") or {}
     likelihood = Likelihood(
         observation,
         read_model(run / "model.toml"),
@@ -100,6 +102,7 @@ def likelihood_of(
         memory_limit=recorded.get("memory_limit"),
         image_accuracy=recorded.get("image_accuracy", 1e-5),
         smearing=recorded.get("smearing", "off"),  # which there was none of before it is recorded
+        gains=gains,
     )
     if likelihood.description().get("images") != recorded.get("images"):
         raise InputError(f"{run}: the images that its model.toml names have changed; put them back")

@@ -13,6 +13,8 @@ from biro.cli.options import (
     BackendOption,
     Frame,
     FrameOption,
+    Gains,
+    GainsOption,
     JsonFlag,
     MemoryOption,
     ObservedSets,
@@ -50,6 +52,7 @@ def sbc(
     precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
+    gains: GainsOption = Gains.sample,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
@@ -81,6 +84,7 @@ def sbc(
         gaussian_frame=gaussian_frame.value,
         memory_limit=memory_limit,
         smearing=smearing.value,
+        gains=gains.value,
     )
     for line in likelihood.smearing_lines:
         say(line)

@@ -141,6 +141,14 @@ class PartitionEngines:
             chi2[:, i] = column
         return chi2
 
+    def information(self, i: int, sources: Sources, change: Gradient) -> Array:
+        """Re(J^H W J) between changes of the sources of partition i, float64 (n_change, n_change)."""
+        return self.rimes[i].information(sources, change)
+
+    def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v of the sources of partition i."""
+        return self.rimes[i].adjoint(sources, self.rimes[i].tangent(sources, change))
+
     def chi2_and_gradient(
         self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
     ) -> tuple[Array, list[Gradient]]:

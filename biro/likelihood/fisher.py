@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import student_information
+from biro.likelihood.treatments import Treatment
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from rime_kernels import Gradient, Sources
@@ -34,8 +35,10 @@ class Fisher:
     ----------
     model : BoundModel
     engines : PartitionEngines
-    n_vis : int64 (n_partition,)
-        Usable complex visibilities of each partition.
+    treatment : Treatment
+        What makes chi-squared of visibilities.
+    n_data : int64 (n_partition,)
+        Real numbers that chi-squared of each partition is a sum over.
     batch : ThetaBatch
         The one theta at which F is evaluated.
 
@@ -46,12 +49,17 @@ class Fisher:
     """
 
     def __init__(
-        self, model: BoundModel, engines: PartitionEngines, n_vis: NDArray[np.int64], batch: ThetaBatch
+        self,
+        model: BoundModel,
+        engines: PartitionEngines,
+        treatment: Treatment,
+        n_data: NDArray[np.int64],
+        batch: ThetaBatch,
     ) -> None:
         if not batch.allowed.all():
             raise InputError("theta breaks a constraint of the model: it has no Fisher information")
-        self._model, self._n_vis, self._batch = model, n_vis, batch
-        self._rimes, self._shifts = engines.rimes, engines.shifts
+        self._model, self._n_data, self._batch = model, n_data, batch
+        self._treatment, self._shifts = treatment, engines.shifts
         factor, dof = batch.noise_factor, batch.noise_dof
         self._of_noise: tuple[Array, ...]  # information of a sample on s, on s with nu, on nu
         if dof is None:
@@ -65,7 +73,8 @@ class Fisher:
         """F, float64 (n_param, n_param)."""
         information = self._noise()
         for i, sources, change in self._changes(np.eye(self._model.n_param)):
-            information += self._of_vis[i] * self._rimes[i].information(self._shifts.of(i, sources), change)
+            shifted = self._shifts.of(i, sources)
+            information += self._of_vis[i] * self._treatment.information(i, shifted, change)
         return information
 
     def product(self, change: Array) -> Array:
@@ -76,7 +85,7 @@ class Fisher:
         pulled = []
         for i, sources, of_sources in self._changes(change):
             shifted = self._shifts.of(i, sources)
-            gradient = self._rimes[i].adjoint(shifted, self._rimes[i].tangent(shifted, of_sources))
+            gradient = self._treatment.information_product(i, shifted, of_sources)
             pulled.append(self._shifts.pull_back(i, sources, gradient))
         of_vis = self._batch.pull_back(pulled, self._of_vis[None])[0]
         return np.asarray(of_vis + self._noise() @ change[0])
@@ -106,9 +115,9 @@ class Fisher:
 
     def _noise(self) -> Array:
         """The information on noise factors and degrees of freedom, float64 (n_param, n_param)."""
-        model, one = self._model, np.eye(len(self._n_vis))
+        model, one = self._model, np.eye(len(self._n_data))
         of_factor = model.pull_back_noise(one)
         of_dof = model.pull_back_noise(np.zeros_like(one), one)
-        factors, mixed, dofs = (self._n_vis * part[0] for part in self._of_noise)
+        factors, mixed, dofs = (0.5 * self._n_data * part[0] for part in self._of_noise)
         cross = (of_factor.T * mixed) @ of_dof
         return np.asarray((of_factor.T * factors) @ of_factor + cross + cross.T + (of_dof.T * dofs) @ of_dof)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.beams.loading import beam_of
+from biro.closures.legs import SNR_LIMIT
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
@@ -23,13 +24,15 @@ from biro.likelihood.fisher import Fisher
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
 from biro.likelihood.noise_model import NoiseLaw
 from biro.likelihood.noise_range import with_noise_range
+from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.precision import choose_precision, thinned
+from biro.likelihood.treatments import ClosureEngines, Gains, Treatment, check_gains, data_digest
 from biro.likelihood.undetermined import undetermined
 from biro.models import Parameter, SkyModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
-from biro.observation.weighting import WITH_TAPER
+from biro.observation.weighting import WITH_TAPER, with_systematic
 from biro.smearing import Mode
 from rime_kernels.device import Backend
 from rime_kernels.geometry import Form, Precision
@@ -42,7 +45,7 @@ NumberOrArray: TypeAlias = Any
 
 
 class Likelihood:
-    """Likelihood of calibrated visibilities, given a sky model.
+    """Likelihood of visibilities, or of their closures, given a sky model.
 
     For each partition (field x data description), over its N unflagged complex correlations of
     weight w > 0, with a noise factor s (sigma -> s sigma),
@@ -50,8 +53,10 @@ class Likelihood:
         ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s,     chi2 = sum w |D - V|^2
 
     and the sum of these over partitions (physics: section 7); or what Student's t makes of it, where the
-    model says so (`biro.likelihood.normalisation`). Data, weights, uvw and frequencies are put on the device
-    once; a call sends parameters up and takes chi-squared, in float64, down.
+    model says so (`biro.likelihood.normalisation`). With `gains="closures"`, chi2 is that of closure phases
+    and log closure amplitudes, with their covariance for the weights, and 2 N their number. Data, weights,
+    uvw and frequencies are put on the device once; a call sends parameters up and takes chi-squared down, in
+    float64.
 
     Parameters
     ----------
@@ -83,11 +88,16 @@ class Likelihood:
         Whether the model is averaged over integrations and channels as the data are (physics: section 6).
         "auto" is on where the loss exceeds the noise (`biro.smearing.choose`); `smearing_lines` says what was
         chosen, and why.
+    gains : "sample" or "closures"
+        "sample": visibilities are calibrated, beside what `[gain]` of the model has. "closures": gains may be
+        anything at any time and channel; of parallel hands, what they cannot change is compared
+        (`biro.closures`); `gains_lines` says what is left out.
 
     Raises
     ------
     InputError
-        An image of the model cannot be read or used.
+        An image of the model cannot be read or used; or there are no closures, or noise is not Gaussian where
+        closures are asked for.
     BackendError
         `backend="cuda"` without a working GPU.
     ModelError
@@ -106,6 +116,7 @@ class Likelihood:
         memory_limit: int | str | None = None,
         image_accuracy: float = 1e-5,
         smearing: Mode | Sequence[Mode] = "auto",
+        gains: Gains = "sample",
     ) -> None:
         for value, reader in ((observation, "read"), (sky, "read_model")):
             if isinstance(value, str | PathLike):
@@ -121,8 +132,15 @@ class Likelihood:
             image_accuracy=image_accuracy,
             smearing=smearing,
         )
-        self.observation = observation.by_hands() if sky.noise.per == "hands" else observation
-        observation = self.observation
+        check_gains(gains)
+        if gains == "closures" and sky.noise.distribution != "gaussian":
+            raise InputError(
+                f'gains="closures" is for Gaussian noise, found noise.distribution {sky.noise.distribution!r}'
+            )
+        self.gains, self._given = gains, observation
+        observation = with_systematic(observation, sky.noise.systematic)
+        observation = observation.by_hands() if sky.noise.per == "hands" else observation
+        self.observation = observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
         views = observation.partition_views
@@ -142,12 +160,19 @@ class Likelihood:
         self._engines = PartitionEngines(observation, self.model, options)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
-        self._noise = NoiseLaw(self.model, observation.partitions)
+        if gains == "closures" and self.model.has_fitted_gains:
+            raise InputError('gains="closures" sees no gains of antennas, found gains with priors in [gain]')
+        self._closures = ClosureEngines(observation, self._engines) if gains == "closures" else None
+        self._treatment: Treatment = self._closures or self._engines
+        normalisation = Normalisation.of_visibilities(observation.partitions)
+        self._noise = NoiseLaw(
+            self.model, self._closures.normalisation() if self._closures else normalisation
+        )
         self._count = EvaluationCount(self.parameter_names)
 
     def __repr__(self) -> str:
         return (
-            f"<Likelihood of {self.observation.source}: {self.n_vis.sum()} visibilities, "
+            f"<Likelihood of {self.observation.source}: {self.n_vis.sum()} visibilities, {self._gains_text()}"
             f"{self.n_param} parameters; {self.backend}, {self.precision} precision>"
         )
 
@@ -173,8 +198,18 @@ class Likelihood:
 
     @property
     def n_vis(self) -> NDArray[np.int64]:
-        """Usable complex visibilities of each partition."""
+        """Complex visibilities that count, of each partition."""
         return self._noise.n_vis
+
+    @property
+    def n_data(self) -> NDArray[np.int64]:
+        """Real numbers that chi2 of each partition is a sum over: two for a visibility, one for a closure."""
+        return self._noise.n_data
+
+    @property
+    def gains_lines(self) -> list[str]:
+        """Which closures are fitted, what is left out, and what they do not see; nothing of visibilities."""
+        return [] if self._closures is None else self._closures.tally.lines()
 
     @property
     def n_call(self) -> int:
@@ -227,7 +262,7 @@ class Likelihood:
         float64 (n_partition,) or (n_batch, n_partition)
         """
         batch, is_single = self._batch(theta)
-        chi2 = self._engines.chi2(batch)
+        chi2 = self._treatment.chi2(batch)
         return chi2[0] if is_single else chi2
 
     def log_likelihood(self, theta: ArrayLike) -> NumberOrArray:
@@ -379,8 +414,9 @@ class Likelihood:
         size = sum(part.vis.size for part in self.observation.partitions)
         if size > 2 * N_RESIDUALS and not self.model.has_fitted_gains:  # which belong to all times
             few = thinned(self.observation, N_RESIDUALS)
-            return Likelihood(few, self._sky, **asdict(self._options)).remarks(theta)
-        hands = hand_residuals(self.observation.partitions, self.predict(theta), self.noise_factor(theta))
+            return Likelihood(few, self._sky, **asdict(self._options), gains=self.gains).remarks(theta)
+        data = self.corrected(theta).partitions
+        hands = hand_residuals(data, self.predict(theta), self.noise_factor(theta))
         return [text for text in (self.undetermined, *(each.remark() for each in hands)) if text]
 
     @cached_property
@@ -393,8 +429,24 @@ class Likelihood:
 
         See `biro.observation.noise.residual_scatter`; for one vector theta.
         """
-        models = self.predict(theta)
-        return [residual_scatter(self.observation.partitions[i], models[i]) for i in partitions]
+        models, data = self.predict(theta), self.corrected(theta).partitions
+        # Gains that fit best make residuals smaller: so many of them are independent.
+        share = np.sqrt(2.0 * self.n_vis / np.maximum(self.n_data, 1))
+        found = [(share[i], residual_scatter(data[i], models[i])) for i in partitions]
+        return [(factor * scatter, factor * step) for factor, (scatter, step) in found]
+
+    def corrected(self, theta: ArrayLike) -> Observation:
+        """The data, with the gains taken out that fit best for one vector theta where closures are fitted.
+
+        Visibilities that no closures are made of have no weight then. Otherwise the data as they are.
+        """
+        if self._closures is None:
+            return self.observation
+        parts = []
+        for i, (part, vis) in enumerate(zip(self.observation.partitions, self.predict(theta), strict=True)):
+            data, weight = self._closures.corrected(i, vis)
+            parts.append(replace(part, vis=data, weight=weight))
+        return replace(self.observation, partitions=tuple(parts))
 
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""
@@ -407,6 +459,8 @@ class Likelihood:
             **(images if self._engines.image_digest else {}),
             "memory_limit": self.memory_limit,
             "noise": str(self._noise),
+            "gains": self.gains,
+            **({"closures": self.gains_lines} if self._closures else {}),
             "smearing": self.smearing,
             "smearing_reason": self.smearing_lines,
             "form": self.forms,
@@ -423,13 +477,24 @@ class Likelihood:
         parts = [self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame]
         if self._engines.image_digest:
             parts += [self._engines.image_digest, repr(float(self.image_accuracy))]
+        if self._closures is not None:
+            parts += [self.gains, repr(SNR_LIMIT)]
         if "on" in self.smearing:
             parts += [choice.digest() for choice in self._engines.smearing]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
+    def data_digest(self) -> str:
+        """Hash of the data: equal for models whose evidences compare."""
+        return data_digest(self._given, self.gains)
+
+    def _gains_text(self) -> str:
+        return "" if self._closures is None else f"{self.n_data.sum()} closures, "
+
     def _with_chosen_precision(self, sky: SkyModel, options: EngineOptions) -> EngineOptions:
         def likelihood_of(observation: Observation, precision: Precision) -> Likelihood:
-            return Likelihood(observation, sky, **asdict(replace(options, precision=precision)))
+            return Likelihood(
+                observation, sky, gains=self.gains, **asdict(replace(options, precision=precision))
+            )
 
         choice = choose_precision(self.observation, likelihood_of)
         self.precision_reason = choice.reason
@@ -437,7 +502,7 @@ class Likelihood:
         return replace(options, precision=choice.precision)
 
     def _fisher(self, theta: ArrayLike) -> Fisher:
-        return Fisher(self.model, self._engines, self.n_vis, self._one(theta))
+        return Fisher(self.model, self._engines, self._treatment, self.n_data, self._one(theta))
 
     def _of_allowed(self, batch: ThetaBatch) -> Array:
         """Log-likelihood where the constraints hold, -inf elsewhere."""
@@ -451,12 +516,12 @@ class Likelihood:
 
     def _values(self, batch: ThetaBatch) -> Array:
         """Log-likelihood (n_batch,), whatever the constraints say."""
-        chi2 = self._engines.chi2(batch, self._noise.scaled_dofs(batch))
+        chi2 = self._treatment.chi2(batch, self._noise.scaled_dofs(batch))
         return self._count.checked(batch.theta, self._noise.log_likelihood(batch, chi2))
 
     def _value_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
         """`_values` and their derivatives, (n_batch, n_param)."""
-        chi2, by_sources = self._engines.chi2_and_gradient(batch, self._noise.scaled_dofs(batch))
+        chi2, by_sources = self._treatment.chi2_and_gradient(batch, self._noise.scaled_dofs(batch))
         value = self._count.checked(batch.theta, self._noise.log_likelihood(batch, chi2))
         by_chi2, by_noise = self._noise.slopes(batch, chi2, [slopes.scaled_dof for slopes in by_sources])
         gradient = batch.pull_back(by_sources, by_chi2) + by_noise

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from biro.likelihood.normalisation import Normalisation
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
-from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 
@@ -21,17 +20,17 @@ class NoiseLaw:
     Parameters
     ----------
     model : BoundModel
-    partitions : sequence of Partition
+    normalisation : Normalisation
 
     Attributes
     ----------
-    n_vis : int64 (n_partition,)
-        Usable complex visibilities.
+    n_vis, n_data : int64 (n_partition,)
+        Complex visibilities, and real numbers, that count.
     """
 
-    def __init__(self, model: BoundModel, partitions: Sequence[Partition]) -> None:
-        self._model, self._normalisation = model, Normalisation(partitions)
-        self.n_vis = self._normalisation.n_vis
+    def __init__(self, model: BoundModel, normalisation: Normalisation) -> None:
+        self._model, self._normalisation = model, normalisation
+        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
 
     def __str__(self) -> str:
         return "Student-t noise" if self.is_student else "Gaussian noise"

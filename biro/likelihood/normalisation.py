@@ -22,33 +22,48 @@ class Normalisation:
     two dimensions the density of a sample is w / (2 pi s^2) at its centre whatever nu is, because
     Gamma(nu/2 + 1) / Gamma(nu/2) = nu/2.
 
+    Of data that are not visibilities, such as closures, 2 N is the number of real data, and the rest is what
+    makes the density of these a normalised one.
+
     Parameters
     ----------
-    partitions : sequence of Partition
+    n_vis : sequence of int
+        Visibilities that count in each partition.
+    n_data : sequence of int
+        Real numbers that chi2 is a sum over.
+    log_norm : sequence of float
+        ln L where chi2 is 0 and s is 1.
 
     Attributes
     ----------
-    n_vis : int64 (n_partition,)
+    n_vis, n_data : int64 (n_partition,)
     """
 
-    def __init__(self, partitions: Sequence[Partition]) -> None:
+    def __init__(self, n_vis: Sequence[int], n_data: Sequence[int], log_norm: Sequence[float]) -> None:
+        self.n_vis: NDArray[np.int64] = np.array(n_vis, dtype=np.int64)
+        self.n_data: NDArray[np.int64] = np.array(n_data, dtype=np.int64)
+        self._log_norm = np.array(log_norm)
+
+    @classmethod
+    def of_visibilities(cls, partitions: Sequence[Partition]) -> Normalisation:
+        """Of the usable visibilities of each partition."""
         usable = [_usable_weights(part) for part in partitions]
-        self.n_vis: NDArray[np.int64] = np.array([w.size for w in usable], dtype=np.int64)
-        log_weight = np.array([np.log(w).sum() for w in usable])
-        self._log_norm = log_weight - self.n_vis * np.log(2.0 * np.pi)
+        n_vis = [w.size for w in usable]
+        log_norm = [float(np.log(w).sum() - w.size * np.log(2.0 * np.pi)) for w in usable]
+        return cls(n_vis, [2 * n for n in n_vis], log_norm)
 
     def log_likelihood(self, chi2: Array, factor: Array, dof: Array | None = None) -> Array:
         """The sum over partitions, (n_batch,), for chi2, s and nu (n_batch, n_partition), finite or not."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             grown = chi2 if dof is None else (1.0 + 2.0 / dof) * chi2
-            terms = self._log_norm - grown / (2.0 * factor**2) - 2.0 * self.n_vis * np.log(factor)
+            terms = self._log_norm - grown / (2.0 * factor**2) - self.n_data * np.log(factor)
         # A sum over one is slow for many vectors: each is a loop of its own.
         return np.asarray(terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1))
 
     def slopes(self, chi2: Array, factor: Array) -> tuple[Array, Array]:
         """d ln L / d chi2 = -1 / (2 s^2) and d ln L / ds = chi2 / s^3 - 2 N / s, (n_batch, n_partition)."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            return -0.5 / factor**2, (chi2 / factor**2 - 2.0 * self.n_vis) / factor
+            return -0.5 / factor**2, (chi2 / factor**2 - self.n_data) / factor
 
     def student_slopes(
         self, chi2: Array, by_scaled_dof: Array, factor: Array, dof: Array
@@ -63,7 +78,7 @@ class Normalisation:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             log_sum, grown = chi2 / (dof * factor**2), 1.0 + 2.0 / dof
             x = log_sum - by_scaled_dof
-            by_factor = (dof * grown * x - 2.0 * self.n_vis) / factor
+            by_factor = (dof * grown * x - self.n_data) / factor
             return -0.5 * grown / factor**2, by_factor, 0.5 * (grown * x - log_sum)
 
 

@@ -144,9 +144,9 @@ class Maximum(Tabular):
     def reduced_chi2(self) -> NDArray[np.float64]:
         """chi2 / 2N of each partition with the stated weights: about 1 if weights and model are right.
 
-        NaN for a partition without visibilities.
+        Of N closures chi2 / N; NaN for a partition without data.
         """
-        return self.chi2 / np.where(self.n_vis > 0, 2.0 * self.n_vis, np.nan)
+        return np.array([fit.reduced_chi2 for fit in self.fits])
 
     @property
     def unidentified(self) -> list[str]:

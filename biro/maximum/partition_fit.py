@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.target.protocol import SampledLikelihood, has_gradient
+from biro.target.protocol import SampledLikelihood, has_gradient, n_data_of
 
 FAR = 2.0
 """Residuals more than this many times larger, or smaller, than the stated noise are explained in words."""
@@ -30,9 +30,10 @@ class PartitionFit:
     ----------
     label : str
     n_vis : int
-        Usable complex visibilities.
+        Complex visibilities that count.
     reduced_chi2 : float
-        chi2 / 2N with the stated weights: about 1 where weights and model are right. NaN where N = 0.
+        chi2 / 2N (of N closures: chi2 / N) with the stated weights: about 1 where weights and model are
+        right. NaN where N = 0.
     noise_factor : float
         That of the model.
     scatter : float
@@ -42,6 +43,8 @@ class PartitionFit:
         coherent residuals much less. NaN where it was not measured, or there are too few such times.
     has_tails : bool
         Whether the noise is Student's t, for which chi2 is large in any case where there are outliers.
+    n_closure : int
+        Closure phases and log closure amplitudes, where these are fitted; else 0.
     """
 
     label: str
@@ -51,12 +54,19 @@ class PartitionFit:
     scatter: float = math.nan
     step: float = math.nan
     has_tails: bool = False
+    n_closure: int = 0
 
     def __str__(self) -> str:
         if not self.n_vis:
             return f"{self.label}: no visibilities"
-        figures = f"chi2/2N {self.reduced_chi2:.4g} of {self.n_vis} visibilities"
+        of = f"{self.n_closure} closures" if self.n_closure else f"{self.n_vis} visibilities"
+        figures = f"{self.statistic} {self.reduced_chi2:.4g} of {of}"
         return f"{self.label}: {figures}, noise factor {self.noise_factor:.4g}"
+
+    @property
+    def statistic(self) -> str:
+        """Name of `reduced_chi2`."""
+        return "chi2/N" if self.n_closure else "chi2/2N"
 
     @property
     def is_far(self) -> bool:
@@ -130,15 +140,16 @@ def fits_at(likelihood: SampledLikelihood, theta: NDArray[np.float64]) -> tuple[
     """
     if not has_gradient(likelihood):
         return ()
-    labels, n_vis = likelihood.observation.labels, likelihood.n_vis
+    labels, n_vis, n_data = likelihood.observation.labels, likelihood.n_vis, n_data_of(likelihood)
     with np.errstate(invalid="ignore"):
-        reduced = np.where(n_vis > 0, likelihood.chi2(theta) / (2.0 * np.maximum(n_vis, 1)), np.nan)
+        reduced = np.where(n_data > 0, likelihood.chi2(theta) / np.maximum(n_data, 1), np.nan)
     factors = likelihood.noise_factor(theta)
+    closures = n_data.tolist() if getattr(likelihood, "gains", "") == "closures" else [0] * len(n_data)
     noise_dof = getattr(likelihood, "noise_dof", None)
     has_tails = noise_dof is not None and noise_dof(theta) is not None
     fits = [
-        PartitionFit(label, int(n), float(chi2), float(factor), has_tails=has_tails)
-        for label, n, chi2, factor in zip(labels, n_vis, reduced, factors, strict=True)
+        PartitionFit(label, int(n), float(chi2), float(factor), has_tails=has_tails, n_closure=closure)
+        for label, n, chi2, factor, closure in zip(labels, n_vis, reduced, factors, closures, strict=True)
     ]
     far = [i for i, fit in enumerate(fits) if fit.is_far]
     if far and hasattr(likelihood, "residual_scatter"):
@@ -159,7 +170,7 @@ def fit_lines(fits: Sequence[PartitionFit]) -> list[str]:
         worst, median = max(known, key=lambda fit: fit.badness), np.median([f.reduced_chi2 for f in known])
         factors = [fit.noise_factor for fit in known]
         lines.append(
-            f"chi2/2N of {len(known)} partitions: {known[0].reduced_chi2:.4g} to "
+            f"{worst.statistic} of {len(known)} partitions: {known[0].reduced_chi2:.4g} to "
             f"{known[-1].reduced_chi2:.4g}, median {median:.4g}, noise factors {min(factors):.4g} to "
             f"{max(factors):.4g}; the worst is {worst}"
         )

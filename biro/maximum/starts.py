@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.ascent import BATCH, Ascent
 from biro.target.checked import Target
-from biro.target.protocol import DifferentiableLikelihood
+from biro.target.protocol import DifferentiableLikelihood, n_data_of
 
 Array = NDArray[np.float64]
 N_SCREEN = 64
@@ -78,11 +78,11 @@ def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Gen
 def with_best_noise(likelihood: DifferentiableLikelihood, theta: Array) -> Array:
     """theta (n, n_param) with fitted noise factors where the likelihood is highest, within the prior.
 
-    s^2 = sum chi2 / sum 2 N over the partitions of a factor s.
+    s^2 = sum chi2 / sum n over the partitions of a factor s, of n real data each.
     """
-    chi2, n_vis, moved = likelihood.chi2(theta), likelihood.n_vis, theta.copy()
+    chi2, n_data, moved = likelihood.chi2(theta), n_data_of(likelihood), theta.copy()
     low, high = likelihood.model.box
     for i, (together, unit) in likelihood.model.noise_parameters.items():
-        best = np.sqrt(chi2[:, together].sum(axis=1) / (2.0 * n_vis[together].sum())) / unit
+        best = np.sqrt(chi2[:, together].sum(axis=1) / n_data[together].sum()) / unit
         moved[:, i] = np.where(np.isfinite(best), np.clip(best, low[i], high[i]), theta[:, i])
     return moved

@@ -27,7 +27,16 @@ from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
 from biro.observation.uv_extent import longest_of_rows
 
-_NOT_IN_DIGEST = ("set_name", "corr_id", "hands", "feeds", "row_interval", "exposure", "guessed")
+_NOT_IN_DIGEST = (
+    "set_name",
+    "corr_id",
+    "hands",
+    "feeds",
+    "row_interval",
+    "exposure",
+    "guessed",
+    "systematic",
+)
 
 
 @dataclass(frozen=True, eq=False)

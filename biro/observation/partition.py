@@ -77,6 +77,8 @@ class Partition:
         Integration time of each row, where they differ (baseline-dependent averaging).
     exposure : float64 (n_row,), s, or None
         How much of its integration time each row was integrated for, where that is less in some rows.
+    systematic : float
+        Fraction of its amplitude that each visibility is off by, which weights include (`with_systematic`).
     guessed : tuple of str
         "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
     """
@@ -112,6 +114,7 @@ class Partition:
     row_interval: NDArray[np.float64] | None = None
     exposure: NDArray[np.float64] | None = None
     guessed: tuple[str, ...] = ()
+    systematic: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:

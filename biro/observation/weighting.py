@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.observation.noise import scatter_of_baselines
+from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.selection import Length, read_length
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -111,3 +112,26 @@ def _factors(part: Partition) -> tuple[NDArray[np.float64], int, int]:
         middle = float(np.median(ratio[of_corr, i])) if of_corr.any() else 1.0
         ratio[~of_corr, i] = middle
     return (1.0 / ratio**2)[baseline], int(own.all(axis=1).sum()), len(ratio)
+
+
+def with_systematic(observation: Observation, fraction: float) -> Observation:
+    """The same data, with sigma^2 -> sigma^2 + (fraction |V|)^2 of each visibility V in the weights.
+
+    |V|^2 is that of the data. Weights that include this fraction already stay as they are.
+
+    Parameters
+    ----------
+    observation : Observation
+    fraction : float
+        As 0.02; 0 changes nothing.
+    """
+    parts = tuple(_of_partition(part, fraction) for part in observation.partitions)
+    return observation if parts == observation.partitions else replace(observation, partitions=parts)
+
+
+def _of_partition(part: Partition, fraction: float) -> Partition:
+    if part.systematic == fraction:
+        return part
+    power = np.abs(part.vis).astype(np.float64) ** 2
+    weight = part.weight / (1.0 + (fraction**2 - part.systematic**2) * part.weight * power)
+    return replace(part, weight=weight.astype(part.weight.dtype), systematic=fraction)

@@ -94,6 +94,7 @@ class _AtBestFit:
 
     def __init__(self, likelihood: Likelihood, theta: NDArray[np.float64]) -> None:
         self._likelihood, self._visibilities = likelihood, likelihood.predict(theta)
+        self.observation = likelihood.corrected(theta)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._likelihood, name)

@@ -42,6 +42,7 @@ _NUMBER = (int, float)
 _FIT_TYPES: _Types = {
     "label": str,
     "n_vis": int,
+    "n_closure": int,
     "has_tails": bool,
     **dict.fromkeys(("reduced_chi2", "noise_factor", "scatter", "step"), _NUMBER),
 }

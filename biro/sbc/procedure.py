@@ -168,7 +168,7 @@ def _about(
         **settings,
         "sampler_options": dict(options),
         "draws": draws,
-        "n_vis": int(fitted.n_vis.sum()),
+        "n_vis": int(fitted.n_data.sum()) // 2,
         "names": task.ranked_names(fitted),
         "versions": versions(),
     }
@@ -180,7 +180,7 @@ def _settings(likelihood: Likelihood, fitted: Likelihood, sampler: str, seed: in
         "command": "sbc",
         "sampler": sampler,
         "seed": seed,
-        "data": likelihood.observation.digest(),
+        "data": likelihood.data_digest(),
         "model": likelihood.model.digest(),
         "likelihood": likelihood.digest(),
         "fit with": f"{type(fitted).__qualname__} {fitted.digest()[:16]}",

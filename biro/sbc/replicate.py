@@ -103,6 +103,7 @@ class Recipe:
             "memory_limit": likelihood.memory_limit,
             "image_accuracy": likelihood.image_accuracy,
             "smearing": likelihood.smearing,
+            "gains": likelihood.gains,
         }
         sky = cast(SkyModel, likelihood.model.model)  # which a likelihood has bound to its data
         return cls(type(likelihood), sky, options)
@@ -245,7 +246,7 @@ class Replicates:
 def reduced_chi2(likelihood: Likelihood, theta: Array) -> Array | None:
     """chi2 over the number of real data, with the noise factor of each vector, float64 (n,).
 
-        sum_p chi2_p / s_p^2 / (2 N)        over partitions p; N complex visibilities in all
+        sum_p chi2_p / s_p^2 / n        over partitions p; n real data in all, two of each visibility
 
     None where the noise is not Gaussian.
     """
@@ -253,4 +254,4 @@ def reduced_chi2(likelihood: Likelihood, theta: Array) -> Array | None:
         return None
     factor = likelihood.model.noise_factor(theta)
     total = (likelihood.chi2(theta) / factor**2).sum(axis=1)
-    return np.asarray(total / (2.0 * likelihood.n_vis.sum()))
+    return np.asarray(total / likelihood.n_data.sum())

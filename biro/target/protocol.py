@@ -176,6 +176,15 @@ class RemarkingLikelihood(SampledLikelihood, Protocol):
         """What makes errors doubtful, for one theta (n_param,)."""
 
 
+def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
+    """Real numbers that chi-squared of each partition is a sum over, int64 (n_partition,).
+
+    Two for each visibility, where a likelihood does not say otherwise (`n_data`), as that of closures does.
+    """
+    n_data: NDArray[np.int64] = getattr(likelihood, "n_data", 2 * likelihood.n_vis)
+    return n_data
+
+
 def has_remarks(likelihood: SampledLikelihood) -> TypeGuard[RemarkingLikelihood]:
     """Whether a likelihood looks at the residuals of a fit."""
     return hasattr(likelihood, "remarks")

@@ -37,6 +37,9 @@ class Noise:
     dof : number, optional
         Degrees of freedom of Student's t, above 0: the fewer, the more outliers. By default a log-uniform
         prior over 1 .. 1000. A prior stands for one parameter per group.
+    systematic : float, default 0
+        Fraction f of its amplitude that each visibility is off by on its own, not by gains of antennas:
+        sigma^2 + (f |V|)^2, with the amplitude of the data, stands for the stated sigma^2.
     """
 
     label: ClassVar[str] = "noise"
@@ -44,6 +47,7 @@ class Noise:
     per: str = "partition"
     distribution: str = "gaussian"
     dof: QuantityLike = None
+    systematic: float = 0.0
 
     def __post_init__(self) -> None:
         if self.factor is not None:
@@ -54,6 +58,8 @@ class Noise:
                 raise ModelError(
                     f"{key}: one of {', '.join(known)}, found {short_repr(found)}{did_you_mean(found, known)}"
                 )
+        if not 0.0 <= self.systematic < 1.0:
+            raise ModelError(f"systematic: a fraction from 0 to below 1, found {self.systematic:g}")
         if self.distribution == "student-t":
             dof = _DOF if self.dof is None else self.dof
             object.__setattr__(self, "dof", read_entry("dof", quantity, dof, NUMBER))

@@ -1,0 +1,108 @@
+"""Residuals of closures weighted by their full covariance, without a matrix of closures.
+
+With variances S of the legs, and a complete set of closures A x of leg values x, their covariance is A S A^T,
+and
+
+    chi2 = (A x)^T (A S A^T)^-1 A x = min over antenna values g of (x - B g)^T S^-1 (x - B g)
+
+where the columns of B are what antennas do to legs, A B = 0: 1 and -1 for phases, 1 and 1 for log amplitudes.
+The small matrix B^T S^-1 B of each set of antennas takes the place of the large one, and no complete set
+needs to be chosen (Blackburn et al. 2020: closures are the same as self-calibration). The determinant is
+
+    ln det(A S A^T) = ln det S + ln det(B^T S^-1 B) - ln 4 (log amplitudes, where there are odd polygons)
+
+for A of whole numbers that generates all closures, such as minimal sets of triangles or of quadrangles.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.closures.sets import Sets
+
+Array = NDArray[np.float64]
+
+
+class Covariance:
+    """The covariance of all closures of one kind.
+
+    Parameters
+    ----------
+    sets : Sets
+    sign : -1 or +1
+        What the second antenna of a leg does: -1 of phases, +1 of log amplitudes.
+
+    Attributes
+    ----------
+    n_closure : int
+    log_det : float
+        ln det of the covariance of a minimal set, all sets together.
+    """
+
+    def __init__(self, sets: Sets, sign: float) -> None:
+        legs = sets.legs
+        self._inverse_variance = 1.0 / legs.variance[:, None]
+        self._incidence = sets.incidence(sign)
+        self._to_nodes = self._incidence.T.tocsr()
+        self._shape = (sets.n_set, sets.width)
+        self.n_closure = int((sets.n_phase if sign < 0 else sets.n_amplitude).sum())
+        matrix = self._matrices(sets, sign)
+        self._solve = np.linalg.inv(matrix)
+        # Nodes without an antenna, and those that are held at 0, have a row of the unit matrix.
+        index = np.arange(sets.width)
+        idle = sets.antenna < 0
+        idle[:, 0] |= _is_held(sets, sign)
+        self._solve[:, index, index] = np.where(idle, 0.0, self._solve[:, index, index])
+        self.log_det = float(np.log(legs.variance).sum() + np.linalg.slogdet(matrix)[1].sum())
+        self.log_det -= math.log(4.0) * int(sets.has_odd.sum()) if sign > 0 else 0.0
+
+    def _matrices(self, sets: Sets, sign: float) -> Array:
+        """B^T S^-1 B of each set, float64 (n_set, width, width)."""
+        n_set, width = self._shape
+        weight = self._inverse_variance[:, 0]
+        flat = np.zeros(n_set * width * width)
+        owner, i, j = sets.first // width, sets.first % width, sets.second % width
+        for row, column, factor in ((i, i, 1.0), (j, j, 1.0), (i, j, sign), (j, i, sign)):
+            flat += np.bincount((owner * width + row) * width + column, factor * weight, len(flat))
+        matrix = flat.reshape(n_set, width, width)
+        held = _is_held(sets, sign)
+        matrix[held, 0, :] = matrix[held, :, 0] = 0.0
+        index = np.arange(width)
+        idle = sets.antenna < 0
+        idle[:, 0] |= held
+        matrix[:, index, index] = np.where(idle, 1.0, matrix[:, index, index])
+        return matrix
+
+    def antennas(self, values: Array) -> Array:
+        """The antenna values that fit leg values (n_leg, n) best, float64 (n_set width, n)."""
+        n_set, width = self._shape
+        pulled = self._to_nodes @ (self._inverse_variance * values)
+        solved = self._solve @ pulled.reshape(n_set, width, values.shape[1])
+        return np.asarray(solved.reshape(n_set * width, values.shape[1]))
+
+    def shares(self) -> Array:
+        """Share of each leg's variance that closures see, S_k [A^T (A S A^T)^-1 A]_kk, float64 (n_leg,)."""
+        legs, (_, width) = np.arange(self._incidence.shape[0]), self._shape
+        node = self._incidence.indices.reshape(-1, 2)
+        value = self._incidence.data.reshape(-1, 2)
+        owner, place = node[:, 0] // width, node % width
+        spread = np.zeros(len(legs))
+        for i in range(2):
+            for j in range(2):
+                spread += value[:, i] * value[:, j] * self._solve[owner, place[:, i], place[:, j]]
+        return np.asarray(1.0 - self._inverse_variance[:, 0] * spread)
+
+    def weighted(self, values: Array) -> tuple[Array, Array]:
+        """What antenna values leave of leg values x (n_leg, n), e, and S^-1 e = A^T (A S A^T)^-1 A x."""
+        if not len(values):
+            return values, values
+        left = values - self._incidence @ self.antennas(values)
+        return left, self._inverse_variance * left
+
+
+def _is_held(sets: Sets, sign: float) -> NDArray[np.bool_]:
+    """Sets in which a value of all antennas together changes nothing: that of the first is held at 0."""
+    return np.ones(sets.n_set, bool) if sign < 0 else ~sets.has_odd

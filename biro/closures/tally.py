@@ -1,0 +1,116 @@
+"""How many closures there are, and what is left out, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from biro.closures.legs import SNR_LIMIT
+from biro.closures.partition_closures import PartitionClosures
+from biro.errors import InputError
+from biro.observation.observation import Observation
+
+BLIND = (
+    "closures do not tell the flux scale, nor where the sky as a whole lies: the posterior of these is their "
+    "prior; fix them, or do not read their errors as those of the data"
+)
+"""What closures cannot see."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Numbers of closures of an observation.
+
+    Attributes
+    ----------
+    n_phase, n_amplitude : int
+        Independent closure phases and log closure amplitudes.
+    n_set : int
+        Times, channels and parallel hands that have closures; groups of antennas without a link count apart.
+    n_small_set : int
+        Those of them without closure amplitudes.
+    n_leg : int
+        Visibilities that closures are made of.
+    n_faint, n_cross, n_idle : int
+        Visibilities left out: below `SNR_LIMIT`, cross hands, and of too few antennas.
+    n_idle_set : int
+        Sets of too few antennas.
+    """
+
+    n_phase: int
+    n_amplitude: int
+    n_set: int
+    n_small_set: int
+    n_leg: int
+    n_faint: int
+    n_cross: int
+    n_idle: int
+    n_idle_set: int
+
+    @classmethod
+    def of(cls, observation: Observation, closures: Sequence[PartitionClosures]) -> Tally:
+        """The numbers of all partitions together."""
+        assert len(closures) == len(observation.partitions)
+        sets = [each.sets for each in closures]
+        return cls(
+            n_phase=sum(each.n_phase for each in closures),
+            n_amplitude=sum(each.n_amplitude for each in closures),
+            n_set=sum(each.n_set for each in sets),
+            n_small_set=sum(int((each.n_amplitude == 0).sum()) for each in sets),
+            n_leg=sum(len(each.legs) for each in sets),
+            n_faint=sum(each.legs.n_faint for each in sets),
+            n_cross=sum(each.legs.n_cross for each in sets),
+            n_idle=sum(each.n_idle for each in sets),
+            n_idle_set=sum(each.n_idle_set for each in sets),
+        )
+
+    def refuse_none(self) -> None:
+        """Refuse data without any closure.
+
+        Raises
+        ------
+        InputError
+        """
+        if self.n_phase + self.n_amplitude:
+            return
+        if not self.n_idle + self.n_faint:
+            raise InputError(
+                "no closures: there are cross hands only; closures need parallel hands (RR, LL, XX, YY), or "
+                "Stokes I"
+            )
+        if not self.n_idle:
+            raise InputError(
+                f"no closures: all {self.n_faint} visibilities are below {SNR_LIMIT:g} sigma; average in "
+                "time (--average-time)"
+            )
+        raise InputError(
+            "no closures: at no time are three antennas linked to each other by usable visibilities (closure "
+            f"phases need three, closure amplitudes four){self._of_faint()}"
+        )
+
+    def lines(self) -> list[str]:
+        """What is fitted, what is left out, and what closures cannot see."""
+        found = (
+            f"closures: {self.n_phase} closure phases and {self.n_amplitude} log closure amplitudes of "
+            f"{self.n_leg} visibilities in {self.n_set} sets (times, channels and hands), with their full "
+            "covariance"
+        )
+        left = [
+            (self.n_faint, f"visibilities below {SNR_LIMIT:g} sigma, where phases are not normal"),
+            (self.n_cross, "visibilities of cross hands"),
+            (self.n_idle, f"visibilities of fewer than three linked antennas ({self.n_idle_set} sets)"),
+        ]
+        out = "; ".join(f"{n} {what}" for n, what in left if n)
+        lines = [found, *([f"left out: {out}"] if out else [])]
+        if self.n_small_set:
+            lines.append(
+                f"{self.n_small_set} sets have no closure amplitude: fewer than four linked antennas"
+            )
+        return [*lines, BLIND]
+
+    def _of_faint(self) -> str:
+        if not self.n_faint:
+            return ""
+        return (
+            f"; {self.n_faint} visibilities are below {SNR_LIMIT:g} sigma: average in time (--average-time)"
+        )

@@ -1,0 +1,189 @@
+"""How the gains of antennas are treated: from model visibilities to chi-squared and its derivatives.
+
+`PartitionEngines` take visibilities as calibrated; `ClosureEngines` look at closures alone. Both have the
+methods of `Treatment`, which is all that a likelihood, and its Fisher information, ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.closures.partition_closures import PartitionClosures
+from biro.closures.tally import Tally
+from biro.errors import InputError
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.normalisation import Normalisation
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+from rime_kernels import Gradient, Rime, Sources
+
+Array = NDArray[np.float64]
+Gains = Literal["sample", "closures"]
+"""How gains are treated: as the model has them, or not at all."""
+_BYTES = 256 << 20
+"""Of model visibilities that are made at a time."""
+
+
+def check_gains(gains: str) -> None:
+    """Refuse a word that is none of `Gains`.
+
+    Raises
+    ------
+    InputError
+    """
+    if gains not in get_args(Gains):
+        raise InputError(f'gains must be "sample" or "closures", got {gains!r}')
+
+
+def data_digest(observation: Observation, gains: str = "sample") -> str:
+    """sha256 of the data that are fitted, visibilities or closures: evidences are of the same data."""
+    digest = observation.digest()
+    return digest if gains == "sample" else f"{gains}:{digest}"
+
+
+class Treatment(Protocol):
+    """What a likelihood asks for, of all partitions."""
+
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+        """float64 (n_batch, n_partition)."""
+
+    def chi2_and_gradient(
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
+    ) -> tuple[Array, list[Gradient]]:
+        """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
+
+    def information(self, i: int, sources: Sources, change: Gradient) -> Array:
+        """Re(J^H W J) between changes of the sources of partition i, with what takes the place of W."""
+
+    def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v of the sources of partition i."""
+
+
+class ClosureEngines:
+    """Chi-squared of closure phases and log closure amplitudes, and derivatives, of all partitions.
+
+    Parameters
+    ----------
+    observation : Observation
+    engines : PartitionEngines
+        Which compute visibilities.
+
+    Attributes
+    ----------
+    closures : list of PartitionClosures
+    tally : Tally
+        How many closures there are, and what is left out.
+
+    Raises
+    ------
+    InputError
+        There are no closures.
+    """
+
+    def __init__(self, observation: Observation, engines: PartitionEngines) -> None:
+        self._engines, self._partitions = engines, observation.partitions
+        self.closures = [PartitionClosures(part) for part in observation.partitions]
+        self.tally = Tally.of(observation, self.closures)
+        self.tally.refuse_none()
+
+    def normalisation(self) -> Normalisation:
+        """Of these closures: one real number each."""
+        n_vis = [len(closures.sets.legs) for closures in self.closures]
+        n_data = [closures.n_data for closures in self.closures]
+        return Normalisation(n_vis, n_data, [closures.log_norm for closures in self.closures])
+
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+        """float64 (n_batch, n_partition); NaN for impossible sources."""
+        chi2 = np.full((len(batch), len(self.closures)), np.nan)
+        for i, sources in enumerate(self._engines.sources(batch)):
+            for rows, some in _possible(sources, self._partitions[i]):
+                vis = self._engines.rimes[i].predict(some)
+                chi2[rows, i] = self.closures[i].chi2(vis).sum(axis=1)
+        return chi2
+
+    def chi2_and_gradient(
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
+    ) -> tuple[Array, list[Gradient]]:
+        """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
+        chi2 = np.full((len(batch), len(self.closures)), np.nan)
+        gradients, of_model = [], list(batch.sources())
+        for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
+            parts = []
+            for b in range(len(batch)):
+                value, gradient = self._of_one(i, sources.entries(b, b + 1))
+                chi2[b, i] = value
+                parts.append(gradient)
+            joined = Gradient.joined(parts)
+            gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
+        return chi2, gradients
+
+    def information(self, i: int, sources: Sources, change: Gradient) -> Array:
+        """Re(J^H A^T (A S A^T)^-1 A J) of ln V between changes of the sources of partition i."""
+        _, columns, slope = self._tangents(i, sources, change)
+        flat = (len(columns), -1)
+        return np.asarray(np.real(slope.reshape(flat).conj() @ columns.reshape(flat).T))
+
+    def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
+        """The same times one change of the sources."""
+        return self._pulled(i, sources, self._tangents(i, sources, change)[2])
+
+    def corrected(self, i: int, vis: NDArray[np.complexfloating]) -> tuple[NDArray[np.complex128], Array]:
+        """Data and weights of partition i with the gains taken out that fit a model best.
+
+        Parameters
+        ----------
+        i : int
+        vis : complex (n_row, n_chan, n_corr), Jy
+            Visibilities of the model.
+
+        Returns
+        -------
+        complex128 and float64 (n_row, n_chan, n_corr)
+            Both 0 for visibilities that no closures are made of.
+        """
+        gains, part = self.closures[i].gains(vis), self._partitions[i]
+        there = gains != 0.0
+        data = np.where(there, part.vis / np.where(there, gains, 1.0), 0.0)
+        return data, part.weight * np.abs(gains) ** 2
+
+    def _of_one(self, i: int, sources: Sources) -> tuple[float, Gradient]:
+        """chi2 and its gradient for a batch of one; NaN for impossible sources."""
+        if sources.impossible().any():
+            chi2, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
+            return float(chi2[0]), gradient
+        chi2, slope = self.closures[i].chi2_and_slope(self._engines.rimes[i].predict(sources))
+        value = float(chi2.sum())
+        gradient = self._pulled(i, sources, slope if np.isfinite(value) else np.zeros_like(slope))
+        gradient.spoil(np.array([not np.isfinite(value)]))
+        return value, gradient
+
+    def _pulled(self, i: int, sources: Sources, slope: NDArray[np.complex128]) -> Gradient:
+        """Re(J^H G): derivatives of what has the slopes G with respect to visibilities."""
+        weight = self._partitions[i].weight
+        divided = np.divide(slope, weight, out=np.zeros_like(slope), where=weight > 0)
+        return self._engines.rimes[i].adjoint(sources, divided)
+
+    def _tangents(
+        self, i: int, sources: Sources, change: Gradient
+    ) -> tuple[NDArray[np.complexfloating], NDArray[np.complex128], NDArray[np.complex128]]:
+        """Visibilities, their changes, and these weighted by the covariance of closures."""
+        rime: Rime = self._engines.rimes[i]
+        vis, columns = rime.predict(sources)[0], rime.tangent(sources, change)
+        return vis, columns, self.closures[i].information(vis, columns)
+
+
+def _possible(sources: Sources, part: Partition) -> Iterator[tuple[slice, Sources]]:
+    """Entries of a batch that have visibilities, so many at a time as memory allows."""
+    step = max(1, _BYTES // (16 * max(1, part.vis.size)))
+    impossible = np.flatnonzero(sources.impossible())
+    ends = np.unique(
+        np.concatenate([impossible, impossible + 1, np.arange(0, sources.n_batch, step), [sources.n_batch]])
+    )
+    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        if begin not in impossible:
+            yield slice(begin, end), sources.entries(begin, end)
