@@ -67,8 +67,10 @@ def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *,
             amplitude.set_title(view.antenna_names[antenna], loc="left", fontsize="small")
             phase.set_ylim(-200, 200)
             phase.set_yticks([-180, 0, 180])
-        for ax in grid[-1]:
-            ax.set_xlabel("hours")
+        for k in range(max(0, len(shown) - n_column), len(shown)):  # the last ones of each column
+            for ax in grid[k // n_column, 2 * (k % n_column) : 2 * (k % n_column) + 2]:
+                ax.set_xlabel("hours")
+                ax.tick_params(labelbottom=True)
         grid[0, 0].set_ylabel("amplitude")
         grid[0, 1].set_ylabel("phase [deg]")
     return figure

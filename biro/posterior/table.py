@@ -307,8 +307,8 @@ def _cells_of_gains(rows: Sequence[Row], n_column: int) -> list[list[str]]:
         medians = [row.median for row in members]
         wide = min(row.low_95 for row in members), max(row.high_95 for row in members)
         ess = min(row.ess for row in members)
-        more = f" ({len(members)} segments)" if len(members) > 1 else ""
-        one = [f"{name}{more}", members[0].unit, _range(min(medians), max(medians), digits)]
+        label = f"{name} ({len(members)} segments)" if len(members) > 1 else members[0].name
+        one = [label, members[0].unit, _range(min(medians), max(medians), digits)]
         one += [
             f"{-low:.{digits}f}",
             f"+{high:.{digits}f}",

@@ -13,8 +13,9 @@ from biro.models import Gain, LogNormal, LogUniform, Noise, PerSegment, PointSou
 from biro.plots import gains
 from biro.plots.labels import default_names
 from tests.biro.test_antenna_terms import eht, free_sky, observation, true_values
+from tests.rime_kernels.conftest import cuda_backend
 
-__all__ = ["eht", "observation"]  # fixtures
+__all__ = ["cuda_backend", "eht", "observation"]  # fixtures
 TURN = Uniform(-180, 180, "deg")
 CIRCULAR = ("RR", "RL", "LR", "LL")
 
@@ -232,3 +233,16 @@ def test_a_picture_has_a_pair_of_panels_for_each_antenna(
         phase = np.radians(value.get(f"gain.phase[{name}][time {time + 1}]", 0.0))
         wanted = value[f"gain.amplitude[{name}][scan {1 + time // 3}]"] * np.exp(1j * phase)
         assert found[time, antenna] == pytest.approx([wanted, wanted], rel=1e-13)  # roundings
+
+
+@pytest.mark.cuda
+def test_a_gpu_has_the_same_values_and_gradients(cuda_backend: str) -> None:
+    """Two times and one channel, delay and rate included: kernels that leakages use, too."""
+    cpu, gpu = (
+        biro.Likelihood(small(n_chan=1, n_time=2), drifting("1 min"), backend=backend)
+        for backend in ("cpu", cuda_backend)
+    )
+    theta = cpu.prior_transform(np.random.default_rng(3).uniform(0.3, 0.7, cpu.n_param))
+    wanted, found = (one.log_posterior_and_gradient(theta) for one in (cpu, gpu))
+    assert found[0] == pytest.approx(wanted[0], rel=1e-10)  # roundings of sums in another order
+    assert np.abs(found[1] - wanted[1]).max() < 1e-9 * np.abs(wanted[1]).max()
