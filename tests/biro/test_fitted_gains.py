@@ -102,7 +102,7 @@ def test_the_exercise_names_what_is_undetermined(
 
 def test_directions_are_taken_apart() -> None:
     """Two of four parameters that only count as sums: (1, -1, 0, 0) and (0, 0, 1, -1), not mixtures."""
-    change = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 2.0, 2.0]])
+    change = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 2.0, 2.0]])
     found = null_directions(change.T @ change, np.ones(4))
     found = found[np.argsort(-np.abs(found[:, 0]))]
     found /= found[[0, 1], [0, 2]][:, None]

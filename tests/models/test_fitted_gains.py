@@ -250,6 +250,19 @@ def test_derivatives_are_those_of_differences_and_adjoint(corr_type: tuple[str, 
     assert (bound.pull_back(theta, slopes) * change).sum() == pytest.approx(total, rel=1e-11)
 
 
+def test_gains_are_those_of_the_matrices() -> None:
+    short = Gain(
+        amplitude=PerSegment(LogNormal(0.3), per="20 s", chan_blocks=2), phase=PerSegment(TURN, per="20 s")
+    )
+    for gains in ((short,), (EVERYTHING, SECOND), (Gain(amplitude=2.0),)):
+        bound = bound_to(*gains)
+        theta = bound.prior_transform(np.random.default_rng(1).random((2, bound.n_param)))
+        wanted = np.einsum("ntafii->ntafi", spread(terms_of(bound, theta)))
+        for chan in (0, 4):
+            found = bound.gains(theta, 0, chan)
+            assert np.allclose(found, wanted[:, :, :, chan], rtol=1e-14)  # the same sums
+
+
 def test_thousands_of_gains_are_bound_in_no_time() -> None:
     names = tuple(f"a{i}" for i in range(64))
     gain = Gain(
