@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import linalg, stats
+from typer.testing import CliRunner
 
 import biro
+from biro.cli.app import app
+from biro.cli.plot import likelihood_of
 from biro.closures.partition_closures import PartitionClosures
 from biro.closures.tally import Tally
 from biro.errors import InputError
@@ -314,3 +318,71 @@ def test_systematic_errors_are_in_the_weights(eht):
     closures = PartitionClosures(with_error.partitions[0])
     legs = closures.sets.legs
     np.testing.assert_allclose(legs.variance - legs.thermal, 0.05**2, rtol=1e-6)
+
+
+M87 = """
+[[source]]
+name = "ring"
+type = "m-ring"
+east = "0 uas"
+north = "0 uas"
+I = "0.5 Jy"
+diameter = { prior = "uniform", low = 20, high = 80, unit = "uas" }
+blur = { prior = "uniform", low = 1, high = 40, unit = "uas" }
+beta_re = [{ prior = "uniform", low = -1, high = 1 }, { prior = "uniform", low = -1, high = 1 }]
+beta_im = [{ prior = "uniform", low = -1, high = 1 }, { prior = "uniform", low = -1, high = 1 }]
+
+[[source]]
+name = "large"
+type = "gaussian"
+east = "0 uas"
+north = "0 uas"
+I = { prior = "log-uniform", low = 0.1, high = 5, unit = "Jy" }
+fwhm = { prior = "log-uniform", low = 1000, high = 20000, unit = "uas" }
+
+[noise]
+factor = 1
+systematic = 0.02
+"""
+
+
+@pytest.fixture(scope="module")
+def m87(data_dir, tmp_path_factory):
+    """M87 of one day as published, phases of stations not calibrated, and a ring with a large Gaussian."""
+    path = tmp_path_factory.mktemp("m87") / "sky.toml"
+    path.write_text(M87)
+    return data_dir / "SR1_M87_2017_100_lo_hops_netcal_StokesI.uvfits", path
+
+
+def test_the_ring_of_m87(m87):
+    """The published diameter is 42 +- 3 uas, brighter in the south; without closures chi2 / 2N is 1.9e3."""
+    likelihood = biro.Likelihood(biro.read(m87[0]), biro.read_model(m87[1]), gains="closures", backend="cpu")
+    assert (likelihood.n_vis.sum(), likelihood.n_data.sum()) == (1428, 1024)
+    # From the prior there is another maximum, of 53 uas with much of m = 2, whose likelihood is as high.
+    start = np.array([[44.0, 12.0, -0.2, 0.0, 0.0, 0.0, 0.5, 3000.0]])
+    best = biro.maximise(likelihood, seed=1, starts=start)
+    assert 42 < best["ring.diameter"] < 46
+    assert best["ring.beta_re[0]"] < -0.2
+    assert abs(best["ring.beta_im[0]"]) < 0.1
+    assert 1.0 < best.reduced_chi2[0] < 1.5
+    assert "chi2/N 1.4" in str(best)
+    assert "of 1024 closures" in str(best)
+
+
+def test_the_command_line_fits_and_draws_closures(m87, tmp_path):
+    obs, model = m87
+    words = ["fit", str(obs), str(model), "-o", str(tmp_path / "run"), "--sampler", "none", "--seed", "1"]
+    words += ["--gains", "closures", "--average-time", "10 min", "--backend", "cpu", "--set", "starts=2"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.output
+    assert "54 closure phases and 47 log closure amplitudes of 86 visibilities" in shown.output
+    assert "5 visibilities below 3 sigma" in shown.output
+    assert "flux scale" in shown.output
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert "closures" in json.dumps(record)
+    assert (tmp_path / "run" / "closure.png").is_file()
+    # The likelihood of the run is made again from its record.
+    posterior = biro.Posterior.load(tmp_path / "run" / "posterior.nc")
+    again = likelihood_of(tmp_path / "run", None, posterior.provenance.data_digest)
+    assert posterior.fits[0].n_closure == 101
+    assert again.gains == "closures"
