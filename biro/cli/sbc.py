@@ -86,8 +86,6 @@ def sbc(
         smearing=smearing.value,
         gains=gains.value,
     )
-    for line in likelihood.smearing_lines:
-        say(line)
     result = run_sbc(
         likelihood,
         sampler.value,

@@ -52,13 +52,18 @@ class Sky(GaussianLikelihood):
             4.0 + noise, uvw, *antennas, 5e9 + np.arange(3000.0), [FREQ], ["XX", "YY"], weight=25.0
         )
         self.observation = Told(**{item.name: getattr(made, item.name) for item in fields(made)})
-        self.model = SimpleNamespace(sources=self._sources, source_names=("point", "blob"))
+        self.model = SimpleNamespace(
+            sources=self._sources, source_names=("point", "blob"), has_fitted_gains=False
+        )
 
         self.image_outlines = [{}]
         self.sky = None
 
     def predict(self, theta):
         return [np.full((3000, 1, 2), 4.0 + 0j)]
+
+    def corrected(self, theta):
+        return self.observation
 
     def noise_factor(self, theta):
         return np.array([0.5])
