@@ -71,7 +71,7 @@ def likelihood_of(
     """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
     from biro.errors import BiroError, InputError
     from biro.likelihood.likelihood import Likelihood
-    from biro.likelihood.treatments import data_digest as data_digest_of
+    from biro.likelihood.treatments.treatment import data_digest as data_digest_of
     from biro.models import read_model
     from biro.reading import read
     from biro.run.record import read_facts

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,21 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import student_information
-from biro.likelihood.treatments import Treatment
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
+
+
+class Sums(Protocol):
+    """Products of the derivatives of the data of a partition, weighted by their covariance."""
+
+    def information(self, i: int, sources: Sources, change: Gradient) -> Array:
+        """Re(J^H W J) between changes of the sources of partition i, with what takes the place of W."""
+
+    def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v of the sources of partition i."""
 
 
 class Fisher:
@@ -35,7 +45,7 @@ class Fisher:
     ----------
     model : BoundModel
     engines : PartitionEngines
-    treatment : Treatment
+    sums : Sums
         What makes chi-squared of visibilities.
     n_data : int64 (n_partition,)
         Real numbers that chi-squared of each partition is a sum over.
@@ -52,14 +62,14 @@ class Fisher:
         self,
         model: BoundModel,
         engines: PartitionEngines,
-        treatment: Treatment,
+        sums: Sums,
         n_data: NDArray[np.int64],
         batch: ThetaBatch,
     ) -> None:
         if not batch.allowed.all():
             raise InputError("theta breaks a constraint of the model: it has no Fisher information")
         self._model, self._n_data, self._batch = model, n_data, batch
-        self._treatment, self._shifts = treatment, engines.shifts
+        self._sums, self._shifts = sums, engines.shifts
         factor, dof = batch.noise_factor, batch.noise_dof
         self._of_noise: tuple[Array, ...]  # information of a sample on s, on s with nu, on nu
         if dof is None:
@@ -74,7 +84,7 @@ class Fisher:
         information = self._noise()
         for i, sources, change in self._changes(np.eye(self._model.n_param)):
             shifted = self._shifts.of(i, sources)
-            information += self._of_vis[i] * self._treatment.information(i, shifted, change)
+            information += self._of_vis[i] * self._sums.information(i, shifted, change)
         return information
 
     def product(self, change: Array) -> Array:
@@ -85,7 +95,7 @@ class Fisher:
         pulled = []
         for i, sources, of_sources in self._changes(change):
             shifted = self._shifts.of(i, sources)
-            gradient = self._treatment.information_product(i, shifted, of_sources)
+            gradient = self._sums.information_product(i, shifted, of_sources)
             pulled.append(self._shifts.pull_back(i, sources, gradient))
         of_vis = self._batch.pull_back(pulled, self._of_vis[None])[0]
         return np.asarray(of_vis + self._noise() @ change[0])

@@ -14,19 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.beams.loading import beam_of
-from biro.closures.legs import SNR_LIMIT
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.evaluation_count import EvaluationCount
-from biro.likelihood.fisher import Fisher
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
-from biro.likelihood.noise_model import NoiseLaw
 from biro.likelihood.noise_range import with_noise_range
-from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.precision import choose_precision, thinned
-from biro.likelihood.treatments import ClosureEngines, Gains, Treatment, check_gains, data_digest
+from biro.likelihood.treatments.choice import treatment_of
+from biro.likelihood.treatments.treatment import Gains, Information, check_gains, data_digest
 from biro.likelihood.undetermined import undetermined
 from biro.models import Parameter, SkyModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -133,10 +130,6 @@ class Likelihood:
             smearing=smearing,
         )
         check_gains(gains)
-        if gains == "closures" and sky.noise.distribution != "gaussian":
-            raise InputError(
-                f'gains="closures" is for Gaussian noise, found noise.distribution {sky.noise.distribution!r}'
-            )
         self.gains, self._given = gains, observation
         observation = with_systematic(observation, sky.noise.systematic)
         observation = observation.by_hands() if sky.noise.per == "hands" else observation
@@ -160,14 +153,7 @@ class Likelihood:
         self._engines = PartitionEngines(observation, self.model, options)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
-        if gains == "closures" and self.model.has_fitted_gains:
-            raise InputError('gains="closures" sees no gains of antennas, found gains with priors in [gain]')
-        self._closures = ClosureEngines(observation, self._engines) if gains == "closures" else None
-        self._treatment: Treatment = self._closures or self._engines
-        normalisation = Normalisation.of_visibilities(observation.partitions)
-        self._noise = NoiseLaw(
-            self.model, self._closures.normalisation() if self._closures else normalisation
-        )
+        self._treatment = treatment_of(gains, observation, self.model, self._engines)
         self._count = EvaluationCount(self.parameter_names)
 
     def __repr__(self) -> str:
@@ -199,17 +185,17 @@ class Likelihood:
     @property
     def n_vis(self) -> NDArray[np.int64]:
         """Complex visibilities that count, of each partition."""
-        return self._noise.n_vis
+        return self._treatment.n_vis
 
     @property
     def n_data(self) -> NDArray[np.int64]:
         """Real numbers that chi2 of each partition is a sum over: two for a visibility, one for a closure."""
-        return self._noise.n_data
+        return self._treatment.n_data
 
     @property
     def gains_lines(self) -> list[str]:
-        """Which closures are fitted, what is left out, and what they do not see; nothing of visibilities."""
-        return [] if self._closures is None else self._closures.tally.lines()
+        """How gains are treated, and what that leaves out; nothing where gains are those of the model."""
+        return self._treatment.lines
 
     @property
     def n_call(self) -> int:
@@ -392,7 +378,7 @@ class Likelihood:
         if n_batch < 1:
             raise InputError(f"n_batch must be at least 1, got {n_batch}")
         batch = self.model.at(self.model.prior_transform(np.full((n_batch, self.n_param), 0.5)))
-        noise = f"; {self._noise}" if self._noise.is_student else ""
+        noise = f"; {self._treatment.noise}" if batch.noise_dof is not None else ""
         lines = zip(self.observation.labels, self._engines.plans(batch), strict=True)
         return "\n".join(f"{label}: {plan}{noise}" for label, plan in lines)
 
@@ -440,13 +426,7 @@ class Likelihood:
 
         Visibilities that no closures are made of have no weight then. Otherwise the data as they are.
         """
-        if self._closures is None:
-            return self.observation
-        parts = []
-        for i, (part, vis) in enumerate(zip(self.observation.partitions, self.predict(theta), strict=True)):
-            data, weight = self._closures.corrected(i, vis)
-            parts.append(replace(part, vis=data, weight=weight))
-        return replace(self.observation, partitions=tuple(parts))
+        return self._treatment.corrected(self.predict(theta))
 
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""
@@ -458,9 +438,9 @@ class Likelihood:
             "gaussian_frame": self.gaussian_frame,
             **(images if self._engines.image_digest else {}),
             "memory_limit": self.memory_limit,
-            "noise": str(self._noise),
+            "noise": self._treatment.noise,
             "gains": self.gains,
-            **({"closures": self.gains_lines} if self._closures else {}),
+            **({self.gains: self.gains_lines} if self.gains_lines else {}),
             "smearing": self.smearing,
             "smearing_reason": self.smearing_lines,
             "form": self.forms,
@@ -477,8 +457,8 @@ class Likelihood:
         parts = [self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame]
         if self._engines.image_digest:
             parts += [self._engines.image_digest, repr(float(self.image_accuracy))]
-        if self._closures is not None:
-            parts += [self.gains, repr(SNR_LIMIT)]
+        if self._treatment.identity:
+            parts += [self.gains, *self._treatment.identity]
         if "on" in self.smearing:
             parts += [choice.digest() for choice in self._engines.smearing]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -488,7 +468,7 @@ class Likelihood:
         return data_digest(self._given, self.gains)
 
     def _gains_text(self) -> str:
-        return "" if self._closures is None else f"{self.n_data.sum()} closures, "
+        return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
 
     def _with_chosen_precision(self, sky: SkyModel, options: EngineOptions) -> EngineOptions:
         def likelihood_of(observation: Observation, precision: Precision) -> Likelihood:
@@ -501,8 +481,8 @@ class Likelihood:
         log.info("precision %s", choice.reason)
         return replace(options, precision=choice.precision)
 
-    def _fisher(self, theta: ArrayLike) -> Fisher:
-        return Fisher(self.model, self._engines, self._treatment, self.n_data, self._one(theta))
+    def _fisher(self, theta: ArrayLike) -> Information:
+        return self._treatment.fisher(self._one(theta))
 
     def _of_allowed(self, batch: ThetaBatch) -> Array:
         """Log-likelihood where the constraints hold, -inf elsewhere."""
@@ -516,15 +496,12 @@ class Likelihood:
 
     def _values(self, batch: ThetaBatch) -> Array:
         """Log-likelihood (n_batch,), whatever the constraints say."""
-        chi2 = self._treatment.chi2(batch, self._noise.scaled_dofs(batch))
-        return self._count.checked(batch.theta, self._noise.log_likelihood(batch, chi2))
+        return self._count.checked(batch.theta, self._treatment.log_likelihood(batch))
 
     def _value_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
         """`_values` and their derivatives, (n_batch, n_param)."""
-        chi2, by_sources = self._treatment.chi2_and_gradient(batch, self._noise.scaled_dofs(batch))
-        value = self._count.checked(batch.theta, self._noise.log_likelihood(batch, chi2))
-        by_chi2, by_noise = self._noise.slopes(batch, chi2, [slopes.scaled_dof for slopes in by_sources])
-        gradient = batch.pull_back(by_sources, by_chi2) + by_noise
+        value, gradient = self._treatment.log_likelihood_and_gradient(batch)
+        value = self._count.checked(batch.theta, value)
         gradient[~np.isfinite(value)] = np.nan
         return value, gradient
 

@@ -98,7 +98,7 @@ def two_points(u: float, v: float, east: float, ratio: float) -> complex:
 @pytest.mark.parametrize(
     ("form", "precision", "corr"),
     [
-        ("factored", "double", LINEAR),
+        pytest.param("factored", "double", LINEAR, marks=pytest.mark.thorough),
         pytest.param("row", "single", CIRCULAR, marks=pytest.mark.thorough),
         pytest.param("factored", "single", LINEAR, marks=pytest.mark.thorough),
         pytest.param("row", "double", CIRCULAR, marks=pytest.mark.thorough),

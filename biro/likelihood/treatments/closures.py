@@ -1,70 +1,71 @@
-"""How the gains of antennas are treated: from model visibilities to chi-squared and its derivatives.
-
-`PartitionEngines` take visibilities as calibrated; `ClosureEngines` look at closures alone. Both have the
-methods of `Treatment`, which is all that a likelihood, and its Fisher information, ask for.
-"""
+"""`gains="closures"`: gains may be anything at any time and channel; what they cannot change is compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol, get_args
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.closures.legs import SNR_LIMIT
 from biro.closures.partition_closures import PartitionClosures
 from biro.closures.tally import Tally
 from biro.errors import InputError
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.treatments.chi_squared import OfChiSquared
+from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from rime_kernels import Gradient, Rime, Sources
 
 Array = NDArray[np.float64]
-Gains = Literal["sample", "closures"]
-"""How gains are treated: as the model has them, or not at all."""
 _BYTES = 256 << 20
 """Of model visibilities that are made at a time."""
 
 
-def check_gains(gains: str) -> None:
-    """Refuse a word that is none of `Gains`.
+class Closures(OfChiSquared):
+    """The log-likelihood of closure phases and log closure amplitudes; a `Treatment`.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+    engines : PartitionEngines
 
     Raises
     ------
     InputError
+        There are no closures; or the model has gains with priors, or noise that is not Gaussian.
     """
-    if gains not in get_args(Gains):
-        raise InputError(f'gains must be "sample" or "closures", got {gains!r}')
+
+    def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
+        distribution = model.model.noise.distribution
+        if distribution != "gaussian":
+            raise InputError(
+                f'gains="closures" is for Gaussian noise, found noise.distribution {distribution!r}'
+            )
+        if model.has_fitted_gains:
+            raise InputError('gains="closures" sees no gains of antennas, found gains with priors in [gain]')
+        self._observation, self._closures = observation, ClosureSums(observation, engines)
+        super().__init__(model, engines, self._closures, self._closures.normalisation())
+        self.lines, self.identity = self._closures.tally.lines(), [repr(SNR_LIMIT)]
+
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+        """The data with the gains taken out that fit model visibilities best.
+
+        Visibilities that no closures are made of have no weight then.
+        """
+        parts = []
+        for i, (part, model) in enumerate(zip(self._observation.partitions, vis, strict=True)):
+            data, weight = self._closures.corrected(i, model)
+            parts.append(replace(part, vis=data, weight=weight))
+        return replace(self._observation, partitions=tuple(parts))
 
 
-def data_digest(observation: Observation, gains: str = "sample") -> str:
-    """sha256 of the data that are fitted, visibilities or closures: evidences are of the same data."""
-    digest = observation.digest()
-    return digest if gains == "sample" else f"{gains}:{digest}"
-
-
-class Treatment(Protocol):
-    """What a likelihood asks for, of all partitions."""
-
-    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
-        """float64 (n_batch, n_partition)."""
-
-    def chi2_and_gradient(
-        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
-    ) -> tuple[Array, list[Gradient]]:
-        """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
-
-    def information(self, i: int, sources: Sources, change: Gradient) -> Array:
-        """Re(J^H W J) between changes of the sources of partition i, with what takes the place of W."""
-
-    def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
-        """Re(J^H W J v) for one change v of the sources of partition i."""
-
-
-class ClosureEngines:
+class ClosureSums:
     """Chi-squared of closure phases and log closure amplitudes, and derivatives, of all partitions.
 
     Parameters

@@ -1,0 +1,45 @@
+"""Parameters that a likelihood integrates over, or maximises, itself: theta does not have them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.models import BoundModel
+
+Array = NDArray[np.float64]
+
+
+class Inner:
+    """The parameters of a model, parted into those of theta (outer) and others (inner).
+
+    Parameters
+    ----------
+    full : BoundModel
+        The model as it was written, with all parameters.
+    outer : BoundModel
+        The same with the inner quantities fixed, bound to the same data.
+
+    Attributes
+    ----------
+    full : BoundModel
+    of_outer, of_inner : int64
+        Where the outer and the inner parameters are among those of `full`.
+    """
+
+    def __init__(self, full: BoundModel, outer: BoundModel) -> None:
+        places = {name: i for i, name in enumerate(full.parameter_names)}
+        self.full = full
+        self.of_outer = np.array([places[name] for name in outer.parameter_names], np.int64)
+        self.of_inner = np.setdiff1d(np.arange(full.n_param), self.of_outer)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the inner parameters."""
+        return tuple(self.full.parameter_names[i] for i in self.of_inner)
+
+    def theta(self, outer: Array, inner: Array) -> Array:
+        """Vectors (n_batch, n_full), of outer (n_batch, n_outer) and inner (n_batch or 1, n_inner) ones."""
+        found = np.empty((len(outer), self.full.n_param))
+        found[:, self.of_outer], found[:, self.of_inner] = outer, inner
+        return found

@@ -1,0 +1,78 @@
+"""Log-likelihoods that are functions of the chi-squared of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fisher import Fisher, Sums
+from biro.likelihood.noise_model import NoiseLaw
+from biro.likelihood.normalisation import Normalisation
+from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
+from rime_kernels import Gradient
+
+Array = NDArray[np.float64]
+
+
+class ChiSquared(Sums, Protocol):
+    """Chi-squared of all partitions: of their visibilities (`PartitionEngines`), or of closures."""
+
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+        """float64 (n_batch, n_partition)."""
+
+    def chi2_and_gradient(
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
+    ) -> tuple[Array, list[Gradient]]:
+        """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
+
+
+class OfChiSquared:
+    """What treatments have in common that are of chi-squared: the noise law, derivatives, information.
+
+    Parameters
+    ----------
+    model : BoundModel
+    engines : PartitionEngines
+        Which compute visibilities.
+    sums : ChiSquared
+    normalisation : Normalisation
+
+    Attributes
+    ----------
+    n_vis, n_data : int64 (n_partition,)
+        Complex visibilities, and real numbers, that count.
+    noise : str
+        How noise is distributed, in words.
+    """
+
+    def __init__(
+        self, model: BoundModel, engines: PartitionEngines, sums: ChiSquared, normalisation: Normalisation
+    ) -> None:
+        self._model, self._engines, self._sums = model, engines, sums
+        self._law = NoiseLaw(model, normalisation)
+        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
+        self.noise = str(self._law)
+
+    def chi2(self, batch: ThetaBatch) -> Array:
+        """Chi-squared (n_batch, n_partition) with weights as they are, whatever the noise."""
+        return self._sums.chi2(batch)
+
+    def log_likelihood(self, batch: ThetaBatch) -> Array:
+        """ln L (n_batch,)."""
+        return self._law.log_likelihood(batch, self._sums.chi2(batch, self._law.scaled_dofs(batch)))
+
+    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
+        """ln L (n_batch,) and its derivatives (n_batch, n_param)."""
+        chi2, by_sources = self._sums.chi2_and_gradient(batch, self._law.scaled_dofs(batch))
+        value = self._law.log_likelihood(batch, chi2)
+        by_chi2, by_noise = self._law.slopes(batch, chi2, [slopes.scaled_dof for slopes in by_sources])
+        return value, batch.pull_back(by_sources, by_chi2) + by_noise
+
+    def fisher(self, batch: ThetaBatch) -> Fisher:
+        """The Fisher information of a batch of one."""
+        return Fisher(self._model, self._engines, self._sums, self.n_data, batch)

@@ -1,0 +1,87 @@
+"""What a likelihood asks of a treatment of gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+
+Array = NDArray[np.float64]
+Gains = Literal["sample", "closures"]
+"""How gains are treated: as the model has them, or not at all."""
+
+
+def check_gains(gains: str) -> None:
+    """Refuse a word that is none of `Gains`.
+
+    Raises
+    ------
+    InputError
+    """
+    if gains not in get_args(Gains):
+        raise InputError(f'gains must be "sample" or "closures", got {gains!r}')
+
+
+def data_digest(observation: Observation, gains: str = "sample") -> str:
+    """sha256 of the data that are fitted, visibilities or closures: evidences are of the same data."""
+    digest = observation.digest()
+    return digest if gains == "sample" else f"{gains}:{digest}"
+
+
+class Information(Protocol):
+    """The Fisher information at one theta."""
+
+    def matrix(self) -> Array:
+        """float64 (n_param, n_param)."""
+
+    def product(self, change: Array) -> Array:
+        """The matrix times one change of theta (1, n_param): float64 (n_param,)."""
+
+
+class Treatment(Protocol):
+    """The log-likelihood of all partitions, with its derivatives.
+
+    Batches hold parameter vectors that the model's constraints allow. A value that is not a number is NaN or
+    infinite, and the derivatives of such a row mean nothing.
+    """
+
+    @property
+    def n_vis(self) -> NDArray[np.int64]:
+        """Complex visibilities that count, of each partition."""
+
+    @property
+    def n_data(self) -> NDArray[np.int64]:
+        """Real numbers that chi2 of each partition is a sum over."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What a user should know before the figures, a line each."""
+
+    @property
+    def identity(self) -> list[str]:
+        """What decides the value beside data and model; empty where nothing does."""
+
+    @property
+    def noise(self) -> str:
+        """How noise is distributed, in words."""
+
+    def chi2(self, batch: ThetaBatch) -> Array:
+        """float64 (n_batch, n_partition), with weights as they are."""
+
+    def log_likelihood(self, batch: ThetaBatch) -> Array:
+        """float64 (n_batch,)."""
+
+    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
+        """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
+
+    def fisher(self, batch: ThetaBatch) -> Information:
+        """Of a batch of one."""
+
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+        """The data with the gains taken out that fit the visibilities of a model best, if any are."""

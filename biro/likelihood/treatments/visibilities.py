@@ -1,0 +1,36 @@
+"""`gains="sample"`: visibilities are calibrated, beside the gains that the model has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.treatments.chi_squared import OfChiSquared
+from biro.models import BoundModel
+from biro.observation.observation import Observation
+
+
+class Visibilities(OfChiSquared):
+    """The log-likelihood of visibilities; a `Treatment`.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+    engines : PartitionEngines
+    """
+
+    def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
+        normalisation = Normalisation.of_visibilities(observation.partitions)
+        super().__init__(model, engines, engines, normalisation)
+        self._observation = observation
+        self.lines: list[str] = []
+        self.identity: list[str] = []
+
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+        """The data as they are: gains are those of the model."""
+        return self._observation
