@@ -1,0 +1,150 @@
+"""Which parameters belong to which segment of time, and which to all of them.
+
+Parameters whose cells (times of partitions) are connected with each other form a segment. What reaches over
+many cells would connect everything: it goes to the border, from such a reach on that factors cost least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.arrow.matrix import Parts
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+NONE = -1
+"""Fills up segments that have fewer parameters than the largest, and cells without a segment."""
+_MOST_CUTS = 20
+"""Reaches that are tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """The cells at which each parameter changes something; of parameters without a cell everywhere.
+
+    Attributes
+    ----------
+    n_param, n_cell : int
+        Cells are numbered in the order of segments that are to be neighbours: of time.
+    parameter, cell : int64 (n_pair,)
+        A parameter, and a cell at which it changes something.
+    links : int64 (n_link, 2)
+        Pairs of parameters that are coupled although they have no cell in common: neighbours in time.
+    """
+
+    n_param: int
+    n_cell: int
+    parameter: Index
+    cell: Index
+    links: Index
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowLayout:
+    """Parameters in segments, and the border.
+
+    Attributes
+    ----------
+    n_param : int
+    index : int64 (n_segment, m)
+        Parameters of each segment, then `NONE`.
+    border : int64 (n_border,)
+        Parameters that belong to all segments.
+    segment_of_cell : int64 (n_cell,)
+        `NONE` for a cell at which only the border changes anything.
+    is_chained : bool
+        Whether neighbouring segments are coupled.
+    """
+
+    n_param: int
+    index: Index
+    border: Index
+    segment_of_cell: Index
+    is_chained: bool
+
+    @property
+    def filling(self) -> Array:
+        """1 where a segment is filled up, else 0, float64 (n_segment, m)."""
+        return np.where(self.index == NONE, 1.0, 0.0)
+
+    def take(self, columns: Array) -> Parts:
+        """Columns (..., n_param, n_col) in the order of an arrow, with 0 where segments are filled up."""
+        inner = np.where(self.index[..., None] == NONE, 0.0, columns[..., self.index, :])
+        return Parts(inner, columns[..., self.border, :])
+
+    def put(self, parts: Parts) -> Array:
+        """The inverse of `take`: columns (..., n_param, n_col)."""
+        shape = np.broadcast_shapes(parts.inner.shape[:-3], parts.outer.shape[:-2])
+        columns = np.zeros((*shape, self.n_param, parts.outer.shape[-1]))
+        there = self.index != NONE
+        columns[..., self.index[there], :] = parts.inner[..., there, :]
+        columns[..., self.border, :] = parts.outer
+        return columns
+
+    @property
+    def cost(self) -> float:
+        """Multiplications of a factor, about."""
+        (n_segment, m), b = self.index.shape, self.border.size
+        return float(n_segment * (m**3 + m**2 * b + m * b**2) + b**3)
+
+
+def arrow_layout(reach: Reach) -> ArrowLayout:
+    """The segments and the border of which a factor costs least.
+
+    Parameters
+    ----------
+    reach : Reach
+
+    Returns
+    -------
+    ArrowLayout
+        Segments in the order of their first cells. With links, all pairs are within a segment, between
+        neighbours, or with the border.
+    """
+    n_cell = np.bincount(reach.parameter, minlength=reach.n_param)
+    reaches = np.unique(n_cell[n_cell > 0])
+    if reaches.size > _MOST_CUTS:
+        reaches = reaches[np.linspace(0, reaches.size - 1, _MOST_CUTS).astype(int)]
+    tried = [_of_reach(reach, (n_cell > 0) & (n_cell <= most)) for most in (0, *reaches)]
+    return min(tried, key=lambda layout: layout.cost)
+
+
+def _of_reach(reach: Reach, is_inner: NDArray[np.bool_]) -> ArrowLayout:
+    """The layout in which these parameters alone may be in segments."""
+    segment, of_cell = _segments(reach, is_inner)
+    is_inner, segment = is_inner.copy(), segment.copy()
+    for first, second in reach.links:
+        if is_inner[first] and is_inner[second] and abs(segment[first] - segment[second]) > 1:
+            is_inner[second] = False
+    links = reach.links[is_inner[reach.links].all(axis=1)]
+    members = np.flatnonzero(is_inner)
+    members = members[np.argsort(segment[members], kind="stable")]
+    count = np.bincount(segment[members], minlength=int(of_cell.max(initial=-1)) + 1)
+    index = np.full((count.size, int(count.max(initial=0))), NONE, np.int64)
+    within = np.arange(members.size) - np.repeat(np.cumsum(count) - count, count)
+    index[segment[members], within] = members
+    is_chained = bool((segment[links[:, 0]] != segment[links[:, 1]]).any())
+    return ArrowLayout(reach.n_param, index, np.flatnonzero(~is_inner), of_cell, is_chained)
+
+
+def _segments(reach: Reach, is_inner: NDArray[np.bool_]) -> tuple[Index, Index]:
+    """The segment of each parameter and of each cell, in the order of first cells; `NONE` without one."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    pairs = is_inner[reach.parameter]
+    parameter, cell = reach.parameter[pairs], reach.cell[pairs]
+    n = reach.n_cell + reach.n_param
+    graph = coo_array((np.ones(cell.size), (cell, reach.n_cell + parameter)), shape=(n, n))
+    _, group = connected_components(graph, directed=False)
+    of_cell = np.full(reach.n_cell, NONE, np.int64)
+    touched = np.unique(cell)
+    _, first, number = np.unique(group[touched], return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first, kind="stable"), kind="stable")
+    of_cell[touched] = rank[number.reshape(-1)]
+    segment = np.full(reach.n_param, NONE, np.int64)
+    segment[parameter] = of_cell[cell]
+    return segment, of_cell
