@@ -95,7 +95,14 @@ def test_played_again_and_again(recorded, problem, sky, form) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize(("form", "kind"), [("factored", "none"), ("factored", "cos3"), ("row", "cos3")])
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ("factored", "none"),
+        pytest.param("factored", "cos3", marks=pytest.mark.thorough),
+        pytest.param("row", "cos3", marks=pytest.mark.thorough),
+    ],
+)
 def test_gradients_are_played_beside_chi2(recorded, problem, sky, beam_of, form, kind) -> None:
     """To the bit as at first; pointing errors have sums by antenna. Other data, between, are not played."""
     kernel = with_data(small(problem), form=form)

@@ -95,13 +95,14 @@ def two_points(u: float, v: float, east: float, ratio: float) -> complex:
     return (1.0 + ratio * complex(math.cos(turn), math.sin(turn))) / (1.0 + ratio)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("form", "precision", "corr"),
     [
-        pytest.param("factored", "double", LINEAR, marks=pytest.mark.thorough),
-        pytest.param("row", "single", CIRCULAR, marks=pytest.mark.thorough),
-        pytest.param("factored", "single", LINEAR, marks=pytest.mark.thorough),
-        pytest.param("row", "double", CIRCULAR, marks=pytest.mark.thorough),
+        ("factored", "double", LINEAR),
+        ("row", "single", CIRCULAR),
+        ("factored", "single", LINEAR),
+        ("row", "double", CIRCULAR),
     ],
 )
 def test_all_kinds_of_source_and_templates(problem, sky, jones_beam_of, form, precision, corr) -> None:
@@ -115,7 +116,8 @@ def test_all_kinds_of_source_and_templates(problem, sky, jones_beam_of, form, pr
         assert_near(arrays_of(gpu, sources, dof), arrays_of(cpu, sources, dof), TOLERANCE[precision])
 
 
-@pytest.mark.parametrize("corr", [CIRCULAR, pytest.param(["RR", "RL"], marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("corr", [CIRCULAR, ["RR", "RL"]])
 def test_matrices_outside_of_the_beam(problem, sky, jones_beam_of, corr) -> None:
     """Their derivatives too; and a template that is seen through them."""
     rows = rows_for(problem, corr=corr)

@@ -417,7 +417,8 @@ def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, k
 
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
 def test_the_kernels_in_the_simulator() -> None:
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", "-m", "cuda", "-p", "no:cacheprovider"]
+    chosen = ["-m", "cuda and not thorough"]
+    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=600
