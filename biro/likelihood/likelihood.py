@@ -20,10 +20,11 @@ from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.evaluation_count import EvaluationCount
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
+from biro.likelihood.inner import without_gain_priors
 from biro.likelihood.noise_range import with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
-from biro.likelihood.treatments.treatment import Gains, Information, check_gains, data_digest
+from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.undetermined import undetermined
 from biro.models import Parameter, SkyModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -85,10 +86,19 @@ class Likelihood:
         Whether the model is averaged over integrations and channels as the data are (physics: section 6).
         "auto" is on where the loss exceeds the noise (`biro.smearing.choose`); `smearing_lines` says what was
         chosen, and why.
-    gains : "sample" or "closures"
+    gains : "sample", "marginalise", "solve" or "closures"
         "sample": visibilities are calibrated, beside what `[gain]` of the model has. "closures": gains may be
         anything at any time and channel; of parallel hands, what they cannot change is compared
-        (`biro.closures`); `gains_lines` says what is left out.
+        (`biro.closures`); `gains_lines` says what is left out. "marginalise": gains with priors are
+        integrated over at each theta, by Laplace, and "solve": taken where they fit best, a profile
+        likelihood for `biro.maximise`; theta then has none (`biro.likelihood.treatments.inner_gains`).
+
+    Attributes
+    ----------
+    model : BoundModel
+        Of the parameters of theta.
+    full_model : BoundModel
+        The model as it was written: with the gains that are integrated over or solved for.
 
     Raises
     ------
@@ -137,7 +147,10 @@ class Likelihood:
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
         views = observation.partition_views
-        self._sky, self.model = sky, sky.bind(views, beam_of(sky, views))
+        self._sky, beam = sky, beam_of(sky, views)
+        self.full_model = self.model = sky.bind(views, beam)
+        if gains in INNER_GAINS:
+            self.model = without_gain_priors(sky).bind(views, beam)
         if self.model.noise_parameters and any(part.tapered for part in observation.partitions):
             raise InputError(
                 "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
@@ -153,7 +166,7 @@ class Likelihood:
         self._engines = PartitionEngines(observation, self.model, options)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
-        self._treatment = treatment_of(gains, observation, self.model, self._engines)
+        self._treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model)
         self._count = EvaluationCount(self.parameter_names)
 
     def __repr__(self) -> str:
@@ -398,12 +411,13 @@ class Likelihood:
         I alone (`biro.likelihood.hands`). Of large data some times and channels are looked at.
         """
         size = sum(part.vis.size for part in self.observation.partitions)
-        if size > 2 * N_RESIDUALS and not self.model.has_fitted_gains:  # which belong to all times
+        if size > 2 * N_RESIDUALS and not self.full_model.has_fitted_gains:  # which belong to all times
             few = thinned(self.observation, N_RESIDUALS)
             return Likelihood(few, self._sky, **asdict(self._options), gains=self.gains).remarks(theta)
         data = self.corrected(theta).partitions
         hands = hand_residuals(data, self.predict(theta), self.noise_factor(theta))
-        return [text for text in (self.undetermined, *(each.remark() for each in hands)) if text]
+        own = self._treatment.remarks(self._one(theta))
+        return [text for text in (self.undetermined, *own, *(each.remark() for each in hands)) if text]
 
     @cached_property
     def undetermined(self) -> str:
@@ -422,11 +436,11 @@ class Likelihood:
         return [(factor * scatter, factor * step) for factor, (scatter, step) in found]
 
     def corrected(self, theta: ArrayLike) -> Observation:
-        """The data, with the gains taken out that fit best for one vector theta where closures are fitted.
+        """The data, with the gains taken out that fit best for one vector theta; as they are with "sample".
 
-        Visibilities that no closures are made of have no weight then. Otherwise the data as they are.
+        With "closures", visibilities that no closures are made of have no weight.
         """
-        return self._treatment.corrected(self.predict(theta))
+        return self._treatment.corrected(self.predict(theta), self._one(theta))
 
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.antenna_terms.jones import gains_of
+from biro.models.bound.antenna_terms.log_gains import LogGains, log_gains
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
@@ -287,6 +288,19 @@ class BoundModel:
             view = self.partitions[i_partition]
             return np.ones((len(batch), view.time.size, len(view.antenna_names), 2), np.complex128)
         return gains_of(self._instrument.terms[i_partition], self._resolved, batch, chan)
+
+    @cached_property
+    def log_gains(self) -> LogGains:
+        """The gains that are fitted as sums of coordinates with normal or flat priors.
+
+        Raises
+        ------
+        ModelError
+            No gains are fitted, or one has another prior.
+        """
+        if not self.has_fitted_gains:
+            raise ModelError("gain: nothing has a prior: there are no gains to integrate over or solve for")
+        return log_gains(self._instrument.terms, self._resolved)
 
     @property
     def gain_lines(self) -> list[str]:

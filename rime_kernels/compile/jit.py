@@ -33,6 +33,9 @@ vector_function = njit(forceinline=True, **_INNER)
 # Functions that stay functions in the machine code, and are called from other compiled functions only.
 inner_function = njit(**_INNER)
 
+# The same where sums may be taken in any order: loops inside become vectors.
+summing_function = njit(fastmath=FASTMATH, **_INNER)
+
 
 def elementwise(function: Compiled) -> Compiled:
     """A scalar function as a NumPy function of arrays that broadcast; cached on disk as loops are."""

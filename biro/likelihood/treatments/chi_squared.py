@@ -76,3 +76,7 @@ class OfChiSquared:
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""
         return Fisher(self._model, self._engines, self._sums, self.n_data, batch)
+
+    def remarks(self, batch: ThetaBatch) -> list[str]:
+        """Nothing: the value is exact."""
+        return []

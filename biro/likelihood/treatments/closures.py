@@ -53,7 +53,7 @@ class Closures(OfChiSquared):
         super().__init__(model, engines, self._closures, self._closures.normalisation())
         self.lines, self.identity = self._closures.tally.lines(), [repr(SNR_LIMIT)]
 
-    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit model visibilities best.
 
         Visibilities that no closures are made of have no weight then.

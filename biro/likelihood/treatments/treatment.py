@@ -13,8 +13,10 @@ from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 
 Array = NDArray[np.float64]
-Gains = Literal["sample", "closures"]
-"""How gains are treated: as the model has them, or not at all."""
+Gains = Literal["sample", "closures", "marginalise", "solve"]
+"""How gains are treated: as the model has them, not at all, integrated over, or solved for."""
+INNER_GAINS = ("marginalise", "solve")
+"""Treatments for which gains with priors are no parameters of theta."""
 
 
 def check_gains(gains: str) -> None:
@@ -25,13 +27,14 @@ def check_gains(gains: str) -> None:
     InputError
     """
     if gains not in get_args(Gains):
-        raise InputError(f'gains must be "sample" or "closures", got {gains!r}')
+        known = ", ".join(f'"{word}"' for word in get_args(Gains))
+        raise InputError(f"gains must be one of {known}, got {gains!r}")
 
 
 def data_digest(observation: Observation, gains: str = "sample") -> str:
     """sha256 of the data that are fitted, visibilities or closures: evidences are of the same data."""
     digest = observation.digest()
-    return digest if gains == "sample" else f"{gains}:{digest}"
+    return f"{gains}:{digest}" if gains == "closures" else digest
 
 
 class Information(Protocol):
@@ -83,5 +86,8 @@ class Treatment(Protocol):
     def fisher(self, batch: ThetaBatch) -> Information:
         """Of a batch of one."""
 
-    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
-        """The data with the gains taken out that fit the visibilities of a model best, if any are."""
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
+        """The data with the gains taken out that fit the visibilities of a batch of one best, if any are."""
+
+    def remarks(self, batch: ThetaBatch) -> list[str]:
+        """What makes the value doubtful, for a batch of one: the best fit."""

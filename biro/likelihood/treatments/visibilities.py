@@ -11,6 +11,7 @@ from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.chi_squared import OfChiSquared
 from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 
 
@@ -31,6 +32,6 @@ class Visibilities(OfChiSquared):
         self.lines: list[str] = []
         self.identity: list[str] = []
 
-    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data as they are: gains are those of the model."""
         return self._observation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import ClassVar
 
@@ -35,6 +35,7 @@ DIMENSIONS: dict[str, Dimension] = {
 """Quantities of a gain; those of a ratio belong to the first feed alone."""
 NEUTRAL = {"amplitude": 1.0, "ratio_amplitude": 1.0}
 """What quantities are that are not given; 0 otherwise."""
+_SI = {"phase": "rad", "delay": "s", "rate": "Hz", "ratio_phase": "rad"}
 _NAME = re.compile(rf"gain\d*\.({'|'.join(DIMENSIONS)})(\.[rlxy])?(\.step)?\[")
 _DEFAULTS: dict[str, dict[str, Entry]] = {
     "amplitude": {"log-normal.median": 1.0},
@@ -141,6 +142,17 @@ class Gain:
             for one in (value.values() if isinstance(value, Mapping) else (value,))
         )
 
+    def without_priors(self) -> Gain:
+        """The same with 1 and 0 in place of what has a prior."""
+        if not self.is_fitted:
+            return self
+        found = {key: _known(key, getattr(self, key)) for key in DIMENSIONS}
+        own = {
+            name: {key: _known(key, value) for key, value in entries.items()}
+            for name, entries in self.antenna.items()
+        }
+        return replace(self, **found, antenna=own)
+
     @property
     def solutions(self) -> tuple[GainSolutions, ...]:
         """The tables.
@@ -214,6 +226,15 @@ def _one(key: str, value: Entry) -> PerSegment | Fixed:
     elif key in NEUTRAL:
         _check_positive(made)
     return made
+
+
+def _known(key: str, value: Entry) -> Entry:
+    """A number that changes nothing in place of a prior."""
+    if isinstance(value, Mapping):
+        return {feed: _known(key, item) for feed, item in value.items()}
+    if not isinstance(value, PerSegment):
+        return value
+    return Fixed(NEUTRAL.get(key, 0.0), "" if key in NEUTRAL else _SI[key])
 
 
 def _check_positive(made: PerSegment) -> None:

@@ -1,0 +1,263 @@
+"""The gains that fit the visibilities of a model best, and the integral over all gains about them (Laplace).
+
+    ln Z = ln L + ln prior + (n/2) ln 2 pi - (1/2) ln det H
+
+at the maximum over the n coordinates of the gains (`biro.models.bound.antenna_terms.log_gains`), H minus the
+second derivatives there (MacKay 2003, chapter 27). The integral is exact where ln L is a parabola over the
+range that data and prior leave to the gains. The range of a phase with a uniform prior ends: 1/(2 pi) is
+added to its curvature, so that the integral is 1, as it must be, where the data say nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.free_gains.layout import PartitionCells, gain_layout
+from biro.models.bound.antenna_terms.log_gains import LogGains
+from biro.observation.partition import Partition
+from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.gains import cell_sums, laplace
+from rime_kernels.gains.arrays import Sums
+from rime_kernels.gains.maximum import climb_all
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+Visibilities = Sequence[NDArray[np.complexfloating]]
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class FreeGains:
+    """The fitted gains of a model bound to an observation, found anew for the visibilities of each sky.
+
+    Parameters
+    ----------
+    partitions : sequence of Partition
+    gains : LogGains
+
+    Attributes
+    ----------
+    partitions : tuple of Partition
+    gains : LogGains
+    layout : GainLayout
+
+    Raises
+    ------
+    InputError
+        An amplitude that neither its prior nor the data determine.
+    """
+
+    def __init__(self, partitions: Sequence[Partition], gains: LogGains) -> None:
+        self.partitions, self.gains = tuple(partitions), gains
+        self.layout = gain_layout(self.partitions, gains)
+        self._last: Array | None = None
+
+    def best(self, vis: Visibilities, factor: Array) -> BestGains:
+        """The gains that fit best.
+
+        The search begins at those that were found last, or where these are far off, anew.
+
+        Parameters
+        ----------
+        vis : sequence of complex (n_row, n_chan, n_corr), Jy
+            Of the model without the fitted gains, of each partition.
+        factor : float64 (n_partition,)
+            Noise factors.
+        """
+        found = BestGains(self, vis, factor, self._last)
+        if found.converged:
+            self._last = found.x
+        return found
+
+
+@dataclass(eq=False)
+class BestGains:
+    """The gains that fit the visibilities of one sky best.
+
+    Parameters
+    ----------
+    free : FreeGains
+    vis : sequence of complex (n_row, n_chan, n_corr), Jy
+    factor : float64 (n_partition,)
+    start : float64 (n,) or None
+        Coordinates to begin the search at.
+
+    Attributes
+    ----------
+    x : float64 (n,)
+        Coordinates, in the order of groups.
+    converged : bool
+    gain : complex128 (n_cell,)
+        Of each cell: the product of the gains of its antennas.
+    """
+
+    free: FreeGains
+    vis: Visibilities
+    factor: Array
+    start: Array | None
+
+    def __post_init__(self) -> None:
+        layout, n_cell = self.free.layout, self.free.layout.cells.first.size - 1
+        self.sums = Sums(np.empty(n_cell), np.empty(n_cell), np.empty(n_cell))
+        with CALL_LOCK:
+            for part, own, vis, factor in self._each():
+                where = own.order, own.starts, own.block, own.first, own.n_block
+                cell_sums.add_sums(vis, part.vis, part.weight, *where, factor**-2, *self.sums)
+            self.x = np.zeros(layout.n) if self.start is None else self.start.copy()
+            first, second, third = np.empty((3, layout.n))
+            steps = np.empty(layout.n_group)
+            known = np.empty(layout.n, bool)
+            warm = self.start is not None
+            matrix = np.empty(layout.n_stored)
+            work = first, second, third, known, matrix
+            climb_all(layout.cells, layout.groups, self.sums, self.x, warm, *work, steps)
+        self.n_step = steps
+        self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
+        self.gain: Complex = np.exp(self._of_cells(self.x))
+
+    def _each(self) -> Iterator[tuple[Partition, PartitionCells, NDArray[np.complexfloating], float]]:
+        layout, factors = self.free.layout, self.factor.tolist()
+        return zip(self.free.partitions, layout.partitions, self.vis, factors, strict=True)
+
+    @cached_property
+    def chi2(self) -> Array:
+        """sum w |D - g V|^2 of each partition, float64 (n_partition,), with weights as they are."""
+        found = []
+        for part, own, vis, _ in self._each():
+            chi2 = np.empty(part.n_row)
+            with CALL_LOCK:
+                cell_sums.chi2_of_rows(
+                    vis, part.vis, part.weight, own.cell_of_row, own.block, self.gain, chi2
+                )
+            found.append(chi2.sum())
+        return np.array(found)
+
+    @property
+    def log_prior(self) -> float:
+        """ln of the prior's density at the best gains, per unit of their coordinates."""
+        groups, gains, away = (
+            self.free.layout.groups,
+            self.free.gains,
+            self.x - self.free.layout.groups.middle,
+        )
+        linked = away[groups.later] - groups.keep * away[groups.earlier]
+        squares = (groups.weight * away**2).sum() + (groups.link_weight * linked**2).sum()
+        # A phase that nothing determines has a normal prior in place of the uniform one.
+        pinned = 0.5 * _LOG_2PI * self.free.layout.pinned.size
+        return float(gains.log_norm + pinned - 0.5 * squares)
+
+    def log_volume(self) -> float:
+        """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""
+        layout, found = self.free.layout, np.empty(self.free.layout.n_group)
+        work = np.empty(layout.n), np.empty(layout.n_stored)
+        with CALL_LOCK:
+            laplace.determinants(layout.cells, layout.groups, self.sums, self.x, *work, found)
+        return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
+
+    def log_volume_and_slopes(self) -> tuple[float, Slopes]:
+        """`log_volume`, and the derivatives of the integral by the sums of cells."""
+        layout, slopes = self.free.layout, self.slopes()
+        found, (first, second, third) = np.empty(layout.n_group), np.empty((3, layout.n))
+        work = np.empty(layout.n_stored), first, second, third
+        with CALL_LOCK:
+            laplace.sensitivities(layout.cells, layout.groups, self.sums, self.x, *work, found, *slopes)
+        return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes
+
+    def slopes(self) -> Slopes:
+        """Derivatives of ln L by the sums of cells: of a maximum, by the envelope theorem."""
+        n = self.gain.size
+        return np.full(n, -0.5), np.ones(n), np.zeros(n)
+
+    def by_visibilities(self, slopes: Slopes) -> list[Complex]:
+        """G / w of each partition, d ln Z = sum of Re(conj(G) dV), complex128 (n_row, n_chan, n_corr)."""
+        by_power, by_cross, found = slopes[0], slopes[1] + 1j * slopes[2], []
+        for part, own, vis, factor in self._each():
+            slope = np.empty(part.vis.shape, np.complex128)
+            with CALL_LOCK:
+                cell_sums.slopes_of_rows(
+                    vis,
+                    part.vis,
+                    part.weight,
+                    own.cell_of_row,
+                    own.block,
+                    self.gain,
+                    by_power,
+                    by_cross,
+                    slope,
+                )
+            found.append(slope / factor**2)
+        return found
+
+    def by_factor(self, slopes: Slopes) -> Array:
+        """Derivatives of what a determinant adds to ln L, by the noise factors, float64 (n_partition,)."""
+        cross = np.conj(self.gain) * (self.sums.real + 1j * self.sums.imag)
+        power = np.abs(self.gain) ** 2 * self.sums.power
+        of_cell = (slopes[0] + 0.5) * power + (slopes[1] - 1.0) * cross.real + slopes[2] * cross.imag
+        total = [of_cell[own.first : own.first + own.n_cell].sum() for own in self.free.layout.partitions]
+        return -2.0 * np.array(total) / self.factor
+
+    def response(self, changes: Visibilities) -> Complex:
+        """How ln gains of cells change, as Gauss and Newton have it, where visibilities change: (n_cell,).
+
+        Parameters
+        ----------
+        changes : sequence of complex (n_row, n_chan, n_corr), Jy
+            Of the model without the fitted gains, of each partition.
+        """
+        layout, total = self.free.layout, np.empty(self.gain.size, np.complex128)
+        cells = layout.cells
+        with CALL_LOCK:
+            for (part, own, vis, factor), change in zip(self._each(), changes, strict=True):
+                where = own.order, own.starts, own.block, own.first, own.n_block
+                cell_sums.changes_of_rows(vis, change, part.weight, *where, self.gain, total)
+                total[own.first : own.first + own.n_cell] /= factor**2
+        of_cell = np.repeat(np.arange(total.size), np.diff(cells.first))
+        by = cells.factor * np.where(cells.is_phase, total.imag[of_cell], total.real[of_cell])
+        moved = np.bincount(cells.coordinate, by, minlength=layout.n)[None].astype(np.float64)
+        found, work = np.empty(layout.n_group), (np.empty(layout.n), np.empty(layout.n_stored))
+        with CALL_LOCK:
+            laplace.solutions(layout.cells, layout.groups, self.sums, self.x, False, *work, found, moved)
+        return self._of_cells(moved[0])
+
+    def log_weights(self, n_draw: int, rng: np.random.Generator) -> Array:
+        """ln of true over approximate density of draws of the normal approximation, (n_draw, n_group)."""
+        layout = self.free.layout
+        noise, found = (
+            rng.standard_normal((n_draw, layout.n)),
+            np.empty((n_draw, layout.n_group)),
+        )
+        work = np.empty(layout.n), np.empty(layout.n_stored)
+        with CALL_LOCK:
+            laplace.importance(layout.cells, layout.groups, self.sums, self.x, *work, noise, found)
+        return found
+
+    def _of_cells(self, x: Array) -> Complex:
+        """Sums over the coordinates of each cell, complex128 (n_cell,)."""
+        cells = self.free.layout.cells
+        log = np.where(cells.is_phase, 1j, 1.0) * (cells.factor * x[cells.coordinate])
+        of_cell = np.repeat(np.arange(cells.first.size - 1), np.diff(cells.first))
+        real, imag = (
+            np.bincount(of_cell, part, minlength=cells.first.size - 1) for part in (log.real, log.imag)
+        )
+        return np.asarray(real + 1j * imag)
+
+    def parameters(self, n_draw: int, rng: np.random.Generator) -> Array:
+        """Draws of the parameters of the gains about the best ones, (n_draw, n), as `LogGains` has them.
+
+        Those of the normal approximation, with `n_draw` of 0 the best ones themselves, (1, n).
+        """
+        layout = self.free.layout
+        x = rng.standard_normal((n_draw, layout.n)) if n_draw else np.zeros((1, layout.n))
+        if n_draw:
+            work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n_group)
+            with CALL_LOCK:
+                laplace.draws(layout.cells, layout.groups, self.sums, self.x, *work, x)
+        return self.free.gains.parameters((x + self.x)[:, layout.place])
+
+
+Slopes = tuple[Array, Array, Array]
+"""By m, Re r and Im r of each cell (`rime_kernels.gains.curvature`), float64 (n_cell,)."""

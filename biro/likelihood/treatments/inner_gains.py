@@ -1,0 +1,221 @@
+"""`gains="marginalise"` and `gains="solve"`: gains are integrated over, or taken where they fit best.
+
+For each theta of the sky, the best gains x are found for the model's visibilities (`biro.free_gains`). Then
+
+    marginalise   ln L = ln of the integral of the likelihood over gains with their priors (Laplace)
+    solve         ln L = ln likelihood + ln prior of the gains, at the best gains: a profile likelihood
+
+Derivatives with respect to theta are exact: those of ln L at the best gains (envelope theorem) and those of
+the determinant, including how the best gains move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.free_gains.accuracy import accuracy_line
+from biro.free_gains.best_gains import BestGains, FreeGains
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fisher import Fisher
+from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.treatments.gain_information import GainInformation
+from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from rime_kernels import Gradient, Sources
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complexfloating]
+
+
+class InnerGains:
+    """The log-likelihood of a sky whose gains are integrated over, or solved for; a `Treatment`.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+        Without the priors of gains: what theta belongs to.
+    engines : PartitionEngines
+        Which compute its visibilities.
+    full : BoundModel
+        With the priors of gains.
+    integrate : bool
+        Whether gains are integrated over, or solved for.
+
+    Raises
+    ------
+    InputError
+        Noise that is not Gaussian; gains that turn with linear feeds; amplitudes that nothing determines.
+    ModelError
+        No gains have a prior, or one of another kind.
+    """
+
+    def __init__(
+        self,
+        observation: Observation,
+        model: BoundModel,
+        engines: PartitionEngines,
+        full: BoundModel,
+        *,
+        integrate: bool,
+    ) -> None:
+        word = "marginalise" if integrate else "solve"
+        distribution = model.model.noise.distribution
+        if distribution != "gaussian":
+            raise InputError(
+                f'gains="{word}" is for Gaussian noise, found noise.distribution {distribution!r}; use '
+                'gains="sample"'
+            )
+        gains = full.log_gains
+        if any(each.turned for each in gains.each):
+            raise InputError(
+                f'gains="{word}" cannot be used where gains of linear feeds differ in data from which the '
+                'rotation of feeds was taken out: write feeds = "common", use gains="sample", or read data '
+                'with the rotation in them and say rotation = "present" in [feeds]'
+            )
+        self.full, self._observation, self._integrate = full, observation, integrate
+        self._model, self._engines = model, engines
+        self.free = FreeGains(observation.partitions, gains)
+        self._normalisation = Normalisation.of_visibilities(observation.partitions)
+        self.n_vis, self.n_data = self._normalisation.n_vis, self._normalisation.n_data
+        self.noise = "Gaussian noise"
+        self.identity = [full.digest()]
+        self.lines = [*full.gain_lines, *self._lines()]
+
+    def chi2(self, batch: ThetaBatch) -> Array:
+        """At the best gains, float64 (n_batch, n_partition)."""
+        found = np.full((len(batch), len(self.n_vis)), np.nan)
+        for b, best in enumerate(self._bests(batch)):
+            if best is not None:
+                found[b] = best.chi2
+        return found
+
+    def log_likelihood(self, batch: ThetaBatch) -> Array:
+        """float64 (n_batch,)."""
+        found = np.full(len(batch), np.nan)
+        for b, best in enumerate(self._bests(batch)):
+            if best is not None and best.converged:
+                volume = best.log_volume() if self._integrate else 0.0
+                found[b] = self._value(best) + volume
+        return found
+
+    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
+        """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
+        value = np.full(len(batch), np.nan)
+        by_factor = np.zeros((len(batch), len(self.n_vis)))
+        of_model = list(batch.sources())
+        each = list(self._engines.shifts.of_all(iter(of_model)))
+        parts: list[list[Gradient]] = [[] for _ in each]
+        for b, best in enumerate(self._bests(batch)):
+            slopes: Sequence[NDArray[np.complex128]] | None = None
+            if best is not None and best.converged:
+                value[b], slopes, by_factor[b] = self._value_and_slopes(best)
+            for i, sources in enumerate(each):
+                slope = None if slopes is None else slopes[i]
+                parts[i].append(self._pulled(i, sources.entries(b, b + 1), slope))
+        gradients = [
+            self._engines.shifts.pull_back(i, of_model[i], Gradient.joined(part))
+            for i, part in enumerate(parts)
+        ]
+        return value, batch.pull_back(gradients) + self._model.pull_back_noise(by_factor)
+
+    def fisher(self, batch: ThetaBatch) -> Fisher:
+        """The information on theta where gains are free: the Schur complement of the joint one."""
+        return GainInformation(self._model, self._engines, self.free, self.n_data, batch)
+
+    def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
+        """The data with the gains taken out that fit the visibilities of a model best."""
+        best = self.free.best(vis, batch.noise_factor[0])
+        parts = []
+        for part, cells in zip(self._observation.partitions, self.free.layout.partitions, strict=True):
+            gain = cells.of_visibilities(best.gain, part.n_corr)
+            data = np.where(part.weight > 0.0, part.vis / gain, 0.0)
+            parts.append(replace(part, vis=data, weight=part.weight * np.abs(gain) ** 2))
+        return replace(self._observation, partitions=tuple(parts))
+
+    def remarks(self, batch: ThetaBatch) -> list[str]:
+        """Where the Laplace approximation is doubtful, for a batch of one."""
+        (best,) = self._bests(batch)
+        if best is None or not self._integrate:
+            return []
+        line = accuracy_line(best)
+        return [line] if line else []
+
+    def inner(self, batch: ThetaBatch, rng: np.random.Generator | None) -> Array:
+        """Parameters of the gains for each theta, (n_batch, n_inner) in the order of `free.gains.names`.
+
+        A draw of the normal distribution about the best gains, or these themselves without `rng`; NaN where
+        there are none.
+        """
+        found = np.full((len(batch), self.free.layout.n), np.nan)
+        for b, best in enumerate(self._bests(batch)):
+            if best is not None and best.converged:
+                found[b] = best.parameters(1 if rng else 0, rng or np.random.default_rng(0))[0]
+        return found
+
+    def _value(self, best: BestGains) -> float:
+        """ln L + ln prior at the best gains."""
+        law = self._normalisation.log_likelihood(best.chi2[None], best.factor[None])
+        return float(law[0]) + best.log_prior
+
+    def _value_and_slopes(self, best: BestGains) -> tuple[float, Sequence[NDArray[np.complex128]], Array]:
+        """The value; its slopes with respect to visibilities, over weights; its slopes by noise factors."""
+        value = self._value(best)
+        _, by_factor = self._normalisation.slopes(best.chi2[None], best.factor[None])
+        if not self._integrate:
+            return value, best.by_visibilities(best.slopes()), by_factor[0]
+        volume, slopes = best.log_volume_and_slopes()
+        return value + volume, best.by_visibilities(slopes), by_factor[0] + best.by_factor(slopes)
+
+    def _bests(self, batch: ThetaBatch) -> list[BestGains | None]:
+        """The best gains for each theta, one after the other; None for impossible sources."""
+        return [self._best(batch, b) for b in range(len(batch))]
+
+    def _best(self, batch: ThetaBatch, b: int) -> BestGains | None:
+        vis = []
+        one = batch.rows(np.array([b]))
+        for rime, sources in zip(self._engines.rimes, self._engines.sources(one), strict=True):
+            if sources.impossible().any():
+                return None
+            vis.append(rime.predict(sources)[0])
+        factor = batch.noise_factor[b]
+        if not (np.isfinite(factor) & (factor > 0.0)).all():
+            return None
+        return self.free.best(vis, factor)
+
+    def _pulled(self, i: int, sources: Sources, slope: NDArray[np.complex128] | None) -> Gradient:
+        """Re(J^H G) for slopes over weights; NaN without them."""
+        rime = self._engines.rimes[i]
+        if slope is None:
+            _, gradient = rime.chi2_and_gradient(sources)
+            gradient.spoil(np.ones(1, bool))
+            return gradient
+        return rime.adjoint(sources, slope[None])
+
+    def _lines(self) -> list[str]:
+        """What is done to the gains, in words."""
+        layout, gains = self.free.layout, self.free.gains
+        size = np.diff(layout.groups.first)
+        done = "integrated over (Laplace)" if self._integrate else "solved for, a profile likelihood"
+        groups = f"{size.size} independent group{'s' * (size.size != 1)} of {size.max()} at most"
+        lines = [f"gains: {layout.n} parameters of gains are {done} at each sky, in {groups}"]
+        if layout.pinned.size:
+            names = [gains.names[k] for k in layout.pinned[:3]]
+            more = f" and {layout.pinned.size - 3} more" if layout.pinned.size > 3 else ""
+            lines.append(
+                f"gains: no reference and no prior fixes {', '.join(names)}{more}, taken to be 0: of phases "
+                "that are uniform over the circle the integral does not depend on it"
+            )
+        if gains.log_uniform:
+            lines.append(
+                "gains: ends of log-uniform priors of amplitudes are not seen by the integral"
+                if self._integrate
+                else "gains: ends of log-uniform priors of amplitudes are not seen"
+            )
+        return lines

@@ -1,0 +1,1 @@
+"""Gains of antennas that are fitted to given model visibilities: sums over data, maximum, curvature."""

@@ -1,0 +1,85 @@
+"""Arrays that the compiled loops over gains read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Short = NDArray[np.int32]
+Flag = NDArray[np.bool_]
+
+
+class Cells(NamedTuple):
+    """Visibilities with one gain: of a baseline, correlation, block of times and block of channels.
+
+    The product of the gains of a cell is exp(z), and z the sum of `factor` times coordinate over its entries,
+    times i for phases.
+
+    Attributes
+    ----------
+    first : int64 (n_cell + 1,)
+        Where the entries of each cell begin.
+    coordinate : int32 (n_entry,)
+    factor : float64 (n_entry,)
+        Negative for the phases of the second antenna.
+    is_phase : bool (n_entry,)
+    """
+
+    first: Index
+    coordinate: Short
+    factor: Array
+    is_phase: Flag
+
+
+class Groups(NamedTuple):
+    """Coordinates that no cell and no prior connects with those of other groups.
+
+    Those of a group follow one another. Row i of a symmetric matrix of a group is kept from column
+    `begin[i]` to the diagonal, in one array, so that element (i, j) stands at `row[i] + j`.
+
+    Attributes
+    ----------
+    first : int64 (n_group + 1,)
+        Where the coordinates of each group begin.
+    cell_first : int64 (n_group + 1,)
+    cell : int32
+        The cells of one group after the other.
+    link_first : int64 (n_group + 1,)
+    later, earlier : int64 (n_link,)
+    keep, link_weight : float64 (n_link,)
+        Normal priors of x_later - middle - keep (x_earlier - middle), by 1/variance.
+    middle, weight : float64 (n,)
+        Normal priors of the coordinates, by mean and 1/variance.
+    in_determinant : float64 (n,)
+        What is added to the diagonal in determinants alone.
+    turns : bool (n,)
+        Phases that may be anything: a start is looked for.
+    begin, row : int64 (n,)
+    """
+
+    first: Index
+    cell_first: Index
+    cell: Short
+    link_first: Index
+    later: Index
+    earlier: Index
+    keep: Array
+    link_weight: Array
+    middle: Array
+    weight: Array
+    in_determinant: Array
+    turns: Flag
+    begin: Index
+    row: Index
+
+
+class Sums(NamedTuple):
+    """Of each cell, float64 (n_cell,): sum w |V|^2, and real and imaginary part of sum w D conj(V)."""
+
+    power: Array
+    real: Array
+    imag: Array

@@ -1,0 +1,91 @@
+"""What is minimised over the gains of a group, its slopes and its second derivatives.
+
+    f = sum over cells of (m / 2 - Re r) + sum of priors,  m = |g|^2 sum w |V|^2,  r = conj(g) sum w D conj(V)
+
+which is chi2 / 2, but for a constant, plus minus ln prior. With g = exp(a + i p)
+
+    df/da = m - Re r,  df/dp = -Im r,  d2f/da2 = 2 m - Re r,  d2f/da dp = -Im r,  d2f/dp2 = Re r
+
+Where r is replaced by m, as it is on average, these are the second derivatives of Gauss and Newton.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rime_kernels.compile.jit import summing_function
+from rime_kernels.gains.arrays import Array, Cells, Groups, Sums
+
+
+@summing_function
+def turned(cells: Cells, sums: Sums, c: int, x: Array) -> tuple[float, float, float]:
+    """m, Re r and Im r of a cell."""
+    log, phase = 0.0, 0.0
+    for e in range(cells.first[c], cells.first[c + 1]):
+        if cells.is_phase[e]:
+            phase += cells.factor[e] * x[cells.coordinate[e]]
+        else:
+            log += cells.factor[e] * x[cells.coordinate[e]]
+    size, along, across = math.exp(log), math.cos(phase), math.sin(phase)
+    real = size * (sums.real[c] * along + sums.imag[c] * across)
+    imag = size * (sums.imag[c] * along - sums.real[c] * across)
+    return size * size * sums.power[c], real, imag
+
+
+@summing_function
+def objective(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array) -> float:
+    """f of group g."""
+    total = 0.0
+    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        power, real, _ = turned(cells, sums, groups.cell[at], x)
+        total += 0.5 * power - real
+    for i in range(groups.first[g], groups.first[g + 1]):
+        total += 0.5 * groups.weight[i] * (x[i] - groups.middle[i]) ** 2
+    for k in range(groups.link_first[g], groups.link_first[g + 1]):
+        a, b = groups.later[k], groups.earlier[k]
+        away = x[a] - groups.middle[a] - groups.keep[k] * (x[b] - groups.middle[b])
+        total += 0.5 * groups.link_weight[k] * away * away
+    return total
+
+
+@summing_function
+def assemble(
+    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, exact: bool, slope: Array, matrix: Array
+) -> None:
+    """Fill the slopes of f, and its second derivatives, or those of Gauss and Newton."""
+    begin, row = groups.begin, groups.row
+    first, end = groups.first[g], groups.first[g + 1]
+    for i in range(first, end):
+        slope[i] = groups.weight[i] * (x[i] - groups.middle[i])
+        for k in range(begin[i], i):
+            matrix[row[i] + k] = 0.0
+        matrix[row[i] + i] = groups.weight[i]
+    for k in range(groups.link_first[g], groups.link_first[g + 1]):
+        a, b, keep, weight = groups.later[k], groups.earlier[k], groups.keep[k], groups.link_weight[k]
+        away = weight * (x[a] - groups.middle[a] - keep * (x[b] - groups.middle[b]))
+        slope[a] += away
+        slope[b] -= keep * away
+        matrix[row[a] + a] += weight
+        matrix[row[b] + b] += weight * keep * keep
+        matrix[row[max(a, b)] + min(a, b)] -= weight * keep
+    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[at]
+        power, real, imag = turned(cells, sums, c, x)
+        both, mixed, twist = 2.0 * power - real, -imag, real
+        if not exact:
+            both, mixed, twist = power, 0.0, power
+        for e in range(cells.first[c], cells.first[c + 1]):
+            i, by = cells.coordinate[e], cells.factor[e]
+            slope[i] += -by * imag if cells.is_phase[e] else by * (power - real)
+            for other in range(cells.first[c], cells.first[c + 1]):
+                j = cells.coordinate[other]
+                if j > i:
+                    continue
+                times = by * cells.factor[other]
+                if cells.is_phase[e] != cells.is_phase[other]:
+                    times *= mixed
+                elif cells.is_phase[e]:
+                    times *= twist
+                else:
+                    times *= both
+                matrix[row[i] + j] += times

@@ -1,0 +1,99 @@
+"""Cholesky factors of symmetric matrices of which each row is kept from its first element to the diagonal.
+
+The factor fills no more than that (George & Liu 1981, section 4.1), and so a matrix of chained blocks with a
+border costs no more than its blocks, where the border comes last. Elements of the inverse in the same places
+follow from those below and to the right (Takahashi, Fagan & Chen 1973, in Rue & Held 2005, section 2.4).
+"""
+
+from __future__ import annotations
+
+import math
+
+from rime_kernels.compile.jit import summing_function
+from rime_kernels.gains.arrays import Array, Groups
+
+
+@summing_function
+def factorise(groups: Groups, first: int, end: int, matrix: Array, least: float) -> int:
+    """Replace A by L, with A = L L^T; give -1, or the row where A is not positive.
+
+    A row is not positive where what is left of its diagonal is `least` of it, or less.
+    """
+    begin, row = groups.begin, groups.row
+    for i in range(first, end):
+        own = row[i]
+        for j in range(begin[i], i):
+            other = row[j]
+            total = matrix[own + j]
+            for k in range(max(begin[i], begin[j]), j):
+                total -= matrix[own + k] * matrix[other + k]
+            matrix[own + j] = total / matrix[other + j]
+        before = matrix[own + i]
+        total = before
+        for k in range(begin[i], i):
+            total -= matrix[own + k] * matrix[own + k]
+        if not total > least * abs(before):
+            return i
+        matrix[own + i] = math.sqrt(total)
+    return -1
+
+
+@summing_function
+def solve(groups: Groups, first: int, end: int, factor: Array, vector: Array) -> None:
+    """Replace b by A^-1 b, of the factor L of A."""
+    begin, row = groups.begin, groups.row
+    for i in range(first, end):
+        own = row[i]
+        total = vector[i]
+        for k in range(begin[i], i):
+            total -= factor[own + k] * vector[k]
+        vector[i] = total / factor[own + i]
+    back_substitute(groups, first, end, factor, vector)
+
+
+@summing_function
+def back_substitute(groups: Groups, first: int, end: int, factor: Array, vector: Array) -> None:
+    """Replace b by L^-T b."""
+    begin, row = groups.begin, groups.row
+    for i in range(end - 1, first - 1, -1):
+        own = row[i]
+        value = vector[i] / factor[own + i]
+        vector[i] = value
+        for k in range(begin[i], i):
+            vector[k] -= factor[own + k] * value
+
+
+@summing_function
+def log_determinant(groups: Groups, first: int, end: int, factor: Array) -> float:
+    """ln det A, of the factor L of A."""
+    total = 0.0
+    for i in range(first, end):
+        total += math.log(factor[groups.row[i] + i])
+    return 2.0 * total
+
+
+@summing_function
+def invert(groups: Groups, first: int, end: int, matrix: Array, column: Array, product: Array) -> None:
+    """Replace the factor L by the elements of A^-1 in its places; the last two are work space (n,)."""
+    begin, row = groups.begin, groups.row
+    for j in range(end - 1, first - 1, -1):
+        diagonal = matrix[row[j] + j]
+        for i in range(j + 1, end):
+            column[i] = matrix[row[i] + j] if begin[i] <= j else 0.0
+            product[i] = 0.0
+        for i in range(j + 1, end):
+            if begin[i] > j:
+                continue
+            own, at = row[i], column[i]
+            total = matrix[own + i] * at
+            for k in range(j + 1, i):
+                total += matrix[own + k] * column[k]
+                product[k] += matrix[own + k] * at
+            product[i] += total
+        total = 1.0 / diagonal
+        for i in range(j + 1, end):
+            if begin[i] <= j:
+                value = -product[i] / diagonal
+                matrix[row[i] + j] = value
+                total -= value * column[i]
+        matrix[row[j] + j] = total / diagonal

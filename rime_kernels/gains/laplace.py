@@ -1,0 +1,212 @@
+"""The curvature at the best gains: its determinant, and how an integral changes with the sums of cells.
+
+With H the second derivatives of f (`curvature`) and P what is added to them in determinants, the integral is
+
+    ln Z = -f - ln det(H + P) / 2 + constants
+
+at the maximum x of -f. With S = (H + P)^-1, z = a + i p of a cell a sum over x, S_aa, S_ap and S_pp the
+elements of S between the a and p of a cell, t the derivatives of ln det(H + P) / 2 by x, u = H^-1 t, the
+derivatives of ln Z with respect to m, Re r and Im r of a cell (`curvature`), g being held, are
+
+    -1/2 - S_aa + u_a,   1 + S_aa/2 - S_pp/2 - u_a,   S_ap - u_p
+
+where the terms with u are how the maximum moves (implicit function theorem).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import prange
+
+from rime_kernels.compile.jit import loop, summing_function
+from rime_kernels.gains.arrays import Array, Cells, Groups, Sums
+from rime_kernels.gains.curvature import assemble, objective, turned
+from rime_kernels.gains.envelope import back_substitute, factorise, invert, log_determinant, solve
+
+
+@summing_function
+def _determinant(
+    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array, matrix: Array
+) -> float:
+    """ln det(H + P) of a group, and its factor; NaN where it is not positive."""
+    first, end = groups.first[g], groups.first[g + 1]
+    assemble(cells, groups, sums, g, x, True, slope, matrix)
+    for i in range(first, end):
+        matrix[groups.row[i] + i] += groups.in_determinant[i]
+    if factorise(groups, first, end, matrix, 0.0) >= 0:
+        return np.nan
+    return log_determinant(groups, first, end, matrix)
+
+
+@loop
+def determinants(
+    cells: Cells, groups: Groups, sums: Sums, x: Array, slope: Array, matrix: Array, found: Array
+) -> None:
+    """Fill ln det(H + P) of all groups (n_group,); `slope` and `matrix` are work space."""
+    for g in prange(len(groups.first) - 1):
+        found[g] = _determinant(cells, groups, sums, g, x, slope, matrix)
+
+
+@summing_function
+def _elements(cells: Cells, groups: Groups, c: int, inverse: Array) -> tuple[float, float, float]:
+    """S_aa, S_ap and S_pp of a cell."""
+    both, mixed, twist = 0.0, 0.0, 0.0
+    for e in range(cells.first[c], cells.first[c + 1]):
+        for other in range(cells.first[c], cells.first[c + 1]):
+            i, j = cells.coordinate[e], cells.coordinate[other]
+            value = inverse[groups.row[max(i, j)] + min(i, j)] * cells.factor[e] * cells.factor[other]
+            if cells.is_phase[e] and cells.is_phase[other]:
+                twist += value
+            elif cells.is_phase[e]:
+                mixed += value
+            elif not cells.is_phase[other]:
+                both += value
+    return both, mixed, twist
+
+
+@loop
+def sensitivities(
+    cells: Cells,
+    groups: Groups,
+    sums: Sums,
+    x: Array,
+    matrix: Array,
+    column: Array,
+    product: Array,
+    moved: Array,
+    found: Array,
+    by_power: Array,
+    by_real: Array,
+    by_imag: Array,
+) -> None:
+    """`determinants`, and the derivatives of ln Z by m, Re r and Im r of the cells of groups (n_cell,)."""
+    for g in prange(len(groups.first) - 1):
+        first, end = groups.first[g], groups.first[g + 1]
+        found[g] = _determinant(cells, groups, sums, g, x, column, matrix)
+        if not np.isfinite(found[g]):
+            continue
+        invert(groups, first, end, matrix, column, product)
+        for i in range(first, end):
+            moved[i] = 0.0
+        for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
+            c = groups.cell[at]
+            power, real, imag = turned(cells, sums, c, x)
+            both, mixed, twist = _elements(cells, groups, c, matrix)
+            by_power[c], by_real[c], by_imag[c] = -0.5 - both, 1.0 + 0.5 * (both - twist), mixed
+            by_log = 0.5 * ((4.0 * power - real) * both + real * twist) - imag * mixed
+            by_phase = 0.5 * imag * (twist - both) + real * mixed
+            for e in range(cells.first[c], cells.first[c + 1]):
+                by = cells.factor[e]
+                moved[cells.coordinate[e]] += by * by_phase if cells.is_phase[e] else by * by_log
+        assemble(cells, groups, sums, g, x, True, column, matrix)
+        if factorise(groups, first, end, matrix, 0.0) >= 0:
+            found[g] = np.nan
+            continue
+        solve(groups, first, end, matrix, moved)
+        for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
+            c = groups.cell[at]
+            for e in range(cells.first[c], cells.first[c + 1]):
+                by = cells.factor[e] * moved[cells.coordinate[e]]
+                if cells.is_phase[e]:
+                    by_imag[c] -= by
+                else:
+                    by_power[c] += by
+                    by_real[c] -= by
+
+
+@loop
+def solutions(
+    cells: Cells,
+    groups: Groups,
+    sums: Sums,
+    x: Array,
+    exact: bool,
+    slope: Array,
+    matrix: Array,
+    found: Array,
+    vectors: Array,
+) -> None:
+    """Replace vectors (n_vector, n) by H^-1 times them, H exact or that of Gauss and Newton.
+
+    `found` (n_group,) becomes ln det H, or NaN where H is not positive.
+    """
+    for g in prange(len(groups.first) - 1):
+        first, end = groups.first[g], groups.first[g + 1]
+        assemble(cells, groups, sums, g, x, exact, slope, matrix)
+        found[g] = np.nan
+        if factorise(groups, first, end, matrix, 0.0) < 0:
+            found[g] = log_determinant(groups, first, end, matrix)
+            for k in range(len(vectors)):
+                solve(groups, first, end, matrix, vectors[k])
+
+
+@loop
+def draws(
+    cells: Cells,
+    groups: Groups,
+    sums: Sums,
+    x: Array,
+    slope: Array,
+    matrix: Array,
+    found: Array,
+    noise: Array,
+) -> None:
+    """Replace standard normal numbers (n_draw, n) by draws with the covariance (H + P)^-1."""
+    for g in prange(len(groups.first) - 1):
+        first, end = groups.first[g], groups.first[g + 1]
+        found[g] = _determinant(cells, groups, sums, g, x, slope, matrix)
+        if np.isfinite(found[g]):
+            for k in range(len(noise)):
+                back_substitute(groups, first, end, matrix, noise[k])
+
+
+@loop
+def importance(
+    cells: Cells,
+    groups: Groups,
+    sums: Sums,
+    x: Array,
+    slope: Array,
+    matrix: Array,
+    noise: Array,
+    found: Array,
+) -> None:
+    """Fill ln of the density over the normal approximation at draws of it, (n_draw, n_group).
+
+    `noise` are standard normal numbers (n_draw, n), and become the draws.
+    """
+    for g in prange(len(groups.first) - 1):
+        first, end = groups.first[g], groups.first[g + 1]
+        _determinant(cells, groups, sums, g, x, slope, matrix)
+        best = objective(cells, groups, sums, g, x)
+        for k in range(len(noise)):
+            square = 0.0
+            for i in range(first, end):
+                square += noise[k, i] * noise[k, i]
+            back_substitute(groups, first, end, matrix, noise[k])
+            outside = False
+            for i in range(first, end):
+                outside = outside or (groups.in_determinant[i] > 0.0 and abs(noise[k, i]) > math.pi)
+                noise[k, i] += x[i]
+            found[k, g] = 0.5 * square + best - objective(cells, groups, sums, g, noise[k])
+            if outside:
+                found[k, g] = -np.inf
+
+
+@loop
+def undetermined(
+    cells: Cells, groups: Groups, sums: Sums, x: Array, slope: Array, matrix: Array, found: Array
+) -> None:
+    """Fill found (n,) with 1 for coordinates that data and priors leave open beside those before them."""
+    for g in prange(len(groups.first) - 1):
+        first, end = groups.first[g], groups.first[g + 1]
+        while True:
+            assemble(cells, groups, sums, g, x, False, slope, matrix)
+            for i in range(first, end):
+                matrix[groups.row[i] + i] *= 1.0 + found[i]
+            row = factorise(groups, first, end, matrix, 1e-9)
+            if row < 0:
+                break
+            found[row] = 1.0
