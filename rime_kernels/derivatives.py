@@ -16,7 +16,9 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine import Engine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, gradient_of
-from rime_kernels.tangent import Fixed, information, tangents
+from rime_kernels.tangent.columns import Fixed
+from rime_kernels.tangent.grouped import GroupedInformation, grouped_information
+from rime_kernels.tangent.information import information, tangents
 
 # Bytes of the derivatives with respect to brightnesses at each channel, which an engine makes at a time.
 _ADJOINT_BYTES = 256 << 20
@@ -102,6 +104,14 @@ class Derivatives:
             raise InputError(f"information is that about one list of sources, got {sources.n_batch} lists")
         with CALL_LOCK:
             return information(self._fixed, self._checked_weight(), sources, change, _COLUMN_BYTES)
+
+    def grouped_information(
+        self, sources: Sources, change: Gradient, groups: NDArray[np.int64], n_inner: int
+    ) -> GroupedInformation:
+        """The same by groups of rows."""
+        with CALL_LOCK:
+            weight = self._checked_weight()
+            return grouped_information(self._fixed, weight, sources, change, groups, n_inner, _COLUMN_BYTES)
 
     def _checked_weight(self) -> NDArray[np.floating]:
         assert self._weight is not None, "Rime has checked that it has weights"

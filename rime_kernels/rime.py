@@ -22,7 +22,8 @@ from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.smeared import Blocks, SmearedEngine
 from rime_kernels.smearing.average import Average, average_of
 from rime_kernels.smearing.smearing import Smearing
-from rime_kernels.tangent import Fixed
+from rime_kernels.tangent.columns import Fixed
+from rime_kernels.tangent.grouped import GroupedInformation
 
 
 class Rime:
@@ -291,6 +292,30 @@ class Rime:
         self._need("information", weight=True)
         self._refuse_impossible(sources)
         return self._derivatives.information(sources, change)
+
+    def grouped_information(
+        self, sources: Sources, change: Gradient, groups: NDArray[np.int64], n_inner: int
+    ) -> GroupedInformation:
+        """`information` in blocks, where some changes are of groups of rows and the others of all rows.
+
+        Parameters
+        ----------
+        sources : Sources
+            A batch of one.
+        change : Gradient
+            As for `tangent`. Of each of the first n_inner changes, what it does to the rows of a group counts
+            as a change of its own.
+        groups : int64 (n_row,)
+            The group of each row; -1 where these changes do not count.
+        n_inner : int
+
+        Returns
+        -------
+        GroupedInformation
+        """
+        self._need("information", weight=True)
+        self._refuse_impossible(sources)
+        return self._derivatives.grouped_information(sources, change, groups, n_inner)
 
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources with these shapes would be computed: kernel, memory, slabs, batch."""

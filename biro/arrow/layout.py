@@ -6,40 +6,20 @@ many cells would connect everything: it goes to the border, from such a reach on
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.arrow.matrix import Parts
+from biro.arrow.matrix import Arrow, Parts
+from biro.models.bound.antenna_terms.reach import NONE, Reach
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-NONE = -1
-"""Fills up segments that have fewer parameters than the largest, and cells without a segment."""
 _MOST_CUTS = 20
 """Reaches that are tried."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reach:
-    """The cells at which each parameter changes something; of parameters without a cell everywhere.
-
-    Attributes
-    ----------
-    n_param, n_cell : int
-        Cells are numbered in the order of segments that are to be neighbours: of time.
-    parameter, cell : int64 (n_pair,)
-        A parameter, and a cell at which it changes something.
-    links : int64 (n_link, 2)
-        Pairs of parameters that are coupled although they have no cell in common: neighbours in time.
-    """
-
-    n_param: int
-    n_cell: int
-    parameter: Index
-    cell: Index
-    links: Index
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +45,6 @@ class ArrowLayout:
     segment_of_cell: Index
     is_chained: bool
 
-    @property
-    def filling(self) -> Array:
-        """1 where a segment is filled up, else 0, float64 (n_segment, m)."""
-        return np.where(self.index == NONE, 1.0, 0.0)
-
     def take(self, columns: Array) -> Parts:
         """Columns (..., n_param, n_col) in the order of an arrow, with 0 where segments are filled up."""
         inner = np.where(self.index[..., None] == NONE, 0.0, columns[..., self.index, :])
@@ -83,6 +58,50 @@ class ArrowLayout:
         columns[..., self.index[there], :] = parts.inner[..., there, :]
         columns[..., self.border, :] = parts.outer
         return columns
+
+    @cached_property
+    def place(self) -> tuple[Index, Index]:
+        """The segment of each parameter and its row there; `NONE` and the row of the border."""
+        segment, row = np.full(self.n_param, NONE, np.int64), np.zeros(self.n_param, np.int64)
+        there = np.nonzero(self.index != NONE)
+        segment[self.index[there]], row[self.index[there]] = there
+        row[self.border] = np.arange(self.border.size)
+        return segment, row
+
+    def entries(self, arrow: Arrow, first: Index, second: Index) -> Array:
+        """Numbers of an arrow between pairs of parameters, float64 (n,); 0 where it has no block."""
+        found = np.zeros(first.size)
+        for pairs, block, place in self._blocks(arrow, first, second):
+            found[pairs] = block[place]
+        return found
+
+    def add_entries(self, arrow: Arrow, first: Index, second: Index, numbers: Array) -> None:
+        """Add numbers (n,) between pairs of parameters to an arrow; each pair is given in both orders."""
+        for pairs, block, place in self._blocks(arrow, first, second, once=True):
+            np.add.at(block, place, numbers[pairs])
+
+    def _blocks(
+        self, arrow: Arrow, first: Index, second: Index, *, once: bool = False
+    ) -> Iterator[tuple[NDArray[np.bool_], Array, tuple[Index, ...]]]:
+        """Which pairs lie in which blocks, and where; `once`: not those that lie in the transposed blocks."""
+        (k, l), (row, column) = ((own[first], own[second]) for own in self.place)
+        inner = (k != NONE) & (l != NONE)
+        pairs = inner & (k == l)
+        yield pairs, arrow.diagonal, (k[pairs], row[pairs], column[pairs])
+        pairs = (k != NONE) & (l == NONE)
+        yield pairs, arrow.side, (k[pairs], row[pairs], column[pairs])
+        pairs = (k == NONE) & (l == NONE)
+        yield pairs, arrow.corner, (row[pairs], column[pairs])
+        if arrow.below is not None:
+            pairs = inner & (k == l + 1)
+            yield pairs, arrow.below, (l[pairs], row[pairs], column[pairs])
+        if once:
+            return
+        pairs = (k == NONE) & (l != NONE)
+        yield pairs, arrow.side, (l[pairs], column[pairs], row[pairs])
+        if arrow.below is not None:
+            pairs = inner & (k + 1 == l)
+            yield pairs, arrow.below, (k[pairs], column[pairs], row[pairs])
 
     @property
     def cost(self) -> float:

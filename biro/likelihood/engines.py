@@ -21,6 +21,7 @@ from rime_kernels.check import n_byte
 from rime_kernels.device import Backend
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.tangent.grouped import GroupedInformation
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -144,6 +145,13 @@ class PartitionEngines:
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:
         """Re(J^H W J) between changes of the sources of partition i, float64 (n_change, n_change)."""
         return self.rimes[i].information(sources, change)
+
+    def segment_information(
+        self, i: int, sources: Sources, change: Gradient, segments: NDArray[np.int64], n_inner: int
+    ) -> GroupedInformation:
+        """`information` in blocks, of segments (n_time,) to which the first n_inner changes belong."""
+        rime = self.rimes[i]
+        return rime.grouped_information(sources, change, segments[rime.rows.time_index], n_inner)
 
     def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H W J v) for one change v of the sources of partition i."""

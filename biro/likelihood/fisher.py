@@ -13,17 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.arrow.matrix import Arrow
+from biro.arrow.space import ArrowSpace
 from biro.errors import InputError
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import student_information
 from biro.models import BoundModel
+from biro.models.bound.antenna_terms.reach import NONE
 from biro.models.bound.theta_batch import ThetaBatch
 from rime_kernels import Gradient, Sources
+from rime_kernels.tangent.grouped import GroupedInformation
 
 Array = NDArray[np.float64]
 
@@ -38,6 +42,15 @@ class Sums(Protocol):
         """Re(J^H W J v) for one change v of the sources of partition i."""
 
 
+class SegmentedSums(Sums, Protocol):
+    """The same with products by segments, where these do not mix."""
+
+    def segment_information(
+        self, i: int, sources: Sources, change: Gradient, segments: NDArray[np.int64], n_inner: int
+    ) -> GroupedInformation:
+        """`information` in blocks; `segments` (n_time,) are those of the times of partition i."""
+
+
 class Fisher:
     """The Fisher information at one theta, as a matrix or as products with vectors.
 
@@ -46,7 +59,7 @@ class Fisher:
     model : BoundModel
     engines : PartitionEngines
     sums : Sums
-        What makes chi-squared of visibilities.
+        What makes chi-squared of visibilities; `arrow` needs `SegmentedSums`.
     n_data : int64 (n_partition,)
         Real numbers that chi-squared of each partition is a sum over.
     batch : ThetaBatch
@@ -87,6 +100,29 @@ class Fisher:
             information += self._of_vis[i] * self._sums.information(i, shifted, change)
         return information
 
+    def arrow(self, space: ArrowSpace) -> Arrow:
+        """F in the states of a space, in blocks: W^T F W with theta = W x. Of data, without the prior.
+
+        One change stands for the parameters of all segments that have the same place in them.
+        """
+        layout, changes = space.layout, space.changes
+        m, n_segment = layout.index.shape[1], len(layout.index)
+        noise = self._noise(layout.border)
+        found = Arrow(np.zeros((n_segment, m, m)), None, np.zeros((n_segment, m, layout.border.size)), noise)
+        for i, sources, change in self._changes(changes):
+            part = cast(SegmentedSums, self._sums).segment_information(
+                i, self._shifts.of(i, sources), change, space.segment_of_time[i], m
+            )
+            own = slice(len(part.diagonal))
+            found.diagonal[own] += self._of_vis[i] * part.diagonal
+            found.side[own] += self._of_vis[i] * part.side
+            found.corner[...] += self._of_vis[i] * part.corner
+        there = layout.index != NONE
+        found.diagonal[...] *= there[:, :, None] & there[:, None, :]
+        found.diagonal[...] += np.eye(m) * ~there[:, :, None]
+        found.side[...] *= there[..., None]
+        return found
+
     def product(self, change: Array) -> Array:
         """F v, float64 (n_param,), for a change v of theta, float64 (1, n_param).
 
@@ -123,11 +159,11 @@ class Fisher:
             moved[..., k] = np.sum(row * by_shift, axis=-1)
         return replace(change, template_shift=moved)
 
-    def _noise(self) -> Array:
-        """The information on noise factors and degrees of freedom, float64 (n_param, n_param)."""
+    def _noise(self, which: NDArray[np.int64] | slice = slice(None)) -> Array:
+        """The information on noise factors and degrees of freedom, between all or some of the parameters."""
         model, one = self._model, np.eye(len(self._n_data))
-        of_factor = model.pull_back_noise(one)
-        of_dof = model.pull_back_noise(np.zeros_like(one), one)
+        of_factor = model.pull_back_noise(one)[:, which]
+        of_dof = model.pull_back_noise(np.zeros_like(one), one)[:, which]
         factors, mixed, dofs = (0.5 * self._n_data * part[0] for part in self._of_noise)
         cross = (of_factor.T * mixed) @ of_dof
         return np.asarray((of_factor.T * factors) @ of_factor + cross + cross.T + (of_dof.T * dofs) @ of_dof)

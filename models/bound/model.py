@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.antenna_terms.jones import gains_of
 from biro.models.bound.antenna_terms.log_gains import LogGains, log_gains
+from biro.models.bound.antenna_terms.reach import Reach, reach_of
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
@@ -301,6 +302,11 @@ class BoundModel:
         if not self.has_fitted_gains:
             raise ModelError("gain: nothing has a prior: there are no gains to integrate over or solve for")
         return log_gains(self._instrument.terms, self._resolved)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """At which times each parameter changes something: those of gains of a segment in that alone."""
+        return reach_of(self._instrument.terms, self.partitions, self._resolved)
 
     @property
     def gain_lines(self) -> list[str]:

@@ -320,6 +320,63 @@ def see_changes(
                     out[n, r, c, k] = z + _element_of_product(p, full[r, c], d_q, i, j)
 
 
+class LocalChanges(NamedTuple):
+    """Changes of the matrices of single antennas: few of them at each time and antenna."""
+
+    which: NDArray[np.int64]  # (n_time_block, n_antenna, n_local): numbers of changes, then -1
+    of_jones: NDArray[np.complex128]  # (n_time_block, n_antenna, n_local, n_chan_block, 2, 2)
+
+
+@loop
+def add_local_products(
+    samples: AntennaSamples, starts: Array, rows: Array, jones: Array, local: LocalChanges, full: Array,
+    place: Array, weight: Array, outer: Array, work: Array, diagonal: Array, side: Array,
+) -> None:  # fmt: skip
+    """Add Re(conj(dV) w dV') of rows of groups, dV = dA_p X A_q^H + A_p X dA_q^H of each local change.
+
+    Group g has the `rows` starts[g] .. starts[g + 1] - 1; `outer` (n_outer, n_row, n_sample) are other
+    changes dV', `full` is X (n_row, n_chan, 4), `weight` (n_row, n_sample); `work` complex128 (n_group,
+    2 n_local, n_sample). `diagonal` (n_group, n_inner, n_inner) and `side` (n_group, n_inner, n_outer) are
+    added to.
+    """
+    n_local, n_chan, n_corr = local.which.shape[2], full.shape[1], place.size
+    for g in prange(starts.size - 1):
+        for i in range(starts[g], starts[g + 1]):
+            r = rows[i]
+            time, first, second = samples.time_block[r], samples.antenna1[r], samples.antenna2[r]
+            for n in range(2 * n_local):
+                antenna = first if n < n_local else second
+                if local.which[time, antenna, n % n_local] < 0:
+                    continue
+                change = local.of_jones[time, antenna, n % n_local]
+                for c in range(n_chan):
+                    block = samples.chan_block[c]
+                    p, q = jones[time, first, block], jones[time, second, block]
+                    p = change[block] if n < n_local else p
+                    q = change[block] if n >= n_local else q
+                    for k in range(n_corr):
+                        z = _element_of_product(p, full[r, c], q, place[k] // 2, place[k] % 2)
+                        work[g, n, c * n_corr + k] = z
+            for n in range(2 * n_local):
+                a = local.which[time, first if n < n_local else second, n % n_local]
+                if a < 0:
+                    continue
+                for m in range(2 * n_local):
+                    b = local.which[time, first if m < n_local else second, m % n_local]
+                    if b >= 0:
+                        total = 0.0
+                        for s in range(weight.shape[1]):
+                            x, y = work[g, n, s], work[g, m, s]
+                            total += weight[r, s] * (x.real * y.real + x.imag * y.imag)
+                        diagonal[g, a, b] += total
+                for m in range(outer.shape[0]):
+                    total = 0.0
+                    for s in range(weight.shape[1]):
+                        x, y = work[g, n, s], outer[m, r, s]
+                        total += weight[r, s] * (x.real * y.real + x.imag * y.imag)
+                    side[g, a, m] += total
+
+
 # ---- from the sums of tasks to blocks of times and channels
 
 

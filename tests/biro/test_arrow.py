@@ -7,8 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from biro.arrow.factor import ArrowFactor
-from biro.arrow.layout import NONE, ArrowLayout, Reach, arrow_layout
+from biro.arrow.layout import ArrowLayout, arrow_layout
 from biro.arrow.matrix import Arrow, Parts
+from biro.models.bound.antenna_terms.reach import NONE, Reach
 
 Array = NDArray[np.float64]
 # Numbers of about 1, condition about 30: roundings, times the number of sums.
@@ -95,11 +96,14 @@ def test_a_matrix_that_is_not_positive_is_refused() -> None:
         ArrowFactor.of(Arrow(arrow.diagonal, arrow.below, arrow.side, -arrow.corner))
 
 
-def reach_of(cells: list[list[int]], links: list[tuple[int, int]] = (), n_cell: int = 0) -> Reach:  # type: ignore[assignment]
+def reach_of(cells: list[list[int]], links: tuple[tuple[int, int], ...] = (), n_cell: int = 0) -> Reach:
     pairs = np.array([(i, cell) for i, own in enumerate(cells) for cell in own], np.int64).reshape(-1, 2)
     n_cell = n_cell or int(pairs[:, 1].max(initial=-1)) + 1
-    coupled = np.array(links, np.int64).reshape(-1, 2)
-    return Reach(len(cells), n_cell, pairs[:, 0], pairs[:, 1], coupled)
+    before = np.full(len(cells), NONE)
+    for first, second in links:
+        before[second] = first
+    one = np.ones(len(cells))
+    return Reach(len(cells), n_cell, pairs[:, 0], pairs[:, 1], (), before, 0.5 * one, one)
 
 
 def test_parameters_of_a_time_form_segments_and_the_rest_the_border() -> None:
@@ -126,7 +130,7 @@ def test_quantities_of_scans_stay_with_their_times() -> None:
 def test_links_couple_neighbours_and_what_jumps_goes_to_the_border() -> None:
     # Two antennas at four times; the second one has no data at the times 1 and 2.
     cells = [[0], [1], [2], [3], [0], [3]]
-    layout = arrow_layout(reach_of(cells, [(0, 1), (1, 2), (2, 3), (4, 5)]))
+    layout = arrow_layout(reach_of(cells, ((0, 1), (1, 2), (2, 3), (4, 5))))
     assert layout.is_chained
     np.testing.assert_array_equal(layout.border, [5])
     np.testing.assert_array_equal(layout.index, [[0, 4], [1, NONE], [2, NONE], [3, NONE]])

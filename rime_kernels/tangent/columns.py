@@ -1,4 +1,4 @@
-"""The change of visibilities with a change v of the sources, J v, and the Fisher information Re(J^H W J).
+"""The change of visibilities with a change v of the sources, J v.
 
 With P = E_p E_q K_pq envelope_pq of a source and a change v of the sources,
 
@@ -50,52 +50,6 @@ class Fixed(NamedTuple):
     template_lm: Array  # (n_template, 2)
     frame: GaussianFrame
     average: Average | None = None  # where visibilities are smeared
-
-
-def tangents(fixed: Fixed, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
-    """J v, complex128 (n_change, n_row, n_chan, n_corr).
-
-    Each change goes with the sources of its entry of the batch; with a batch of one, all with these.
-
-    Raises
-    ------
-    InputError
-        Arrays that are not shaped as those of the sources, another number of changes.
-    """
-    n_change, all_rows = check_change(sources, change), slice(None)
-    if sources.n_batch == 1:
-        return columns_of(fixed, sources, change).of(all_rows)
-    if n_change != sources.n_batch:
-        raise InputError(
-            f"change must have as many entries as the batch has, {sources.n_batch}, or the batch one entry; "
-            f"got {n_change}"
-        )
-    columns = [
-        columns_of(fixed, sources.entries(b, b + 1), change.entries(b, b + 1)) for b in range(n_change)
-    ]
-    shape = (0, fixed.rows.n_row, fixed.rows.n_chan, fixed.rows.n_corr)
-    return np.concatenate([np.zeros(shape, np.complex128), *(part.of(all_rows) for part in columns)])
-
-
-def information(
-    fixed: Fixed, weight: NDArray[np.floating], sources: Sources, change: Gradient, n_byte: int
-) -> Array:
-    """Re(J^H W J), float64 (n_change, n_change), of changes about one list of sources.
-
-    Columns of J are made for some rows at a time, in about so many bytes, and multiplied by each other
-    there: for n_change columns that is n_change^2 products per real number, at the speed of matrix products.
-    """
-    columns, n_row = columns_of(fixed, sources, change), fixed.rows.n_row
-    n_each = fixed.rows.n_chan * fixed.rows.n_corr
-    step = max(1, n_byte // (16 * n_each * max(1, columns.n_change)))
-    fisher = np.zeros((columns.n_change, columns.n_change))
-    for start in range(0, n_row, step):
-        rows = slice(start, start + step)
-        part = columns.of(rows)
-        part *= np.sqrt(weight[rows])
-        flat = part.view(np.float64).reshape(columns.n_change, part[:1].size * 2)
-        fisher += flat @ flat.T
-    return fisher
 
 
 def check_change(sources: Sources, change: Gradient) -> int:
@@ -195,25 +149,20 @@ class SeenColumns:
     """
 
     def __init__(self, fixed: Fixed, sources: Sources, change: Gradient) -> None:
-        self._terms, self.n_change, rows = sources.antenna_terms, check_change(sources, change), fixed.rows
-        full, place = feeds_of(rows.stokes_to_corr)
-        self._rows, self._place = rows, np.array(place, np.int64)
-        template = np.zeros((*fixed.template.shape[:3], 4), np.complex128)
-        template[..., place] = fixed.template
-        fixed = fixed._replace(rows=replace(rows, stokes_to_corr=full), template=template)
-        bare = replace(sources, antenna_terms=None)
-        bare.__dict__["polarised"] = sources.polarised
+        self._terms, self.n_change = sources.antenna_terms, check_change(sources, change)
+        self._rows = fixed.rows
+        fixed, bare, self._place = through_feeds(fixed, sources)
         self._change = Columns(fixed, bare, replace(change, antenna_terms=None))
         # X is linear in the fluxes and in the scales of templates: it is its own change with these.
-        self._full = Columns(fixed, bare, _of_fluxes(bare))
+        self._full = Columns(fixed, bare, of_fluxes(bare))
         shape = (self.n_change, *sources.antenna_terms.jones.shape[1:]) if sources.antenna_terms else ()
         self._of_jones = np.zeros(shape, np.complex128)
         if change.antenna_terms is not None:
             self._of_jones[...] = change.antenna_terms
-        if len(fixed.template) and len(place) < 4 and np.any(self._of_jones * (1 - np.eye(2))):
+        if len(fixed.template) and len(self._place) < 4 and np.any(self._of_jones * (1 - np.eye(2))):
             raise InputError(
                 "antenna terms change off the diagonal, for which templates need all four correlations, got "
-                f"{len(place)}"
+                f"{len(self._place)}"
             )
 
     def of(self, rows: slice) -> NDArray[np.complex128]:
@@ -230,7 +179,21 @@ class SeenColumns:
         return out
 
 
-def _of_fluxes(sources: Sources) -> Gradient:
+def through_feeds(fixed: Fixed, sources: Sources) -> tuple[Fixed, Sources, NDArray[np.int64]]:
+    """The observation with all four correlations of its feeds, the sources without the antennas' matrices.
+
+    Also which of these correlations each one of the data is, int64 (n_corr,).
+    """
+    full, place = feeds_of(fixed.rows.stokes_to_corr)
+    template = np.zeros((*fixed.template.shape[:3], 4), np.complex128)
+    template[..., place] = fixed.template
+    fixed = fixed._replace(rows=replace(fixed.rows, stokes_to_corr=full), template=template)
+    bare = replace(sources, antenna_terms=None)
+    bare.__dict__["polarised"] = sources.polarised
+    return fixed, bare, np.array(place, np.int64)
+
+
+def of_fluxes(sources: Sources) -> Gradient:
     """The change of all fluxes, and scales of templates, by what they are."""
     return Gradient(
         np.zeros_like(sources.lm), sources.stokes, np.zeros_like(sources.spectral_terms),

@@ -1,0 +1,1 @@
+"""Changes of visibilities with changes of sources, J v, and products of them."""
