@@ -73,7 +73,10 @@ class HandResiduals:
         )
         if self.correlation > 0.0 and self.is_correlated:
             text += f"errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small; "
-        return f"{text}fit Stokes I instead (--stokes I, or read_ms(stokes='I'))"
+        return (
+            f"{text}where antennas share errors between their feeds, fit Stokes I (--stokes I, or read_ms(stokes="
+            "'I')); where gains of the feeds differ, fit these ([gain] with feeds = \"ratio\")"
+        )
 
 
 def hand_residuals(
@@ -82,6 +85,9 @@ def hand_residuals(
     factor: NDArray[np.float64],
 ) -> list[HandResiduals]:
     """Residuals of each pair of hands, all partitions together; none where the model tells the hands apart.
+
+    Gains that differ between the feeds and that a model lacks leave residuals of this kind in both hands: an
+    average of the hands makes one error of two, and no smaller one.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Pictures of posteriors, of data against a model and of SBC; each is a matplotlib Figure."""
 
-from biro.plots.baselines import baseline, baselines, closure_phases
+from biro.plots.baselines import baseline, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import corner, marginal, traces
 from biro.plots.data import residuals, uv
 from biro.plots.gains import gains
@@ -9,6 +9,7 @@ from biro.plots.sky import sky
 __all__ = [
     "baseline",
     "baselines",
+    "closure_amplitudes",
     "closure_phases",
     "corner",
     "gains",

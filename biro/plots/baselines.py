@@ -1,9 +1,9 @@
-"""Data and model against time: amplitude and phase of baselines, and closure phases of triangles."""
+"""Data and model against time: amplitude and phase of baselines, and closures of three and four antennas."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.observation.selection import to_utc
 from biro.plots.stokes_i import stokes_i
-from biro.plots.time_series import Curve, Curves, baseline_curves, triangle_curves
+from biro.plots.time_series import Curve, Curves, baseline_curves, quadrangle_curves, triangle_curves
 from biro.style import WIDTH, colour, drawing_on, figure_of, new_figure
 
 if TYPE_CHECKING:
@@ -108,11 +108,56 @@ def closure_phases(
     InputError
         No Stokes I, no such antenna, or no three antennas that were correlated with each other.
     """
-    observation = likelihood.observation
-    wanted = None if triangles is None else [_numbers(observation, names) for names in triangles]
+    wanted = None if triangles is None else [_numbers(likelihood.observation, names) for names in triangles]
     found = triangle_curves(stokes_i(likelihood, theta), wanted, MOST_PANELS)
     if not found:
         raise InputError("no closure phases: no such three antennas were correlated with each other")
+    return _closures(likelihood.observation, found, _draw_phase, "deg")
+
+
+def closure_amplitudes(
+    likelihood: Likelihood,
+    theta: Array,
+    quadrangles: Sequence[tuple[str, str, str, str]] | None = None,
+) -> Figure:
+    """Draw log closure amplitudes of data and model against time: they do not depend on gains of antennas.
+
+        lca_abcd = ln |V_ab| + ln |V_cd| - ln |V_ad| - ln |V_bc|
+
+    of Stokes I, averaged over all channels and windows of a field, and over so much time that there are up to
+    60 points; alike for data and model. Samples with a side below 3 sigma are left out. Of a point source it
+    is zero.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    theta : float64 (n_param,)
+    quadrangles : sequence of (str, str, str, str), optional
+        Names of the antennas a, b, c, d; by default the 12 that the model fits worst.
+
+    Raises
+    ------
+    InputError
+        No Stokes I, no such antenna, or no four antennas whose four sides were seen above the noise.
+    """
+    wanted = (
+        None if quadrangles is None else [_numbers(likelihood.observation, names) for names in quadrangles]
+    )
+    found = quadrangle_curves(stokes_i(likelihood, theta), wanted, MOST_PANELS)
+    if not found:
+        raise InputError(
+            "no closure amplitudes: no such four antennas have four sides above 3 sigma at a time"
+        )
+    return _closures(likelihood.observation, found, _draw_log_amplitude, "ln")
+
+
+def _closures(
+    observation: Observation,
+    found: Sequence[Curves],
+    draw: Callable[[Axes, Curve, float, str], None],
+    unit: str,
+) -> Figure:
+    """One panel for each triangle or quadrangle."""
     n_row, n_column = _grid(len(found))
     start = min(float(curve.time.min()) for one in found for curve in one.curves)
     with new_figure((max(WIDTH, 2.4 * n_column), 0.5 + 1.6 * n_row)) as figure:
@@ -121,9 +166,9 @@ def closure_phases(
             _title(ax, observation, one, "χ²/N")
             ax.tick_params(labelsize=7)
             for k, curve in enumerate(one.curves):
-                _draw_phase(ax, curve, start, colour(k))
+                draw(ax, curve, start, colour(k))
         for ax in grid[:, 0]:
-            ax.set_ylabel("deg", fontsize=8)
+            ax.set_ylabel(unit, fontsize=8)
         _switch_off(grid, len(found), n_column)
         figure.supxlabel(_time_label(observation, start), fontsize=9)
         return figure
@@ -187,6 +232,13 @@ def _draw_amplitude(ax: Axes, curve: Curve, start: float, shade: str) -> None:
     _draw_model(ax, hours, np.abs(curve.model), curve.scan)
     if ax.get_ylim()[0] < 0.5 * ax.get_ylim()[1]:
         ax.set_ylim(bottom=0.0)
+
+
+def _draw_log_amplitude(ax: Axes, curve: Curve, start: float, shade: str) -> None:
+    hours = (curve.time - start) / 3600.0
+    ax.errorbar(hours, curve.data.real, curve.sigma, **_dots(shade))
+    _draw_model(ax, hours, np.asarray(curve.model.real, np.float64), curve.scan)
+    ax.yaxis.set_major_locator(MaxNLocator(4))
 
 
 def _draw_phase(ax: Axes, curve: Curve, start: float, shade: str) -> None:

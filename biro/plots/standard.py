@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
-from biro.plots.baselines import MOST_PANELS, baselines, closure_phases
+from biro.plots.baselines import MOST_PANELS, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import MAX_CORNER, corner, traces
 from biro.plots.data import residuals, uv
 from biro.plots.gains import gains
@@ -68,6 +68,9 @@ def standard_pictures(
             lambda: closure_phases(fitted, best),
         ),
     ]
+    if likelihood.gains != "sample" or likelihood.model.has_fitted_gains:
+        caption = f"Log-closure-amplitudes against time, with the best fit (line){worst}"
+        of_data.append((caption, lambda: closure_amplitudes(fitted, best)))
     for caption, draw in of_data:
         with suppress(InputError):  # there is no Stokes I, or no triangle
             pictures[caption] = draw()

@@ -1,15 +1,17 @@
-"""Visibilities of baselines and bispectra of triangles, averaged in time, data and model alike."""
+"""Visibilities of baselines and closures of antennas, averaged in time, data and model alike."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.closures.legs import SNR_LIMIT
 from biro.plots.stokes_i import StokesI
 
 MOST_POINTS = 60
@@ -54,14 +56,14 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """What is known of one baseline or triangle: a curve for each field, and how well the model fits.
+    """What is known of a baseline, triangle or quadrangle: a curve for each field, and how well it is fitted.
 
     Attributes
     ----------
     antennas : tuple of int
     curves : tuple of Curve
     reduced_chi2 : float
-        Of the samples of a baseline, over 2 N; of the closure phases of a triangle, over N.
+        Of the samples of a baseline, over 2 N; of the closures of a triangle or quadrangle, over N.
     """
 
     antennas: tuple[int, ...]
@@ -121,22 +123,61 @@ def triangle_curves(
     most : int
         How many, where none are named.
     """
-    candidates = _candidates(groups) if triangles is None else triangles
+    chosen = None if triangles is not None else list(combinations(_best_antennas(groups, 3), 3))
+    return _closure_curves(
+        groups, triangles or chosen or [], _triangle, _phase_chi2, most, all_=chosen is None
+    )
+
+
+def quadrangle_curves(
+    groups: Sequence[StokesI], quadrangles: Sequence[tuple[int, ...]] | None, most: int
+) -> list[Curves]:
+    """Averages of ln |V_ab V_cd / (V_ad V_bc)| against time, of four antennas each, as real parts.
+
+    Parameters
+    ----------
+    groups : sequence of StokesI
+    quadrangles : sequence of (int, int, int, int) or None
+        Antennas; None for those whose log closure amplitudes the model fits worst, of the antennas with the
+        most signal to noise.
+    most : int
+        How many, where none are named.
+    """
+    chosen = None
+    if quadrangles is None:
+        fours = combinations(_best_antennas(groups, 4), 4)
+        # Of the three ways to halve four antennas, the ratios of two at a time.
+        chosen = [four for a, b, c, d in fours for four in ((a, b, c, d), (a, b, d, c), (a, c, b, d))]
+    return _closure_curves(
+        groups, quadrangles or chosen or [], _quadrangle, _amplitude_chi2, most, all_=chosen is None
+    )
+
+
+def _closure_curves(
+    groups: Sequence[StokesI],
+    candidates: Sequence[tuple[int, ...]],
+    curve_of: Callable[[Sequence[_Table], Sequence[int], float], Curve],
+    chi2_of: Callable[[Sequence[Curve]], float],
+    most: int,
+    *,
+    all_: bool,
+) -> list[Curves]:
+    """Curves of these antennas, all of them or those that the model fits worst."""
     fields = list(_by_field(groups).values())
     tables = [([_Table(group) for group in members], _interval(members)) for members in fields]
     found = []
-    for abc in candidates:
-        curves = [_triangle(members, abc, interval) for members, interval in tables]
+    for antennas in candidates:
+        curves = [curve_of(members, antennas, interval) for members, interval in tables]
         kept = tuple(curve for curve in curves if len(curve.time))
         if kept:
-            found.append(Curves(tuple(abc), kept, _closure_chi2(kept)))
-    if triangles is None:
+            found.append(Curves(tuple(antennas), kept, chi2_of(kept)))
+    if not all_:
         found = sorted(found, key=lambda one: -one.reduced_chi2)[:most]
         found.sort(key=lambda one: one.antennas)
     return found
 
 
-def _closure_chi2(curves: Sequence[Curve]) -> float:
+def _phase_chi2(curves: Sequence[Curve]) -> float:
     """Mean square of closure phases, data - model, over their errors; as chords, so that none is above 2."""
     terms = [
         np.abs(np.exp(1j * np.angle(curve.data)) - np.exp(1j * np.angle(curve.model))) ** 2
@@ -146,8 +187,14 @@ def _closure_chi2(curves: Sequence[Curve]) -> float:
     return float(np.mean(np.concatenate(terms)))
 
 
-def _candidates(groups: Sequence[StokesI]) -> list[tuple[int, ...]]:
-    """Triangles of the antennas with the most signal to noise."""
+def _amplitude_chi2(curves: Sequence[Curve]) -> float:
+    """Mean square of log closure amplitudes, data - model, over their errors."""
+    terms = [((curve.data - curve.model).real / curve.sigma) ** 2 for curve in curves]
+    return float(np.mean(np.concatenate(terms)))
+
+
+def _best_antennas(groups: Sequence[StokesI], size: int) -> list[int]:
+    """The antennas with the most signal to noise, as many as all sets of `size` of them can be looked at."""
     power: dict[int, float] = {}
     for group in groups:
         signal = (group.weight * np.abs(group.data) ** 2).sum(axis=1)
@@ -157,9 +204,8 @@ def _candidates(groups: Sequence[StokesI]) -> list[tuple[int, ...]]:
                     power[i] = power.get(i, 0.0) + float(value)
     per_baseline = sum(len(np.unique(group.time)) * group.data.shape[1] for group in groups)
     counts = range(5, MOST_ANTENNAS + 1)
-    n_antenna = max((n for n in counts if math.comb(n, 3) * per_baseline <= _MOST_SAMPLES), default=5)
-    best = sorted(sorted(power, key=lambda i: -power[i])[:n_antenna])
-    return list(combinations(best, 3))
+    n_antenna = max((n for n in counts if math.comb(n, size) * per_baseline <= _MOST_SAMPLES), default=5)
+    return sorted(sorted(power, key=lambda i: -power[i])[:n_antenna])
 
 
 def _by_field(groups: Sequence[StokesI]) -> dict[str, list[StokesI]]:
@@ -232,6 +278,33 @@ class _Table:
         )
         return data, model, weight
 
+    def sides(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[Complex, Complex, Array]]:
+        """`visibilities` of these pairs; empty where one of them was not correlated."""
+        found = [self.visibilities(*pair) for pair in pairs]
+        return [] if any(side is None for side in found) else [side for side in found if side is not None]
+
+
+def _quadrangle(tables: Sequence[_Table], abcd: Sequence[int], interval: float) -> Curve:
+    """Means of log closure amplitudes, of data and of the model with the same weights.
+
+    The variance of ln |V| is (s / |V|)^2, s^2 that of each part, where |V| is well above s (Blackburn et al.
+    2020): a side below `SNR_LIMIT` leaves its sample out. Each is weighted by 1 / sum (s_i / |V_i|)^2.
+    """
+    a, b, c, d = abcd
+    parts = []
+    for table in tables:
+        known = table.sides(((a, b), (c, d), (a, d), (b, c)))
+        if not known:
+            continue
+        power = np.array([weight * np.abs(data) ** 2 for data, _, weight in known])
+        used = np.all(power >= SNR_LIMIT**2, axis=0) & np.all([model != 0.0 for _, model, _ in known], axis=0)
+        variance = np.sum(1.0 / np.where(used, power, 1.0), axis=0)
+        w = np.where(used, 1.0 / variance, 0.0)
+        logs = [[np.log(np.where(used, np.abs(side[k]), 1.0)) for side in known] for k in (0, 1)]
+        data, model = ((w * (x[0] + x[1] - x[2] - x[3])).sum(1) + 0j for x in logs)
+        parts.append((table.times, w.sum(1), w.sum(1), data, model))
+    return _joined(parts, interval)
+
 
 def _triangle(tables: Sequence[_Table], abc: Sequence[int], interval: float) -> Curve:
     """Means of bispectra, of data and of the model with the same weights.
@@ -244,10 +317,9 @@ def _triangle(tables: Sequence[_Table], abc: Sequence[int], interval: float) -> 
     a, b, c = abc
     parts = []
     for table in tables:
-        sides = [table.visibilities(*pair) for pair in ((a, b), (b, c), (c, a))]
-        if any(side is None for side in sides):
+        known = table.sides(((a, b), (b, c), (c, a)))
+        if not known:
             continue
-        known = [side for side in sides if side is not None]
         used = np.all([weight > 0 for *_, weight in known], axis=0)
         variance = [1.0 / np.where(used, weight, 1.0) for *_, weight in known]
         data, model = (np.prod([side[k] for side in known], axis=0) for k in (0, 1))
@@ -257,6 +329,11 @@ def _triangle(tables: Sequence[_Table], abc: Sequence[int], interval: float) -> 
         least = 8.0 * np.prod(variance, axis=0)  # where there is noise alone
         spread = 0.5 * np.maximum(np.prod(powers, axis=0) - true, least)
         parts.append((table.times, w.sum(1), (w**2 * spread).sum(1), (w * data).sum(1), (w * model).sum(1)))
+    return _joined(parts, interval)
+
+
+def _joined(parts: Sequence[tuple[NDArray[Any], ...]], interval: float) -> Curve:
+    """The curve of what `_curve` takes, of each partition."""
     if not parts:
         nothing = np.zeros(0)
         return Curve(nothing, nothing.astype(np.int64), nothing + 0j, nothing + 0j, nothing)

@@ -380,7 +380,8 @@ def test_the_command_line_fits_and_draws_closures(m87, tmp_path):
     assert "flux scale" in shown.output
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert "closures" in json.dumps(record)
-    assert (tmp_path / "run" / "closure.png").is_file()
+    for name in ("closure.png", "log-closure-amplitudes.png"):
+        assert (tmp_path / "run" / name).is_file()
     # The likelihood of the run is made again from its record.
     posterior = biro.Posterior.load(tmp_path / "run" / "posterior.nc")
     again = likelihood_of(tmp_path / "run", None, posterior.provenance.data_digest)

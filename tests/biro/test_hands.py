@@ -68,6 +68,7 @@ def test_noise_that_both_hands_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert float(text.split("correlated (")[1].split(")")[0]) == pytest.approx(0.5, abs=0.05)
     assert "errors are about 1.2" in text
     assert "--stokes I" in text
+    assert 'where gains of the feeds differ, fit these ([gain] with feeds = "ratio")' in text
     # 2000 of Stokes I have the variance (1 + rho) sigma^2 / 2 each; a fit to both hands lacks the rho.
     # Errors come from a finite sample of draws: to some per cent.
     assert error == pytest.approx(SIGMA / np.sqrt(2 * 2000), rel=0.1)

@@ -21,7 +21,7 @@ from biro.plots.labels import chosen_columns, parameter_text
 from biro.plots.report import write_report
 from biro.plots.standard import standard_pictures
 from biro.plots.stokes_i import stokes_i
-from biro.plots.time_series import baseline_curves, triangle_curves
+from biro.plots.time_series import baseline_curves, quadrangle_curves, triangle_curves
 
 FREQ = 1e9
 POSITIONS = np.array([[0.0, 0.0], [300.0, 20.0], [-150.0, 410.0], [90.0, -250.0]])
@@ -126,6 +126,45 @@ def test_errors_of_closure_phases_are_their_scatter(sigma):
     assert low < np.sqrt(np.mean(np.concatenate(pulls) ** 2)) < high
 
 
+def closure_amplitude(likelihood, quadrangle):
+    (found,) = quadrangle_curves(stokes_i(likelihood, np.zeros(0)), [quadrangle], 1)
+    (curve,) = found.curves
+    return curve
+
+
+def test_closure_amplitudes_of_a_double_are_those_of_the_formula():
+    """ln |1 + r e^ia| of the sides ab and cd less those of ad and bc, the mean of two windows."""
+    ratio, offset = 0.4, np.array([40.0, -25.0]) * ARCSEC
+    likelihood = Double(ratio, offset, spoil=True)
+    for a, b, c_, d in ((0, 1, 2, 3), (0, 1, 3, 2), (2, 0, 1, 3)):
+        curve = closure_amplitude(likelihood, (a, b, c_, d))
+        turn = 1.0 + 0.2 * (curve.time - 5e9) / 3600.0
+        wanted = np.zeros(len(curve.time))
+        total = np.zeros(len(curve.time))
+        for freq in (FREQ, 1.3 * FREQ):
+            side = {
+                (i, j): np.abs(likelihood.vis((POSITIONS[j] - POSITIONS[i]) * turn[:, None], freq, ratio))
+                for i, j in ((a, b), (c_, d), (a, d), (b, c_))
+            }
+            weight = 1.0 / sum(1.0 / value**2 for value in side.values())
+            logs = {pair: np.log(value) for pair, value in side.items()}
+            wanted += weight * (logs[a, b] + logs[c_, d] - logs[a, d] - logs[b, c_])
+            total += weight
+        assert np.abs(wanted / total).max() > 0.1
+        np.testing.assert_allclose(curve.data.real, wanted / total, atol=1e-5)  # complex64 data
+        np.testing.assert_allclose(curve.model.real, wanted / total, atol=1e-5)
+
+
+def test_errors_of_closure_amplitudes_are_their_scatter_and_faint_sides_are_left_out():
+    likelihood = Double(0.4, np.array([40.0, -25.0]) * ARCSEC, sigma=0.05)
+    curve = closure_amplitude(likelihood, (0, 1, 2, 3))
+    pulls = (curve.data - curve.model).real / curve.sigma
+    # 40 independent values: the rms is known to 11 %, four of these.
+    assert np.sqrt(np.mean(pulls**2)) == pytest.approx(1.0, abs=0.45)
+    with pytest.raises(InputError, match="no such four antennas have four sides above 3 sigma"):
+        plots.closure_amplitudes(Double(sigma=100.0), np.zeros(0), [("A", "B", "C", "D")])
+
+
 def test_baselines_are_averaged_over_windows_and_turned_as_asked():
     likelihood = Double(0.4, np.array([40.0, -25.0]) * ARCSEC)
     groups = stokes_i(likelihood, np.zeros(0))
@@ -139,6 +178,7 @@ def test_no_line_crosses_a_gap_in_time_nor_joins_windows_in_uv():
     for figure in (
         plots.baselines(likelihood, np.zeros(0)),
         plots.closure_phases(likelihood, np.zeros(0)),
+        plots.closure_amplitudes(likelihood, np.zeros(0)),
         plots.baseline(likelihood, np.zeros(0), ("A", "C")),
     ):
         lines = [line for ax in figure.axes for line in ax.lines if line.get_linestyle() == "-"]
@@ -158,6 +198,12 @@ def test_panels_are_named_and_chosen():
     assert [title.split()[0] for title in titles] == ["A–B", "A–C", "A–D", "B–C", "B–D", "C–D"]
     chosen = plots.closure_phases(likelihood, np.zeros(0), [("A", "C", "D")])
     assert [ax.get_title().split()[0] for ax in chosen.axes] == ["A–C–D"]
+    four = plots.closure_amplitudes(likelihood, np.zeros(0))
+    assert [ax.get_title().split()[0] for ax in four.axes if ax.get_title()] == [
+        "A–B–C–D",
+        "A–B–D–C",
+        "A–C–B–D",
+    ]
     with pytest.raises(InputError, match="no antenna 'X'; there are A, B, C, D"):
         plots.baselines(likelihood, np.zeros(0), [("A", "X")])
 

@@ -57,7 +57,7 @@ class Sky(GaussianLikelihood):
         )
 
         self.image_outlines = [{}]
-        self.sky = None
+        self.sky, self.gains = None, "sample"
 
     def predict(self, theta):
         return [np.full((3000, 1, 2), 4.0 + 0j)]
