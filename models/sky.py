@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from biro.models.bound.marginalised import check_marginalised, with_means
 from biro.models.bound.model import BoundModel
 from biro.models.bound.prior.implied import Implied
 from biro.models.bound.slots import Slots
@@ -63,6 +64,7 @@ class SkyModel(SkyDescription):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_marginalised(self)
         self._check_numbers()
 
     def _check_numbers(self) -> None:
@@ -71,6 +73,10 @@ class SkyModel(SkyDescription):
         layout = SourceLayout(self, slots)
         if not slots.is_tied_to(RESERVED):
             Implied(slots.resolve()).shapes(layout)
+
+    def with_means(self) -> SkyModel:
+        """The model with means of priors in place of what is marginalised; itself where nothing is."""
+        return with_means(self)
 
     def bind(
         self, partitions: Sequence[PartitionView], beam: BeamCube | AntennaBeams | None = None

@@ -123,7 +123,7 @@ def fit(
     if pictures and is_drawn(run):
         say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
     elif pictures:
-        draw_run(run, posterior, likelihood)
+        draw_run(run, posterior, likelihood.full)
 
 
 def _check_saved(run: Path) -> None:
@@ -158,7 +158,7 @@ def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
     """Number of parameter vectors that a sampler evaluates at once."""
     from biro.samplers.options import parse_options
 
-    return parse_options(sampler, options, n_param).n_together
+    return parse_options(sampler, options, n_param).n_together if n_param else 1
 
 
 def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"]) -> str:

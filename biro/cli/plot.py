@@ -62,7 +62,7 @@ def plot(
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
     chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read
     likelihood = likelihood_of(run, obs, posterior.provenance.data_digest)
-    draw_run(run, posterior, likelihood, names=names, with_pdf=format_ is Format.pdf)
+    draw_run(run, posterior, likelihood.full, names=names, with_pdf=format_ is Format.pdf)
 
 
 def likelihood_of(
@@ -205,7 +205,7 @@ def draw_live(run: Path, likelihood: Likelihood, every: float) -> bool:
             write_atomic(run / LIVE, report.page(run.name, text, head).encode())
         else:
             title = f"{run.name}, {'finished' if finished else f'so far, at {when}'}"
-            report.write_report(run / LIVE, posterior, likelihood, title=title, head=head)
+            report.write_report(run / LIVE, posterior, likelihood.full, title=title, head=head)
     except OSError as error:  # a full disk, of which the run itself warns
         say(f"{run / LIVE} cannot be written ({error.strerror}); trying again")
         return False

@@ -102,5 +102,5 @@ def sbc(
         typer.echo(str(result))
     plain_pictures()
     with after_result(f"the replicates are in {output}", "make room; the same command draws them again"):
-        page = write_report(output, result, title=output.name, model_toml=likelihood.model.to_toml())
+        page = write_report(output, result, title=output.name, model_toml=likelihood.full_model.to_toml())
     say(f"report: {page}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from biro.likelihood.inner import without_gain_priors
 from biro.likelihood.noise_range import with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
+from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.undetermined import undetermined
 from biro.models import Parameter, SkyModel
@@ -35,6 +37,7 @@ from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
 from biro.observation.weighting import WITH_TAPER, with_systematic
 from biro.smearing import Mode
+from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
@@ -150,10 +153,12 @@ class Likelihood:
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
         views = observation.partition_views
-        self._sky, beam = sky, beam_of(sky, views)
+        self._sky, outer, beam = sky, sky.with_means(), beam_of(sky, views)
         self.full_model = self.model = sky.bind(views, beam)
         if gains in INNER_GAINS:
-            self.model = without_gain_priors(sky).bind(views, beam)
+            outer = without_gain_priors(sky)
+        if outer is not sky:
+            self.model = outer.bind(views, beam)
         if self.model.noise_parameters and any(part.tapered for part in observation.partitions):
             raise InputError(
                 "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
@@ -166,7 +171,8 @@ class Likelihood:
         self.gaussian_frame = gaussian_frame
         self.memory_limit = memory_limit
         self.image_accuracy = image_accuracy
-        self._engines = PartitionEngines(observation, self.model, options)
+        of_sky = self.model if gains in INNER_GAINS else self.full_model
+        self._engines = PartitionEngines(observation, of_sky, options)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
         self._treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model)
@@ -197,6 +203,55 @@ class Likelihood:
     def n_param(self) -> int:
         """Number of free parameters."""
         return self.model.n_param
+
+    @property
+    def marginalised(self) -> tuple[str, ...]:
+        """Names of the parameters that are integrated over: `marginalise = true` in the model."""
+        return () if self._linear is None else self._linear.inner.names
+
+    @cached_property
+    def full(self) -> Likelihood:
+        """The likelihood with parameters in place of marginalised quantities; itself where there are none.
+
+        It shares data and machine code with this one. A posterior whose marginalised quantities were
+        restored belongs to it: pictures and residuals are drawn from it.
+        """
+        if self._linear is None:
+            return self
+        full = copy.copy(self)
+        full.__dict__.pop("undetermined", None)
+        full.model, full._count = self.full_model, EvaluationCount(self.full_model.parameter_names)
+        full._treatment = treatment_of(
+            self.gains, self.observation, self.full_model, self._engines, self.full_model
+        )
+        return full
+
+    def inner_draws(self, theta: ArrayLike, rng: np.random.Generator) -> InnerDraws:
+        """A draw of the marginalised parameters for each theta (n_batch, n_param), given this theta.
+
+        Raises
+        ------
+        InputError
+            Nothing is marginalised; or the likelihood is not a number for a theta.
+        """
+        if self._linear is None:
+            raise InputError("the model has no quantities with marginalise = true")
+        return self._linear.draws(self._batch(theta)[0], rng)
+
+    def completed(self, theta: ArrayLike) -> Array:
+        """Vectors of the parameters of `full`, with what is marginalised at its most probable values.
+
+        Parameters
+        ----------
+        theta : (n_param,) or (n_batch, n_param)
+
+        Returns
+        -------
+        float64 (n_full,) or (n_batch, n_full)
+        """
+        batch, is_single = self._batch(theta)
+        full = batch.theta if self._linear is None else self._linear.best(batch).theta
+        return full[0] if is_single else full
 
     @property
     def n_vis(self) -> NDArray[np.int64]:
@@ -396,8 +451,12 @@ class Likelihood:
         return batch.allowed[0].item() if is_single else batch.allowed
 
     def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
-        """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta."""
-        return [vis[0] for vis in self._engines.predict(self._one(theta))]
+        """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta.
+
+        Marginalised quantities have their most probable values, given theta.
+        """
+        batch = self._one(theta)
+        return [vis[0] for vis in self._engines.predict(self._linear.best(batch) if self._linear else batch)]
 
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
@@ -434,7 +493,8 @@ class Likelihood:
         size = sum(part.vis.size for part in self.observation.partitions)
         if size > 2 * N_RESIDUALS and not self.full_model.has_fitted_gains:  # which belong to all times
             few = thinned(self.observation, N_RESIDUALS)
-            return Likelihood(few, self._sky, **asdict(self._options), gains=self.gains).remarks(theta)
+            of_few = Likelihood(few, self._sky, **asdict(self._options), gains=self.gains)
+            return (of_few if self._linear else of_few.full).remarks(theta)
         data = self.corrected(theta).partitions
         hands = hand_residuals(data, self.predict(theta), self.noise_factor(theta))
         own = self._treatment.remarks(self._one(theta))
@@ -489,9 +549,11 @@ class Likelihood:
 
         Backend, form, memory limit and the shapes of kernels change it by roundings and are left out.
         """
-        parts = [self.observation.digest(), self.model.digest(), self.precision, self.gaussian_frame]
+        parts = [self.observation.digest(), self.full_model.digest(), self.precision, self.gaussian_frame]
         if self._engines.image_digest:
             parts += [self._engines.image_digest, repr(float(self.image_accuracy))]
+        if self._linear is not None:
+            parts.append("marginalised")
         if self._treatment.identity:
             parts += [self.gains, *self._treatment.identity]
         if "on" in self.smearing:
@@ -501,6 +563,11 @@ class Likelihood:
     def data_digest(self) -> str:
         """Hash of the data: equal for models whose evidences compare."""
         return data_digest(self._given, self.gains)
+
+    @property
+    def _linear(self) -> Linear | None:
+        """The integral over what is marginalised; None where the model has nothing of it."""
+        return self._treatment if isinstance(self._treatment, Linear) else None
 
     def _gains_text(self) -> str:
         return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
@@ -561,5 +628,7 @@ class Likelihood:
             raise InputError(
                 f"theta must have shape ({self.n_param},) or (n_batch, {self.n_param}), got {array.shape}; "
                 f"its parameters are {', '.join(self.parameter_names)}"
+                + "; those that are marginalised, and posteriors of all, belong to `full`"
+                * bool(self._linear)
             )
         return np.atleast_2d(array), array.ndim == 1

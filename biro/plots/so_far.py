@@ -20,15 +20,18 @@ from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.record import RunRecord, read_record
 from biro.samplers.normal_approximation import MaximumFile
-from biro.samplers.options import EnsembleOptions, NestedOptions, NutsOptions, Options, parse_options
+from biro.samplers.options import EXACT, EnsembleOptions, NestedOptions, NutsOptions, Options, parse_options
+from biro.samplers.restored import restored
 from biro.target.checked import Target
-from biro.target.protocol import RecordedLikelihood
+from biro.target.protocol import RecordedLikelihood, full_of, integrates
 
 # dynesty has no types: its sampler.
 Dynesty: TypeAlias = Any
 
 LEAST_STEPS = 20
 """Steps of emcee, draws of a chain of NUTS, or iterations of dynesty before there is something to show."""
+_FEW = 400
+"""Samples beside which parameters that a likelihood integrates over are drawn."""
 
 
 def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior | None:
@@ -53,6 +56,8 @@ def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior 
     if record is None:
         raise RunError(f"{folder} holds no run: there is no run.json")
     settings: dict[str, Any] = dict(record["settings"])
+    if settings["sampler"] == EXACT:
+        return None
     target = Target(likelihood)
     options = parse_options(settings["sampler"], settings["options"], target.n_param)
     provenance = Provenance(
@@ -61,7 +66,7 @@ def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior 
         options=options.as_dict(),
         data_digest=settings["data"],
         model_digest=settings["model"],
-        model_toml=likelihood.model.to_toml(),
+        model_toml=getattr(likelihood, "full_model", likelihood.model).to_toml(),
         versions=record.get("versions", {}),
     )
     found = _samples(folder, record, target, options, provenance)
@@ -69,7 +74,9 @@ def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior 
         return None
     # Whether it has converged is told at the end.
     diagnostics = {name: value for name, value in found.diagnostics.items() if name != "converged"}
-    return replace(found, diagnostics=diagnostics, fits=fits_at(likelihood, found.best_fit))
+    if integrates(likelihood):  # drawing for each sample may take as long as sampling
+        found = restored(found.equal_weight(_FEW), likelihood)
+    return replace(found, diagnostics=diagnostics, fits=fits_at(full_of(likelihood), found.best_fit))
 
 
 def _samples(

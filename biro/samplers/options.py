@@ -26,6 +26,8 @@ MOST_ACCEPTED = 0.999
 """Largest fraction of steps that NUTS can be asked to accept."""
 DEEPEST = 20
 """Largest depth of a trajectory: a million steps."""
+EXACT = "exact"
+"""What stands for the sampler where there is nothing to sample."""
 _NUMBER = 8
 """Bytes of a float64."""
 _LARGEST = 2**62
@@ -217,6 +219,32 @@ class MaximumOptions(Options):
 
     def evaluations(self, n_param: int) -> float:
         return float(N_SCREEN * self.starts + self.n_sample)
+
+
+@dataclass(frozen=True)
+class ExactOptions(Options):
+    """Of what takes the place of a sampler where a likelihood integrates over all parameters.
+
+    Attributes
+    ----------
+    n_sample : int
+        Independent draws.
+    """
+
+    n_sample: int = 4000
+
+    @property
+    def n_together(self) -> int:
+        return 1
+
+    def resolved(self, n_param: int) -> Self:
+        return self
+
+    def numbers(self, n_param: int) -> float:
+        return 0.0
+
+    def evaluations(self, n_param: int) -> float:
+        return 1.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from biro.run.log_file import NOTICE
 from biro.run.record import read_record, versions
 from biro.samplers.context import RunContext
 from biro.samplers.options import (
+    EXACT,
     EnsembleOptions,
+    ExactOptions,
     MaximumOptions,
     NestedOptions,
     NutsOptions,
@@ -31,8 +33,9 @@ from biro.samplers.options import (
     parse_options,
 )
 from biro.samplers.polish import with_peak
+from biro.samplers.restored import restored, run_exact
 from biro.target.checked import Target
-from biro.target.protocol import RecordedLikelihood, has_remarks
+from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, has_remarks, integrates
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +60,10 @@ def sample(
     "dynesty" and "dynesty-dynamic" (nested sampling) find the evidence as well, from the whole prior.
     "nuts" follows the gradient from about the maximum: for many parameters (needs the extra `nuts`).
     "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it, with the
-    evidence by importance sampling. The evidence is that of the normalised prior: where constraints cut the
-    prior by rejection, it is divided by the prior mass that they leave.
+    evidence by importance sampling. Parameters that the likelihood integrates over (`marginalise` in the
+    model) are drawn for each sample afterwards; where it integrates over all, there is nothing to sample:
+    draws and evidence are exact, whatever the sampler. The evidence is that of the normalised prior: where
+    constraints cut the prior by rejection, it is divided by the prior mass that they leave.
 
     Parameters
     ----------
@@ -99,14 +104,14 @@ def sample(
         The device failed in mid-run; what was sampled before is saved.
     """
     check_sampler(sampler)
-    target = Target(likelihood)
-    resolved = parse_options(sampler, options, target.n_param)
+    target, resolved = _target(likelihood, sampler, options)
+    sampler = EXACT if isinstance(resolved, ExactOptions) else sampler
     provenance = _provenance(likelihood, sampler, resolved, run_seed(seed, run_dir))
-    point = None if start is None else start_point(likelihood, start)
+    point = None if start is None or sampler == EXACT else start_point(likelihood, start)
     _say_start(resolved, start)
     if run_dir is None:
         with stop_on_signal() as stop, _device_errors("nothing was saved without run_dir"):
-            return _run(target, resolved, RunContext(provenance, stop, progress, start=point))
+            return _run(likelihood, target, resolved, RunContext(provenance, stop, progress, start=point))
     settings = {
         "sampler": sampler,
         "seed": provenance.seed,
@@ -130,11 +135,25 @@ def sample(
             "on the CPU where the device does not come back"
         ),
     ):
-        return _run_in(run, target, resolved, RunContext(provenance, stop, progress, start=point))
+        context = RunContext(provenance, stop, progress, start=point)
+        return _run_in(run, likelihood, target, resolved, context)
+
+
+def _target(
+    likelihood: RecordedLikelihood, sampler: str, options: Mapping[str, object]
+) -> tuple[Target, Options]:
+    """What is sampled, and how; where all parameters are integrated over, nothing is."""
+    if integrates(likelihood) and not likelihood.parameters:
+        return Target(likelihood.full), ExactOptions()
+    target = Target(likelihood)
+    return target, parse_options(sampler, options, target.n_param)
 
 
 def _say_start(options: Options, start: Start | None) -> None:
     """Say what the sampler starts from."""
+    if isinstance(options, ExactOptions):
+        log.log(NOTICE, "nothing to sample: the posterior is normal, its draws and the evidence are exact")
+        return
     if isinstance(options, NestedOptions):
         unused = "" if start is None else f"; {start_text(start)} is not used"
         log.log(NOTICE if unused else logging.INFO, "dynesty starts from the whole prior%s", unused)
@@ -163,18 +182,21 @@ def run_seed(seed: int | None, run_dir: str | os.PathLike[str] | None) -> int:
 
 
 def _provenance(likelihood: RecordedLikelihood, sampler: str, options: Options, seed: int) -> Provenance:
+    model: RecordedModel = getattr(likelihood, "full_model", likelihood.model)
     return Provenance(
         sampler=sampler,
         seed=seed,
         options=options.as_dict(),
         data_digest=getattr(likelihood, "data_digest", likelihood.observation.digest)(),
-        model_digest=likelihood.model.digest(),
-        model_toml=likelihood.model.to_toml(),
+        model_digest=model.digest(),
+        model_toml=model.to_toml(),
         versions=versions(),
     )
 
 
-def _run_in(run: RunDirectory, target: Target, options: Options, context: RunContext) -> Posterior:
+def _run_in(
+    run: RunDirectory, likelihood: RecordedLikelihood, target: Target, options: Options, context: RunContext
+) -> Posterior:
     """Sample in a run directory, or read the posterior where the run is finished."""
     if run.finished:
         posterior = Posterior.load(run.posterior_path)
@@ -182,9 +204,9 @@ def _run_in(run: RunDirectory, target: Target, options: Options, context: RunCon
         enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
         if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
             log.log(NOTICE, "%s is finished: its result is read", run.path)
-            return replace(posterior, likelihood=target.likelihood)
+            return replace(posterior, likelihood=full_of(likelihood))
     run.reopen(context.provenance.options)
-    posterior = _run(target, options, replace(context, folder=run.path, run_id=run.run_id))
+    posterior = _run(likelihood, target, options, replace(context, folder=run.path, run_id=run.run_id))
     try:
         posterior.save(run.posterior_path)
         run.finish()
@@ -209,13 +231,19 @@ def _save_elsewhere(posterior: Posterior, run_id: str) -> str:
     return f"it is in {path}"
 
 
-def _run(target: Target, options: Options, context: RunContext) -> Posterior:
-    """Run a sampler, climb to the maximum beside its best sample, and look at the residuals there."""
-    posterior, likelihood = with_peak(target, _run_sampler(target, options, context)), target.likelihood
-    remarks = tuple(likelihood.remarks(posterior.best_fit)) if has_remarks(likelihood) else ()
-    return replace(
-        posterior, fits=fits_at(likelihood, posterior.best_fit), remarks=remarks, likelihood=likelihood
-    )
+def _run(likelihood: RecordedLikelihood, target: Target, options: Options, context: RunContext) -> Posterior:
+    """Run a sampler, climb to the maximum beside its best sample, and look at the residuals there.
+
+    What the likelihood integrates over is drawn afterwards: from then on it is that of all parameters.
+    """
+    if isinstance(options, ExactOptions):
+        assert integrates(likelihood)
+        posterior = run_exact(likelihood, options, context)
+    else:
+        posterior = restored(with_peak(target, _run_sampler(target, options, context)), likelihood)
+    whole = full_of(likelihood)
+    remarks = tuple(whole.remarks(posterior.best_fit)) if has_remarks(whole) else ()
+    return replace(posterior, fits=fits_at(whole, posterior.best_fit), remarks=remarks, likelihood=whole)
 
 
 def _run_sampler(target: Target, options: Options, context: RunContext) -> Posterior:

@@ -105,7 +105,7 @@ def run(
         stop, run = stack.enter_context(stop_on_signal()), None
         if run_dir is not None:
             record = {"sbc": about, "likelihood": likelihood.description(), **(facts or {})}
-            text = likelihood.model.to_toml()
+            text = likelihood.full_model.to_toml()
             run = stack.enter_context(
                 RunDirectory(run_dir, settings, may_change=("replicates",), facts=record, model_toml=text)
             )
@@ -150,7 +150,7 @@ def _resolved(
     sampler: str, options: Mapping[str, object], fitted: Likelihood, draws: int
 ) -> dict[str, JsonValue]:
     """All options of the sampler, by name."""
-    resolved: dict[str, JsonValue] = parse_options(sampler, options, len(fitted.parameters)).as_dict()
+    resolved: dict[str, JsonValue] = parse_options(sampler, options, max(1, len(fitted.parameters))).as_dict()
     if sampler == "none" and resolved["n_sample"] < draws:
         raise InputError(f"n_sample must be at least {draws} draws, got {resolved['n_sample']}")
     return resolved
@@ -169,7 +169,7 @@ def _about(
         "sampler_options": dict(options),
         "draws": draws,
         "n_vis": int(fitted.n_data.sum()) // 2,
-        "names": task.ranked_names(fitted),
+        "names": task.ranked_names(fitted.full),
         "versions": versions(),
     }
 
@@ -181,7 +181,7 @@ def _settings(likelihood: Likelihood, fitted: Likelihood, sampler: str, seed: in
         "sampler": sampler,
         "seed": seed,
         "data": likelihood.data_digest(),
-        "model": likelihood.model.digest(),
+        "model": likelihood.full_model.digest(),
         "likelihood": likelihood.digest(),
         "fit with": f"{type(fitted).__qualname__} {fitted.digest()[:16]}",
         "sampler version": versions().get(package_of(sampler)),

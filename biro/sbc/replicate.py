@@ -105,7 +105,7 @@ class Recipe:
             "smearing": likelihood.smearing,
             "gains": likelihood.gains,
         }
-        sky = cast(SkyModel, likelihood.model.model)  # which a likelihood has bound to its data
+        sky = cast(SkyModel, likelihood.full_model.model)  # which a likelihood has bound to its data
         return cls(type(likelihood), sky, options)
 
     def __call__(self, observation: Observation) -> Likelihood:
@@ -161,11 +161,12 @@ class Replicates:
         n_draw: int,
         seed: int,
     ) -> None:
-        self._likelihood, self._recipe = likelihood, Recipe.of(likelihood)
+        # Truths and ranks are of all parameters, also of those that a fit integrates over.
+        self._likelihood, self._recipe = likelihood.full, Recipe.of(likelihood)
         self.fit_with: FitWith = fit_with or self._recipe
         self._sampler, self._n_draw, self._seed = sampler, n_draw, seed
         self._options: dict[str, Any] = dict(options)  # keyword arguments of several types
-        target = Target(likelihood)
+        target = Target(self._likelihood)
         self._period = np.where(target.wraps, target.period, np.inf)
 
     def __getstate__(self) -> dict[str, object]:
@@ -176,7 +177,7 @@ class Replicates:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._likelihood = self._recipe(self.__dict__.pop("_observation"))
+        self._likelihood = self._recipe(self.__dict__.pop("_observation")).full
 
     def __call__(self, k: int) -> Row:
         """Replicate k as plain values; "error" instead of ranks where it could not be fitted."""
@@ -190,7 +191,7 @@ class Replicates:
         except LikelihoodError as error:
             row["error"] = str(error)
         else:
-            row |= self._ranked(fitted, posterior, truth, rng)
+            row |= self._ranked(fitted.full, posterior, truth, rng)
         row["seconds"] = round(time.monotonic() - start, 3)
         return row
 

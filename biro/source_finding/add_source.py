@@ -74,6 +74,8 @@ def add_source(
     if not isinstance(likelihood, Likelihood):
         raise InputError("add_source needs the likelihood that was fitted: add_source(fitted, likelihood)")
     names = tuple(column.name for column in fitted.columns)
+    if names == likelihood.full.parameter_names:
+        likelihood = likelihood.full
     if names != tuple(likelihood.parameter_names):
         raise InputError(
             f"the fit has the parameters {', '.join(names)}, and the likelihood "

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.formatting import first_few
 from biro.models.quantities.parameter import Column
-from biro.target.protocol import SampledLikelihood
+from biro.target.protocol import SampledLikelihood, integrates
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,10 @@ class Target:
         self.likelihood = likelihood
         self.n_param = len(likelihood.parameters)
         if self.n_param == 0:
+            if integrates(likelihood):
+                raise InputError(
+                    "nothing to sample: all parameters are marginalised; biro.sample has their posterior"
+                )
             raise InputError(
                 "nothing to sample: every quantity of the model is fixed; give at least one a prior"
             )

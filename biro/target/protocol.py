@@ -11,7 +11,7 @@ of `parameters`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,6 +176,46 @@ class RemarkingLikelihood(SampledLikelihood, Protocol):
         """What makes errors doubtful, for one theta (n_param,)."""
 
 
+class InnerDraws(NamedTuple):
+    """Draws of parameters that a likelihood integrates over, each given a vector of the others.
+
+    Attributes
+    ----------
+    theta : float64 (n, n_full)
+        Vectors of all parameters.
+    log_likelihood : float64 (n,)
+        Of these.
+    is_inner : bool (n_full,)
+        The parameters that were drawn.
+    centre, sd : float64 (n, n_inner)
+        Means and sigmas of the distributions that they were drawn from.
+    """
+
+    theta: Array
+    log_likelihood: Array
+    is_inner: NDArray[np.bool_]
+    centre: Array
+    sd: Array
+
+
+class IntegratingLikelihood(SampledLikelihood, Protocol):
+    """A likelihood that integrates over some parameters, which theta then does not have."""
+
+    @property
+    def marginalised(self) -> Sequence[str]:
+        """The names of these parameters."""
+
+    @property
+    def full(self) -> RecordedLikelihood:
+        """The likelihood that has all parameters."""
+
+    def inner_draws(self, theta: Array, rng: np.random.Generator) -> InnerDraws:
+        """A draw of these parameters for each theta."""
+
+    def completed(self, theta: Array) -> Array:
+        """Vectors of all parameters, with the most probable values of these, float64 (n_batch, n_full)."""
+
+
 def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
     """Real numbers that chi-squared of each partition is a sum over, int64 (n_partition,).
 
@@ -188,6 +228,16 @@ def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
 def has_remarks(likelihood: SampledLikelihood) -> TypeGuard[RemarkingLikelihood]:
     """Whether a likelihood looks at the residuals of a fit."""
     return hasattr(likelihood, "remarks")
+
+
+def integrates(likelihood: SampledLikelihood) -> TypeGuard[IntegratingLikelihood]:
+    """Whether a likelihood integrates over parameters of the model."""
+    return bool(getattr(likelihood, "marginalised", ()))
+
+
+def full_of(likelihood: RecordedLikelihood) -> RecordedLikelihood:
+    """The likelihood that has all parameters: itself where it integrates over none."""
+    return likelihood.full if integrates(likelihood) else likelihood
 
 
 def has_gradient(likelihood: SampledLikelihood) -> TypeGuard[DifferentiableLikelihood]:

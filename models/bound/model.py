@@ -16,6 +16,7 @@ from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
 from biro.models.bound.light_curves import knot_tables
+from biro.models.bound.marginalised import check_alone
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.positions.checks import largest_displacement
 from biro.models.bound.positions.places import Frame
@@ -99,7 +100,9 @@ class BoundModel:
         self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
         self._single = {0: self._assembly} if len(partitions) == 1 else {}
-        self._prior = ConstrainedPrior(self._resolved, *self._find_checks())
+        found = self._find_checks()
+        check_alone(self._resolved, *found)
+        self._prior = ConstrainedPrior(self._resolved, *found)
         self.log_constraint_mass = self._prior.log_mass
         self.log_constraint_mass_error = self._prior.log_mass_error
         factor, dof = PerPartition(self._resolved, self._instrument.noise), self._instrument.dof

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,11 +45,12 @@ class Prior(ABC):
     may_be_infinite: ClassVar[tuple[str, ...]] = ()
     plain: ClassVar[tuple[str, ...]] = ()
     """Numbers that have no unit, whatever that of the prior is."""
+    marginalise: bool = False
+    """Whether a likelihood integrates over the quantity itself: normal priors have this key."""
 
     def __post_init__(self) -> None:
-        names = [name for name in key_names(type(self)) if name != "unit"]
         read = {}
-        for name in names:
+        for name in self._numbers():
             try:
                 read[name] = units.number(getattr(self, name))
             except ModelError as error:
@@ -113,16 +115,19 @@ class Prior(ABC):
     def require(self, condition: bool, text: str) -> None:
         """Raise `ModelError` unless `condition` holds: it says what is needed, `text`, and all numbers."""
         if not condition:
-            numbers = ", ".join(
-                f"{name} = {getattr(self, name)}" for name in key_names(type(self)) if name != "unit"
-            )
+            numbers = ", ".join(f"{name} = {getattr(self, name)}" for name in self._numbers())
             raise ModelError(f"needs {text}, found {numbers} {self.unit}".rstrip())
+
+    @classmethod
+    def _numbers(cls) -> list[str]:
+        """The keys that are numbers."""
+        return [name for name in key_names(cls) if name not in ("unit", "marginalise")]
 
     @classmethod
     def stack(cls: type[_P], priors: Sequence[_P]) -> _P:
         """One prior of the same family whose numbers are arrays, for parameters on the last axis."""
         stacked = object.__new__(cls)
-        for name in (*(n for n in key_names(cls) if n != "unit"), *cls.derived):
+        for name in (*cls._numbers(), *cls.derived):
             object.__setattr__(stacked, name, np.array([getattr(prior, name) for prior in priors]))
         object.__setattr__(stacked, "unit", "")
         return stacked
@@ -184,13 +189,18 @@ class LogUniform(Prior):
 
 @strict
 class Normal(Prior):
-    """Normal: p = exp(-z^2 / 2) / (sd sqrt(2 pi)), z = (x - mean) / sd."""
+    """Normal: p = exp(-z^2 / 2) / (sd sqrt(2 pi)), z = (x - mean) / sd.
+
+    With `marginalise`, for quantities in which visibilities are linear, a likelihood integrates over it
+    analytically, so that nothing samples it; its posterior is restored afterwards.
+    """
 
     label: ClassVar[str] = "normal prior"
     family: ClassVar[str] = "normal"
     mean: Number
     sd: Number
     unit: str = ""
+    marginalise: bool = field(default=False, repr=False)
 
     def _check(self) -> None:
         self.require(self.sd > 0, "sd > 0")

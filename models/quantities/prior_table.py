@@ -41,6 +41,10 @@ def from_table(table: Mapping[str, object]) -> Prior:
         raise ModelError(
             f"unknown prior {short_repr(name)}{did_you_mean(name, FAMILIES)}; one of: {', '.join(FAMILIES)}"
         )
+    if table.get("marginalise") and name != Normal.family:
+        raise ModelError(
+            f'marginalise: needs prior = "normal" (a wide one where nothing is known), found {name!r}'
+        )
     return FAMILIES[name](**{str(key): value for key, value in table.items() if key != "prior"})
 
 
@@ -51,6 +55,6 @@ def to_table(prior: Prior) -> dict[str, object]:
     table: dict[str, object] = {"prior": prior.family}
     for field in dataclasses.fields(prior):  # type: ignore[arg-type]
         value = getattr(prior, field.name)
-        if value != "" and not (isinstance(value, float) and math.isinf(value)):
+        if value is not False and value != "" and not (isinstance(value, float) and math.isinf(value)):
             table[field.name] = value
     return table

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from biro.errors import InputError
+from biro.formatting import first_few
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.inner import Inner
 from biro.likelihood.treatments.closures import Closures
 from biro.likelihood.treatments.inner_gains import InnerGains
+from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Treatment
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.models import BoundModel
@@ -16,13 +20,21 @@ def treatment_of(
 ) -> Treatment:
     """The treatment with this name, of a model that is bound to an observation.
 
-    `full` is the model with the priors of gains that `model`, to which theta belongs, may lack.
+    `full` is the model with what `model`, to which theta belongs, may lack: priors of gains, or quantities
+    that are marginalised analytically.
 
     Raises
     ------
     InputError
         The treatment cannot be used with these data or this model.
     """
+    if model is not full and (linear := [p.name for p in full.parameters if p.prior.marginalise]):
+        if gains != "sample":
+            raise InputError(
+                f'gains="{gains}" does not marginalise quantities of the sky, found marginalise = true of '
+                f"{first_few(linear)}: take it out, and they are fitted"
+            )
+        return Linear(observation, model, engines, Inner(full, model))
     if gains in INNER_GAINS:
         return InnerGains(observation, model, engines, full, integrate=gains == "marginalise")
     kind = Closures if gains == "closures" else Visibilities

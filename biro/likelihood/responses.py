@@ -1,0 +1,203 @@
+"""Responses of visibilities to parameters in which they are linear: T_k = dV/d(phi_k), and products of them.
+
+    V(theta, phi) = V(theta, 0) + sum_k phi_k T_k(theta)
+
+T_k is the visibilities of those sources alone that phi_k acts on, at phi_k = 1, less these at phi_k = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.inner import Inner
+from biro.likelihood.isolated import Isolated, isolated
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from rime_kernels import Gradient, Sources
+
+Array = NDArray[np.float64]
+_KEPT = 1 << 30
+"""Bytes of responses that are kept; beyond it they are worked out again for each block of products."""
+_AT_ONCE = 256
+"""Parameters whose sources are made at a time, at most."""
+
+
+class Sums(NamedTuple):
+    """What the data say about the linear parameters, for each partition, with weights as they are.
+
+    Attributes
+    ----------
+    gram : float64 (n_partition, n_inner, n_inner)
+        Re(T^H W T).
+    with_residual : float64 (n_partition, n_inner)
+        Re(T^H W r), r = D - V(theta, mean).
+    chi2 : float64 (n_partition,)
+        r^H W r.
+    """
+
+    gram: Array
+    with_residual: Array
+    chi2: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Some parameters, with their sources for 1 and 0 in all partitions."""
+
+    isolated: Isolated
+    batches: tuple[ThetaBatch, ThetaBatch]
+    sources: tuple[list[Sources], list[Sources]]
+
+
+class Responses:
+    """The responses of visibilities to the inner parameters of a model.
+
+    Parameters
+    ----------
+    observation : Observation
+    engines : PartitionEngines
+    inner : Inner
+    """
+
+    def __init__(self, observation: Observation, engines: PartitionEngines, inner: Inner) -> None:
+        self.partitions, self.engines, self.inner = observation.partitions, engines, inner
+        self.roots = [np.sqrt(part.weight, dtype=np.float64) for part in self.partitions]
+        full, n = inner.full, len(inner.names)
+        # A draw of the prior, where no factor of a linear parameter is 0 by chance.
+        draw = np.random.default_rng(0).random((1, full.n_param))
+        outer = full.prior_transform(draw)[:, inner.of_outer]
+        ones = full.at(inner.theta(np.repeat(outer, n, axis=0), np.eye(n)))
+        without = next(full.at(inner.theta(outer, np.zeros((1, n)))).sources())
+        largest = max(part.vis.size for part in self.partitions)
+        step = int(np.clip(_KEPT // (64 * largest), 1, _AT_ONCE))
+        self.groups = [
+            part for group in isolated(without, next(ones.sources())) for part in group.parts(step)
+        ]
+
+    def at(self, outer: Array) -> ResponsesAt:
+        """The responses for one vector of the outer parameters (n_outer,)."""
+        return ResponsesAt(self, outer)
+
+
+class ResponsesAt:
+    """Responses at one vector of the outer parameters.
+
+    Parameters
+    ----------
+    responses : Responses
+    outer : float64 (n_outer,)
+    """
+
+    def __init__(self, responses: Responses, outer: Array) -> None:
+        self._of, self._outer = responses, outer
+        self._pieces = [self._piece(group) for group in responses.groups]
+        self._kept: dict[tuple[int, int], Array] = {}
+        self._size = 0
+
+    def sums(self, mean: Array) -> Sums:
+        """Products of responses with each other, and with the residual at `mean` (n_inner,)."""
+        of, n = self._of, len(self._of.inner.names)
+        batch = of.inner.full.at(of.inner.theta(self._outer[None], mean[None]))
+        n_partition = len(of.partitions)
+        sums = Sums(np.zeros((n_partition, n, n)), np.zeros((n_partition, n)), np.zeros(n_partition))
+        for i, model in enumerate(of.engines.predict(batch)):
+            residual = self._weighted(i, of.partitions[i].vis - model)[0]
+            sums.chi2[i] = residual @ residual
+            for a, piece in enumerate(self._pieces):
+                rows, left = piece.isolated.members, self._weighted_responses(i, a)
+                sums.with_residual[i, rows] = left @ residual
+                for b, other in enumerate(self._pieces[: a + 1]):
+                    block = left @ (left if b == a else self._weighted_responses(i, b)).T
+                    sums.gram[i][np.ix_(rows, other.isolated.members)] = block
+                    sums.gram[i][np.ix_(other.isolated.members, rows)] = block.T
+        return sums
+
+    def trace_slope(self, matrix: Array, factor: Array) -> Array:
+        """d/d(outer) of sum over partitions of factor_i tr(C Re(T^H W T)) / 2, with C = `matrix` held fixed.
+
+        That is sum over i and k of factor_i Re(Z_k^H W dT_k), Z = C T: the adjoint of the derivatives of T.
+
+        Returns
+        -------
+        float64 (n_outer,)
+        """
+        of, slope = self._of, np.zeros(len(self._outer))
+        for piece in self._pieces:
+            rows = matrix[piece.isolated.members]
+            pairs = [self._pulled(i, piece, self._combined(i, rows)) for i in range(len(of.partitions))]
+            for batch, gradients, sign in zip(
+                piece.batches, zip(*pairs, strict=True), (1.0, -1.0), strict=True
+            ):
+                weight = np.repeat(sign * factor[None], len(batch), axis=0)
+                slope += batch.pull_back(gradients, weight).sum(axis=0)[of.inner.of_outer]
+        return slope
+
+    def _piece(self, group: Isolated) -> _Piece:
+        full, inner, n = self._of.inner.full, self._of.inner, len(group.members)
+        ones = np.zeros((n, len(inner.names)))
+        ones[np.arange(n), group.members] = 1.0
+        outer = np.repeat(self._outer[None], n, axis=0)
+        batches = full.at(inner.theta(outer, ones)), full.at(inner.theta(outer, 0.0 * ones))
+        return _Piece(group, batches, (list(batches[0].sources()), list(batches[1].sources())))
+
+    def _weighted_responses(self, i: int, a: int) -> Array:
+        """sqrt(W) T of the piece `a` in partition i as real numbers, float64 (n, 2 n_vis)."""
+        if (i, a) in self._kept:
+            return self._kept[i, a]
+        piece = self._pieces[a]
+        with_, without = (self._isolated(i, piece, sources[i]) for sources in piece.sources)
+        vis = self._of.engines.rimes[i].predict(with_).astype(np.complex128, copy=False)
+        if _has_flux(without):
+            vis = vis - self._of.engines.rimes[i].predict(without)
+        found = self._weighted(i, vis)
+        if self._size + found.nbytes <= _KEPT:
+            self._kept[i, a] = found
+            self._size += found.nbytes
+        return found
+
+    def _isolated(self, i: int, piece: _Piece, sources: Sources) -> Sources:
+        return piece.isolated.of(self._of.engines.shifts.of(i, sources))
+
+    def _weighted(self, i: int, vis: NDArray[np.complexfloating]) -> Array:
+        """sqrt(W) times visibilities (n, n_row, n_chan, n_corr), or those of one, as (n, 2 n_vis) numbers."""
+        root = self._of.roots[i]
+        weighted = np.ascontiguousarray(root * vis, dtype=np.complex128).reshape(-1, root.size)
+        return weighted.view(np.float64)
+
+    def _combined(self, i: int, matrix: Array) -> NDArray[np.complex128]:
+        """Combinations (n, n_inner) of responses, complex128 (n, n_row, n_chan, n_corr); 0 without weight."""
+        root = self._of.roots[i]
+        total = np.zeros((len(matrix), 2 * root.size))
+        for a, piece in enumerate(self._pieces):
+            total += matrix[:, piece.isolated.members] @ self._weighted_responses(i, a)
+        vis = total.view(np.complex128).reshape(len(matrix), *root.shape)
+        return np.asarray(np.divide(vis, root, out=np.zeros_like(vis), where=root > 0.0))
+
+    def _pulled(self, i: int, piece: _Piece, residual: NDArray[np.complex128]) -> tuple[Gradient, Gradient]:
+        """Re(J^H W r) for the sources of a piece in partition i, for parameters of 1 and of 0."""
+        rime, alone = self._of.engines.rimes[i], [self._isolated(i, piece, of[i]) for of in piece.sources]
+        ones = rime.adjoint(alone[0], residual)
+        if _has_flux(alone[1]):
+            zeros = rime.adjoint(alone[1], residual)
+        else:  # then only derivatives with respect to fluxes are not 0, and these do not depend on fluxes
+            zeros = replace(ones.times(0.0), stokes=ones.stokes, template_scale=ones.template_scale)
+        found = [
+            self._spread(i, piece, of[i], gradient)
+            for of, gradient in zip(piece.sources, (ones, zeros), strict=True)
+        ]
+        return found[0], found[1]
+
+    def _spread(self, i: int, piece: _Piece, sources: Sources, gradient: Gradient) -> Gradient:
+        """Derivatives with respect to all sources as the model has them."""
+        shifts = self._of.engines.shifts
+        return shifts.pull_back(i, sources, piece.isolated.spread(gradient, shifts.of(i, sources)))
+
+
+def _has_flux(sources: Sources) -> bool:
+    scale = sources.template_scale
+    return bool(sources.stokes.any() or (scale is not None and scale.any()))

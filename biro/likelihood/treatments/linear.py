@@ -1,0 +1,288 @@
+"""Linear parameters with normal priors, integrated over analytically.
+
+With the outer parameters theta, linear ones phi = m + S z (m and S: means and sigmas of their priors), their
+responses T and the residual r = D - V(theta, m), and noise factors s of the partitions,
+
+    A = 1 + S [sum Re(T^H W T) / s^2] S,      b = S sum Re(T^H W r) / s^2
+    ln L(theta) = ln L(theta, m) + b^T A^-1 b / 2 - ln det(A) / 2
+
+and given theta, z is normal with the mean A^-1 b and the covariance A^-1 (Lindley & Smith 1972). The integral
+is exact, whatever the priors' widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from biro.errors import InputError
+from biro.formatting import first_few
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fisher import Fisher
+from biro.likelihood.inner import Inner
+from biro.likelihood.noise_model import NoiseLaw
+from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.responses import Responses, ResponsesAt, Sums
+from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from biro.target.protocol import InnerDraws
+
+Array = NDArray[np.float64]
+_NAMED = 6
+
+
+class Conditional(NamedTuple):
+    """The linear parameters given the outer ones: phi = mean + scale (z + L^-T x), x standard normal.
+
+    Attributes
+    ----------
+    centre : float64 (n_inner,)
+        The mean of z.
+    root : float64 (n_inner, n_inner)
+        L, lower triangular, A = L L^T.
+    gain : float64
+        b^T A^-1 b / 2 - ln det(A) / 2.
+    """
+
+    centre: Array
+    root: Array
+    gain: float
+
+
+class Linear:
+    """The log-likelihood of visibilities with linear parameters integrated over; a `Treatment`.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+        With the linear parameters at the means of their priors.
+    engines : PartitionEngines
+    inner : Inner
+        The linear parameters.
+
+    Raises
+    ------
+    InputError
+        Noise that is not Gaussian.
+    """
+
+    def __init__(
+        self, observation: Observation, model: BoundModel, engines: PartitionEngines, inner: Inner
+    ) -> None:
+        distribution = model.model.noise.distribution
+        if distribution != "gaussian":
+            raise InputError(
+                "marginalise = true is for Gaussian noise, in which the integral is known; "
+                f"found noise.distribution {distribution!r}"
+            )
+        self._observation, self._model, self._engines, self.inner = observation, model, engines, inner
+        normalisation = Normalisation.of_visibilities(observation.partitions)
+        self._law = NoiseLaw(model, normalisation)
+        self.n_vis, self.n_data, self.noise = normalisation.n_vis, normalisation.n_data, str(self._law)
+        priors = [inner.full.parameters[i].prior for i in inner.of_inner]
+        self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
+        self._responses = Responses(observation, engines, inner)
+        self._is_constant = len(model.noise_parameters) == model.n_param
+        self._constant: Sums | None = None
+        self._constant_eigen: tuple[Array, Array] | None = None
+        self.identity: list[str] = []  # the model as it was written says what is marginalised
+
+    @property
+    def lines(self) -> list[str]:
+        """Which parameters are integrated over."""
+        names = self.inner.names
+        count = "1 parameter is" if len(names) == 1 else f"{len(names)} parameters are"
+        how = "; their responses are worked out once" if self._is_constant else ""
+        return [f"{count} marginalised analytically: {first_few(names)}{how}"]
+
+    def chi2(self, batch: ThetaBatch) -> Array:
+        """Chi-squared (n_batch, n_partition) with the most probable linear parameters."""
+        chi2 = np.full((len(batch), len(self.n_vis)), np.nan)
+        for k, sums in enumerate(self._sums(batch)):
+            if sums is not None:
+                chi2[k] = self._chi2(sums, self._sd * self._conditional(sums, batch.noise_factor[k]).centre)
+        return chi2
+
+    def log_likelihood(self, batch: ThetaBatch) -> Array:
+        """ln L (n_batch,); NaN for impossible sources."""
+        chi2, gain = np.full((len(batch), len(self.n_vis)), np.nan), np.zeros(len(batch))
+        for k, sums in enumerate(self._sums(batch)):
+            if sums is not None:
+                chi2[k], gain[k] = sums.chi2, self._conditional(sums, batch.noise_factor[k]).gain
+        return self._law.log_likelihood(batch, chi2) + gain
+
+    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
+        """ln L (n_batch,) and its derivatives (n_batch, n_param).
+
+        With the responses T, C = S A^-1 S and r the residual where phi fits best, the derivative is that of
+        -sum r^H W r / (2 s^2) at this phi held fixed, minus that of sum tr(C Re(T^H W T)) / (2 s^2) with C
+        held fixed; by s, (r^H W r + tr(C Re(T^H W T))) / s^3 - 2 N / s.
+        """
+        chi2, gain = np.full((len(batch), len(self.n_vis)), np.nan), np.zeros(len(batch))
+        by_factor, slope = np.zeros_like(chi2), np.full(batch.theta.shape, np.nan)
+        for k, outer in enumerate(batch.theta):
+            factor, at = batch.noise_factor[k], None if self._is_constant else self._at(outer)
+            sums = self._of_one(outer, at)
+            if sums is None:
+                continue
+            given = self._conditional(sums, factor)
+            chi2[k], gain[k] = sums.chi2, given.gain
+            change, covariance = self._sd * given.centre, self._covariance(given)
+            spread = np.einsum("ijk,jk->i", sums.gram, covariance)
+            by_factor[k] = (self._chi2(sums, change) + spread) / factor**3 - self.n_data / factor
+            slope[k] = 0.0
+            if at is not None:
+                slope[k] = self._slope(outer, self._mean + change, factor)
+                slope[k] -= at.trace_slope(covariance, factor**-2.0)
+        value = self._law.log_likelihood(batch, chi2) + gain
+        return value, slope + self._model.pull_back_noise(by_factor)
+
+    def fisher(self, batch: ThetaBatch) -> Schur:
+        """The Fisher information of a batch of one, given all that the priors of linear parameters allow."""
+        return Schur(
+            Fisher(self.inner.full, self._engines, self._engines, self.n_data, self.best(batch)), self
+        )
+
+    def best(self, batch: ThetaBatch) -> ThetaBatch:
+        """The batch with the linear parameters at their most probable values: of the full model."""
+        inner = np.tile(self._mean, (len(batch), 1))
+        for k, sums in enumerate(self._sums(batch)):
+            if sums is not None:
+                inner[k] += self._sd * self._conditional(sums, batch.noise_factor[k]).centre
+        return self.inner.full.at(self.inner.theta(batch.theta, inner))
+
+    def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
+        """A draw of the linear parameters for each vector of the outer ones.
+
+        Vectors that are equal, as steps of a chain that were refused, are worked out once.
+
+        Raises
+        ------
+        InputError
+            A vector for which the likelihood is not known.
+        """
+        n, n_inner = len(batch), len(self._sd)
+        centre, sd, inner = np.empty((n, n_inner)), np.empty((n, n_inner)), np.empty((n, n_inner))
+        chi2, noise = np.empty((n, len(self.n_vis))), rng.standard_normal((n, n_inner))
+        _, first, place = np.unique(batch.theta, axis=0, return_index=True, return_inverse=True)
+        for k, row in enumerate(first.tolist()):
+            sums = self._of_one(batch.theta[row])
+            if sums is None:
+                raise InputError("there are no draws where the likelihood is not a number")
+            given = self._conditional(sums, batch.noise_factor[row])
+            for j in np.flatnonzero(place.reshape(-1) == k).tolist():
+                centre[j] = self._mean + self._sd * given.centre
+                sd[j] = self._sd * np.sqrt(np.sum(given.root**2, axis=1))
+                inner[j] = centre[j] + self._sd * (given.root @ noise[j])
+                chi2[j] = self._chi2(sums, inner[j] - self._mean)
+        value = self._law.log_likelihood(batch, chi2)
+        is_inner = np.isin(np.arange(self.inner.full.n_param), self.inner.of_inner)
+        return InnerDraws(self.inner.theta(batch.theta, inner), value, is_inner, centre, sd)
+
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+        """The data as they are."""
+        return self._observation
+
+    @property
+    def precision(self) -> Array:
+        """1 / sd^2 of the priors of the linear parameters, float64 (n_inner,)."""
+        return np.asarray(self._sd**-2.0)
+
+    def _sums(self, batch: ThetaBatch) -> list[Sums | None]:
+        return [self._of_one(outer) for outer in batch.theta]
+
+    def _of_one(self, outer: Array, at: ResponsesAt | None = None) -> Sums | None:
+        """Products of responses; None where they are not known."""
+        if self._constant is not None:
+            return self._constant
+        if not self._is_possible(outer):
+            return None
+        sums = (at or self._at(outer)).sums(self._mean)
+        if not all(np.isfinite(part).all() for part in sums):
+            return None
+        if self._is_constant:
+            self._constant = sums
+        return sums
+
+    def _at(self, outer: Array) -> ResponsesAt:
+        return self._responses.at(outer)
+
+    def _is_possible(self, outer: Array) -> bool:
+        batch = self._model.at(outer[None])
+        return not any(
+            sources.impossible().any() or np.isnan(sources.lm).any() for sources in batch.sources()
+        )
+
+    def _conditional(self, sums: Sums, factor: Array) -> Conditional:
+        by = factor**-2.0
+        right = self._sd * (by @ sums.with_residual)
+        if self._is_constant and not np.ptp(factor):
+            values, vectors = self._eigen(sums)
+            a = 1.0 + by[0] * values
+            root, log_det = vectors / np.sqrt(a), float(np.log(a).sum())
+        else:
+            one = np.eye(len(self._sd))
+            lower = np.linalg.cholesky(one + self._scaled(np.tensordot(by, sums.gram, 1)))
+            root = solve_triangular(lower, one, lower=True).T
+            log_det = 2.0 * float(np.log(np.diag(lower)).sum())
+        half = root.T @ right
+        return Conditional(root @ half, root, 0.5 * (float(half @ half) - log_det))
+
+    def _eigen(self, sums: Sums) -> tuple[Array, Array]:
+        """Eigenvalues and vectors of S [sum Re(T^H W T)] S, which do not change from call to call."""
+        if self._constant_eigen is None:
+            values, vectors = np.linalg.eigh(self._scaled(sums.gram.sum(axis=0)))
+            self._constant_eigen = np.maximum(values, 0.0), vectors
+        return self._constant_eigen
+
+    def _scaled(self, matrix: Array) -> Array:
+        return np.asarray(np.outer(self._sd, self._sd) * matrix)
+
+    def _covariance(self, given: Conditional) -> Array:
+        """C = S A^-1 S, the covariance of phi given theta."""
+        half = self._sd[:, None] * given.root
+        return np.asarray(half @ half.T)
+
+    def _chi2(self, sums: Sums, change: Array) -> Array:
+        """Chi-squared of each partition where phi is changed from its mean."""
+        return np.asarray(sums.chi2 + (sums.gram @ change - 2.0 * sums.with_residual) @ change)
+
+    def _slope(self, outer: Array, inner: Array, factor: Array) -> Array:
+        """Derivatives of -chi2 / (2 s^2) with respect to the outer parameters, the inner ones held fixed."""
+        full = self.inner.full.at(self.inner.theta(outer[None], inner[None]))
+        _, gradients = self._engines.chi2_and_gradient(full, [None] * len(factor))
+        return full.pull_back(gradients, -0.5 * factor[None] ** -2.0)[0][self.inner.of_outer]
+
+
+class Schur:
+    """The information on the outer parameters, the linear ones being free: F_oo - F_oi (F_ii + P)^-1 F_io.
+
+    P are the inverse variances of their priors. What the determinant's change with the outer parameters adds
+    is left out: it does not grow with the data.
+
+    Parameters
+    ----------
+    fisher : Fisher
+        Of the full model.
+    linear : Linear
+    """
+
+    def __init__(self, fisher: Fisher, linear: Linear) -> None:
+        whole, outer, inner = fisher.matrix(), linear.inner.of_outer, linear.inner.of_inner
+        cross = whole[np.ix_(inner, outer)]
+        within = whole[np.ix_(inner, inner)] + np.diag(linear.precision)
+        self._matrix: Array = whole[np.ix_(outer, outer)] - cross.T @ np.linalg.solve(within, cross)
+
+    def matrix(self) -> Array:
+        """float64 (n_outer, n_outer)."""
+        return self._matrix
+
+    def product(self, change: Array) -> Array:
+        """The matrix times one change of theta (1, n_outer): float64 (n_outer,)."""
+        return np.asarray(self._matrix @ change[0])
