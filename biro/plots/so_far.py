@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from biro.errors import RunError
 from biro.maximum.partition_fit import fits_at
 from biro.posterior.posterior import Posterior
+from biro.posterior.restored import restored
 from biro.posterior.samples import Provenance
 from biro.run.record import RunRecord, read_record
 from biro.samplers.normal_approximation import MaximumFile
 from biro.samplers.options import EXACT, EnsembleOptions, NestedOptions, NutsOptions, Options, parse_options
-from biro.samplers.restored import restored
 from biro.target.checked import Target
 from biro.target.protocol import RecordedLikelihood, full_of, integrates
 

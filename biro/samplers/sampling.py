@@ -14,6 +14,7 @@ from pathlib import Path
 from biro.errors import BackendError, InputError
 from biro.maximum.partition_fit import fits_at
 from biro.posterior.posterior import Posterior
+from biro.posterior.restored import exact, restored
 from biro.posterior.samples import Provenance
 from biro.posterior.start_point import Start, start_point, start_text
 from biro.run.directory import RunDirectory
@@ -33,7 +34,6 @@ from biro.samplers.options import (
     parse_options,
 )
 from biro.samplers.polish import with_peak
-from biro.samplers.restored import restored, run_exact
 from biro.target.checked import Target
 from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, has_remarks, integrates
 
@@ -238,7 +238,7 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
     """
     if isinstance(options, ExactOptions):
         assert integrates(likelihood)
-        posterior = run_exact(likelihood, options, context)
+        posterior = exact(likelihood, options.n_sample, context.provenance)
     else:
         posterior = restored(with_peak(target, _run_sampler(target, options, context)), likelihood)
     whole = full_of(likelihood)

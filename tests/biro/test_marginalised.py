@@ -97,6 +97,15 @@ def full_theta(likelihood: biro.Likelihood, outer: Array) -> Array:
     return theta
 
 
+INNER = ["g.I", "g.V", "p.I", "c.polynomial[0]"]
+
+
+def inner_of(likelihood: biro.Likelihood, theta: Array) -> Array:
+    """The marginalised ones of all parameters, (..., n_inner)."""
+    names = likelihood.full.parameter_names
+    return theta[..., [names.index(name) for name in likelihood.marginalised]]
+
+
 @pytest.mark.parametrize("n_partition", [1, 2])
 def test_it_is_the_density_of_the_data_with_their_dense_covariance(tmp_path: Path, n_partition: int) -> None:
     parts = [
@@ -105,22 +114,172 @@ def test_it_is_the_density_of_the_data_with_their_dense_covariance(tmp_path: Pat
     ]
     obs, model = joined(*parts), sky(MIXED + NOISE, tmp_path)
     likelihood = biro.Likelihood(obs, model)
-    inner = ["g.I", "g.V", "p.I", "c.polynomial[0]"]
-    assert likelihood.linear is not None
-    assert list(likelihood.linear.inner.names) == inner
-    assert not set(inner) & set(likelihood.parameter_names)
+    assert list(likelihood.marginalised) == INNER
+    assert not set(INNER) & set(likelihood.parameter_names)
     outer = likelihood.prior_transform(np.random.default_rng(3).random((2, likelihood.n_param)))
-    found = likelihood.log_likelihood(outer)
-    best = likelihood.linear.best(likelihood.model.at(outer)).theta
+    found, best = likelihood.log_likelihood(outer), likelihood.completed(outer)
+    draws = likelihood.inner_draws(outer, np.random.default_rng(0))
     for k in range(2):
-        value, mean, _ = dense(obs, model, full_theta(likelihood, outer[k]), inner)
+        value, mean, covariance = dense(obs, model, full_theta(likelihood, outer[k]), INNER)
         assert found[k] == pytest.approx(value, rel=1e-11)  # a determinant of some 100 numbers
-        np.testing.assert_allclose(best[k][likelihood.linear.inner.of_inner], mean, rtol=1e-9)
-    # Nor is it any other density at the best values than that of all parameters.
+        np.testing.assert_allclose(inner_of(likelihood, best[k]), mean, rtol=1e-9)
+        np.testing.assert_allclose(draws.centre[k], mean, rtol=1e-9)
+        np.testing.assert_allclose(draws.sd[k], np.sqrt(np.diag(covariance)), rtol=1e-9)
+    # Roundings of sums of squares that are larger by the flux of the sources.
     np.testing.assert_allclose(likelihood.chi2(outer), likelihood.full.chi2(best), rtol=1e-10)
+    np.testing.assert_allclose(draws.log_likelihood, likelihood.full.log_likelihood(draws.theta), rtol=1e-10)
     for one, other in zip(likelihood.predict(outer[0]), likelihood.full.predict(best[0]), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_its_gradient_is_that_by_differences(tmp_path: Path) -> None:
     check(biro.Likelihood(snapshots(), sky(MIXED + NOISE, tmp_path)))
+
+
+def test_it_is_the_same_in_small_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Responses that memory does not hold together are worked out again for each pair of pieces."""
+    obs, model = observation(n_row=12, phase_centre=(1.0, 0.5)), sky(MIXED + NOISE, tmp_path)
+    whole = biro.Likelihood(obs, model)
+    theta = whole.prior_transform(np.full(whole.n_param, 0.3))
+    expected = whole.log_likelihood_and_gradient(theta)
+    monkeypatch.setattr("biro.likelihood.responses._KEPT", 64 * obs.partitions[0].vis.size)
+    small = biro.Likelihood(obs, model)
+    found = small.log_likelihood_and_gradient(theta)
+    # The same products, summed in another order.
+    assert found[0] == pytest.approx(expected[0], rel=1e-12)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-9)
+
+
+def test_of_an_image_that_moves_and_a_flux(tmp_path: Path) -> None:
+    image = ImageTerm(
+        "halo", file=image_of_a_blob(), scale=Normal(1, 2, marginalise=True), east=Uniform(-9, 9, "arcsec"),
+        north="2 arcsec",
+    )  # fmt: skip
+    source = PointSource("s", east="0 rad", north="0 rad", I=Normal(0, 2, "Jy", marginalise=True))
+    model = SkyModel(source, images=[image], noise=Noise(LogUniform(0.3, 3)))
+    parts = [observation(i, field=f"F{i}", phase_centre=(1.0 + 1e-3 * i, 0.5)) for i in range(2)]
+    likelihood = biro.Likelihood(joined(*parts), model)
+    assert likelihood.marginalised == ("s.I", "halo.scale")
+    check(likelihood)
+
+
+def all_linear(noise: Noise, *, marginalise: bool = True) -> SkyModel:
+    def flux() -> Normal:
+        return Normal(1, 2, "Jy", marginalise=marginalise)
+
+    return SkyModel(
+        [
+            PointSource("a", east="0 arcsec", north="0 arcsec", I=flux(), V=flux()),
+            PointSource("b", east="40 arcsec", north="-20 arcsec", I=flux()),
+        ],
+        noise=noise,
+    )
+
+
+def test_where_all_parameters_are_linear_posterior_and_evidence_are_exact() -> None:
+    obs = observation(1, n_row=12, phase_centre=(1.0, 0.5))
+    likelihood = biro.Likelihood(obs, all_linear(Noise(1)))
+    assert likelihood.n_param == 0
+    posterior = biro.sample(likelihood, "dynesty", seed=1, progress=False)
+    value, mean, covariance = dense(obs, all_linear(Noise(1)), np.zeros(3), ["a.I", "a.V", "b.I"])
+    assert posterior.provenance.sampler == "exact"
+    assert posterior.log_evidence == pytest.approx(value, rel=1e-12)
+    assert posterior.log_evidence_err == 0.0
+    np.testing.assert_allclose(posterior.best_fit, mean, rtol=1e-10)
+    # 4000 independent draws: means within 5 of their errors, sigmas within 5 / sqrt(2 n).
+    sd, n = np.sqrt(np.diag(covariance)), len(posterior.samples)
+    assert (np.abs(posterior.samples.mean(axis=0) - mean) < 5.0 * sd / np.sqrt(n)).all()
+    np.testing.assert_allclose(np.cov(posterior.samples.T), covariance, atol=5.0 * sd.max() ** 2 / np.sqrt(n))
+    assert posterior.log_likelihood == pytest.approx(
+        np.asarray(
+            biro.Likelihood(obs, all_linear(Noise(1), marginalise=False)).log_likelihood(posterior.samples)
+        )
+    )
+
+
+def test_evidence_and_posterior_are_those_of_all_parameters() -> None:
+    """The evidence against a sum over the noise factor of closed forms; fluxes restored with their errors."""
+    obs = observation(1, n_row=12, phase_centre=(1.0, 0.5))
+    model = all_linear(Noise(LogUniform(0.3, 3)))
+    likelihood = biro.Likelihood(obs, model)
+    names, inner = likelihood.full.parameter_names, ["a.I", "a.V", "b.I"]
+    factors = np.exp(np.linspace(np.log(0.3), np.log(3.0), 201))
+    values = []
+    for factor in factors:
+        theta = np.zeros(len(names))
+        theta[names.index("noise.factor")] = factor
+        values.append(dense(obs, model, theta, inner)[0])
+    log_evidence = np.log(np.trapezoid(np.exp(values), np.log(factors)) / np.log(10.0))
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=1000)
+    assert posterior.names == names
+    assert posterior.log_evidence == pytest.approx(log_evidence, abs=5.0 * posterior.log_evidence_err)
+    assert posterior.log_evidence_err < 0.05
+    weight, full = posterior.weight, likelihood.full
+    np.testing.assert_allclose(posterior.log_likelihood, full.log_likelihood(posterior.samples), rtol=1e-11)
+    np.testing.assert_allclose(posterior.log_prior, full.log_prior(posterior.samples), rtol=1e-12)
+    expected = biro.sample(
+        biro.Likelihood(obs, all_linear(Noise(LogUniform(0.3, 3)), marginalise=False)),
+        "none",
+        seed=1,
+        progress=False,
+    )
+    for name in names:
+        mean, other = weight @ posterior[name], expected.weight @ expected[name]
+        sd = np.sqrt(weight @ (posterior[name] - mean) ** 2)
+        assert abs(mean - other) < 6.0 * sd * np.sqrt(2.0 / 800)  # both have 800 effective draws or more
+        assert sd == pytest.approx(np.sqrt(expected.weight @ (expected[name] - other) ** 2), rel=0.15)
+    assert posterior.likelihood is full
+    assert "marginalise = true" in posterior.provenance.model_toml
+
+
+PHASE = '{ prior = "normal", mean = "0 deg", sd = "1 deg", marginalise = true }'
+REFUSED = {
+    "prior is not normal": (
+        'I = { prior = "uniform", low = "0 Jy", high = "1 Jy", marginalise = true }',
+        "normal",
+    ),
+    "index": (
+        f'I = "1 Jy"\nspectral_index = {FLUX.replace(chr(34) + "Jy" + chr(34), chr(34) * 2)}',
+        "not linear",
+    ),
+    "product": (
+        f'I = {FLUX}\npolynomial = {{ prior = "normal", sd = 1, mean = 0, marginalise = true }}',
+        "product",
+    ),
+    "bounds": (
+        'I = "1 Jy"\nv_fraction = { prior = "normal", mean = 0, sd = 1, marginalise = true }',
+        "bounds",
+    ),
+    "tie": (f'I = {FLUX}\nV = "a.I * 0.1"', "tied to a.I"),
+    "constraint": (f'I = {FLUX}\n[[constraint]]\nbounds = "a.I"\nlow = "0 Jy"', "a.I is marginalised"),
+    "gains": (f"I = {FLUX}\n[gain]\nphase = {PHASE}", "not linear"),
+    "student": (f'I = {FLUX}\n[noise]\ndistribution = "student-t"', "Gaussian noise"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_integrated_over_is_refused(tmp_path: Path, case: str) -> None:
+    text, words = REFUSED[case]
+    head = '[sky]\nref_freq = "1 GHz"\n[[source]]\nname = "a"\neast = "0 rad"\nnorth = "0 rad"\n'
+    with pytest.raises((InputError, ModelError)) as caught:
+        biro.Likelihood(observation(n_row=12), sky(head + text, tmp_path))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("gains", ["closures", "marginalise", "solve"])
+def test_gains_that_are_treated_otherwise_are_refused(tmp_path: Path, gains: str) -> None:
+    text = f'[[source]]\nname = "a"\neast = "0 rad"\nnorth = "0 rad"\nI = {FLUX}\n{FIXED_NOISE}'
+    if gains != "closures":
+        text += '[gain]\nphase = { prior = "normal", mean = "0 deg", sd = "5 deg" }\n'
+    with pytest.raises(InputError, match=r"marginalise = true of a\.I"):
+        biro.Likelihood(observation(n_row=40), sky(text, tmp_path), gains=gains)  # type: ignore[arg-type]
+
+
+def test_a_likelihood_of_its_own_theta_says_whose_a_longer_one_is(tmp_path: Path) -> None:
+    likelihood = biro.Likelihood(observation(n_row=12), all_linear(Noise(LogUniform(0.3, 3))))
+    with pytest.raises(InputError, match="belong to `full`"):
+        likelihood.log_likelihood(np.ones(4))
+    assert likelihood.full.log_likelihood(np.ones(4)) < 0.0
+    assert likelihood.full.full is likelihood.full
+    assert likelihood.digest() != likelihood.full.digest()

@@ -185,9 +185,13 @@ class Linear:
         is_inner = np.isin(np.arange(self.inner.full.n_param), self.inner.of_inner)
         return InnerDraws(self.inner.theta(batch.theta, inner), value, is_inner, centre, sd)
 
-    def corrected(self, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data as they are."""
         return self._observation
+
+    def remarks(self, batch: ThetaBatch) -> list[str]:
+        """Nothing: the value is exact."""
+        return []
 
     @property
     def precision(self) -> Array:
@@ -257,7 +261,8 @@ class Linear:
         """Derivatives of -chi2 / (2 s^2) with respect to the outer parameters, the inner ones held fixed."""
         full = self.inner.full.at(self.inner.theta(outer[None], inner[None]))
         _, gradients = self._engines.chi2_and_gradient(full, [None] * len(factor))
-        return full.pull_back(gradients, -0.5 * factor[None] ** -2.0)[0][self.inner.of_outer]
+        slope = full.pull_back(gradients, -0.5 * factor[None] ** -2.0)[0]
+        return np.asarray(slope[self.inner.of_outer])
 
 
 class Schur:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.posterior.posterior import Posterior
-from biro.samplers.context import RunContext
-from biro.samplers.options import ExactOptions
+from biro.posterior.samples import Provenance
 from biro.target.checked import Target
 from biro.target.protocol import IntegratingLikelihood, SampledLikelihood, integrates
 
@@ -72,26 +71,26 @@ def restored(posterior: Posterior, likelihood: SampledLikelihood) -> Posterior:
     )
 
 
-def run_exact(likelihood: IntegratingLikelihood, options: ExactOptions, context: RunContext) -> Posterior:
+def exact(likelihood: IntegratingLikelihood, n_sample: int, provenance: Provenance) -> Posterior:
     """The posterior of a likelihood that integrates over all parameters: independent draws, and the evidence.
 
     Parameters
     ----------
     likelihood : IntegratingLikelihood
         Without parameters of its own.
-    options : ExactOptions
-    context : RunContext
+    n_sample : int
+    provenance : Provenance
     """
-    rng, nothing = np.random.default_rng([context.provenance.seed, _STREAM]), np.zeros((1, 0))
-    draws = likelihood.inner_draws(np.zeros((options.n_sample, 0)), rng)
+    rng, nothing = np.random.default_rng([provenance.seed, _STREAM]), np.zeros((1, 0))
+    draws = likelihood.inner_draws(np.zeros((n_sample, 0)), rng)
     peak, at_peak = _peak(likelihood, nothing[0])
     return Posterior(
         columns=Target(likelihood.full).columns,
         samples=draws.theta,
         log_likelihood=draws.log_likelihood,
         log_prior=np.asarray(likelihood.full.log_prior(draws.theta)),
-        provenance=context.provenance,
-        effective=np.full(draws.is_inner.size, float(options.n_sample)),
+        provenance=provenance,
+        effective=np.full(draws.is_inner.size, float(n_sample)),
         log_evidence=float(likelihood.log_likelihood(nothing)[0]),
         log_evidence_err=0.0,
         diagnostics={"converged": 1.0},
