@@ -98,20 +98,28 @@ class Derivatives:
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
         return gradient.times(0.5 / scale)
 
-    def information(self, sources: Sources, change: Gradient) -> NDArray[np.float64]:
-        """Re(J^H W J), float64 (n_change, n_change)."""
+    def information(
+        self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None
+    ) -> NDArray[np.float64]:
+        """Re(J^H W J), float64 (n_change, n_change); with the weights of the data where none are given."""
         if sources.n_batch != 1:
             raise InputError(f"information is that about one list of sources, got {sources.n_batch} lists")
         with CALL_LOCK:
-            return information(self._fixed, self._checked_weight(), sources, change, _COLUMN_BYTES)
+            used = self._checked_weight() if weight is None else weight
+            return information(self._fixed, used, sources, change, _COLUMN_BYTES)
 
     def grouped_information(
-        self, sources: Sources, change: Gradient, groups: NDArray[np.int64], n_inner: int
+        self,
+        sources: Sources,
+        change: Gradient,
+        groups: NDArray[np.int64],
+        n_inner: int,
+        weight: NDArray[np.floating] | None,
     ) -> GroupedInformation:
         """The same by groups of rows."""
         with CALL_LOCK:
-            weight = self._checked_weight()
-            return grouped_information(self._fixed, weight, sources, change, groups, n_inner, _COLUMN_BYTES)
+            used = self._checked_weight() if weight is None else weight
+            return grouped_information(self._fixed, used, sources, change, groups, n_inner, _COLUMN_BYTES)
 
     def _checked_weight(self) -> NDArray[np.floating]:
         assert self._weight is not None, "Rime has checked that it has weights"

@@ -267,7 +267,9 @@ class Rime:
         checked = checked_inputs.residual_of(self.rows, sources, residual)
         return self._derivatives.adjoint(sources, self._run(sources, Output.VIS), checked)
 
-    def information(self, sources: Sources, change: Gradient) -> NDArray[np.float64]:
+    def information(
+        self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None = None
+    ) -> NDArray[np.float64]:
         """Re(J^H W J) between several changes of the sources: their Fisher information.
 
         Columns of J are made and multiplied for some rows at a time, on the CPU in double precision,
@@ -279,6 +281,8 @@ class Rime:
             A batch of one.
         change : Gradient
             As for `tangent`.
+        weight : floating (n_row, n_chan, n_corr), 1/Jy^2, optional
+            W, where it is not that of the data.
 
         Returns
         -------
@@ -287,14 +291,22 @@ class Rime:
         Raises
         ------
         InputError
-            As `tangent`; no weights were given, or a batch of several.
+            As `tangent`; no weights were given, or of another shape; or a batch of several.
         """
         self._need("information", weight=True)
+        shape = (self.rows.n_row, self.rows.n_chan, self.rows.n_corr)
+        if weight is not None and weight.shape != shape:
+            raise InputError(f"weight must have shape {shape}, got {weight.shape}")
         self._refuse_impossible(sources)
-        return self._derivatives.information(sources, change)
+        return self._derivatives.information(sources, change, weight)
 
     def grouped_information(
-        self, sources: Sources, change: Gradient, groups: NDArray[np.int64], n_inner: int
+        self,
+        sources: Sources,
+        change: Gradient,
+        groups: NDArray[np.int64],
+        n_inner: int,
+        weight: NDArray[np.floating] | None = None,
     ) -> GroupedInformation:
         """`information` in blocks, where some changes are of groups of rows and the others of all rows.
 
@@ -308,6 +320,8 @@ class Rime:
         groups : int64 (n_row,)
             The group of each row; -1 where these changes do not count.
         n_inner : int
+        weight : floating (n_row, n_chan, n_corr), 1/Jy^2, optional
+            As for `information`.
 
         Returns
         -------
@@ -315,7 +329,7 @@ class Rime:
         """
         self._need("information", weight=True)
         self._refuse_impossible(sources)
-        return self._derivatives.grouped_information(sources, change, groups, n_inner)
+        return self._derivatives.grouped_information(sources, change, groups, n_inner, weight)
 
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources with these shapes would be computed: kernel, memory, slabs, batch."""

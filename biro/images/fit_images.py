@@ -82,7 +82,7 @@ def _fields(observation: Observation) -> list[list[int]]:
     fields: dict[tuple[float, float], list[int]] = {}
     for i, part in enumerate(observation.partitions):
         # Where noise is that of hands, the parallel ones are a partition of their own.
-        if part.hands != "cross":
+        if not part.is_cross:
             fields.setdefault(part.phase_centre, []).append(i)
     return list(fields.values())
 

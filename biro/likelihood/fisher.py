@@ -64,6 +64,8 @@ class Fisher:
         Real numbers that chi-squared of each partition is a sum over.
     batch : ThetaBatch
         The one theta at which F is evaluated.
+    of_noise : float64 (n_param, n_param), optional
+        The information on the noise, where it is not that of one factor for each partition.
 
     Raises
     ------
@@ -78,19 +80,20 @@ class Fisher:
         sums: Sums,
         n_data: NDArray[np.int64],
         batch: ThetaBatch,
+        of_noise: Array | None = None,
     ) -> None:
         if not batch.allowed.all():
             raise InputError("theta breaks a constraint of the model: it has no Fisher information")
         self._model, self._n_data, self._batch = model, n_data, batch
-        self._sums, self._shifts = sums, engines.shifts
+        self._sums, self._shifts, self._given = sums, engines.shifts, of_noise
         factor, dof = batch.noise_factor, batch.noise_dof
         self._of_noise: tuple[Array, ...]  # information of a sample on s, on s with nu, on nu
         if dof is None:
             zero = np.zeros_like(factor)
             self._of_vis, self._of_noise = 1.0 / factor[0] ** 2, (4.0 / factor**2, zero, zero)
         else:
-            of_vis, *of_noise = student_information(factor, dof)
-            self._of_vis, self._of_noise = of_vis[0], tuple(of_noise)
+            of_vis, *others = student_information(factor, dof)
+            self._of_vis, self._of_noise = of_vis[0], tuple(others)
 
     def matrix(self) -> Array:
         """F, float64 (n_param, n_param)."""
@@ -161,6 +164,8 @@ class Fisher:
 
     def _noise(self, which: NDArray[np.int64] | slice = slice(None)) -> Array:
         """The information on noise factors and degrees of freedom, between all or some of the parameters."""
+        if self._given is not None:
+            return self._given[which][:, which]
         model, one = self._model, np.eye(len(self._n_data))
         of_factor = model.pull_back_noise(one)[:, which]
         of_dof = model.pull_back_noise(np.zeros_like(one), one)[:, which]

@@ -29,10 +29,12 @@ from biro.likelihood.noise_range import with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
 from biro.likelihood.treatments.linear import Linear
+from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.undetermined import undetermined
 from biro.models import Parameter, SkyModel
 from biro.models.bound.theta_batch import ThetaBatch
+from biro.models.components.noise import SPLITS
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
 from biro.observation.weighting import WITH_TAPER, with_systematic
@@ -147,8 +149,9 @@ class Likelihood:
         )
         check_gains(gains)
         self.gains, self._given = gains, observation
-        observation = with_systematic(observation, sky.noise.systematic)
-        observation = observation.by_hands() if sky.noise.per == "hands" else observation
+        observation = with_systematic(observation, sky.noise.fixed_fraction)
+        if sky.noise.grouping in SPLITS:
+            observation = observation.by_hands(each=sky.noise.grouping == "correlation")
         self.observation = observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
@@ -159,7 +162,8 @@ class Likelihood:
             outer = without_gain_priors(sky)
         if outer is not sky:
             self.model = outer.bind(views, beam)
-        if self.model.noise_parameters and any(part.tapered for part in observation.partitions):
+        fits_noise = self.model.noise_parameters or self.model.noise_terms is not None
+        if fits_noise and any(part.tapered for part in observation.partitions):
             raise InputError(
                 "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
                 f"too small: {WITH_TAPER}"
@@ -491,7 +495,9 @@ class Likelihood:
         I alone (`biro.likelihood.hands`). Of large data some times and channels are looked at.
         """
         size = sum(part.vis.size for part in self.observation.partitions)
-        if size > 2 * N_RESIDUALS and not self.full_model.has_fitted_gains:  # which belong to all times
+        # Gains belong to all times, and noise to all antennas.
+        belongs = self.full_model.has_fitted_gains or self.model.noise_terms is not None
+        if size > 2 * N_RESIDUALS and not belongs:
             few = thinned(self.observation, N_RESIDUALS)
             of_few = Likelihood(few, self._sky, **asdict(self._options), gains=self.gains)
             return (of_few if self._linear else of_few.full).remarks(theta)
@@ -519,9 +525,24 @@ class Likelihood:
     def corrected(self, theta: ArrayLike) -> Observation:
         """The data, with the gains taken out that fit best for one vector theta; as they are with "sample".
 
-        With "closures", visibilities that no closures are made of have no weight.
+        With "closures", visibilities that no closures are made of have no weight. Where noise differs among
+        baselines, weights are those that it has at theta, but for `noise_factor`.
         """
         return self._treatment.corrected(self.predict(theta), self._one(theta))
+
+    def sigma(self, theta: ArrayLike, vis: Sequence[NDArray[np.complexfloating]]) -> list[Array]:
+        """Noise of the real and of the imaginary part of data that are `vis` but for their noise, in Jy.
+
+        Of each partition, float64 (n_row, n_chan, n_corr), for one vector theta; 0 where the weight is 0.
+        """
+        batch, found = self._one(theta), []
+        weights: Sequence[NDArray[np.floating]] = [part.weight for part in self.observation.partitions]
+        if isinstance(self._treatment, VisibilitiesWithNoiseTerms):
+            weights = self._treatment.weights(batch, vis)
+        for weight, factor in zip(weights, batch.noise_factor[0], strict=True):
+            variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)
+            found.append(factor * np.sqrt(variance))
+        return found
 
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""

@@ -207,9 +207,13 @@ class Observation:
             part.used_antennas,
         )
 
-    def by_hands(self) -> Observation:
-        """The same data, parallel and cross hands in partitions of their own, which may differ in noise."""
-        parts = [one for part in self.partitions for one in ([part] if part.hands else split_hands(part))]
+    def by_hands(self, *, each: bool = False) -> Observation:
+        """The same data, parallel and cross hands in partitions of their own, which may differ in noise.
+
+        With `each`, every correlation.
+        """
+        split = [[part] if part.hands else split_hands(part, each=each) for part in self.partitions]
+        parts = [part for some in split for part in some]
         return replace(self, partitions=tuple(parts))
 
     def digest(self) -> str:

@@ -66,7 +66,8 @@ class Partition:
     frame : str
         Frame that the set gives the phase centre (and so UVW's axes) in, "J2000", "B1950_VLA", ...
     hands : str
-        "parallel" or "cross" where this is a part of the correlations that were observed; else empty.
+        "parallel", "cross" or the name of a correlation where this is a part of those that were observed
+        (`split_hands`); else empty.
     set_name : str
         Name of the set, where several were joined; else empty.
     tapered : bool
@@ -141,6 +142,11 @@ class Partition:
         return int(self.vis.shape[2])
 
     @property
+    def is_cross(self) -> bool:
+        """Whether it was split off (`split_hands`) with nothing but cross hands."""
+        return self.hands not in ("", "parallel", "I", *PARALLEL_HANDS)
+
+    @property
     def row_intervals(self) -> NDArray[np.float64]:
         """Integration time of each row, float64 (n_row,), s."""
         return np.full(self.n_row, self.interval) if self.row_interval is None else self.row_interval
@@ -192,15 +198,21 @@ class Partition:
         )
 
 
-def split_hands(part: Partition) -> list[Partition]:
+def split_hands(part: Partition, *, each: bool = False) -> list[Partition]:
     """Parallel and cross hands as partitions of their own, which share rows; one where only one kind counts.
 
-    I of data that hold Stokes parameters is a parallel hand, the others are cross hands.
+    I of data that hold Stokes parameters is a parallel hand, the others are cross hands. With `each`, every
+    correlation that counts is a partition of its own, and those that do not count are left with the first.
     """
     order = np.arange(part.n_corr) if part.corr_id is None or not part.corr_id.size else part.corr_id
     parallel = np.array([name in (*PARALLEL_HANDS, "I") for name in part.corr_type])
     kinds = {"parallel": np.flatnonzero(parallel), "cross": np.flatnonzero(~parallel)}
-    if not all(part.weight[..., corr].any() for corr in kinds.values()):
+    if each:
+        counts = part.weight.any(axis=(0, 1))
+        kinds = {part.corr_type[i]: np.array([i]) for i in np.flatnonzero(counts)}
+        if kinds:
+            kinds[next(iter(kinds))] = np.append(next(iter(kinds.values())), np.flatnonzero(~counts))
+    if len(kinds) < 2 or not all(part.weight[..., corr].any() for corr in kinds.values()):
         return [part]
     return [
         replace(
@@ -217,26 +229,35 @@ def split_hands(part: Partition) -> list[Partition]:
 
 def merge_hands(parts: Sequence[Partition]) -> list[Partition]:
     """Partitions as they were before `split_hands`."""
-    merged: list[Partition] = []
+    groups: list[list[Partition]] = []
     for part in parts:
-        if part.hands != "cross":
-            merged.append(part)
-            continue
-        both = (merged.pop(), part)
-        names = [name for one in both for name in one.corr_type]
-        stored = np.concatenate([one.corr_id for one in both if one.corr_id is not None])
-        order = np.argsort(stored)
-        merged.append(
-            replace(
-                part,
-                corr_type=tuple(names[i] for i in order),
-                vis=np.concatenate([one.vis for one in both], axis=2)[..., order],
-                weight=np.concatenate([one.weight for one in both], axis=2)[..., order],
-                corr_id=stored[order],
-                hands="",
-            )
-        )
-    return merged
+        if part.hands and groups and _belongs(part, groups[-1]):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return [group[0] if len(group) == 1 else _merged(group) for group in groups]
+
+
+def _belongs(part: Partition, group: Sequence[Partition]) -> bool:
+    """Whether a partition and those of a group were one."""
+    first = group[0]
+    alike = all(getattr(part, key) == getattr(first, key) for key in ("set_name", "field_id", "data_desc_id"))
+    return bool(first.hands) and alike and part.hands not in [one.hands for one in group]
+
+
+def _merged(group: Sequence[Partition]) -> Partition:
+    """The partition of which these were split off."""
+    names = [name for one in group for name in one.corr_type]
+    stored = np.concatenate([one.corr_id for one in group if one.corr_id is not None])
+    order = np.argsort(stored)
+    return replace(
+        group[0],
+        corr_type=tuple(names[i] for i in order),
+        vis=np.concatenate([one.vis for one in group], axis=2)[..., order],
+        weight=np.concatenate([one.weight for one in group], axis=2)[..., order],
+        corr_id=stored[order],
+        hands="",
+    )
 
 
 def typical_interval(times: NDArray[np.float64]) -> float:

@@ -50,8 +50,9 @@ def prior_draw(likelihood: Likelihood, rng: np.random.Generator) -> Array:
 def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) -> Observation:
     """The observation as it would be with these parameters: layout, flags and weights are its own.
 
-    V(theta) + s (x + i y) / sqrt(w), with s the model's noise factor and x and y standard normal, or
-    Student's t in two dimensions where the model says so; 0 where the weight is 0.
+    V(theta) + sigma (x + i y), with sigma = s / sqrt(w) and the model's noise factor s, or what noise that
+    differs among baselines makes of it (`Likelihood.sigma`), and x and y standard normal, or Student's t in
+    two dimensions where the model says so; 0 where the weight is 0.
 
     Parameters
     ----------
@@ -60,16 +61,13 @@ def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) ->
     rng : Generator
     """
     observation, dof = likelihood.observation, likelihood.model.noise_dof(theta[None])
-    factors = likelihood.model.noise_factor(theta[None])[0]
-    parts = []
-    for i, (part, model) in enumerate(zip(observation.partitions, likelihood.predict(theta), strict=True)):
+    models, parts = likelihood.predict(theta), []
+    sigmas = likelihood.sigma(theta, models)
+    for i, (part, model) in enumerate(zip(observation.partitions, models, strict=True)):
         noise = rng.standard_normal((*part.vis.shape, 2)).view(np.complex128)[..., 0]
         if dof is not None:
             noise /= np.sqrt(rng.chisquare(dof[0, i], noise.shape) / dof[0, i])
-        used = part.weight > 0
-        sigma = np.zeros(part.vis.shape)
-        sigma[used] = factors[i] / np.sqrt(part.weight[used], dtype=np.float64)
-        vis = np.where(used, model + sigma * noise, 0.0)
+        vis = np.where(part.weight > 0, model + sigmas[i] * noise, 0.0)
         parts.append(replace(part, vis=vis.astype(part.vis.dtype)))
     return replace(observation, partitions=tuple(parts), source="simulated")
 

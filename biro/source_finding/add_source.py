@@ -106,6 +106,6 @@ def _residual(likelihood: Likelihood, theta: NDArray[np.float64]) -> Observation
     parts = tuple(
         replace(part, vis=(part.vis - model).astype(part.vis.dtype, copy=False))
         for part, model in zip(observation.partitions, likelihood.predict(theta), strict=True)
-        if part.hands != "cross"
+        if not part.is_cross
     )
     return replace(observation, partitions=parts)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.layout import antenna_term_slots
+from biro.models.bound.antenna_terms.noise_terms import NoiseTermSlots, noise_term_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.beam import AnyBeam
 from biro.models.components.jones_beam import GridBeam
@@ -40,8 +41,12 @@ class InstrumentLayout:
         Slot of each partition's noise factor; either all are constant or all are free.
     dof : int (n_partition,) or None
         Slot of each partition's degrees of freedom, likewise; None where noise is Gaussian.
+    noise_terms : NoiseTermSlots or None
+        Factors of antennas and what is added to the stated noise; None where there is neither.
     positive : list of int
         Slots that only mean something above 0.
+    not_negative : list of int
+        Slots that only mean something from 0 on.
     """
 
     def __init__(self, model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots) -> None:
@@ -55,7 +60,15 @@ class InstrumentLayout:
         self.pointing = _pointing(model, partitions, slots) if model.pointing is not None else []
         self.terms, self.gain_lines = antenna_term_slots(model, partitions, slots)
         noise = model.noise
-        if noise.factor is None:
+        self.noise_terms: NoiseTermSlots | None = None
+        self.not_negative: list[int] = []
+        if noise.has_terms:
+            self.noise_terms = noise_term_slots(noise, partitions, slots)
+            self.positive += self.noise_terms.factors
+            self.not_negative += self.noise_terms.added
+        if noise.of_antennas:
+            noise = replace(noise, factor=1.0)
+        elif noise.factor is None:
             noise = noise.with_factor_between(LOWEST, HIGHEST)
         self.noise = self._add_noise(noise, partitions, slots, "factor")
         is_student = noise.distribution == "student-t"

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.models.bound.antenna_terms.jones import gains_of
 from biro.models.bound.antenna_terms.log_gains import LogGains, log_gains
+from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.models.bound.antenna_terms.reach import Reach, reach_of
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
@@ -71,6 +72,8 @@ class BoundModel:
         Its standard error; 0 where it is a formula or a quadrature.
     source_names : tuple of str
         In the order of the arrays: points, then Gaussians.
+    noise_terms : NoiseTerms or None
+        Factors of antennas and what is added to the stated noise; None where there is neither.
     """
 
     def __init__(
@@ -108,6 +111,8 @@ class BoundModel:
         factor, dof = PerPartition(self._resolved, self._instrument.noise), self._instrument.dof
         noise_dof = None if dof is None else PerPartition(self._resolved, dof)
         self._parts = BoundParts(self._prior, self._assembly, factor, noise_dof)
+        terms = self._instrument.noise_terms
+        self.noise_terms = None if terms is None else NoiseTerms(self._resolved, terms)
         if self._layout.has_functions:
             middle = self.sources(self.prior_transform(np.full((1, self.n_param), 0.5)), 0)
             n, longest = middle.n_profile, max(partition.longest for partition in partitions)
@@ -479,6 +484,8 @@ class BoundModel:
                 implied.limit(int(slot), least, 1.0)
         for slot in self._instrument.positive:
             implied.limit(slot, 0.0, np.inf, above_low=True)
+        for slot in self._instrument.not_negative:
+            implied.limit(slot, 0.0, np.inf)
         implied.constraints(self.model.constraints)
         chains, orders = split_orders(self._resolved, implied.orders)
         checks: list[Check] = [*implied.limits, *orders]

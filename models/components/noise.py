@@ -1,19 +1,26 @@
-"""How noise is distributed, and the factor that the stated noise is multiplied by (physics: section 7)."""
+"""How noise is distributed, and what the stated noise is multiplied by and added to (physics: section 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import ClassVar
 
+from biro.models.components.antenna_terms.per_antenna import read_own
 from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
-from biro.models.quantities.parameter import QuantityLike, quantity, read_entry
+from biro.models.quantities.parameter import Fixed, Quantity, QuantityLike, quantity, read_entry, series
 from biro.models.quantities.prior import LogUniform
-from biro.models.quantities.strict import did_you_mean, short_repr, strict
-from biro.models.quantities.units import NUMBER
+from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
+from biro.models.quantities.units import FLUX, NUMBER, Dimension
 
-GROUPINGS = ("partition", "hands", "field", "spw", "all")
+GROUPINGS = ("partition", "field", "spw", "all")
+"""Which partitions of the data share a quantity."""
+SPLITS = ("hands", "correlation")
+"""Groupings that split partitions before a model is bound to them."""
+PER = (*GROUPINGS, *SPLITS, "antenna")
 DISTRIBUTIONS = ("gaussian", "student-t")
 LOWEST, HIGHEST = 1e-3, 1e3
 """Ends of the prior of a noise factor that no entry gives, where nothing is known of the data."""
@@ -29,42 +36,129 @@ class Noise:
     factor : number, optional
         A prior stands for one parameter per group. By default a log-uniform prior over 1e-3 .. 1e3, which a
         likelihood widens where the scatter of the data is far from what their weights say.
-    per : "partition", "hands", "field", "spw" or "all", default "partition"
-        "hands" is one group for the parallel hands of each partition, and another for its cross hands: data
-        are split so before the model is bound to them.
+    per : "partition", "hands", "correlation", "field", "spw", "all" or "antenna", default "partition"
+        "hands" is one group for the parallel hands of each partition, and another for its cross hands,
+        "correlation" one for each correlation: data are split so before the model is bound to them.
+        "antenna" makes s_p of each antenna, of system equivalent flux density: the stated noise of a baseline
+        is multiplied by sqrt(s_p s_q). A list of "antenna" and another makes those of each such group.
     distribution : "gaussian" or "student-t", default "gaussian"
         Of each complex correlation; Student's t in two dimensions is for data with outliers.
     dof : number, optional
         Degrees of freedom of Student's t, above 0: the fewer, the more outliers. By default a log-uniform
         prior over 1 .. 1000. A prior stands for one parameter per group.
-    systematic : float, default 0
+    systematic : number, default 0
         Fraction f of its amplitude that each visibility is off by on its own, not by gains of antennas:
-        sigma^2 + (f |V|)^2, with the amplitude of the data, stands for the stated sigma^2.
+        sigma^2 + (f |V|)^2, with the amplitude of the data, stands for the stated sigma^2. A number that
+        stands alone (`fixed_fraction`) goes into the weights, which the factor multiplies; otherwise the
+        factor is that of the stated noise alone.
+    additive : flux density, default 0
+        Noise a that each visibility has beside the stated one: a^2 is added to sigma^2.
+    edges : list of lengths, optional
+        Of classes of projected baseline length, in metres ("1 km") or in wavelengths at the mean frequency
+        ("20 klambda"), ascending. `systematic` and `additive` then have one value for each class: a prior
+        makes one parameter each, and a list gives each.
+    antenna : {name: {"factor": ...}}
+        Antennas that have a factor of their own, where factors are those of antennas.
     """
 
     label: ClassVar[str] = "noise"
     factor: QuantityLike = None
-    per: str = "partition"
+    per: Entry = "partition"
     distribution: str = "gaussian"
     dof: QuantityLike = None
-    systematic: float = 0.0
+    systematic: Entry = None
+    additive: Entry = None
+    edges: Entry = None
+    antenna: Entry = None
 
     def __post_init__(self) -> None:
+        read_factor = partial(quantity, dimension=NUMBER)
         if self.factor is not None:
-            object.__setattr__(self, "factor", read_entry("factor", quantity, self.factor, NUMBER))
-        for key, known in (("per", GROUPINGS), ("distribution", DISTRIBUTIONS)):
-            found = getattr(self, key)
-            if found not in known:
-                raise ModelError(
-                    f"{key}: one of {', '.join(known)}, found {short_repr(found)}{did_you_mean(found, known)}"
+            object.__setattr__(self, "factor", read_entry("factor", read_factor, self.factor))
+        object.__setattr__(self, "antenna", read_own(self.antenna, {"factor": read_factor}))
+        _check_per(self.per)
+        _check_word("distribution", self.distribution, DISTRIBUTIONS)
+        if self.antenna and not self.of_antennas:
+            raise ModelError(f'antenna: factors of antennas go with per = "antenna", found {self.per!r}')
+        object.__setattr__(self, "edges", _read_edges(self.edges))
+        for key, dimension in (("systematic", NUMBER), ("additive", FLUX)):
+            if getattr(self, key) is not None:
+                object.__setattr__(
+                    self, key, read_entry(key, self._of_classes, getattr(self, key), dimension)
                 )
-        if not 0.0 <= self.systematic < 1.0:
-            raise ModelError(f"systematic: a fraction from 0 to below 1, found {self.systematic:g}")
+        for fraction in self.systematic or ():
+            if isinstance(fraction, Fixed) and not 0.0 <= fraction.value < 1.0:
+                raise ModelError(f"systematic: a fraction from 0 to below 1, found {fraction.value:g}")
+        if self.edges and not (self.systematic or self.additive):
+            raise ModelError("edges: go with systematic, additive or both, which are not given")
+        self._check_distribution()
+
+    def _check_distribution(self) -> None:
         if self.distribution == "student-t":
+            if self.has_terms:
+                raise ModelError(
+                    'distribution = "student-t" is for one factor of all baselines: leave out '
+                    'per = "antenna", additive, edges, and the prior of systematic'
+                )
             dof = _DOF if self.dof is None else self.dof
             object.__setattr__(self, "dof", read_entry("dof", quantity, dof, NUMBER))
         elif self.dof is not None:
             raise ModelError('dof: belongs to distribution = "student-t", which is not set')
+
+    def _of_classes(self, value: Entry, dimension: Dimension) -> tuple[Quantity, ...]:
+        """One quantity, or one for each class of baseline length."""
+        made = series(value, dimension)
+        if len(made) not in (1, self.n_class):
+            raise ModelError(f"a list has one element for each of {self.n_class} classes, found {len(made)}")
+        return made
+
+    @property
+    def n_class(self) -> int:
+        """Classes of baseline length."""
+        return 1 + len(self.edges or ())
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes of baseline length; "" of one alone."""
+        if not self.edges:
+            return [""]
+        edges = [edge if isinstance(edge, str) else f"{edge:g} m" for edge in self.edges]
+        between = [f"{low} .. {high}" for low, high in pairwise(edges)]
+        return [f"below {edges[0]}", *between, f"above {edges[-1]}"]
+
+    @property
+    def of_antennas(self) -> bool:
+        """Whether factors are those of antennas."""
+        return self.per == "antenna" or (not isinstance(self.per, str) and "antenna" in self.per)
+
+    @property
+    def grouping(self) -> str:
+        """Which partitions share a factor: one of `GROUPINGS` or `SPLITS`."""
+        if isinstance(self.per, str):
+            return "all" if self.per == "antenna" else self.per
+        return next((word for word in self.per if word != "antenna"), "all")
+
+    @property
+    def fixed_fraction(self) -> float:
+        """The systematic error that weights are to include; 0 where it is a term that theta decides."""
+        alone = self.systematic is not None and not self.has_terms
+        return float(self.systematic[0].value) if alone else 0.0
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether the noise of baselines differs from the stated one by more than a factor of all."""
+        fitted = self.systematic is not None and not isinstance(self.systematic[0], Fixed)
+        return self.of_antennas or self.additive is not None or bool(self.edges) or fitted
+
+    def factor_of(self, antenna: str) -> Quantity:
+        """The factor of an antenna."""
+        own = self.antenna.get(antenna, {}).get("factor", self.factor)
+        return LogUniform(LOWEST, HIGHEST) if own is None else own
+
+    def of_class(self, key: str) -> list[Quantity]:
+        """`systematic` or `additive` of each class; nothing where it is not given."""
+        given = list(getattr(self, key) or ())
+        return given * self.n_class if len(given) == 1 else given
 
     def with_factor_between(self, low: float, high: float) -> Noise:
         """The same noise, its factor fitted with a log-uniform prior over low .. high."""
@@ -72,13 +166,44 @@ class Noise:
 
     def groups(self, partitions: Sequence[PartitionView]) -> list[str]:
         """The group that each partition belongs to; "" where all belong to one."""
-        return grouped(self.per, partitions)
+        return grouped(self.grouping, partitions)
 
 
 def grouped(per: str, partitions: Sequence[PartitionView]) -> list[str]:
-    """The group that each partition belongs to by one of `GROUPINGS`; "" where all belong to one."""
-    keys = {"partition": "label", "hands": "label", "field": "field", "spw": "spw"}
+    """The group that each partition belongs to by one of `GROUPINGS` or `SPLITS`; "" where all are one."""
     if per == "all":
         return [""] * len(partitions)
-    groups = [str(getattr(partition, keys[per])) for partition in partitions]
+    key = per if per in ("field", "spw") else "label"
+    groups = [str(getattr(partition, key)) for partition in partitions]
     return groups if len(set(groups)) > 1 else [""] * len(partitions)
+
+
+def _check_word(key: str, found: object, known: Sequence[str]) -> None:
+    if found not in known:
+        raise ModelError(
+            f"{key}: one of {', '.join(known)}, found {short_repr(found)}{did_you_mean(found, known)}"
+        )
+
+
+def _check_per(per: Entry) -> None:
+    words = per if isinstance(per, (list, tuple)) else [per]
+    for word in words:
+        _check_word("per", word, PER)
+    if len(words) > 1 and not (len(words) == 2 and list(words).count("antenna") == 1):
+        raise ModelError(f'per: one word, or a list of "antenna" and another, found {short_repr(per)}')
+    if not words:
+        raise ModelError("per: a list of words, found an empty one")
+
+
+def _read_edges(value: Entry) -> tuple[str | float, ...] | None:
+    """The edges of classes of baseline length as they were written."""
+    if value is None:
+        return None
+    if isinstance(value, (str, int, float)):
+        value = (value,)
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ModelError(f'edges: a list of lengths such as ["100 m", "1 km"], found {short_repr(value)}')
+    for edge in value:
+        if isinstance(edge, bool) or not isinstance(edge, (str, int, float)):
+            raise ModelError(f'edges: lengths such as "100 m" or "20 klambda", found {short_repr(edge)}')
+    return tuple(value)

@@ -66,7 +66,7 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
         emit.ionosphere(model.ionosphere)
     if model.noise != Noise() or python_as_comments:
         default = ("distribution",) if model.noise.distribution == Noise.distribution else ()
-        emit.table("[noise]", _entries(model.noise, default))
+        emit.table("[noise]", {k: v for k, v in _entries(model.noise, default).items() if v != {}})
     for constraint in model.constraints:
         emit.constraint(constraint)
     return emit.text()

@@ -9,6 +9,7 @@ from biro.likelihood.inner import Inner
 from biro.likelihood.treatments.closures import Closures
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
+from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Treatment
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.models import BoundModel
@@ -28,7 +29,14 @@ def treatment_of(
     InputError
         The treatment cannot be used with these data or this model.
     """
-    if model is not full and (linear := [p.name for p in full.parameters if p.prior.marginalise]):
+    linear = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
+    if model.noise_terms is not None and (gains != "sample" or linear):
+        asked = "marginalise = true" if linear else f'gains="{gains}"'
+        raise InputError(
+            f"{asked} takes noise as one factor of all baselines and a systematic error that is fixed, found "
+            '[noise] with per = "antenna", additive, edges, or a prior on systematic'
+        )
+    if linear:
         if gains != "sample":
             raise InputError(
                 f'gains="{gains}" does not marginalise quantities of the sky, found marginalise = true of '
@@ -37,5 +45,7 @@ def treatment_of(
         return Linear(observation, model, engines, Inner(full, model))
     if gains in INNER_GAINS:
         return InnerGains(observation, model, engines, full, integrate=gains == "marginalise")
-    kind = Closures if gains == "closures" else Visibilities
+    if gains == "closures":
+        return Closures(observation, model, engines)
+    kind = Visibilities if model.noise_terms is None else VisibilitiesWithNoiseTerms
     return kind(observation, model, engines)

@@ -87,7 +87,11 @@ class Treatment(Protocol):
         """Of a batch of one."""
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
-        """The data with the gains taken out that fit the visibilities of a batch of one best, if any are."""
+        """The data as model visibilities of a batch of one are to be compared with them.
+
+        With the gains taken out that fit these best, if any are, and with the weights that the noise has but
+        for the noise factors of partitions.
+        """
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """What makes the value doubtful, for a batch of one: the best fit."""

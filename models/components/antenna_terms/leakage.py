@@ -19,7 +19,7 @@ FEEDS: dict[Basis, tuple[str, str]] = {"circular": ("d_r", "d_l"), "linear": ("d
 """Keys of the two feeds of each basis."""
 KEYS = (*FEEDS["circular"], *FEEDS["linear"])
 PARTS = ("real", "imag")
-PER = tuple(name for name in GROUPINGS if name != "hands")
+PER = GROUPINGS
 MAX_BLOCKS = 10_000
 
 

@@ -16,7 +16,7 @@ from biro.models.quantities.units import Dimension
 
 TIMES = ("track", "scan", "integration")
 """Segments of time that need no length."""
-GROUPS = tuple(name for name in GROUPINGS if name != "hands")
+GROUPS = GROUPINGS
 MAX_BLOCKS = 10_000
 _OWN = ("per", "correlated", "chan_blocks")
 

@@ -1,0 +1,190 @@
+"""Calibrated visibilities whose noise differs among the baselines of a partition as the model says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.formatting import first_few
+from biro.likelihood.baseline_classes import only_products, row_classes
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fisher import Fisher
+from biro.likelihood.noise_of_baselines import NoiseOfBaselines
+from biro.likelihood.normalisation import Normalisation
+from biro.models import BoundModel
+from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from rime_kernels import Gradient, Sources
+from rime_kernels.tangent.grouped import GroupedInformation
+
+Array = NDArray[np.float64]
+
+
+class VisibilitiesWithNoiseTerms:
+    """The log-likelihood of visibilities whose weights follow theta; a `Treatment`.
+
+    Model visibilities come from the engines, on any backend; the sums over them are taken here, on the CPU
+    (`biro.likelihood.noise_of_baselines`).
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+        With noise terms.
+    engines : PartitionEngines
+
+    Raises
+    ------
+    InputError
+        A class of baseline length without data.
+    """
+
+    def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
+        assert model.noise_terms is not None
+        self._observation, self._model, self._engines = observation, model, engines
+        self._terms: NoiseTerms = model.noise_terms
+        parts = observation.partitions
+        classes = row_classes(model.model.noise, parts)
+        self._noise = [
+            NoiseOfBaselines(part, self._terms, i, of_rows)
+            for i, (part, of_rows) in enumerate(zip(parts, classes, strict=True))
+        ]
+        normalisation = Normalisation.of_visibilities(parts)
+        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
+        self.noise = "Gaussian noise that differs among baselines"
+        self.identity: list[str] = []
+        self.lines = self._lines() if model.model.noise.of_antennas else []
+
+    def chi2(self, batch: ThetaBatch) -> Array:
+        """sum |D - V|^2 s^2 / v, (n_batch, n_partition): with the noise factor s left out of v."""
+        numbers, chi2 = self._terms(batch.theta), np.full((len(batch), len(self._noise)), np.nan)
+        for i, b, sources in self._each(batch):
+            factor = batch.noise_factor[b, i]
+            weight = self._noise[i].weight(numbers[b], factor)
+            residual = self._engines.rimes[i].predict(sources)[0] - self._observation.partitions[i].vis
+            chi2[b, i] = factor**2 * np.sum(weight * np.abs(residual) ** 2)
+        return chi2
+
+    def log_likelihood(self, batch: ThetaBatch) -> Array:
+        """ln L (n_batch,)."""
+        numbers, found = self._terms(batch.theta), np.full((len(batch), len(self._noise)), np.nan)
+        for i, b, sources in self._each(batch):
+            vis = self._engines.rimes[i].predict(sources)[0]
+            found[b, i] = self._noise[i].log_likelihood(vis, numbers[b], batch.noise_factor[b, i])
+        return np.asarray(found.sum(axis=1))
+
+    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
+        """ln L (n_batch,) and its derivatives (n_batch, n_param)."""
+        numbers, by_number = self._terms(batch.theta), np.zeros((len(batch), self._terms.n_number))
+        value, by_factor = np.zeros(len(batch)), np.zeros((len(batch), len(self._noise)))
+        gradients, of_model = [], list(batch.sources())
+        for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
+            rime, parts = self._engines.rimes[i], []
+            for b in range(len(batch)):
+                one = sources.entries(b, b + 1)
+                if one.impossible().any():
+                    parts.append(rime.chi2_and_gradient(one)[1])
+                    value[b] = np.nan
+                    continue
+                factor = batch.noise_factor[b, i]
+                slopes = self._noise[i].slopes(rime.predict(one)[0], numbers[b], factor)
+                parts.append(rime.adjoint(one, slopes.residual[None]))
+                value[b] += slopes.value
+                by_number[b] += slopes.by_number
+                by_factor[b, i] = slopes.by_factor
+            joined = Gradient.joined(parts)
+            gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
+        of_noise = self._terms.pull_back(by_number) + self._model.pull_back_noise(by_factor)
+        return value, of_noise - batch.pull_back(gradients)
+
+    def fisher(self, batch: ThetaBatch) -> Fisher:
+        """The Fisher information of a batch of one."""
+        stated = [part.weight for part in self._observation.partitions]
+        sums = _WeightedSums(self._engines, stated, self.weights(batch))
+        return Fisher(self._model, self._engines, sums, self.n_data, batch, self._information(batch))
+
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
+        """The data with the weights that their noise has, but for the noise factor of the partition."""
+        parts = [
+            replace(part, weight=weight)
+            for part, weight in zip(self._observation.partitions, self.weights(batch), strict=True)
+        ]
+        return replace(self._observation, partitions=tuple(parts))
+
+    def remarks(self, batch: ThetaBatch) -> list[str]:
+        """Nothing: the value is exact."""
+        return []
+
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> list[Array]:
+        """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are."""
+        numbers, found = self._terms(batch.theta)[0], []
+        for i, noise in enumerate(self._noise):
+            factor = batch.noise_factor[0, i]
+            found.append(factor**2 * noise.weight(numbers, factor, None if vis is None else vis[i]))
+        return found
+
+    def _each(self, batch: ThetaBatch) -> list[tuple[int, int, Sources]]:
+        """Partition, entry of the batch, and its sources, where these are possible."""
+        return [
+            (i, b, sources.entries(b, b + 1))
+            for i, sources in enumerate(self._engines.sources(batch))
+            for b in np.flatnonzero(~sources.impossible()).tolist()
+        ]
+
+    def _information(self, batch: ThetaBatch) -> Array:
+        """The information on the noise, float64 (n_param, n_param)."""
+        of_number = self._terms.pull_back(np.eye(self._terms.n_number))
+        of_factor = self._model.pull_back_noise(np.eye(len(self._noise)))
+        numbers, found = self._terms(batch.theta)[0], np.zeros((self._model.n_param,) * 2)
+        for i, noise in enumerate(self._noise):
+            slopes = np.concatenate([of_number, of_factor[i : i + 1]])
+            found += slopes.T @ noise.information(numbers, batch.noise_factor[0, i]) @ slopes
+        return found
+
+    def _lines(self) -> list[str]:
+        """Antennas whose factors the data do not tell apart."""
+        names = [name.removeprefix("noise.factor") for name in self._terms.names]
+        pairs = only_products([noise.links for noise in self._noise], self._terms.is_free)
+        return [
+            f"noise: baselines link {first_few([names[k] for k in first], ', ')} with "
+            f"{first_few([names[k] for k in second], ', ')} alone: the data know the products of their noise "
+            "factors, and how these are shared out is left to the priors; fix the factor of one antenna"
+            for first, second in pairs
+        ]
+
+
+class _WeightedSums:
+    """Products of derivatives of visibilities with weights other than those that were stated."""
+
+    def __init__(
+        self,
+        engines: PartitionEngines,
+        stated: Sequence[NDArray[np.floating]],
+        weights: Sequence[Array],
+    ) -> None:
+        self._rimes, self._weights = engines.rimes, weights
+        self._ratios = [
+            np.divide(weight, one, out=np.zeros_like(weight), where=one > 0)
+            for weight, one in zip(weights, stated, strict=True)
+        ]
+
+    def information(self, i: int, sources: Sources, change: Gradient) -> Array:
+        """Re(J^H W J) between changes of the sources of partition i."""
+        return self._rimes[i].information(sources, change, self._weights[i])
+
+    def segment_information(
+        self, i: int, sources: Sources, change: Gradient, segments: NDArray[np.int64], n_inner: int
+    ) -> GroupedInformation:
+        """`information` in blocks of the segments of times."""
+        groups = segments[self._rimes[i].rows.time_index]
+        return self._rimes[i].grouped_information(sources, change, groups, n_inner, self._weights[i])
+
+    def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v of the sources of partition i."""
+        return self._rimes[i].adjoint(sources, self._rimes[i].tangent(sources, change) * self._ratios[i])

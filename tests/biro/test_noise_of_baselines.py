@@ -1,0 +1,128 @@
+"""Noise that differs among antennas, correlations and baselines: against sums and simulated data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_likelihood import ONE_SOURCE, observation, sky
+
+import biro
+
+Array = NDArray[np.float64]
+ANTENNAS = """
+[noise]
+per = "antenna"
+factor = { prior = "log-normal", sd = 0.5 }
+"""
+ALL_TERMS = """
+[noise]
+per = "antenna"
+factor = { prior = "log-normal", sd = 0.5 }
+edges = ["400 m"]
+systematic = [{ prior = "uniform", low = 0, high = 0.9 }, 0.2]
+additive = { prior = "uniform", low = 0, high = 3000, unit = "mJy" }
+
+[noise.antenna.2]
+factor = 1.3
+"""
+
+
+def by_hand(part: biro.Partition, model: Array, s: Array, f: Array, a: Array) -> float:
+    """ln L, visibility by visibility: s of antennas, f and a of baselines below and above 400 m."""
+    total = 0.0
+    for row, chan, corr in zip(*np.nonzero(part.weight), strict=True):
+        far = int(np.hypot(*part.uvw[row, :2]) >= 400.0)
+        sigma2 = s[part.antenna1[row]] * s[part.antenna2[row]] / part.weight[row, chan, corr]
+        data = part.vis[row, chan, corr]
+        v = sigma2 + f[far] ** 2 * abs(data) ** 2 + a[far] ** 2
+        for x in (data - model[row, chan, corr]).real, (data - model[row, chan, corr]).imag:
+            total += -0.5 * x * x / v - 0.5 * np.log(2 * np.pi * v)
+    return total
+
+
+def long_and_short() -> biro.Observation:
+    """`observation` with baselines on both sides of 400 m."""
+    obs = observation()
+    (part,) = obs.partitions
+    return replace(obs, partitions=(replace(part, uvw=part.uvw * (400.0 / np.median(np.abs(part.uvw)))),))
+
+
+def test_the_likelihood_is_a_sum_of_gaussians(tmp_path: Path) -> None:
+    obs = long_and_short()
+    likelihood = biro.Likelihood(obs, sky(ONE_SOURCE + ALL_TERMS, tmp_path))
+    assert likelihood.parameter_names == (
+        "a.I",
+        "a.V",
+        *(f"noise.factor[{name}]" for name in ("0", "1", "3")),
+        "noise.systematic[below 400 m]",
+        "noise.additive[below 400 m]",
+        "noise.additive[above 400 m]",
+    )
+    theta = np.array(
+        [[1.5, 0.3, 0.8, 1.2, 2.5, 0.3, 700.0, 300.0], [0.5, 0.1, 1.0, 3.0, 0.4, 0.0, 0.0, 100.0]]
+    )
+    found = likelihood.log_likelihood(theta)
+    for one, value in zip(theta, found, strict=True):
+        (model,) = likelihood.predict(one)
+        s = np.array([one[2], one[3], 1.3, one[4]])
+        expected = by_hand(obs.partitions[0], model, s, np.array([one[5], 0.2]), one[6:] / 1000.0)
+        # Rounding of some hundred terms.
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", [ALL_TERMS, ANTENNAS, '[noise]\nsystematic = { prior = "half-normal", sd = 0.3 }\n']
+)
+def test_its_gradient(tmp_path: Path, text: str) -> None:
+    likelihood = biro.Likelihood(long_and_short(), sky(ONE_SOURCE + text, tmp_path))
+    theta = likelihood.prior_transform(np.random.default_rng(2).uniform(0.3, 0.7, (3, likelihood.n_param)))
+    value, gradient = likelihood.log_likelihood_and_gradient(theta)
+    np.testing.assert_allclose(value, likelihood.log_likelihood(theta), rtol=1e-13)
+    scale = 1.0 / np.sqrt(np.diag(likelihood.fisher(theta[0])))
+    for i, axis in enumerate(np.diag(1e-3 * scale)):
+        rise = [
+            likelihood.log_likelihood(theta + k * axis) - likelihood.log_likelihood(theta - k * axis)
+            for k in (1, 2, 3)
+        ]
+        expected = (0.75 * rise[0] - 0.15 * rise[1] + rise[2] / 60.0) / 1e-3
+        # Per sigma: rounding of a value of some hundred, 1e-13, over 1e-3 sigma.
+        np.testing.assert_allclose(gradient[:, i] * scale[i], expected, rtol=1e-7, atol=1e-7)
+
+
+def test_a_fixed_fraction_is_that_of_the_weights(tmp_path: Path) -> None:
+    """With factors of 1, a fraction that theta has is the one that weights include."""
+    obs = observation()
+    fixed = biro.Likelihood(obs, sky(ONE_SOURCE + "[noise]\nfactor = 1\nsystematic = 0.3\n", tmp_path))
+    text = '[noise]\nfactor = 1\nsystematic = { prior = "uniform", low = 0, high = 0.9 }\n'
+    fitted = biro.Likelihood(obs, sky(ONE_SOURCE + text, tmp_path))
+    # Weights are stored in single precision.
+    expected = fixed.log_likelihood([1.5, 0.3])
+    np.testing.assert_allclose(fitted.log_likelihood([1.5, 0.3, 0.3]), expected, rtol=1e-6)
+    np.testing.assert_allclose(fitted.chi2([1.5, 0.3, 0.3]), fixed.chi2([1.5, 0.3]), rtol=1e-6)
+
+
+def test_fisher_information_is_the_mean_of_squared_slopes(tmp_path: Path) -> None:
+    """Over data that are drawn with the noise of one theta: E (d ln L) (d ln L)^T."""
+    text = ANTENNAS + 'additive = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n'
+    model = sky(ONE_SOURCE + text.replace("0.5", "0.5"), tmp_path)
+    likelihood = biro.Likelihood(observation(), model)
+    theta = np.array([1.5, 0.3, 0.7, 1.0, 1.5, 2.0, 0.6])
+    rng, (vis,) = np.random.default_rng(1), likelihood.predict(theta)
+    (sigma,) = likelihood.sigma(theta, [vis])
+    (part,), slopes = likelihood.observation.partitions, []
+    for _ in range(300):
+        noise = rng.standard_normal((2, *vis.shape))
+        drawn = replace(part, vis=vis + sigma * (noise[0] + 1j * noise[1]))
+        one = biro.Likelihood(replace(likelihood.observation, partitions=(drawn,)), model)
+        slopes.append(one.log_likelihood_and_gradient(theta)[1])
+    found, mean = likelihood.fisher(theta), np.cov(np.transpose(slopes), bias=True)
+    scale = np.sqrt(np.outer(np.diag(found), np.diag(found)))
+    # Of 300 draws a mean square is known to sqrt(2 / 300) = 8 %, of which 4 sigma.
+    np.testing.assert_allclose(mean / scale, found / scale, atol=0.33)
+    np.testing.assert_allclose(found, found.T, rtol=1e-12)
+    change = rng.standard_normal(likelihood.n_param)
+    np.testing.assert_allclose(likelihood.fisher_product(theta, change), found @ change, rtol=1e-10)
