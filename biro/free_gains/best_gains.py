@@ -4,8 +4,8 @@
 
 at the maximum over the n coordinates of the gains (`biro.models.bound.antenna_terms.log_gains`), H minus the
 second derivatives there (MacKay 2003, chapter 27). The integral is exact where ln L is a parabola over the
-range that data and prior leave to the gains. The range of a phase with a uniform prior ends: 1/(2 pi) is
-added to its curvature, so that the integral is 1, as it must be, where the data say nothing of it.
+range that data and prior leave to the gains. The range of a phase with a uniform prior ends; what is done
+where the data say little of it stands in `rime_kernels.gains.laplace`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class BestGains:
     def log_volume(self) -> float:
         """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""
         layout, found = self.free.layout, np.empty(self.free.layout.n_group)
-        work = np.empty(layout.n), np.empty(layout.n_stored)
+        work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n)
         with CALL_LOCK:
             laplace.determinants(layout.cells, layout.groups, self.sums, self.x, *work, found)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
@@ -161,8 +161,8 @@ class BestGains:
     def log_volume_and_slopes(self) -> tuple[float, Slopes]:
         """`log_volume`, and the derivatives of the integral by the sums of cells."""
         layout, slopes = self.free.layout, self.slopes()
-        found, (first, second, third) = np.empty(layout.n_group), np.empty((3, layout.n))
-        work = np.empty(layout.n_stored), first, second, third
+        found, (first, second, third, fourth) = np.empty(layout.n_group), np.empty((4, layout.n))
+        work = np.empty(layout.n_stored), first, second, third, fourth
         with CALL_LOCK:
             laplace.sensitivities(layout.cells, layout.groups, self.sums, self.x, *work, found, *slopes)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes
@@ -230,7 +230,7 @@ class BestGains:
             rng.standard_normal((n_draw, layout.n)),
             np.empty((n_draw, layout.n_group)),
         )
-        work = np.empty(layout.n), np.empty(layout.n_stored)
+        work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n)
         with CALL_LOCK:
             laplace.importance(layout.cells, layout.groups, self.sums, self.x, *work, noise, found)
         return found
@@ -253,7 +253,8 @@ class BestGains:
         layout = self.free.layout
         x = rng.standard_normal((n_draw, layout.n)) if n_draw else np.zeros((1, layout.n))
         if n_draw:
-            work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n_group)
+            first, second = np.empty((2, layout.n))
+            work = first, np.empty(layout.n_stored), second, np.empty(layout.n_group)
             with CALL_LOCK:
                 laplace.draws(layout.cells, layout.groups, self.sums, self.x, *work, x)
         return self.free.gains.parameters((x + self.x)[:, layout.place])

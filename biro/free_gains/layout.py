@@ -218,11 +218,20 @@ def _groups(cells: Cells, cell: Index, gains: LogGains, place: Index, order: _Or
         link_weight=gains.links.weight[link_order],
         middle=gains.middle[order.coordinates],
         weight=marginal,
-        in_determinant=np.where(gains.is_circle[order.coordinates], 0.5 / np.pi, 0.0),
+        circle=_circles(gains, place)[order.coordinates],
         turns=gains.is_angle[order.coordinates] & (marginal < _WIDE**-2),
         begin=begin,
         row=stored - begin,
     )
+
+
+def _circles(gains: LogGains, place: Index) -> Index:
+    """The place of the phase whose prior is uniform over the circle, of each coordinate; -1 of others."""
+    found = np.where(gains.is_circle, place, -1)
+    for later, earlier, keep in zip(*gains.links[:3], strict=True):  # in the order of each process
+        if keep == 1.0 and found[earlier] >= 0:
+            found[later] = found[earlier]
+    return found
 
 
 def _pinned(cells: Cells, groups: Groups, gains: LogGains, place: Index) -> tuple[Groups, Index]:
@@ -249,12 +258,13 @@ def _pinned(cells: Cells, groups: Groups, gains: LogGains, place: Index) -> tupl
     )
     open_ = np.flatnonzero(found)
     back = np.argsort(place)
-    lost = open_[groups.in_determinant[open_] == 0.0]
+    lost = open_[groups.circle[open_] != open_]
     if lost.size:
         name = gains.names[back[lost[0]]]
         raise InputError(
             f"{name} is determined neither by the data nor by its prior (one baseline, or a ring of an even "
             "number of antennas): give amplitudes a log-normal prior, or leave the antenna out of the fit"
         )
-    groups.weight[open_], groups.in_determinant[open_], groups.turns[open_] = 1.0, 0.0, False
+    groups.weight[open_], groups.turns[open_] = 1.0, False
+    groups.circle[np.isin(groups.circle, open_)] = -1
     return groups, back[open_]

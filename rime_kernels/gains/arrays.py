@@ -54,8 +54,9 @@ class Groups(NamedTuple):
         Normal priors of x_later - middle - keep (x_earlier - middle), by 1/variance.
     middle, weight : float64 (n,)
         Normal priors of the coordinates, by mean and 1/variance.
-    in_determinant : float64 (n,)
-        What is added to the diagonal in determinants alone.
+    circle : int64 (n,)
+        Of each phase the one that its prior has uniform over the circle: itself, or the first of the process
+        that it belongs to; -1 of others.
     turns : bool (n,)
         Phases that may be anything: a start is looked for.
     begin, row : int64 (n,)
@@ -71,7 +72,7 @@ class Groups(NamedTuple):
     link_weight: Array
     middle: Array
     weight: Array
-    in_determinant: Array
+    circle: Index
     turns: Flag
     begin: Index
     row: Index

@@ -11,6 +11,10 @@ derivatives of ln Z with respect to m, Re r and Im r of a cell (`curvature`), g 
     -1/2 - S_aa + u_a,   1 + S_aa/2 - S_pp/2 - u_a,   S_ap - u_p
 
 where the terms with u are how the maximum moves (implicit function theorem).
+
+P belongs to phases that are uniform over the circle: (0.01 + 0.99 exp(-k)) / (2 pi), k the sum of Re r over
+the cells of the phase. Without a signal the integral over such a phase is 1, as it must be, and not infinite;
+with one, P is nothing. As it depends on k, -S_ii P'/2 of its phases i is added to the derivative by Re r.
 """
 
 from __future__ import annotations
@@ -25,16 +29,36 @@ from rime_kernels.gains.arrays import Array, Cells, Groups, Sums
 from rime_kernels.gains.curvature import assemble, objective, turned
 from rime_kernels.gains.envelope import back_substitute, factorise, invert, log_determinant, solve
 
+_FLAT = 0.5 / math.pi
+_FLOOR = 0.01
+"""Of P, where phases are weakly tied to a reference but strongly to each other."""
+
+
+@summing_function
+def _hold_circles(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, signal: Array) -> None:
+    """Fill `signal` with k of each phase that is uniform over the circle."""
+    for i in range(groups.first[g], groups.first[g + 1]):
+        signal[i] = 0.0
+    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[at]
+        _, real, _ = turned(cells, sums, c, x)
+        for e in range(cells.first[c], cells.first[c + 1]):
+            circle = groups.circle[cells.coordinate[e]]
+            if cells.is_phase[e] and circle >= 0:
+                signal[circle] += real
+
 
 @summing_function
 def _determinant(
-    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array, matrix: Array
+    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array, matrix: Array, signal: Array
 ) -> float:
     """ln det(H + P) of a group, and its factor; NaN where it is not positive."""
     first, end = groups.first[g], groups.first[g + 1]
+    _hold_circles(cells, groups, sums, g, x, signal)
     assemble(cells, groups, sums, g, x, True, slope, matrix)
     for i in range(first, end):
-        matrix[groups.row[i] + i] += groups.in_determinant[i]
+        if groups.circle[i] == i:
+            matrix[groups.row[i] + i] += _FLAT * (_FLOOR + (1.0 - _FLOOR) * math.exp(-max(signal[i], 0.0)))
     if factorise(groups, first, end, matrix, 0.0) >= 0:
         return np.nan
     return log_determinant(groups, first, end, matrix)
@@ -42,11 +66,18 @@ def _determinant(
 
 @loop
 def determinants(
-    cells: Cells, groups: Groups, sums: Sums, x: Array, slope: Array, matrix: Array, found: Array
+    cells: Cells,
+    groups: Groups,
+    sums: Sums,
+    x: Array,
+    slope: Array,
+    matrix: Array,
+    signal: Array,
+    found: Array,
 ) -> None:
-    """Fill ln det(H + P) of all groups (n_group,); `slope` and `matrix` are work space."""
+    """Fill ln det(H + P) of all groups (n_group,); `slope`, `matrix` and `signal` are work space."""
     for g in prange(len(groups.first) - 1):
-        found[g] = _determinant(cells, groups, sums, g, x, slope, matrix)
+        found[g] = _determinant(cells, groups, sums, g, x, slope, matrix, signal)
 
 
 @summing_function
@@ -76,6 +107,7 @@ def sensitivities(
     column: Array,
     product: Array,
     moved: Array,
+    signal: Array,
     found: Array,
     by_power: Array,
     by_real: Array,
@@ -84,12 +116,15 @@ def sensitivities(
     """`determinants`, and the derivatives of ln Z by m, Re r and Im r of the cells of groups (n_cell,)."""
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
-        found[g] = _determinant(cells, groups, sums, g, x, column, matrix)
+        found[g] = _determinant(cells, groups, sums, g, x, column, matrix, signal)
         if not np.isfinite(found[g]):
             continue
         invert(groups, first, end, matrix, column, product)
         for i in range(first, end):
             moved[i] = 0.0
+            if groups.circle[i] == i:  # from here on S_ii P'/2
+                slope = -_FLAT * (1.0 - _FLOOR) * math.exp(-signal[i]) if signal[i] > 0.0 else 0.0
+                signal[i] = 0.5 * slope * matrix[groups.row[i] + i]
         for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
             c = groups.cell[at]
             power, real, imag = turned(cells, sums, c, x)
@@ -97,6 +132,12 @@ def sensitivities(
             by_power[c], by_real[c], by_imag[c] = -0.5 - both, 1.0 + 0.5 * (both - twist), mixed
             by_log = 0.5 * ((4.0 * power - real) * both + real * twist) - imag * mixed
             by_phase = 0.5 * imag * (twist - both) + real * mixed
+            for e in range(cells.first[c], cells.first[c + 1]):
+                circle = groups.circle[cells.coordinate[e]]
+                if cells.is_phase[e] and circle >= 0:
+                    by_real[c] -= signal[circle]
+                    by_log += signal[circle] * real
+                    by_phase += signal[circle] * imag
             for e in range(cells.first[c], cells.first[c + 1]):
                 by = cells.factor[e]
                 moved[cells.coordinate[e]] += by * by_phase if cells.is_phase[e] else by * by_log
@@ -150,13 +191,14 @@ def draws(
     x: Array,
     slope: Array,
     matrix: Array,
+    signal: Array,
     found: Array,
     noise: Array,
 ) -> None:
     """Replace standard normal numbers (n_draw, n) by draws with the covariance (H + P)^-1."""
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
-        found[g] = _determinant(cells, groups, sums, g, x, slope, matrix)
+        found[g] = _determinant(cells, groups, sums, g, x, slope, matrix, signal)
         if np.isfinite(found[g]):
             for k in range(len(noise)):
                 back_substitute(groups, first, end, matrix, noise[k])
@@ -170,6 +212,7 @@ def importance(
     x: Array,
     slope: Array,
     matrix: Array,
+    signal: Array,
     noise: Array,
     found: Array,
 ) -> None:
@@ -179,7 +222,7 @@ def importance(
     """
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
-        _determinant(cells, groups, sums, g, x, slope, matrix)
+        _determinant(cells, groups, sums, g, x, slope, matrix, signal)
         best = objective(cells, groups, sums, g, x)
         for k in range(len(noise)):
             square = 0.0
@@ -188,7 +231,7 @@ def importance(
             back_substitute(groups, first, end, matrix, noise[k])
             outside = False
             for i in range(first, end):
-                outside = outside or (groups.in_determinant[i] > 0.0 and abs(noise[k, i]) > math.pi)
+                outside = outside or (groups.circle[i] == i and abs(noise[k, i]) > math.pi)
                 noise[k, i] += x[i]
             found[k, g] = 0.5 * square + best - objective(cells, groups, sums, g, noise[k])
             if outside:

@@ -143,7 +143,8 @@ def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView
     unequal = any(gain.is_fitted and gain.feeds != "common" for gain in model.gains)
     for partition, basis, offset, leakage, ionosphere, factors in each_has:
         gain = _gains(model.gains, partition, basis)
-        turned = _is_turned(rotation, in_beam, basis, gain, leakage is not None or unequal)
+        mixed = leakage is not None or (unequal and basis == "linear")
+        turned = _is_turned(rotation, in_beam, basis, gain, mixed)
         angle = _angles(model.feeds, partition) if turned else _no_angles(partition)
         angle, gain, known, factors, time_block = _by_time(angle, gain, ionosphere, factors)
         of_channels = _equal_blocks(partition.chan_freq.size, 1 if leakage is None else len(leakage))
@@ -181,7 +182,7 @@ def _refuse_offsets(feeds: Feeds | None) -> None:
 def _is_turned(rotation: str, in_beam: bool, basis: Basis, gain: Complex, mixed: bool) -> bool:
     """Whether angles of feeds enter the matrices: not where P, or P^H and P, leave them as they are.
 
-    `mixed` says whether there is leakage, or fitted gains that differ between the feeds.
+    `mixed` says whether there is leakage, or fitted gains that differ between linear feeds.
     """
     if rotation == "present":
         return not in_beam
