@@ -71,6 +71,8 @@ class Gains(StrEnum):
     """How gains of antennas are treated."""
 
     sample = "sample"
+    marginalise = "marginalise"
+    solve = "solve"
     closures = "closures"
 
 
@@ -156,8 +158,10 @@ SmearingOption = Annotated[
 GainsOption = Annotated[
     Gains,
     typer.Option(
-        help="sample: data are calibrated, beside gains of the model; closures: fit closure phases and log "
-        "closure amplitudes, whatever the gains are."
+        help="sample: data are calibrated, beside gains of the model, fitted where they have priors; "
+        "marginalise: gains with priors are integrated over inside the likelihood (Laplace); solve: they are "
+        "taken where they fit best, with sampler none; closures: fit closure phases and log closure "
+        "amplitudes, whatever the gains are."
     ),
 ]
 WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of visibilities in the image.")]

@@ -126,13 +126,18 @@ class BestGains:
     @cached_property
     def chi2(self) -> Array:
         """sum w |D - g V|^2 of each partition, float64 (n_partition,), with weights as they are."""
+        return self._chi2_with(self.gain)
+
+    def chi2_at(self, x: Array) -> Array:
+        """The same for other coordinates of the gains, (n,) in the order of groups."""
+        return self._chi2_with(np.exp(self._of_cells(x)))
+
+    def _chi2_with(self, gain: Complex) -> Array:
         found = []
         for part, own, vis, _ in self._each():
             chi2 = np.empty(part.n_row)
             with CALL_LOCK:
-                cell_sums.chi2_of_rows(
-                    vis, part.vis, part.weight, own.cell_of_row, own.block, self.gain, chi2
-                )
+                cell_sums.chi2_of_rows(vis, part.vis, part.weight, own.cell_of_row, own.block, gain, chi2)
             found.append(chi2.sum())
         return np.array(found)
 
@@ -245,19 +250,20 @@ class BestGains:
         )
         return np.asarray(real + 1j * imag)
 
-    def parameters(self, n_draw: int, rng: np.random.Generator) -> Array:
-        """Draws of the parameters of the gains about the best ones, (n_draw, n), as `LogGains` has them.
-
-        Those of the normal approximation, with `n_draw` of 0 the best ones themselves, (1, n).
-        """
+    def draw(self, rng: np.random.Generator) -> Array:
+        """Coordinates drawn from the normal approximation about the best ones, (n,), by groups."""
         layout = self.free.layout
-        x = rng.standard_normal((n_draw, layout.n)) if n_draw else np.zeros((1, layout.n))
-        if n_draw:
-            first, second = np.empty((2, layout.n))
-            work = first, np.empty(layout.n_stored), second, np.empty(layout.n_group)
-            with CALL_LOCK:
-                laplace.draws(layout.cells, layout.groups, self.sums, self.x, *work, x)
-        return self.free.gains.parameters((x + self.x)[:, layout.place])
+        first, second = np.empty((2, layout.n))
+        work = first, np.empty(layout.n_stored), second, np.empty(layout.n_group)
+        noise = rng.standard_normal((1, layout.n))
+        with CALL_LOCK:
+            laplace.draws(layout.cells, layout.groups, self.sums, self.x, *work, noise)
+        return np.asarray(self.x + noise[0])
+
+    def parameters(self, x: Array) -> Array:
+        """Parameters of coordinates, both (n,), in the order of `LogGains` and of groups."""
+        found: Array = self.free.gains.parameters(x[None, self.free.layout.place])[0]
+        return found
 
 
 Slopes = tuple[Array, Array, Array]

@@ -28,6 +28,7 @@ from biro.likelihood.inner import without_gain_priors
 from biro.likelihood.noise_range import with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
+from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
@@ -210,8 +211,8 @@ class Likelihood:
 
     @property
     def marginalised(self) -> tuple[str, ...]:
-        """Names of the parameters that are integrated over: `marginalise = true` in the model."""
-        return () if self._linear is None else self._linear.inner.names
+        """Names of the parameters that are integrated over or solved for: fluxes, or gains."""
+        return () if self._inner is None else self._inner.inner.names
 
     @cached_property
     def full(self) -> Likelihood:
@@ -220,13 +221,14 @@ class Likelihood:
         It shares data and machine code with this one. A posterior whose marginalised quantities were
         restored belongs to it: pictures and residuals are drawn from it.
         """
-        if self._linear is None:
+        if self._inner is None:
             return self
         full = copy.copy(self)
         full.__dict__.pop("undetermined", None)
         full.model, full._count = self.full_model, EvaluationCount(self.full_model.parameter_names)
+        full.gains = "sample" if self.gains in INNER_GAINS else self.gains
         full._treatment = treatment_of(
-            self.gains, self.observation, self.full_model, self._engines, self.full_model
+            full.gains, self.observation, self.full_model, self._engines, self.full_model
         )
         return full
 
@@ -238,9 +240,11 @@ class Likelihood:
         InputError
             Nothing is marginalised; or the likelihood is not a number for a theta.
         """
-        if self._linear is None:
-            raise InputError("the model has no quantities with marginalise = true")
-        return self._linear.draws(self._batch(theta)[0], rng)
+        if self._inner is None:
+            raise InputError(
+                "the model has no quantities with marginalise = true, and no gains are marginalised"
+            )
+        return self._inner.draws(self._batch(theta)[0], rng)
 
     def completed(self, theta: ArrayLike) -> Array:
         """Vectors of the parameters of `full`, with what is marginalised at its most probable values.
@@ -254,7 +258,7 @@ class Likelihood:
         float64 (n_full,) or (n_batch, n_full)
         """
         batch, is_single = self._batch(theta)
-        full = batch.theta if self._linear is None else self._linear.best(batch).theta
+        full = batch.theta if self._inner is None else self._inner.best(batch).theta
         return full[0] if is_single else full
 
     @property
@@ -457,10 +461,13 @@ class Likelihood:
     def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta.
 
-        Marginalised quantities have their most probable values, given theta.
+        Marginalised quantities of the sky have their most probable values, given theta; gains that are
+        integrated over or solved for are taken out of the data instead (`corrected`).
         """
         batch = self._one(theta)
-        return [vis[0] for vis in self._engines.predict(self._linear.best(batch) if self._linear else batch)]
+        if isinstance(self._inner, Linear):
+            batch = self._inner.best(batch)
+        return [vis[0] for vis in self._engines.predict(batch)]
 
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
@@ -500,11 +507,14 @@ class Likelihood:
         if size > 2 * N_RESIDUALS and not belongs:
             few = thinned(self.observation, N_RESIDUALS)
             of_few = Likelihood(few, self._sky, **asdict(self._options), gains=self.gains)
-            return (of_few if self._linear else of_few.full).remarks(theta)
+            return (of_few if self._inner else of_few.full).remarks(theta)
         data = self.corrected(theta).partitions
         hands = hand_residuals(data, self.predict(theta), self.noise_factor(theta))
-        own = self._treatment.remarks(self._one(theta))
-        return [text for text in (self.undetermined, *own, *(each.remark() for each in hands)) if text]
+        return [text for text in (self.undetermined, *(each.remark() for each in hands)) if text]
+
+    def doubts(self, theta: ArrayLike) -> list[str]:
+        """What makes the value doubtful, for one vector theta: an integral that is only approximate."""
+        return self._treatment.remarks(self._one(theta))
 
     @cached_property
     def undetermined(self) -> str:
@@ -573,7 +583,7 @@ class Likelihood:
         parts = [self.observation.digest(), self.full_model.digest(), self.precision, self.gaussian_frame]
         if self._engines.image_digest:
             parts += [self._engines.image_digest, repr(float(self.image_accuracy))]
-        if self._linear is not None:
+        if self._inner is not None:
             parts.append("marginalised")
         if self._treatment.identity:
             parts += [self.gains, *self._treatment.identity]
@@ -586,9 +596,9 @@ class Likelihood:
         return data_digest(self._given, self.gains)
 
     @property
-    def _linear(self) -> Linear | None:
-        """The integral over what is marginalised; None where the model has nothing of it."""
-        return self._treatment if isinstance(self._treatment, Linear) else None
+    def _inner(self) -> Linear | InnerGains | None:
+        """What parameters are integrated over or solved for by; None where theta has all of them."""
+        return self._treatment if isinstance(self._treatment, Linear | InnerGains) else None
 
     def _gains_text(self) -> str:
         return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
@@ -650,6 +660,6 @@ class Likelihood:
                 f"theta must have shape ({self.n_param},) or (n_batch, {self.n_param}), got {array.shape}; "
                 f"its parameters are {', '.join(self.parameter_names)}"
                 + "; those that are marginalised, and posteriors of all, belong to `full`"
-                * bool(self._linear)
+                * bool(self._inner)
             )
         return np.atleast_2d(array), array.ndim == 1

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +143,11 @@ def _target(
     likelihood: RecordedLikelihood, sampler: str, options: Mapping[str, object]
 ) -> tuple[Target, Options]:
     """What is sampled, and how; where all parameters are integrated over, nothing is."""
+    if getattr(likelihood, "gains", "") == "solve" and sampler != "none":
+        raise InputError(
+            f'gains="solve" is a profile likelihood, not one for sampler {sampler!r}: it has a maximum '
+            '(biro.maximise, or sampler "none") but no evidence; use gains="marginalise"'
+        )
     if integrates(likelihood) and not likelihood.parameters:
         return Target(likelihood.full), ExactOptions()
     target = Target(likelihood)
@@ -236,13 +241,18 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
 
     What the likelihood integrates over is drawn afterwards: from then on it is that of all parameters.
     """
+    doubts: Sequence[str] = []
     if isinstance(options, ExactOptions):
         assert integrates(likelihood)
         posterior = exact(likelihood, options.n_sample, context.provenance)
     else:
-        posterior = restored(with_peak(target, _run_sampler(target, options, context)), likelihood)
+        posterior = with_peak(target, _run_sampler(target, options, context))
+        doubts = likelihood.doubts(posterior.best_fit) if integrates(likelihood) else []
+        posterior = restored(posterior, likelihood)
+    if getattr(likelihood, "gains", "") == "solve":
+        posterior = replace(posterior, log_evidence=None, log_evidence_err=None)
     whole = full_of(likelihood)
-    remarks = tuple(whole.remarks(posterior.best_fit)) if has_remarks(whole) else ()
+    remarks = (*doubts, *(whole.remarks(posterior.best_fit) if has_remarks(whole) else ()))
     return replace(posterior, fits=fits_at(whole, posterior.best_fit), remarks=remarks, likelihood=whole)
 
 

@@ -212,6 +212,9 @@ class IntegratingLikelihood(SampledLikelihood, Protocol):
     def inner_draws(self, theta: Array, rng: np.random.Generator) -> InnerDraws:
         """A draw of these parameters for each theta."""
 
+    def doubts(self, theta: Array) -> Sequence[str]:
+        """What makes the integral doubtful, for one theta (n_param,)."""
+
     def completed(self, theta: Array) -> Array:
         """Vectors of all parameters, with the most probable values of these, float64 (n_batch, n_full)."""
 

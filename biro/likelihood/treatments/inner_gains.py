@@ -22,11 +22,13 @@ from biro.free_gains.accuracy import accuracy_line
 from biro.free_gains.best_gains import BestGains, FreeGains
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.inner import Inner
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
+from biro.target.protocol import InnerDraws
 from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
@@ -79,13 +81,16 @@ class InnerGains:
                 'rotation of feeds was taken out: write feeds = "common", use gains="sample", or read data '
                 'with the rotation in them and say rotation = "present" in [feeds]'
             )
-        self.full, self._observation, self._integrate = full, observation, integrate
+        self.full, self.inner = full, Inner(full, model)
+        order = {name: k for k, name in enumerate(gains.names)}
+        self._order = np.array([order[name] for name in self.inner.names], np.int64)
+        self._observation, self._integrate = observation, integrate
         self._model, self._engines = model, engines
         self.free = FreeGains(observation.partitions, gains)
         self._normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = self._normalisation.n_vis, self._normalisation.n_data
         self.noise = "Gaussian noise"
-        self.identity = [full.digest()]
+        self.identity = [word]  # the model as it was written says what is integrated over
         self.lines = [*full.gain_lines, *self._lines()]
 
     def chi2(self, batch: ThetaBatch) -> Array:
@@ -147,17 +152,44 @@ class InnerGains:
         line = accuracy_line(best)
         return [line] if line else []
 
-    def inner(self, batch: ThetaBatch, rng: np.random.Generator | None) -> Array:
-        """Parameters of the gains for each theta, (n_batch, n_inner) in the order of `free.gains.names`.
-
-        A draw of the normal distribution about the best gains, or these themselves without `rng`; NaN where
-        there are none.
-        """
-        found = np.full((len(batch), self.free.layout.n), np.nan)
+    def best(self, batch: ThetaBatch) -> ThetaBatch:
+        """Vectors of the full model, with the gains that fit best; NaN where there are none."""
+        inner = np.full((len(batch), self._order.size), np.nan)
         for b, best in enumerate(self._bests(batch)):
-            if best is not None and best.converged:
-                found[b] = best.parameters(1 if rng else 0, rng or np.random.default_rng(0))[0]
-        return found
+            if best is not None:
+                inner[b] = best.parameters(best.x)[self._order]
+        return self.full.at(self.full.wrap(self.inner.theta(batch.theta, inner)))
+
+    def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
+        """A draw of the gains for each vector of the other parameters, from the normal approximation.
+
+        Raises
+        ------
+        InputError
+            The likelihood is not a number for a vector.
+        """
+        n, size = len(batch), self._order.size
+        drawn, centre, value = np.empty((n, size)), np.empty((n, size)), np.empty(n)
+        for b, best in enumerate(self._bests(batch)):
+            if best is None or not best.converged:
+                raise InputError("the likelihood is not a number for one of the vectors: no gains fit best")
+            x = best.draw(rng)
+            drawn[b], centre[b] = (best.parameters(each)[self._order] for each in (x, best.x))
+            value[b] = self._normalisation.log_likelihood(best.chi2_at(x)[None], best.factor[None])[0]
+        away = self._within_a_period(drawn - centre)
+        is_inner = np.zeros(self.full.n_param, bool)
+        is_inner[self.inner.of_inner] = True
+        theta = self.full.wrap(self.inner.theta(batch.theta, drawn))
+        # A draw is as far from the centre as its sigma, on average of the squares.
+        return InnerDraws(theta, value, is_inner, drawn - away, np.abs(away))
+
+    def _within_a_period(self, change: Array) -> Array:
+        """Changes of the gains' parameters, phases by less than half a turn."""
+        parameters = [self.full.parameters[i] for i in self.inner.of_inner]
+        period = np.array([parameter.period or np.inf for parameter in parameters])
+        with np.errstate(invalid="ignore"):
+            turns = np.where(np.isfinite(period), np.rint(change / period) * period, 0.0)
+        return np.asarray(change - np.nan_to_num(turns))
 
     def _value(self, best: BestGains) -> float:
         """ln L + ln prior at the best gains."""
