@@ -74,8 +74,8 @@ class HandResiduals:
         if self.correlation > 0.0 and self.is_correlated:
             text += f"errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small; "
         return (
-            f"{text}where antennas share errors between their feeds, fit Stokes I (--stokes I, or read_ms(stokes="
-            "'I')); where gains of the feeds differ, fit these ([gain] with feeds = \"ratio\")"
+            f"{text}where both feeds of an antenna have the same errors, fit Stokes I (--stokes I, or "
+            "read_ms(stokes='I')); where gains of the feeds differ, fit these ([gain] with feeds = \"ratio\")"
         )
 
 
