@@ -43,7 +43,8 @@ class Inner:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the inner parameters."""
-        return tuple(self.full.parameter_names[i] for i in self.of_inner)
+        names = self.full.parameter_names
+        return tuple(names[i] for i in self.of_inner)
 
     def theta(self, outer: Array, inner: Array) -> Array:
         """Vectors (n_batch, n_full), of outer (n_batch, n_outer) and inner (n_batch or 1, n_inner) ones."""

@@ -67,7 +67,7 @@ class Responses:
     def __init__(self, observation: Observation, engines: PartitionEngines, inner: Inner) -> None:
         self.partitions, self.engines, self.inner = observation.partitions, engines, inner
         self.roots = [np.sqrt(part.weight, dtype=np.float64) for part in self.partitions]
-        full, n = inner.full, len(inner.names)
+        full, n = inner.full, len(inner.of_inner)
         # A draw of the prior, where no factor of a linear parameter is 0 by chance.
         draw = np.random.default_rng(0).random((1, full.n_param))
         outer = full.prior_transform(draw)[:, inner.of_outer]
@@ -101,7 +101,7 @@ class ResponsesAt:
 
     def sums(self, mean: Array) -> Sums:
         """Products of responses with each other, and with the residual at `mean` (n_inner,)."""
-        of, n = self._of, len(self._of.inner.names)
+        of, n = self._of, len(self._of.inner.of_inner)
         batch = of.inner.full.at(of.inner.theta(self._outer[None], mean[None]))
         n_partition = len(of.partitions)
         sums = Sums(np.zeros((n_partition, n, n)), np.zeros((n_partition, n)), np.zeros(n_partition))
@@ -139,7 +139,7 @@ class ResponsesAt:
 
     def _piece(self, group: Isolated) -> _Piece:
         full, inner, n = self._of.inner.full, self._of.inner, len(group.members)
-        ones = np.zeros((n, len(inner.names)))
+        ones = np.zeros((n, len(inner.of_inner)))
         ones[np.arange(n), group.members] = 1.0
         outer = np.repeat(self._outer[None], n, axis=0)
         batches = full.at(inner.theta(outer, ones)), full.at(inner.theta(outer, 0.0 * ones))
