@@ -51,7 +51,7 @@ def restored(posterior: Posterior, likelihood: SampledLikelihood) -> Posterior:
         found[~is_inner], found[is_inner] = outer, least + part * (outer.max() - least)
         return found
 
-    peak, at_peak = (None, None) if posterior.peak is None else _peak(likelihood, posterior.peak)
+    peak, at_peak = _peak(likelihood, posterior.best_fit)
     n = len(posterior.samples)
     share = np.maximum(n / np.maximum(posterior.effective, 1e-300), 1.0)
     # Weights are those of theta: draws do not make them more equal.

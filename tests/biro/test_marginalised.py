@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import real
 from numpy.typing import NDArray
 from scipy import stats
 from test_gradient import NOISE, check, image_of_a_blob, snapshots
@@ -283,3 +286,35 @@ def test_a_likelihood_of_its_own_theta_says_whose_a_longer_one_is(tmp_path: Path
     assert likelihood.full.log_likelihood(np.ones(4)) < 0.0
     assert likelihood.full.full is likelihood.full
     assert likelihood.digest() != likelihood.full.digest()
+
+
+REAL = real.CORE_3C273 + real.JET_3C273
+
+
+@pytest.mark.thorough
+def test_fluxes_of_3c273_are_those_that_are_sampled(
+    measurement_set: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Beside free places, sizes and shapes, whose responses change from call to call."""
+    obs = biro.read_ms(measurement_set("vla_3c273_x"), stokes="pseudoI")
+    found = {}
+    for word in ("", ", marginalise = true"):
+        text = re.sub(
+            r"I = \{.*\}", f'I = {{ prior = "normal", mean = 0, sd = 30, unit = "Jy"{word} }}', REAL
+        )
+        likelihood = biro.Likelihood(obs, sky(text, tmp_path), smearing="off")
+        assert bool(likelihood.marginalised) == bool(word)
+        posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=500, starts=4)
+        found[word] = posterior
+    sampled, restored = found.values()
+    # Means of some 300 effective draws of both, sigmas of as many; the evidence within its error.
+    for name in sampled.names:
+        first, second = (p.summary()[name] for p in (sampled, restored))
+        sd = 0.5 * (first.high_68 - first.low_68)
+        assert second.median == pytest.approx(first.median, abs=0.5 * sd)
+        assert 0.5 * (second.high_68 - second.low_68) == pytest.approx(sd, rel=0.3)
+    error = np.hypot(sampled.log_evidence_err, restored.log_evidence_err)
+    assert restored.log_evidence == pytest.approx(sampled.log_evidence, abs=5.0 * error + 0.1)
+    # The reference fit, within five of the errors that it states.
+    assert restored.summary()["core.I"].median == pytest.approx(29.916, abs=0.025)
+    assert restored.summary()["jet.I"].median == pytest.approx(3.374, abs=0.03)
