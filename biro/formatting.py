@@ -1,4 +1,4 @@
-"""Text of angles, numbers and tables, and the check of keyword arguments by name."""
+"""Text of angles, numbers and tables; numbers with units read from text; keyword arguments by name."""
 
 from __future__ import annotations
 
@@ -174,3 +174,30 @@ def angle_text(angle: float) -> str:
 def frequency_text(frequency: float) -> str:
     """A frequency in Hz with a unit in which it is readable."""
     return range_text(frequency, frequency, FREQUENCIES, 6)
+
+
+def in_unit(value: str | float, unit: str, name: str) -> float:
+    """A quantity as a plain number in a unit.
+
+    Parameters
+    ----------
+    value : text with a unit ("30 s", "10 arcmin"), or float
+        A float is in `unit` already.
+    unit : str
+        As astropy writes it.
+    name : str
+        What the quantity is called, for errors.
+
+    Raises
+    ------
+    InputError
+        Text that is not a quantity of this kind.
+    """
+    if not isinstance(value, str):
+        return float(value)
+    from astropy import units
+
+    try:
+        return float(units.Quantity(value).to_value(unit))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} {value!r} is not a quantity in units like {unit!r}") from error

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files import memory
-from biro.formatting import angle_text
+from biro.formatting import angle_text, in_unit
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.observation.units import in_unit
 from biro.observation.uv_extent import field_of_view
 from rime_kernels.arrays import Rows
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

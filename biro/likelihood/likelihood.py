@@ -38,6 +38,7 @@ from biro.models.bound.theta_batch import ThetaBatch
 from biro.models.components.noise import SPLITS
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
+from biro.observation.unequal_noise import unequal_noise
 from biro.observation.weighting import WITH_TAPER, with_systematic
 from biro.smearing import Mode
 from biro.target.protocol import InnerDraws
@@ -499,7 +500,9 @@ class Likelihood:
         """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).
 
         Residuals of the two parallel hands that are correlated or scatter unequally, where the sky has Stokes
-        I alone (`biro.likelihood.hands`). Of large data some times and channels are looked at.
+        I alone (`biro.likelihood.hands`); noise that differs among correlations, antennas or lengths of
+        baselines beyond what weights and model say (`biro.observation.unequal_noise`). Of large data some
+        times and channels are looked at.
         """
         size = sum(part.vis.size for part in self.observation.partitions)
         # Gains belong to all times, and noise to all antennas.
@@ -509,8 +512,10 @@ class Likelihood:
             of_few = Likelihood(few, self._sky, **asdict(self._options), gains=self.gains)
             return (of_few if self._inner else of_few.full).remarks(theta)
         data = self.corrected(theta).partitions
-        hands = hand_residuals(data, self.predict(theta), self.noise_factor(theta))
-        return [text for text in (self.undetermined, *(each.remark() for each in hands)) if text]
+        models, factors = self.predict(theta), self.noise_factor(theta)
+        hands = hand_residuals(data, models, factors)
+        unequal = unequal_noise(data, self.observation.antenna_names, models, factors)
+        return [text for text in (self.undetermined, *(each.remark() for each in hands), *unequal) if text]
 
     def doubts(self, theta: ArrayLike) -> list[str]:
         """What makes the value doubtful, for one vector theta: an integral that is only approximate."""

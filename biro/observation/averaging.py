@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import in_unit
 from biro.observation.partition import Partition, typical_interval
-from biro.observation.units import in_unit
 from biro.observation.uv_extent import field_of_view, longest_wavelengths
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 

@@ -62,7 +62,7 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
     samples = []
     size = sum(part.vis.size for part in partitions)
     for part in partitions:
-        rows, step = _some_rows(part, size)
+        rows, step = some_rows(part, size)
         vis, weight = part.vis[:, ::step], part.weight[:, ::step]
         if stokes_i:
             vis, weight = _stokes_i(part, vis, weight)
@@ -73,9 +73,9 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
         samples.append((*_differences(part, rows, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
     differences, scaled, stated = (np.concatenate(items) for items in zip(*samples, strict=True))
     return Noise(
-        _sigma(differences),
+        sigma_of(differences),
         float(np.median(stated)) if stated.size else np.nan,
-        _sigma(scaled),
+        sigma_of(scaled),
         len(differences),
     )
 
@@ -103,7 +103,7 @@ def scatter_of_baselines(part: Partition) -> tuple[NDArray[np.int64], NDArray[np
         for k in range(part.n_corr):
             _, scaled = _differences(part, rows, part.vis[:, :, k], part.weight[:, :, k])
             if len(scaled) >= MIN_DIFFERENCES:
-                ratio[i, k] = _sigma(scaled)
+                ratio[i, k] = sigma_of(scaled)
     return baseline, ratio
 
 
@@ -124,16 +124,16 @@ def residual_scatter(part: Partition, model: NDArray[np.complexfloating]) -> tup
     step : float
         The same of the differences that `measure_noise` takes; NaN of fewer than 32.
     """
-    rows, step = _some_rows(part, part.vis.size)
+    rows, step = some_rows(part, part.vis.size)
     weight = part.weight[:, ::step]
     residual = part.vis[:, ::step] - model[:, ::step]
     used = weight[rows] > 0
     own = residual[rows][used] * np.sqrt(weight[rows][used], dtype=np.float64)
     _, scaled = _differences(part, rows, residual, weight)
-    return _sigma(own), _sigma(scaled) if len(scaled) >= MIN_DIFFERENCES else float("nan")
+    return sigma_of(own), sigma_of(scaled) if len(scaled) >= MIN_DIFFERENCES else float("nan")
 
 
-def _some_rows(part: Partition, size: int) -> tuple[NDArray[np.int64], int]:
+def some_rows(part: Partition, size: int) -> tuple[NDArray[np.int64], int]:
     """Rows of a partition and the step through its channels, so that `size` becomes about `MAX_SAMPLES`."""
     step = max(1, min(part.n_chan, round(size / MAX_SAMPLES)))
     return _every_nth_baseline(part, max(1, round(size / step / MAX_SAMPLES))), step
@@ -156,6 +156,30 @@ def _every_nth_baseline(part: Partition, step: int) -> NDArray[np.int64]:
     return np.flatnonzero(((np.cumsum(has_rows) - 1) % step == 0)[pair])
 
 
+def neighbours(part: Partition, rows: NDArray[np.int64], n: int = 2) -> list[NDArray[np.int64]]:
+    """Rows that are n neighbouring times of one baseline: n arrays int64 (n_run,), in the order of time.
+
+    Parameters
+    ----------
+    part : Partition
+    rows : int64 (n_selected,)
+        Among which they are looked for.
+    n : int
+    """
+    order = rows[np.lexsort((part.time[rows], part.antenna2[rows], part.antenna1[rows]))]
+    gap = np.diff(part.time[order])
+    spacing = typical_interval(part.times)
+    near = (gap > 0) & (gap <= 1.5 * min(spacing, 5 * (part.interval or spacing)))
+    for antenna in (part.antenna1, part.antenna2):
+        near &= np.diff(antenna[order]) == 0
+    n_start = max(0, len(order) - n + 1)
+    together = np.ones(n_start, bool)
+    for k in range(n - 1):
+        together &= near[k : k + n_start]
+    start = np.flatnonzero(together)
+    return [order[start + k] for k in range(n)]
+
+
 def _differences(
     part: Partition,
     rows: NDArray[np.int64],
@@ -163,20 +187,15 @@ def _differences(
     weight: NDArray[np.floating],
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
     """Differences of neighbouring times, over sqrt(2) and over sqrt(1/w1 + 1/w2), complex128 (n_pair,)."""
-    order = rows[np.lexsort((part.time[rows], part.antenna2[rows], part.antenna1[rows]))]
-    gap = np.diff(part.time[order])
-    spacing = typical_interval(part.times)
-    near = (gap > 0) & (gap <= 1.5 * min(spacing, 5 * (part.interval or spacing)))
-    for antenna in (part.antenna1, part.antenna2):
-        near &= np.diff(antenna[order]) == 0
-    before, after = order[:-1][near], order[1:][near]
+    before, after = neighbours(part, rows)
     both = (weight[before] > 0) & (weight[after] > 0)
     difference: NDArray[np.complex128] = vis[after][both].astype(np.complex128) - vis[before][both]
     variance = 1 / weight[before][both].astype(np.float64) + 1 / weight[after][both].astype(np.float64)
     return difference / np.sqrt(2), difference / np.sqrt(variance)
 
 
-def _sigma(values: NDArray[np.complex128]) -> float:
+def sigma_of(values: NDArray[np.complex128]) -> float:
+    """1.4826 median |x| of real and imaginary parts; NaN of none."""
     if not values.size:
         return float("nan")
     return float(MAD_TO_SIGMA * np.median(np.abs(np.concatenate([values.real, values.imag]))))

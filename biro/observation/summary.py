@@ -30,6 +30,7 @@ from biro.observation.noise import Noise, measure_noise
 from biro.observation.partition import PARALLEL_HANDS, Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import FormedStokes
+from biro.observation.unequal_noise import unequal_noise
 from biro.observation.uv_extent import field_of_view, uv_extent
 
 RATIO = 2.0
@@ -90,6 +91,8 @@ class Summary:
         What averages over integrations and channels take of a source at the edge of the field of view.
     ionosphere : str
         What an ionosphere could change across the band; empty where that is small.
+    unequal : tuple of str
+        How noise differs among correlations, antennas and lengths of baselines beyond what the weights say.
     """
 
     source: str
@@ -115,6 +118,7 @@ class Summary:
     feeds: str = ""
     smearing: str = ""
     ionosphere: str = ""
+    unequal: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain dicts, lists and numbers, for JSON; what is not known (NaN) becomes None."""
@@ -190,6 +194,7 @@ def summarise(observation: Described) -> Summary:
         feeds=feed_statement(observation),
         smearing=smearing_statement(observation),
         ionosphere=ionosphere_statement(observation),
+        unequal=tuple(unequal_noise(parts, observation.antenna_names)),
     )
 
 
@@ -306,6 +311,7 @@ def _lines(summary: Summary) -> list[str]:
         *([f"  ionosphere    {s.ionosphere}"] if s.ionosphere else []),
         *([f"  Stokes        {s.formed}"] if s.formed is not None else []),
         *_noise_lines(s.noise),
+        *(f"    {line}" for line in s.unequal),
     ]
     if s.averaged is not None:
         lines += [
