@@ -73,10 +73,13 @@ class HandResiduals:
         )
         if self.correlation > 0.0 and self.is_correlated:
             text += f"errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small; "
-        return (
-            f"{text}where both feeds of an antenna have the same errors, fit Stokes I (--stokes I, or "
+        text += (
+            "where both feeds of an antenna have the same errors, fit Stokes I (--stokes I, or "
             "read_ms(stokes='I')); where gains of the feeds differ, fit these ([gain] with feeds = \"ratio\")"
         )
+        if self.is_unequal:
+            text += '; [noise] per = "correlation" fits a factor of each'
+        return text
 
 
 def hand_residuals(

@@ -514,7 +514,8 @@ class Likelihood:
         data = self.corrected(theta).partitions
         models, factors = self.predict(theta), self.noise_factor(theta)
         hands = hand_residuals(data, models, factors)
-        unequal = unequal_noise(data, self.observation.antenna_names, models, factors)
+        names, said = self.observation.antenna_names, any(each.is_unequal for each in hands)
+        unequal = unequal_noise(data, names, models, factors, of_correlations=not said)
         return [text for text in (self.undetermined, *(each.remark() for each in hands), *unequal) if text]
 
     def doubts(self, theta: ArrayLike) -> list[str]:

@@ -63,6 +63,8 @@ def unequal_noise(
     antenna_names: Sequence[str],
     models: Sequence[NDArray[np.complexfloating]] | None = None,
     factors: Sequence[float] | Array | None = None,
+    *,
+    of_correlations: bool = True,
 ) -> list[str]:
     """A line for each way in which noise differs beyond the weights, with the entry of [noise] that helps.
 
@@ -80,6 +82,8 @@ def unequal_noise(
         What is to be subtracted; by default nothing.
     factors : sequence of float, optional
         Noise factors of the partitions; 1 by default.
+    of_correlations : bool
+        Whether a line about correlations is wanted.
     """
     steps = _steps(partitions, models, factors, _FIRST)
     again = _steps(partitions, models, factors, _SECOND) if models is None else None
@@ -91,7 +95,7 @@ def unequal_noise(
     )
     if again is not None:
         of_corr = {name: each for name, each in of_corr.items() if not _turns(steps, again, name)}
-    lines += _of_correlations(of_corr)
+    lines += _of_correlations(of_corr) if of_correlations else []
     scatter = {name: sigma_of(steps.value[steps.corr == name]) for name in of_corr}
     if not all(scatter.values()):
         return lines

@@ -1,5 +1,6 @@
 """Pictures of posteriors, of data against a model and of SBC; each is a matplotlib Figure."""
 
+from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import baseline, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import corner, marginal, traces
 from biro.plots.data import residuals, uv
@@ -7,6 +8,7 @@ from biro.plots.gains import gains
 from biro.plots.sky import sky
 
 __all__ = [
+    "antenna_residuals",
     "baseline",
     "baselines",
     "closure_amplitudes",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
+from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import MOST_PANELS, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import MAX_CORNER, corner, traces
 from biro.plots.data import residuals, uv
@@ -81,6 +82,9 @@ def standard_pictures(
             posterior, likelihood
         )
     pictures["Residuals of the best fit"] = residuals(fitted, best)
+    pictures["Antennas and how the residuals on their baselines scatter, of each correlation"] = (
+        antenna_residuals(fitted, best)
+    )
     images = fit_images(fitted, best)
     some = images[:MAX_FIELDS]
     more = f"; {len(some)} of {len(images)} fields are shown" if len(images) > len(some) else ""
