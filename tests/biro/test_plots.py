@@ -200,7 +200,7 @@ def test_the_report_is_one_page_with_everything_escaped(tmp_path):
     path = write_report(tmp_path, posterior(32), Sky(), title="A <title>")
     text = path.read_text()
     assert path.name == "report.html"
-    assert text.count("data:image/webp;base64,") == 7
+    assert text.count("data:image/webp;base64,") == 8
     assert html.escape("<summary> & more") in text
     assert "# &lt;model&gt;" in text
     assert "A &lt;title&gt;" in text
