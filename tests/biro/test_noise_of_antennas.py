@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,3 +252,24 @@ def test_a_model_file_has_it_all(tmp_path: Path) -> None:
     )
     model = sky(text, tmp_path)
     assert sky(model.to_toml(), tmp_path) == model
+
+
+def test_the_real_noise_of_correlations(measurement_set: Callable[[str], Path], tmp_path: Path) -> None:
+    """3C343.1 and 3C343 of the WSRT, whose weights are all 1, at the places and fluxes that a fit finds."""
+    text = FLUX.replace('"3 arcsec"', '"-41.27 arcsec"').replace('"-2 arcsec"', '"-0.912 arcsec"')
+    text += '[[source]]\nname = "b"\ntype = "point"\neast = "-1655 arcsec"\nnorth = "662.86 arcsec"\n'
+    text += 'I = "0.841 Jy"\n'
+    wsrt = biro.read_ms(measurement_set("wsrt_3c343.1"))
+    likelihood = biro.Likelihood(wsrt, sky(text + '[noise]\nper = "correlation"\n', tmp_path))
+    found = np.sqrt(likelihood.chi2([2.918, *np.ones(4)]) / likelihood.n_data)
+    # The rms of the residuals at the maximum, to the digits of these figures.
+    np.testing.assert_allclose(found, (0.2003, 0.1117, 0.1196, 0.2029), rtol=2e-3)
+    assert likelihood.remarks([2.918, *found]) == []
+    one = biro.Likelihood(wsrt, sky(text, tmp_path))
+    assert '[noise] per = "hands" fits a factor of each' in one.remarks([2.918, 0.164])[-1]
+
+
+@pytest.mark.parametrize("stokes", [None, "I"])
+def test_good_weights_raise_no_alarm(measurement_set: Callable[[str], Path], stokes: str | None) -> None:
+    """Of the VLBA set noise and weights agree to 3 % for every antenna and correlation."""
+    assert biro.read_ms(measurement_set("vlba_j1033p6051_ku"), stokes=stokes).summary().unequal == ()
