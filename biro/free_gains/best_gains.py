@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.free_gains.layout import PartitionCells, gain_layout
+from biro.free_gains.layout import HOLD, PIN, PartitionCells, gain_layout
 from biro.models.bound.antenna_terms.log_gains import LogGains
 from biro.observation.partition import Partition
 from rime_kernels.compile.call_lock import CALL_LOCK
@@ -152,8 +152,10 @@ class BestGains:
         linked = away[groups.later] - groups.keep * away[groups.earlier]
         squares = (groups.weight * away**2).sum() + (groups.link_weight * linked**2).sum()
         # A phase that nothing determines has a normal prior in place of the uniform one.
-        pinned = 0.5 * _LOG_2PI * self.free.layout.pinned.size
-        return float(gains.log_norm + pinned - 0.5 * squares)
+        pinned = 0.5 * (_LOG_2PI + np.log(PIN)) * self.free.layout.pinned.size
+        # What holds phases is taken back as it is on average over the circle.
+        held = 0.5 * HOLD * np.pi**2 / 3.0 * self.free.layout.n_held
+        return float(gains.log_norm + pinned + held - 0.5 * squares)
 
     def log_volume(self) -> float:
         """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""

@@ -24,6 +24,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
 _SECOND = ("L", "Y")
+PIN = 1e4
+"""1/variance of a normal prior, rad^-2, of phases that nothing determines and that are taken to be 0."""
+HOLD = 1e-4
+"""1/variance of a normal prior, rad^-2, that holds phases which the data of a sky say nothing of."""
 _WIDE = 0.5
 """Standard deviation of a phase, rad, from which on a start is looked for."""
 
@@ -80,6 +84,11 @@ class GainLayout:
     partitions: list[PartitionCells]
     place: Index
     pinned: Index
+
+    @property
+    def n_held(self) -> int:
+        """Phases with the prior `HOLD` in place of a uniform one."""
+        return int((self.groups.circle == np.arange(self.n)).sum())
 
     @property
     def n(self) -> int:
@@ -265,6 +274,7 @@ def _pinned(cells: Cells, groups: Groups, gains: LogGains, place: Index) -> tupl
             f"{name} is determined neither by the data nor by its prior (one baseline, or a ring of an even "
             "number of antennas): give amplitudes a log-normal prior, or leave the antenna out of the fit"
         )
-    groups.weight[open_], groups.turns[open_] = 1.0, False
+    groups.weight[open_], groups.turns[open_] = PIN, False
     groups.circle[np.isin(groups.circle, open_)] = -1
+    groups.weight[groups.circle == np.arange(n)] = HOLD
     return groups, back[open_]

@@ -12,7 +12,7 @@ derivatives of ln Z with respect to m, Re r and Im r of a cell (`curvature`), g 
 
 where the terms with u are how the maximum moves (implicit function theorem).
 
-P belongs to phases that are uniform over the circle: (0.01 + 0.99 exp(-k)) / (2 pi), k the sum of Re r over
+P belongs to phases that are uniform over the circle: (0.05 + 0.95 exp(-k)) / (2 pi), k the sum of Re r over
 the cells of the phase. Without a signal the integral over such a phase is 1, as it must be, and not infinite;
 with one, P is nothing. As it depends on k, -S_ii P'/2 of its phases i is added to the derivative by Re r.
 """
@@ -30,7 +30,7 @@ from rime_kernels.gains.curvature import assemble, objective, turned
 from rime_kernels.gains.envelope import back_substitute, factorise, invert, log_determinant, solve
 
 _FLAT = 0.5 / math.pi
-_FLOOR = 0.01
+_FLOOR = 0.05
 """Of P, where phases are weakly tied to a reference but strongly to each other."""
 
 

@@ -28,14 +28,14 @@ def _factored(
     """Fill slopes and a factor of second derivatives, of Gauss and Newton where the exact ones do not do."""
     first, end = groups.first[g], groups.first[g + 1]
     assemble(cells, groups, sums, g, x, True, slope, matrix)
-    if factorise(groups, first, end, matrix, 1e-12) < 0:
+    if factorise(groups, first, end, matrix, 1e-14) < 0:
         return True
     damping = 1e-9
     for _ in range(12):
         assemble(cells, groups, sums, g, x, False, slope, matrix)
         for i in range(first, end):
             matrix[groups.row[i] + i] = (1.0 + damping) * matrix[groups.row[i] + i] + 1e-12
-        if factorise(groups, first, end, matrix, 1e-14) < 0:
+        if factorise(groups, first, end, matrix, 1e-15) < 0:
             return True
         damping *= 20.0
     return False

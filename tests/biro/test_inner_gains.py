@@ -88,6 +88,11 @@ GAINS = {
 def known(request: pytest.FixtureRequest) -> tuple[biro.Likelihood, np.ndarray]:
     """A likelihood with sampled gains and seeded data, and the truth."""
     sky = replace(drifting(), gain=GAINS[request.param], noise=Noise(factor=LogUniform(0.2, 5)))
+    return with_data(replace(sky, sources=[replace(one, Q="0.4 Jy", U="-0.3 Jy") for one in sky.sources]))
+
+
+def with_data(sky: SkyModel) -> tuple[biro.Likelihood, np.ndarray]:
+    """A likelihood of seeded data, and the truth."""
     likelihood = biro.Likelihood(small(), sky, backend="cpu")
     truth = likelihood.prior_transform(np.random.default_rng(3).uniform(0.3, 0.7, likelihood.n_param))
     truth[likelihood.parameter_names.index("noise.factor")] = 1.0
@@ -96,7 +101,18 @@ def known(request: pytest.FixtureRequest) -> tuple[biro.Likelihood, np.ndarray]:
 
 @pytest.mark.parametrize("gains", ["marginalise", "solve"])
 def test_gradients_are_those_of_differences(known: tuple[biro.Likelihood, np.ndarray], gains: str) -> None:
-    full, truth = known
+    assert_slopes(*known, gains)
+
+
+@pytest.mark.parametrize("gains", ["marginalise", "solve"])
+def test_phases_that_no_data_see(gains: str) -> None:
+    """The phase between the feeds, of an unpolarised sky in data with cross hands."""
+    sky = replace(drifting(), gain=GAINS["feeds"], noise=Noise(factor=LogUniform(0.2, 5)))
+    assert_slopes(*with_data(sky), gains)
+
+
+def assert_slopes(full: biro.Likelihood, truth: np.ndarray, gains: str) -> None:
+    """Gradients are those of differences."""
     likelihood = biro.Likelihood(full.observation, full.sky, backend="cpu", gains=gains)
     outer = outer_of(likelihood, full, truth)
     sigma = 1.0 / np.sqrt(np.diag(likelihood.fisher(outer)))
@@ -170,7 +186,8 @@ def test_the_determinant_is_right(known: tuple[biro.Likelihood, np.ndarray]) -> 
     (best,) = likelihood._treatment._bests(likelihood._one(outer))
     found, error, share = correction(best)
     assert share > 0.9
-    assert abs(found) < 3.0 * error + 0.01  # next order: 1/8 of (0.01)^2 for each of 40 gains, and a rate's
+    # Next order: 1/8 of (0.01)^2 for each of 40 gains; what bounds phases costs 0.01 for some with rates.
+    assert abs(found) < 3.0 * error + 0.05
     assert likelihood.doubts(outer) == []
 
 
