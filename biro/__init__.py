@@ -16,6 +16,7 @@ from biro._version import __version__
 if TYPE_CHECKING:
     from biro import plots, sbc
     from biro.beams.cube_files import read_beam
+    from biro.calibration.solving import solve_gains
     from biro.errors import BiroError
     from biro.gain_files import read_gains
     from biro.images.fits import read_image
@@ -64,6 +65,7 @@ __all__ = [
     "sample",
     "sbc",
     "simulate",
+    "solve_gains",
 ]
 
 _HOME = {
@@ -90,6 +92,7 @@ _HOME = {
     "read_uvfits": "biro.uvfits.read",
     "sample": "biro.samplers.sampling",
     "simulate": "biro.simulation",
+    "solve_gains": "biro.calibration.solving",
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
@@ -54,11 +56,24 @@ def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
             texts(arrays["antenna_names"]),
             arrays["gain"].astype(np.complex128),
             arrays["usable"].astype(bool),
+            arrays["window"].astype(np.int64) if "window" in arrays else np.zeros(0, np.int64),
         )
 
 
-def write_gains(path: str | os.PathLike[str], gains: GainSolutions) -> None:
+def write_gains(
+    path: str | os.PathLike[str],
+    gains: GainSolutions,
+    beside: Mapping[str, NDArray[np.generic]] | None = None,
+) -> None:
     """Write gains into a file that `read_gains`, and a model's `[gain] table`, read back.
+
+    Parameters
+    ----------
+    path : path
+    gains : GainSolutions
+        Times are MJD in seconds, UTC.
+    beside : mapping of str to array, optional
+        What else the file is to hold, as errors; it is not read back.
 
     Raises
     ------
@@ -74,6 +89,8 @@ def write_gains(path: str | os.PathLike[str], gains: GainSolutions) -> None:
                 antenna_names=np.array(gains.antenna_names),
                 gain=gains.gain,
                 usable=gains.usable,
+                window=gains.window,
+                **(beside or {}),  # type: ignore[arg-type]  # NumPy has an option among its names
             )
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numba import prange
@@ -15,6 +16,7 @@ from rime_kernels.gain_solving.unknowns import Unknowns
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,12 @@ class IntervalSums:
     data: Array
     count: Index
 
+    def of_parallel_hands(self) -> IntervalSums:
+        """Of sums of all four correlations, those of each feed by itself."""
+        return IntervalSums(
+            _parallel(self.cross), _parallel(self.model), _parallel(self.data), _parallel(self.count)
+        )
+
     def __add__(self, other: IntervalSums) -> IntervalSums:
         return IntervalSums(
             self.cross + other.cross,
@@ -49,6 +57,11 @@ class IntervalSums:
             self.data + other.data,
             self.count + other.count,
         )
+
+
+def _parallel(array: NDArray[T]) -> NDArray[T]:
+    """(..., 1, 4 n_pair) as (..., 2, n_pair): the first and the last of each four."""
+    return np.stack([array[..., 0, 0::4], array[..., 0, 3::4]], axis=-2)
 
 
 def sum_intervals(

@@ -1,0 +1,136 @@
+"""What a solver found, in words for people and as a dict for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from biro.calibration.window import WindowSolution
+from biro.files.json_value import JsonValue
+from biro.formatting import first_few
+from biro.observation.selection import to_utc
+from rime_kernels.gain_solving import Reason
+
+if TYPE_CHECKING:
+    from biro.calibration.solved_gains import SolvedGains
+
+WORDS = {
+    Reason.NO_DATA: "no data",
+    Reason.FEW_BASELINES: "too few baselines",
+    Reason.UNCONNECTED: "not connected to the reference antenna",
+    Reason.UNDETERMINED: "not determined by the data",
+    Reason.NOT_CONVERGED: "not converged",
+    Reason.LOW_SNR: "signal-to-noise ratio too low",
+}
+
+
+def counts(solved: SolvedGains) -> dict[Reason, int]:
+    """How many gains have a solution, and how many have none for each reason.
+
+    Of the antennas and feeds that the data have, at the intervals in which a window has data at all.
+    """
+    total = dict.fromkeys(Reason, 0)
+    for window in solved.windows:
+        reason = _counted(solved, window)
+        for each in Reason:
+            total[each] += int(np.count_nonzero(reason == each))
+    return total
+
+
+def _counted(solved: SolvedGains, window: WindowSolution) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
+    """Reasons, (n_interval, n_block, n_antenna, n_feed); -1 where no data can give a gain."""
+    parts = [solved.observation.partitions[i] for i in window.partitions]
+    used = np.any([part.used_antennas for part in parts], axis=0)
+    there = np.zeros(len(window.gain), bool)
+    for i in window.partitions:
+        there[solved.segments.of_time[i]] = True
+    reason = window.reason[..., list(window.feeds)].copy()
+    reason[~there] = -1
+    reason[:, :, ~used] = -1
+    return reason
+
+
+def chi2(solved: SolvedGains) -> tuple[float, float, int, int]:
+    """chi2 before and after, of how many visibilities, and how many real numbers were solved for."""
+    windows = solved.windows
+    before, after = (float(sum(getattr(w, f"chi2_{which}").sum() for w in windows)) for which in _WHICH)
+    return before, after, *(int(sum(getattr(w, name).sum() for w in windows)) for name in ("n_vis", "n_free"))  # type: ignore[return-value]
+
+
+_WHICH = ("before", "after")
+
+
+def in_words(solved: SolvedGains) -> str:
+    """A few lines: what was solved for, chi-squared, what is flagged, and which antenna stood in."""
+    before, after, n_vis, n_free = chi2(solved)
+    n_dof = 2 * n_vis - n_free
+    settings = solved.settings
+    n_interval, total = solved.segments.middle.size, counts(solved)
+    lines = [
+        f"gains: {settings['mode']}, feeds {settings['feeds']}, {n_interval} solution "
+        f"interval{'s' * (n_interval != 1)} ({settings['interval']}), "
+        f"{sum(w.gain.shape[1] for w in solved.windows)} block(s) of channels in {len(solved.windows)} "
+        f"window(s); {'all' if settings['cross_hands'] else 'parallel'} hands; reference {solved.reference}",
+        f"chi2: {before:.6g} before, {after:.6g} after, of {n_vis} visibilities in solutions"
+        + (f"; {after / n_dof:.4g} per degree of freedom ({n_dof})" if n_dof > 0 else ""),
+        f"solutions: {total[Reason.SOLVED]} of {sum(total.values())} gains",
+    ]
+    lines += [
+        f"flagged: {total[reason]} {WORDS[reason]}{_where(solved, reason)}"
+        for reason in WORDS
+        if total[reason]
+    ]
+    lines += list(_stand_ins(solved))
+    return "\n".join(lines)
+
+
+def _where(solved: SolvedGains, reason: Reason) -> str:
+    """The antennas and the intervals of the gains without solution."""
+    names, places = [], []
+    for window in solved.windows:
+        interval, _, antenna, _ = np.nonzero(_counted(solved, window) == reason)
+        names += [solved.observation.antenna_names[i] for i in np.unique(antenna)]
+        places += np.unique(interval).tolist()
+    intervals = sorted(set(places))
+    if len(intervals) == solved.segments.middle.size:
+        when = "in all intervals" if len(intervals) > 1 else ""
+    else:
+        offset = solved.observation.utc_offset
+        times = [to_utc(float(solved.segments.middle[i]), offset) for i in intervals]
+        when = f"in {len(times)} interval{'s' * (len(times) != 1)} (about {first_few(times)})"
+    return f": {first_few(dict.fromkeys(names))}{' ' * bool(when)}{when}"
+
+
+def _stand_ins(solved: SolvedGains) -> Iterator[str]:
+    """Which antennas stood in for the reference, and how often."""
+    names = solved.observation.antenna_names
+    number = names.index(solved.reference)
+    chosen = np.concatenate([window.reference.ravel() for window in solved.windows])
+    others = chosen[(chosen >= 0) & (chosen != number)]
+    for antenna in np.unique(others).tolist():
+        yield (
+            f"reference: {names[antenna]} stands in for {solved.reference} in "
+            f"{np.count_nonzero(others == antenna)} of {np.count_nonzero(chosen >= 0)} solutions, where that "
+            "has too little data; phases are not continuous there"
+        )
+
+
+def as_dict(solved: SolvedGains) -> dict[str, JsonValue]:
+    """The same figures for programs."""
+    before, after, n_vis, n_free = chi2(solved)
+    total = counts(solved)
+    return {
+        "settings": solved.settings,
+        "reference": solved.reference,
+        "n_interval": int(solved.segments.middle.size),
+        "chi2_before": before,
+        "chi2_after": after,
+        "n_vis": n_vis,
+        "n_free": n_free,
+        "n_solved": total[Reason.SOLVED],
+        "flagged": {reason.name.lower(): total[reason] for reason in WORDS},
+        "n_uncorrected": solved.n_uncorrected,
+        "remarks": in_words(solved).split("\n")[3:],
+    }
