@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from biro.calibration.window import WindowSolution
 from biro.files.json_value import JsonValue
 from biro.formatting import first_few
+from biro.models.bound.antenna_terms.segments import Segments
+from biro.observation.observation import Observation
 from biro.observation.selection import to_utc
 from rime_kernels.gain_solving import Reason
 
-if TYPE_CHECKING:
-    from biro.calibration.solved_gains import SolvedGains
+
+class Solved(Protocol):
+    """What is said something about; see `biro.calibration.solved_gains.SolvedGains`."""
+
+    @property
+    def observation(self) -> Observation:
+        """What gains were solved from."""
+        ...
+
+    @property
+    def windows(self) -> tuple[WindowSolution, ...]:
+        """One for each spectral window."""
+        ...
+
+    @property
+    def segments(self) -> Segments:
+        """The solution intervals."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        """What was asked for."""
+        ...
+
+    @property
+    def reference(self) -> str:
+        """The reference antenna."""
+        ...
+
+    @property
+    def n_uncorrected(self) -> int:
+        """Visibilities that a gain is lacking for."""
+        ...
+
 
 WORDS = {
     Reason.NO_DATA: "no data",
@@ -26,7 +60,7 @@ WORDS = {
 }
 
 
-def counts(solved: SolvedGains) -> dict[Reason, int]:
+def counts(solved: Solved) -> dict[Reason, int]:
     """How many gains have a solution, and how many have none for each reason.
 
     Of the antennas and feeds that the data have, at the intervals in which a window has data at all.
@@ -39,7 +73,7 @@ def counts(solved: SolvedGains) -> dict[Reason, int]:
     return total
 
 
-def _counted(solved: SolvedGains, window: WindowSolution) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
+def _counted(solved: Solved, window: WindowSolution) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
     """Reasons, (n_interval, n_block, n_antenna, n_feed); -1 where no data can give a gain."""
     parts = [solved.observation.partitions[i] for i in window.partitions]
     used = np.any([part.used_antennas for part in parts], axis=0)
@@ -52,17 +86,16 @@ def _counted(solved: SolvedGains, window: WindowSolution) -> np.ndarray[tuple[in
     return reason
 
 
-def chi2(solved: SolvedGains) -> tuple[float, float, int, int]:
+def chi2(solved: Solved) -> tuple[float, float, int, int]:
     """chi2 before and after, of how many visibilities, and how many real numbers were solved for."""
     windows = solved.windows
-    before, after = (float(sum(getattr(w, f"chi2_{which}").sum() for w in windows)) for which in _WHICH)
-    return before, after, *(int(sum(getattr(w, name).sum() for w in windows)) for name in ("n_vis", "n_free"))  # type: ignore[return-value]
+    before = float(sum(window.chi2_before.sum() for window in windows))
+    after = float(sum(window.chi2_after.sum() for window in windows))
+    n_vis = int(sum(window.n_vis.sum() for window in windows))
+    return before, after, n_vis, int(sum(window.n_free.sum() for window in windows))
 
 
-_WHICH = ("before", "after")
-
-
-def in_words(solved: SolvedGains) -> str:
+def in_words(solved: Solved) -> str:
     """A few lines: what was solved for, chi-squared, what is flagged, and which antenna stood in."""
     before, after, n_vis, n_free = chi2(solved)
     n_dof = 2 * n_vis - n_free
@@ -86,7 +119,7 @@ def in_words(solved: SolvedGains) -> str:
     return "\n".join(lines)
 
 
-def _where(solved: SolvedGains, reason: Reason) -> str:
+def _where(solved: Solved, reason: Reason) -> str:
     """The antennas and the intervals of the gains without solution."""
     names, places = [], []
     for window in solved.windows:
@@ -103,7 +136,7 @@ def _where(solved: SolvedGains, reason: Reason) -> str:
     return f": {first_few(dict.fromkeys(names))}{' ' * bool(when)}{when}"
 
 
-def _stand_ins(solved: SolvedGains) -> Iterator[str]:
+def _stand_ins(solved: Solved) -> Iterator[str]:
     """Which antennas stood in for the reference, and how often."""
     names = solved.observation.antenna_names
     number = names.index(solved.reference)
@@ -117,7 +150,7 @@ def _stand_ins(solved: SolvedGains) -> Iterator[str]:
         )
 
 
-def as_dict(solved: SolvedGains) -> dict[str, JsonValue]:
+def as_dict(solved: Solved) -> dict[str, JsonValue]:
     """The same figures for programs."""
     before, after, n_vis, n_free = chi2(solved)
     total = counts(solved)

@@ -1,4 +1,4 @@
-"""`biro plot`: draw the pictures and the report of a run again; `biro watch`: while the run goes on."""
+"""`biro plot`, `biro watch` and `biro compare`: pictures of runs, and their evidences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biro.cli.guard import after_result, guard, say
+from biro.cli.guard import after_result, guard, print_json, say
+from biro.cli.options import JsonFlag
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
@@ -253,3 +254,19 @@ def _digest(run: Path) -> str:
         digest = hashlib.file_digest(file, "sha256")
     digest.update(__version__.encode())
     return digest.hexdigest()
+
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories of `biro fit`.")]
+
+
+@guard
+def compare(runs: Runs, as_json: JsonFlag = False) -> None:
+    """Evidences and Bayes factors of runs."""
+    from biro.posterior.comparison import compare as compare_posteriors
+    from biro.posterior.posterior import Posterior
+
+    table = compare_posteriors({str(run): Posterior.load(run / "posterior.nc") for run in runs})
+    if as_json:
+        print_json(table.to_dict())
+    else:
+        typer.echo(str(table))

@@ -51,6 +51,22 @@ class NewDescription(TypedDict):
     receptors: list[list[int]]
 
 
+class GainWindow(TypedDict):
+    """Frequencies and widths of the solutions of a spectral window, Hz."""
+
+    freq: list[float]
+    width: list[float]
+
+
+class GainMetadata(TypedDict):
+    """What a new calibration table is: its kind ("G Jones", "B Jones"), feeds, and windows by number."""
+
+    kind: str
+    basis: str
+    n_row: int
+    windows: dict[str, GainWindow]
+
+
 class NewMetadata(TypedDict):
     """What the subtables of a new set are to hold."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,28 +54,44 @@ def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *,
     n_feed = 1 if np.array_equal(found[..., 0], found[..., 1]) else 2
     order = np.argsort(-weight.sum(axis=0), kind="stable")[:MOST_ANTENNAS]
     shown = np.sort(order[weight.sum(axis=0)[order] > 0.0])
-    n_column = 2 if len(shown) > 4 else 1
-    n_row = math.ceil(len(shown) / n_column)
     hours = (view.time - view.time[0]) / 3600.0
-    with new_figure((WIDTH, 0.6 + 0.95 * n_row)) as figure:
-        grid = figure.subplots(n_row, 2 * n_column, sharex=True, squeeze=False)
-        for ax in grid.reshape(-1)[2 * len(shown) :]:
-            ax.set_visible(False)
-        for k, antenna in enumerate(shown):
-            amplitude, phase = grid[k // n_column, 2 * (k % n_column) : 2 * (k % n_column) + 2]
+    with antenna_panels([view.antenna_names[i] for i in shown]) as (figure, panels):
+        for (amplitude, phase), antenna in zip(panels, shown, strict=True):
             there = weight[:, antenna] > 0.0
             for feed in range(n_feed):
                 _draw(amplitude, phase, hours[there], found[:, there, antenna, feed], colour(feed))
-            amplitude.set_title(view.antenna_names[antenna], loc="left", fontsize="small")
+    return figure
+
+
+@contextmanager
+def antenna_panels(names: Sequence[str]) -> Iterator[tuple[Figure, list[tuple[Axes, Axes]]]]:
+    """A figure with a panel of amplitudes and one of phases (deg) for each antenna, against hours.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the antennas.
+    """
+    n_column = 2 if len(names) > 4 else 1
+    n_row = math.ceil(len(names) / n_column)
+    with new_figure((WIDTH, 0.6 + 0.95 * n_row)) as figure:
+        grid = figure.subplots(n_row, 2 * n_column, sharex=True, squeeze=False)
+        for ax in grid.reshape(-1)[2 * len(names) :]:
+            ax.set_visible(False)
+        panels: list[tuple[Axes, Axes]] = []
+        for k, name in enumerate(names):
+            amplitude, phase = grid[k // n_column, 2 * (k % n_column) : 2 * (k % n_column) + 2]
+            amplitude.set_title(name, loc="left", fontsize="small")
             phase.set_ylim(-200, 200)
             phase.set_yticks([-180, 0, 180])
-        for k in range(max(0, len(shown) - n_column), len(shown)):  # the last ones of each column
-            for ax in grid[k // n_column, 2 * (k % n_column) : 2 * (k % n_column) + 2]:
+            panels.append((amplitude, phase))
+        yield figure, panels
+        for k in range(max(0, len(names) - n_column), len(names)):  # the last ones of each column
+            for ax in panels[k]:
                 ax.set_xlabel("hours")
                 ax.tick_params(labelbottom=True)
         grid[0, 0].set_ylabel("amplitude")
         grid[0, 1].set_ylabel("phase [deg]")
-    return figure
 
 
 def _draw(amplitude: Axes, phase: Axes, hours: Array, gain: NDArray[np.complex128], shade: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.components import ComponentReader
 from biro.measurement_set.child.create import Creator
+from biro.measurement_set.child.gain_writer import GainWriter
 from biro.measurement_set.child.gains import GainReader
 from biro.measurement_set.child.read import Reader
 from biro.measurement_set.child.write import Writer
@@ -27,6 +28,9 @@ def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
     writer = Writer(parent)
     names: tuple[str, ...] = ("prepare", "begin", "select", "write", "finish")
     yield from ((name, getattr(writer, name)) for name in names)
+    gain_writer = GainWriter(parent)
+    names = ("create_gains", "fill_gains", "close_gains")
+    yield from ((name, getattr(gain_writer, name)) for name in names)
     creator = Creator(parent)
     names = ("create", "fill", "select_rows", "fill_cells", "close_new")
     yield from ((name, getattr(creator, name)) for name in names)
