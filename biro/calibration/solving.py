@@ -113,7 +113,7 @@ def solve_gains(
     if not snr_limit >= 0.0:
         raise InputError(f"snr_limit must be 0 or more, got {snr_limit}")
     if isinstance(sky, SkyModel):
-        observation = with_systematic(observation, sky.noise.systematic)
+        observation = with_systematic(observation, sky.noise.fixed_fraction)
     segments = cut(_checked_interval(interval), observation.partition_views)
     windows = _windows(observation)
     if cross_hands not in ("auto", "on", "off"):

@@ -1,0 +1,293 @@
+"""Gains solved from a fixed sky: statistics, another minimiser, eht-imaging's gains, tables, bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+
+import biro
+from biro.calibration.casa_table import write_casa_table
+from biro.cli.app import main
+from biro.errors import InputError
+from biro.measurement_set import create_ms, read_ms
+from biro.models import Feeds, Gain, PointSource, SkyModel
+from biro.simulation.gains import GainScatter
+from biro.simulation.prediction import predict
+from biro.simulation.simulator import Channels, Track, simulate
+from rime_kernels.gain_solving import Reason
+from tests.biro.test_antenna_terms import eht, leakage_of, observation, sources_of
+
+__all__ = ["eht", "observation"]  # fixtures
+SKY = SkyModel(
+    [
+        PointSource("a", east="0 arcmin", north="0 arcmin", I="2 Jy"),
+        PointSource("b", east="3 arcmin", north="-6 arcmin", I="1 Jy"),
+    ],
+    centre=(1.3, -0.8),
+    feeds=Feeds(rotation="present"),
+)
+SCATTER = GainScatter(0.2, 1.0, 60.0)
+PARALLEL = [0, 3]
+
+
+def made(sky: SkyModel = SKY, scatter: GainScatter | None = SCATTER, **changed: object) -> biro.Observation:
+    given = {"noise": 0.3, "seed": 1, "gains": scatter} | changed
+    return simulate(
+        "KAT-7",
+        sky,
+        phase_centre=(1.3, -0.8),
+        times=Track("2026-03-01T18:00", 1200.0, 20.0),
+        channels=Channels(1.4e9, 1e6, 2),
+        backend="cpu",
+        **given,
+    )
+
+
+def part_of(data: biro.Observation, **changed: np.ndarray) -> biro.Observation:
+    return replace(data, partitions=(replace(data.partitions[0], **changed),))
+
+
+def without(
+    data: biro.Observation, flagged: Callable[[biro.observation.Partition], np.ndarray]
+) -> biro.Observation:
+    """The data with the rows flagged that a function names."""
+    part = data.partitions[0]
+    return part_of(data, weight=np.where(flagged(part)[:, None, None], 0.0, part.weight))
+
+
+def rephased(gain: np.ndarray, reference: int) -> np.ndarray:
+    """Gains (n_interval, n_antenna, 2) relative to the phase of the reference's feeds."""
+    return gain * np.exp(-1j * np.angle(gain[:, reference]))[:, None]
+
+
+def test_gains_scatter_about_the_truth_as_their_errors_say() -> None:
+    data = made()
+    solved = biro.solve_gains(data, SKY, interval=60.0, backend="cpu")
+    window, reference = solved.windows[0], data.antenna_names.index(solved.reference)
+    truth = rephased(SCATTER.draw(data, 1).gain[::3, :, 0], reference)
+    ratio = window.gain[:, 0] / truth
+    assert window.usable.all()
+    pulls = [np.log(np.abs(ratio)) / window.log_amplitude_error[:, 0]]
+    others = np.arange(7) != reference
+    pulls += [np.angle(ratio[:, others]) / window.phase_error[:, 0, others]]
+    for pull in pulls:
+        # 280 and 240 pulls, those of an interval correlated (phases by the reference: 6 share its noise, so
+        # that 40 to 80 are independent): 4 standard deviations of the mean and of the deviation.
+        assert abs(pull.mean()) < 4.0 / np.sqrt(40)
+        assert abs(pull.std() - 1.0) < 4.0 / np.sqrt(2 * 40)
+    figures = solved.to_dict()
+    n_dof = 2 * figures["n_vis"] - figures["n_free"]
+    assert figures["n_free"] == 20 * 2 * (2 * 7 - 1)
+    # chi2 has the variance 2 n_dof.
+    assert abs(figures["chi2_after"] - n_dof) < 4.0 * np.sqrt(2 * n_dof)
+
+
+def test_another_minimiser_finds_the_same_gains(
+    eht: dict[str, np.ndarray], observation: biro.Observation
+) -> None:
+    """scipy's least squares of real and imaginary parts, with cross hands, of a scan of eht-imaging's data."""
+    sky = SkyModel(
+        sources_of(eht), centre=(0.0, 0.0), feeds=Feeds(rotation="present"), leakage=leakage_of(eht)
+    )
+    solved = biro.solve_gains(
+        observation, sky, interval="scan", cross_hands="on", snr_limit=0.0, backend="cpu"
+    )
+    part, window = observation.partitions[0], solved.windows[0]
+    interval = solved.interval_of(0)
+    chosen = 4
+    rows = interval == chosen
+    up = np.unique([part.antenna1[rows], part.antenna2[rows]])
+    first, second = (np.searchsorted(up, a[rows]) for a in (part.antenna1, part.antenna2))
+    root = np.sqrt(part.weight[rows, 0])
+
+    def residual(x: np.ndarray) -> np.ndarray:
+        gain = (x[0::2] + 1j * x[1::2]).reshape(-1, 2)
+        model = gain[first][:, [0, 0, 1, 1]] * gain[second][:, [0, 1, 0, 1]].conj() * eht["vis_fr_d"][rows, 0]
+        wide = root * (part.vis[rows, 0] - model)
+        return np.concatenate([wide.real.ravel(), wide.imag.ravel()])
+
+    start = eht["gain"][eht["scan_of_time"] == chosen][0, up].reshape(-1)
+    found = least_squares(
+        residual, np.stack([start.real, start.imag], -1).ravel(), xtol=1e-14, ftol=1e-14, gtol=1e-12
+    )
+    gain = (found.x[0::2] + 1j * found.x[1::2]).reshape(-1, 2)
+    reference = np.searchsorted(up, int(window.reference[chosen, 0, 0]))
+    gain *= np.exp(-1j * np.angle(gain[reference, 0]))
+    # Steps end where they would change chi2 by 1e-8 of itself per visibility: 1e-4 of an error of 1 % to 3 %.
+    np.testing.assert_allclose(window.gain[chosen, 0, up], gain, atol=1e-5)
+    assert window.chi2_after[chosen].sum() == pytest.approx(2.0 * found.cost, rel=1e-9)
+    # Errors: those of eht-imaging's true gains, all scans and stations that are up, feeds by one reference.
+    truth = eht["gain"][np.searchsorted(eht["scan_of_time"], np.arange(10))]
+    anchor = truth[np.arange(10), window.reference[:, 0, 0], 0]
+    truth = truth * np.exp(-1j * np.angle(anchor))[:, None, None]
+    usable = window.usable[:, 0]
+    ratio = window.gain[:, 0][usable] / truth[usable]
+    pull = np.log(np.abs(ratio)) / window.log_amplitude_error[:, 0][usable]
+    # 120 pulls or so, half of them independent; the leakage and the sky are the true ones.
+    assert 0.7 < pull.std() < 1.3
+    assert abs(pull.mean()) < 4.0 / np.sqrt(50)
+
+
+def test_a_model_with_the_solved_table_fits_as_well(tmp_path: Path) -> None:
+    data = made()
+    solved = biro.solve_gains(data, SKY, interval=60.0, chan_blocks=2, backend="cpu")
+    solved.save(tmp_path / "gains.npz")
+    with_table = replace(SKY, gain=[Gain(table=str(tmp_path / "gains.npz"))])
+    (model,) = predict(data, with_table, backend="cpu")
+    part = data.partitions[0]
+    chi2 = np.sum((part.weight * np.abs(part.vis - model) ** 2)[..., PARALLEL])
+    # Sums of 1e4 terms in different orders; the table has all digits.
+    assert chi2 == pytest.approx(solved.to_dict()["chi2_after"], rel=1e-10)
+    (plain,), (corrected,) = predict(data, SKY, backend="cpu"), solved.corrected()
+    factor = np.divide(model, plain, out=np.ones_like(model), where=plain != 0.0)
+    np.testing.assert_allclose(corrected[..., PARALLEL], (part.vis / factor)[..., PARALLEL], rtol=1e-12)
+
+
+def test_gains_that_turn_with_the_feeds_are_those_of_a_fit() -> None:
+    """Rotation "corrected", linear feeds: A = P^H G P, with cross hands that give the phase between feeds."""
+    sky = replace(SKY, feeds=None, source=[replace(SKY.source[0], Q="0.5 Jy"), SKY.source[1]])
+    data = made(sky)
+    solved = biro.solve_gains(data, sky, interval=60.0, backend="cpu")
+    assert solved.settings["cross_hands"] is True
+    likelihood = biro.Likelihood(
+        data,
+        replace(sky, gain=[Gain(table=solved.solutions())], noise=biro.models.Noise(factor=1.0)),
+        backend="cpu",
+    )
+    # All correlations have one weight, so that turning the data changes nothing but rounding.
+    found = float(likelihood.chi2(np.zeros((1, 0))).sum())
+    assert found == pytest.approx(solved.to_dict()["chi2_after"], rel=1e-9)
+    n_dof = 2 * data.partitions[0].n_usable - solved.to_dict()["n_free"]
+    assert abs(found - n_dof) < 4.0 * np.sqrt(2 * n_dof)
+
+
+@pytest.mark.parametrize(("mode", "scatter"), [("phase", (0.0, 1.0)), ("amplitude", (0.3, 0.0))])
+def test_phases_and_amplitudes_alone(mode: str, scatter: tuple[float, float]) -> None:
+    truth = GainScatter(*scatter, 60.0)
+    data = made(scatter=truth, noise=0.1)
+    solved = biro.solve_gains(data, SKY, interval=60.0, mode=mode, backend="cpu")
+    window, reference = solved.windows[0], data.antenna_names.index(solved.reference)
+    assert window.usable.all()
+    gain = truth.draw(data, 1).gain[::3, :, 0]
+    gain = rephased(gain, reference) if mode == "phase" else gain
+    spread = window.phase_error if mode == "phase" else window.log_amplitude_error
+    # 280 gains within 5 of their errors; the reference's phase is exact.
+    assert (np.abs(window.gain[:, 0] - gain) < 5.0 * spread[:, 0] * np.abs(gain) + 1e-12).all()
+    other = window.log_amplitude_error if mode == "phase" else window.phase_error
+    assert not other.any()
+
+
+def test_common_feeds_have_one_gain() -> None:
+    data = made()
+    solved = biro.solve_gains(data, SKY, feeds="common", backend="cpu", interval="track")
+    window = solved.windows[0]
+    np.testing.assert_array_equal(window.gain[..., 0], window.gain[..., 1])
+    assert solved.to_dict()["n_free"] == 2 * 7 - 1
+
+
+def test_what_has_too_little_data_is_flagged_and_named() -> None:
+    data = made(noise=0.1)
+    ant = data.antenna_names
+    early = data.partitions[0].time_index < 3
+
+    def alone(part: biro.observation.Partition) -> np.ndarray:
+        """Of antenna 2 one baseline is left, of antenna 5 none in the first interval."""
+        either = (part.antenna1 == 2) | (part.antenna2 == 2)
+        kept = (part.antenna1 == 0) & (part.antenna2 == 2)
+        gone = early & ((part.antenna1 == 5) | (part.antenna2 == 5))
+        return (either & ~kept) | gone
+
+    solved = biro.solve_gains(without(data, alone), SKY, interval=60.0, reference=ant[5], backend="cpu")
+    reason = solved.windows[0].reason[:, 0]
+    assert (reason[:, 2] == Reason.FEW_BASELINES).all()
+    assert (reason[0, 5] == Reason.NO_DATA).all()
+    assert (np.delete(reason, 2, axis=1)[1:] == Reason.SOLVED).all()
+    text = str(solved)
+    assert f"flagged: 40 too few baselines: {ant[2]} in all intervals" in text
+    assert f"flagged: 2 no data: {ant[5]} in 1 interval" in text
+    assert f"stands in for {ant[5]} in 2 of 40 solutions" in text
+    one = biro.solve_gains(
+        without(data, lambda part: (part.antenna1 != 0) | (part.antenna2 != 1)),
+        SKY,
+        interval="track",
+        min_baselines=1,
+        backend="cpu",
+    )
+    # One baseline gives the product of two amplitudes.
+    assert (one.windows[0].reason[0, 0, :2] == Reason.UNDETERMINED).all()
+    assert not one.windows[0].usable.any()
+    faint = biro.solve_gains(made(noise=20.0), SKY, backend="cpu")
+    assert faint.to_dict()["flagged"]["low_snr"] + faint.to_dict()["flagged"]["not_converged"] > 400
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reference": "ant77"}, "no antenna 'ant77' to be the reference"),
+        ({"reference": "ant1"}, "reference antenna ant1 has no data that count"),
+        ({"interval": "day"}, "interval must be integration, scan, track or a number of seconds, got 'day'"),
+        ({"chan_blocks": 3}, "chan_blocks must be 1 to the number of channels, 2, got 3"),
+        ({"mode": "delay"}, "mode must be complex, phase or amplitude, got 'delay'"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_line(options: dict[str, object], message: str) -> None:
+    data = without(made(), lambda part: (part.antenna1 == 0) | (part.antenna2 == 0))
+    with pytest.raises(InputError, match=message):
+        biro.solve_gains(data, SKY, backend="cpu", **options)
+
+
+def test_data_that_gains_cannot_be_solved_from() -> None:
+    data = made()
+    dark = replace(SKY, source=[PointSource("a", east="0 deg", north="0 deg", I="0 Jy")])
+    with pytest.raises(InputError, match="the model is 0 Jy wherever there are data"):
+        biro.solve_gains(data, dark, backend="cpu")
+    stokes = part_of(data, corr_type=("I", "Q", "U", "V"))
+    with pytest.raises(InputError, match="Stokes parameters cannot be calibrated"):
+        biro.solve_gains(stokes, SKY, backend="cpu")
+    with pytest.raises(InputError, match="no data between two antennas"):
+        biro.solve_gains(without(data, lambda part: np.ones(part.n_row, bool)), SKY, backend="cpu")
+
+
+def test_the_command_writes_tables_and_corrected_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = made(noise=0.1)
+    create_ms(tmp_path / "obs.ms", data)
+    (tmp_path / "sky.toml").write_text(SKY.to_toml())
+    words = [str(tmp_path / "obs.ms"), str(tmp_path / "sky.toml"), "-o", str(tmp_path / "gains")]
+    with pytest.raises(SystemExit) as end:
+        main(["solve", *words, "--interval", "1 min", "--corrected", "--json", "--backend", "cpu"])
+    said = capsys.readouterr()
+    assert end.value.code == 0, said.err
+    figures = json.loads(said.out)
+    assert figures["n_solved"] == 280
+    assert figures["n_uncorrected"] == 0
+    assert {path.name for path in (tmp_path / "gains").iterdir()} == {
+        "gains.npz",
+        "gains.G",
+        "gains.png",
+        "solve.json",
+    }
+    table, file = biro.read_gains(tmp_path / "gains/gains.G"), biro.read_gains(tmp_path / "gains/gains.npz")
+    # The table has one solution for each minute in single precision, the file one for each integration.
+    np.testing.assert_allclose(table.time, file.time.reshape(20, 3).mean(axis=1), atol=1e-5)
+    np.testing.assert_allclose(table.gain, file.gain[::3], rtol=1e-6)
+    corrected = read_ms(tmp_path / "obs.ms", column="CORRECTED_DATA").partitions[0]
+    (plain,) = predict(data, SKY, backend="cpu")
+    residual = (corrected.vis - plain)[..., PARALLEL]
+    # Noise divided by the gains, which scatter by 0.2: 0.1 Jy, and some more.
+    assert 0.1 < residual.real.std() < 0.13
+    # What was there is not replaced without being asked to.
+    with pytest.raises(SystemExit) as end:
+        main(["solve", *words])
+    assert end.value.code == 2
+    assert "exists already" in capsys.readouterr().err
+    with pytest.raises(InputError, match="gains that turn with the feeds"):
+        turned = biro.solve_gains(data, replace(SKY, feeds=None), interval=60.0, backend="cpu")
+        write_casa_table(tmp_path / "no.G", tmp_path / "obs.ms", turned)
