@@ -16,6 +16,7 @@ from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton
+from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.starts import starting_points
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -119,7 +120,7 @@ def largest_difference(single: NDArray[np.float64], double: NDArray[np.float64])
     return float(np.nan_to_num(np.abs(difference - difference[0]), nan=np.inf).max())
 
 
-def points_within(laplace: Laplace, n: int) -> NDArray[np.float64]:
+def points_within(laplace: Laplace | SegmentLaplace, n: int) -> NDArray[np.float64]:
     """Points of the region with 99.7 % of the probability, float64 (n, n_param).
 
     A quarter are draws, brought onto its edge where they lie outside; the others are all on its edge.

@@ -37,11 +37,10 @@ class Ascent:
         self.likelihood, self._watch = likelihood, watch
         self._change = likelihood.model.unconstrained
         self.low, self.high = likelihood.model.box
-        ends = likelihood.model.prior_transform(np.array([[0.16], [0.84]]) * np.ones(likelihood.n_param))
         bounded = np.isfinite(self.high - self.low)
         period = np.array([p.period or np.nan for p in likelihood.parameters], float)
         self.period: Array = np.where(bounded, np.nan, period)
-        self.width: Array = np.where(bounded, self.high - self.low, 3.0 * (ends[1] - ends[0]))
+        self.width = width_of_priors(likelihood)
         self.n_row, self.best, self.best_theta = 0, -np.inf, np.empty(0)
 
     def value_and_gradient(self, theta: Array) -> tuple[Array, Array]:
@@ -100,6 +99,13 @@ class Ascent:
             culprit = names[int(np.argmin(np.isfinite(gradient[i])))]
             words = first_few(f"{name} = {x:.6g}" for name, x in zip(names, theta[i], strict=True))
             raise LikelihoodError(f"the derivative with respect to {culprit} is not a number at {words}")
+
+
+def width_of_priors(likelihood: DifferentiableLikelihood) -> Array:
+    """From end to end, or three times the middle 68 % of a prior without ends, float64 (n_param,)."""
+    low, high = likelihood.model.box
+    ends = likelihood.model.prior_transform(np.array([[0.16], [0.84]]) * np.ones(likelihood.n_param))
+    return np.where(np.isfinite(high - low), high - low, 3.0 * (ends[1] - ends[0]))
 
 
 def wrapped_difference(difference: Array, period: Array) -> Array:

@@ -205,7 +205,7 @@ class Laplace:
         log_det = np.linalg.slogdet(self.covariance[np.ix_(free, free)])[1]
         value = log_posterior + 0.5 * free.sum() * np.log(2.0 * np.pi) + 0.5 * log_det
         for i in np.flatnonzero(~free):
-            value += _log_integral(self.slope[i], self._left_to(i), self._across(i))
+            value += log_integral(self.slope[i], self._left_to(i), self._across(i))
         return float(value)
 
     @cached_property
@@ -310,7 +310,7 @@ class Laplace:
         for i in np.flatnonzero(~free):
             slope, bend = self.slope[i] / wider, self._left_to(i) / wider**2
             value += -slope * np.abs(away[:, i]) - 0.5 * bend * away[:, i] ** 2
-            value -= _log_integral(slope, bend, self._across(i))
+            value -= log_integral(slope, bend, self._across(i))
         return np.asarray(value)
 
     def fall(self, difference: Array) -> float:
@@ -358,7 +358,7 @@ class Laplace:
 
     def _distance(self, part: Array, i: int | np.intp, wider: float = 1.0) -> Array:
         """Quantiles at the probabilities `part`: of the distance of a parameter from its limit."""
-        return _distance(part, self.slope[i] / wider, self._left_to(i) / wider**2, self._across(i))
+        return distance_from_limit(part, self.slope[i] / wider, self._left_to(i) / wider**2, self._across(i))
 
 
 def _widening(dof: float) -> float:
@@ -387,7 +387,7 @@ def _inverse(matrix: Array, width: Array, noise: float) -> tuple[Array, Array]:
     return null, inverse
 
 
-def _distance(part: Array, slope: float, bend: float, width: float) -> Array:
+def distance_from_limit(part: Array, slope: float, bend: float, width: float) -> Array:
     """Quantiles of the density proportional to exp(-g x - h x^2 / 2) for 0 <= x <= width."""
     if _is_straight(slope, bend, width):
         return np.asarray(-np.log1p(part * np.expm1(-slope * width)) / slope)
@@ -400,7 +400,7 @@ def _distance(part: Array, slope: float, bend: float, width: float) -> Array:
     return quantile
 
 
-def _log_integral(slope: float, bend: float, width: float) -> float:
+def log_integral(slope: float, bend: float, width: float) -> float:
     """ln of the integral of exp(-g x - h x^2 / 2) over 0 <= x <= width."""
     if _is_straight(slope, bend, width):
         return float(np.log(-np.expm1(-slope * width) / slope))

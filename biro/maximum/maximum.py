@@ -23,6 +23,9 @@ from biro.maximum.modes import Mode, exchange_warning, modes_warning
 from biro.maximum.newton import ENOUGH
 from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings, fits_at
 from biro.maximum.search import search
+from biro.maximum.segments.climb import N_START, SegmentClimb
+from biro.maximum.segments.laplace import SegmentLaplace
+from biro.maximum.segments.precision import many_segments
 from biro.maximum.starts import starting_points
 from biro.models.quantities.parameter import Column
 from biro.progress import bar
@@ -106,7 +109,7 @@ class Maximum(Tabular):
         return tuple(column.name for column in self.columns)
 
     @property
-    def laplace(self) -> Laplace:
+    def laplace(self) -> Laplace | SegmentLaplace:
         """The normal distribution about the maximum."""
         return self.modes[0].laplace
 
@@ -184,7 +187,7 @@ class Maximum(Tabular):
                 c.name: {"unit": c.unit, "value": float(x), "error": _finite(e), "at": _ENDS[int(side)]}
                 for c, x, e, side in table
             },
-            "covariance": [[_finite(x) for x in row] for row in self.laplace.covariance],
+            "covariance": self._covariance_record(),
             "log_posterior": self.log_posterior,
             "log_likelihood": self.log_likelihood,
             "log_prior": self.log_prior,
@@ -212,6 +215,12 @@ class Maximum(Tabular):
             "n_gradient": self.n_gradient,
             "seed": self.seed,
         }
+
+    def _covariance_record(self) -> JsonValue:
+        """All of it; None where parameters are so many that it is worked out by segments."""
+        if isinstance(self.laplace, SegmentLaplace):
+            return None
+        return [[_finite(x) for x in row] for row in self.laplace.covariance]
 
     def _mode_record(self, mode: Mode) -> dict[str, JsonValue]:
         return {
@@ -291,6 +300,9 @@ def maximise(
 ) -> Maximum:
     """The highest posterior density, with errors, covariance and evidence from its curvature.
 
+    Thousands of gains of many segments are climbed by a precision in blocks of segments, from few starts
+    (`biro.maximum.segments`); their errors are those of the Fisher information.
+
     Many starts climb side by side with exact gradients, the best of them to the end. Where most of these end
     at different maxima, among fringes for instance, the prior is searched by differential evolution as well
     (up to 30 parameters). The result is a maximum of the density per unit of theta; it is a local one where
@@ -336,8 +348,11 @@ def _maximise(
     target = Target(likelihood)
     seed = secrets.randbelow(2**31) if seed is None else seed
     ascent = Ascent(likelihood, watch)
+    many = many_segments(likelihood)
+    if many is not None and np.ndim(starts) == 0:
+        starts = min(int(np.asarray(starts)), N_START)
     first = starting_points(ascent, starts, np.random.default_rng(seed))
-    climbs = Climbs(ascent, target.columns, first)
+    climbs = Climbs(ascent, target.columns, first) if many is None else SegmentClimb(ascent, many, first)
     n_search = 0
     if np.ndim(starts) == 0 and target.n_param <= SEARCHABLE and climbs.disagree:
         log.info(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from biro.maximum.ascent import Ascent, wrapped_difference
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import ENOUGH, NewtonResult, newton
+from biro.maximum.segments.laplace import SegmentLaplace
 from biro.models.quantities.parameter import Column
 
 Array = NDArray[np.float64]
@@ -40,13 +41,13 @@ class Mode:
 
     Attributes
     ----------
-    laplace : Laplace
+    laplace : Laplace or SegmentLaplace
         The normal approximation about it.
     log_posterior : float
         There, not normalised.
     """
 
-    laplace: Laplace
+    laplace: Laplace | SegmentLaplace
     log_posterior: float
 
     @property
@@ -173,6 +174,7 @@ def with_exchanges(
             continue  # something that is fixed or tied tells them apart, or a constraint does
         told.append(", ".join(group))
         for mode, order in itertools.product(tuple(found), orders):
+            assert isinstance(mode.laplace, Laplace)
             moved = Mode(mode.laplace.permuted(order), mode.log_posterior)
             if len(found) < MOST and _mode_at(found, moved.laplace.theta, value, ascent.period) is None:
                 found.append(moved)

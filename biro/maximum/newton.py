@@ -6,7 +6,7 @@ there. Curvature comes from differences of the gradient.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from biro.maximum.ascent import Ascent
 from biro.maximum.climb import MEMORY, climb_on
 from biro.maximum.laplace import Laplace, curvature, step_lengths
 from biro.maximum.saddles import curvature_modes, explore_around
+from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.stationary_point import StationaryPoint
 
 Array = NDArray[np.float64]
@@ -42,18 +43,18 @@ class NewtonResult:
     Attributes
     ----------
     log_posterior : float
-    laplace : Laplace
+    laplace : Laplace or SegmentLaplace
         The normal approximation there.
     left : float
         What another step of Newton's method would add to the log-posterior.
     """
 
     log_posterior: float
-    laplace: Laplace
+    laplace: Laplace | SegmentLaplace
     left: float
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """theta, log-posterior, its gradient, and -1 or +1 for parameters at an end of their prior (else 0)."""
 
     theta: Array
@@ -78,7 +79,7 @@ def newton(ascent: Ascent, theta: Array, *, stay: bool = False) -> NewtonResult:
     enough = ENOUGH[ascent.likelihood.precision]
     curvature_near, n_restart = _CurvatureNear(ascent), 0
     for k in range(N_NEWTON + 1):
-        point = _at_ends(ascent, theta)
+        point = at_ends(ascent, theta)
         matrix = curvature_near(point.theta)
         step = _newton_step(matrix, point, ascent.width)
         left = 0.5 * float(point.gradient @ step)
@@ -126,24 +127,24 @@ def _distance(theta: Array, other: Array, matrix: Array) -> float:
     return float(np.sqrt(np.mean(weight * (theta - other) ** 2)))
 
 
-def _line_search(ascent: Ascent, point: _Point, step: Array, least: float) -> Array | None:
+def _line_search(ascent: Ascent, point: Point, step: Array, least: float) -> Array | None:
     """The best of some points along a step, within the prior; None where none gains more than `least`."""
     trial = np.clip(point.theta + np.outer(LINE_SEARCH, step), ascent.low, ascent.high)
     values = ascent.values(trial)
     return trial[int(np.argmax(values))] if values.max() > point.value + least else None
 
 
-def _last_step(ascent: Ascent, point: _Point, step: Array) -> _Point:
+def _last_step(ascent: Ascent, point: Point, step: Array) -> Point:
     """The point one more step on, which costs one gradient; the same where rounding makes it a step down."""
     moved = np.clip(point.theta + step, ascent.low, ascent.high)
     (value,), (gradient,) = ascent.value_and_gradient(moved[None])
     if value >= point.value:
         point = point._replace(theta=moved, value=float(value), gradient=gradient)
     # The step may have been cut at a limit of a prior.
-    return point._replace(side=_sides(ascent, point.theta, point.gradient))
+    return point._replace(side=sides(ascent, point.theta, point.gradient))
 
 
-def _at_ends(ascent: Ascent, theta: Array) -> _Point:
+def at_ends(ascent: Ascent, theta: Array) -> Point:
     """theta, with the parameters whose density rises to an end near by put there."""
     (value,), (gradient,) = ascent.value_and_gradient(theta[None])
     end = np.where(gradient > 0.0, ascent.high, ascent.low)
@@ -165,16 +166,16 @@ def _at_ends(ascent: Ascent, theta: Array) -> _Point:
         (value_there,), (gradient_there,) = ascent.value_and_gradient(moved[None])
         if value_there >= value - AT_END:
             theta, value, gradient = moved, value_there, gradient_there
-    return _Point(theta, float(value), gradient, _sides(ascent, theta, gradient))
+    return Point(theta, float(value), gradient, sides(ascent, theta, gradient))
 
 
-def _sides(ascent: Ascent, theta: Array, gradient: Array) -> NDArray[np.int64]:
+def sides(ascent: Ascent, theta: Array, gradient: Array) -> NDArray[np.int64]:
     """-1 and 1 for parameters at an end of their prior to which the density rises, else 0."""
     side = np.where((theta <= ascent.low) & (gradient <= 0.0), -1, 0)
     return np.where((theta >= ascent.high) & (gradient >= 0.0), 1, side)
 
 
-def _newton_step(matrix: Array, point: _Point, width: Array) -> Array:
+def _newton_step(matrix: Array, point: Point, width: Array) -> Array:
     """The step P^-1 g, (n_param,), with g the gradient and P the curvature of parameters not at an end.
 
     Along a mode of negative curvature the step goes uphill, and along none of them is it longer than the
@@ -192,11 +193,12 @@ def _newton_step(matrix: Array, point: _Point, width: Array) -> Array:
 
 def _approximation(ascent: Ascent, point: StationaryPoint) -> Laplace:
     """The normal approximation about a maximum, with periodic parameters in the range of their prior."""
-    theta = point.theta
+    wrapped = replace(point, theta=ascent.likelihood.model.wrap(point.theta))
+    return Laplace.about(wrapped, ascent.width, room_at(ascent, point.theta), ascent.likelihood.precision)
+
+
+def room_at(ascent: Ascent, theta: Array) -> Array:
+    """Distances from theta to the ends of the priors, float64 (2, n_param)."""
     # A prior with a single limit counts as very wide, but not as infinitely wide.
     room = np.minimum([theta - ascent.low, ascent.high - theta], 1e6 * ascent.width)
-    room = np.where(np.isfinite(ascent.period), 0.5 * ascent.period, room)
-    wrapped = StationaryPoint(
-        ascent.likelihood.model.wrap(theta), point.value, point.gradient, point.side, point.curvature
-    )
-    return Laplace.about(wrapped, ascent.width, room, ascent.likelihood.precision)
+    return np.where(np.isfinite(ascent.period), 0.5 * ascent.period, room)

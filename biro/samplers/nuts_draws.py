@@ -221,7 +221,8 @@ class DrawsFile:
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise RunError(f"{self._path} cannot be read ({reason}); remove it to begin again") from None
-        fits = (middle.shape, factor.shape, before.scale.shape) == ((n_dim,), (n_dim, n_dim), (n_dim,))
+        fits = (middle.shape, before.scale.shape) == ((n_dim,), (n_dim,))
+        fits &= factor.shape in ((n_dim, n_dim), (0, 0))  # the latter where it is that by segments
         fits &= len(before.z) >= n_chain and before.z.shape[2:] == (n_dim,)
         fits &= before.stats.shape == before.z.shape[:2]
         fits &= before.last.shape in ((0, n_dim), (len(before.z), n_dim))

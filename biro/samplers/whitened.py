@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.arrow.space import ArrowPrecision
+from biro.maximum.ascent import width_of_priors
 from biro.maximum.laplace import Laplace
+from biro.maximum.segments.laplace import SegmentLaplace
+from biro.maximum.segments.precision import many_segments, unconstrained_precision
 from biro.models.bound.prior.unconstrained import Unconstrained
 from biro.target.protocol import DifferentiableLikelihood
 
@@ -28,18 +34,25 @@ class Whitened:
     likelihood : Likelihood
     middle : float64 (n_param,)
     factor : float64 (n_param, n_param)
+        Of no size where the factor is that of the precision by segments, which is worked out here.
     """
 
     def __init__(self, likelihood: DifferentiableLikelihood, middle: Array, factor: Array) -> None:
         self._likelihood, self._change = likelihood, likelihood.model.unconstrained
         self._low, self._high = likelihood.model.box
         self.middle, self.factor = middle, factor
+        self._root: _Dense | ArrowPrecision = _Dense(factor)
+        many = many_segments(likelihood)
+        if not factor.size and many is not None:
+            self._root = unconstrained_precision(many, middle, width_of_priors(likelihood))
 
     @classmethod
-    def about(cls, likelihood: DifferentiableLikelihood, laplace: Laplace) -> Whitened:
+    def about(cls, likelihood: DifferentiableLikelihood, laplace: Laplace | SegmentLaplace) -> Whitened:
         """About a maximum; parameters at an end of their prior, where y is infinite, one sigma within."""
         change = likelihood.model.unconstrained
         middle = change.of_theta(_within(likelihood, laplace))
+        if isinstance(laplace, SegmentLaplace):
+            return cls(likelihood, middle, np.empty((0, 0)))
         return cls(likelihood, middle, _factor(change, middle, laplace))
 
     def theta(self, z: Array) -> Array:
@@ -49,7 +62,7 @@ class Whitened:
     def z(self, theta: Array) -> Array:
         """Coordinates (n, n_param) of parameters within their priors: the inverse of `theta`."""
         away = np.array([self._change.of_theta(row) for row in theta]) - self.middle
-        return np.asarray(np.linalg.solve(self.factor, away.T).T)
+        return self._root.whiten(away.T).T
 
     def value_and_gradient(self, z: Array) -> Array:
         """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
@@ -57,19 +70,38 @@ class Whitened:
         theta = np.clip(self._likelihood.model.wrap(self._change.theta(y)), self._low, self._high)
         value, slope = self._likelihood.log_posterior_and_gradient(theta)
         slope = self._change.pull_back(y, slope) + self._change.log_jacobian_slope(y)
-        slope = _by_row(self.factor.T, slope)
+        slope = _by_row(self._root.draw_back, slope)
         return np.column_stack([value + self._change.log_jacobian(y), slope])
 
     def _y(self, z: Array) -> Array:
-        return self.middle + _by_row(self.factor, z)
+        return self.middle + _by_row(self._root.draw, z)
 
 
-def _by_row(matrix: Array, rows: Array) -> Array:
-    """The matrix times each row by itself: roundings of a product of matrices depend on their sizes."""
-    return np.array([matrix @ row for row in rows]).reshape(rows.shape)
+class _Dense:
+    """A factor as a whole matrix, with what is used of `ArrowPrecision`."""
+
+    def __init__(self, factor: Array) -> None:
+        self._factor = factor
+
+    def draw(self, columns: Array) -> Array:
+        """The factor times columns (n_param, n)."""
+        return self._factor @ columns
+
+    def draw_back(self, columns: Array) -> Array:
+        """The transposed factor times columns."""
+        return self._factor.T @ columns
+
+    def whiten(self, columns: Array) -> Array:
+        """The inverse of the factor times columns."""
+        return np.asarray(np.linalg.solve(self._factor, columns))
 
 
-def _within(likelihood: DifferentiableLikelihood, laplace: Laplace) -> Array:
+def _by_row(product: Callable[[Array], Array], rows: Array) -> Array:
+    """A product with each row by itself: roundings of a product of matrices depend on their sizes."""
+    return np.array([product(row[:, None])[:, 0] for row in rows]).reshape(rows.shape)
+
+
+def _within(likelihood: DifferentiableLikelihood, laplace: Laplace | SegmentLaplace) -> Array:
     """The maximum with parameters at an end of their prior moved in by one sigma, and the others following.
 
     A parameter counts as at an end within a quarter of a sigma of it: there y of the maximum says little

@@ -11,7 +11,7 @@ of `parameters`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 
 if TYPE_CHECKING:
+    from biro.arrow.matrix import Arrow
+    from biro.arrow.space import ArrowSpace
     from biro.models.bound.prior.unconstrained import Unconstrained
     from biro.models.quantities.parameter import Parameter
     from rime_kernels.geometry import Precision
@@ -151,6 +153,28 @@ class DifferentiableLikelihood(SampledLikelihood, Protocol):
         """Noise factor of each partition, float64 (n_partition,), of one theta (n_param,)."""
 
 
+class SegmentedModel(DifferentiableModel, Protocol):
+    """What precisions by segments ask of a model."""
+
+    def log_prior_slope(self, theta: Array) -> Array:
+        """Derivatives of the log prior density, float64 (n_batch, n_param); NaN outside."""
+
+
+class SegmentedLikelihood(DifferentiableLikelihood, Protocol):
+    """A likelihood with parameters of many segments of time, whose precision falls into blocks."""
+
+    @property
+    def model(self) -> SegmentedModel:
+        """The model, with its prior."""
+
+    @property
+    def segments(self) -> ArrowSpace | None:
+        """The states in which the precision falls into blocks; None where there are no segments."""
+
+    def fisher_by_segments(self, theta: Array) -> Arrow:
+        """The Fisher information in these states, of one theta (n_param,)."""
+
+
 class RecordedLikelihood(SampledLikelihood, Protocol):
     """What `biro.sample` asks of a likelihood for the record of a run."""
 
@@ -246,6 +270,12 @@ def full_of(likelihood: RecordedLikelihood) -> RecordedLikelihood:
 def has_gradient(likelihood: SampledLikelihood) -> TypeGuard[DifferentiableLikelihood]:
     """Whether a likelihood has the derivatives that the climb to a maximum, and NUTS, need."""
     return hasattr(likelihood, "log_posterior_and_gradient")
+
+
+def segmented(likelihood: SampledLikelihood) -> SegmentedLikelihood | None:
+    """The likelihood itself, if it has parameters in segments."""
+    found = cast("SegmentedLikelihood", likelihood)
+    return found if getattr(likelihood, "segments", None) is not None else None
 
 
 def differentiable(likelihood: SampledLikelihood, wanted_by: str) -> DifferentiableLikelihood:
