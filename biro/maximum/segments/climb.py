@@ -95,7 +95,7 @@ class SegmentClimb:
             (answer,) = self._ascent.descend((y + root.draw(z[:, None])[:, 0])[None])
             return float(answer[0]), root.draw_back(answer[1:, None])[:, 0]
 
-        options = {"maxiter": _N_STEP, "maxfun": 2 * _N_STEP, "maxcor": 30, "ftol": 1e-12, "gtol": 1e-4}
+        options = {"maxiter": _N_STEP, "maxfun": 2 * _N_STEP, "maxcor": 8, "ftol": 1e-12, "gtol": 1e-4}
         outcome = minimize(value_and_gradient, np.zeros(y.size), jac=True, method="L-BFGS-B", options=options)
         return -float(outcome.fun), y + root.draw(outcome.x[:, None])[:, 0]
 
