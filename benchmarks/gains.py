@@ -45,7 +45,7 @@ class Case:
 
 def case_of(run_on: str, *, quick: bool, simulated: bool) -> Case:
     if simulated:
-        return Case(4, 2, 2, 2)
+        return Case(3, 1, 1, 2)
     if quick:
         return Case(8, 3, 4, 5)
     return Case(64, 10 if run_on == "cpu" else 100, 64, 100)
