@@ -9,20 +9,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.arrow.matrix import Arrow
-from biro.arrow.space import ArrowSpace
 from biro.beams.loading import beam_of
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
+from biro.likelihood.density import Array, Density
 from biro.likelihood.engines import EngineOptions, PartitionEngines
-from biro.likelihood.evaluation_count import EvaluationCount
-from biro.likelihood.fisher import Fisher
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
 from biro.likelihood.inner import without_gain_priors
 from biro.likelihood.noise_range import with_noise_range
@@ -31,10 +28,9 @@ from biro.likelihood.treatments.choice import treatment_of
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
+from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, check_gains, data_digest
 from biro.likelihood.undetermined import undetermined
-from biro.models import Parameter, SkyModel
-from biro.models.bound.theta_batch import ThetaBatch
+from biro.models import SkyModel
 from biro.models.components.noise import SPLITS
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
@@ -47,12 +43,10 @@ from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
-Array = NDArray[np.float64]
-# A number for one theta (n_param,), an array (n_batch, ...) for a batch of them: shapes decide, not types.
-NumberOrArray: TypeAlias = Any
+_HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
 
 
-class Likelihood:
+class Likelihood(Density):
     """Likelihood of visibilities, or of their closures, given a sky model.
 
     For each partition (field x data description), over its N unflagged complex correlations of
@@ -181,8 +175,8 @@ class Likelihood:
         self._engines = PartitionEngines(observation, of_sky, options)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
-        self._treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model)
-        self._count = EvaluationCount(self.parameter_names)
+        treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model)
+        self._evaluate(self.model, treatment, _HINT if self.full_model is not self.model else "")
 
     def __repr__(self) -> str:
         return (
@@ -191,24 +185,9 @@ class Likelihood:
         )
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Free parameters in the order of theta, each with name, unit and prior."""
-        return self.model.parameters
-
-    @property
     def sky(self) -> SkyModel:
         """The sky model, with the prior of its noise as it is used."""
         return self._sky
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        """Names of the free parameters, in the order of theta."""
-        return self.model.parameter_names
-
-    @property
-    def n_param(self) -> int:
-        """Number of free parameters."""
-        return self.model.n_param
 
     @property
     def marginalised(self) -> tuple[str, ...]:
@@ -225,12 +204,11 @@ class Likelihood:
         if self._inner is None:
             return self
         full = copy.copy(self)
-        full.__dict__.pop("undetermined", None)
-        full.model, full._count = self.full_model, EvaluationCount(self.full_model.parameter_names)
+        for cached in ("undetermined", "segments"):
+            full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
-        full._treatment = treatment_of(
-            full.gains, self.observation, self.full_model, self._engines, self.full_model
-        )
+        of_full = treatment_of(full.gains, self.observation, self.full_model, self._engines, self.full_model)
+        full._evaluate(self.full_model, of_full)
         return full
 
     def inner_draws(self, theta: ArrayLike, rng: np.random.Generator) -> InnerDraws:
@@ -278,16 +256,6 @@ class Likelihood:
         return self._treatment.lines
 
     @property
-    def n_call(self) -> int:
-        """Number of parameter vectors for which the log-likelihood was computed so far."""
-        return self._count.n_call
-
-    @property
-    def nan_count(self) -> int:
-        """Number of these vectors for which the log-likelihood was not a number."""
-        return self._count.n_nan
-
-    @property
     def backend(self) -> str:
         """The backend that computes the likelihood: "cpu" or "cuda"."""
         return self._engines.rimes[0].backend
@@ -309,155 +277,6 @@ class Likelihood:
         if len(set(lines)) == 1:
             return lines[:1]
         return [f"{label}: {line}" for label, line in zip(self.observation.labels, lines, strict=True)]
-
-    @property
-    def log_constraint_mass(self) -> float:
-        """Log of the prior mass that constraints outside the prior transform leave."""
-        return self.model.log_constraint_mass
-
-    def chi2(self, theta: ArrayLike) -> Array:
-        """Chi-squared of each partition, with weights as they are (noise factor 1), Gaussian noise or not.
-
-        Parameters
-        ----------
-        theta : (n_param,) or (n_batch, n_param)
-            In the units of `parameters`.
-
-        Returns
-        -------
-        float64 (n_partition,) or (n_batch, n_partition)
-        """
-        batch, is_single = self._batch(theta)
-        chi2 = self._treatment.chi2(batch)
-        return chi2[0] if is_single else chi2
-
-    def log_likelihood(self, theta: ArrayLike) -> NumberOrArray:
-        """Log-likelihood; -inf where a constraint of the model forbids the parameters.
-
-        Parameters
-        ----------
-        theta : (n_param,) or (n_batch, n_param)
-
-        Returns
-        -------
-        float, or float64 (n_batch,)
-
-        Raises
-        ------
-        InputError
-            Any other shape.
-        LikelihoodError
-            More than a tenth of all evaluations so far, once there are 1000, were not a number; fewer
-            are -inf, and counted in `nan_count`.
-        """
-        batch, is_single = self._batch(theta)
-        value = self._of_allowed(batch)
-        return float(value[0]) if is_single else value
-
-    def log_likelihood_and_gradient(self, theta: ArrayLike) -> tuple[NumberOrArray, Array]:
-        """Log-likelihood and its derivatives with respect to all parameters, for about two of its calls.
-
-        Parameters
-        ----------
-        theta : (n_param,) or (n_batch, n_param)
-
-        Returns
-        -------
-        float, or float64 (n_batch,)
-            As `log_likelihood`.
-        float64 (n_param,) or (n_batch, n_param)
-            Per unit of each parameter; NaN where the value is -inf.
-
-        Raises
-        ------
-        InputError, LikelihoodError
-            As `log_likelihood`.
-        """
-        batch, is_single = self._batch(theta)
-        value, gradient = np.full(len(batch), -np.inf), np.full(batch.theta.shape, np.nan)
-        allowed = np.flatnonzero(batch.allowed)
-        if allowed.size:
-            value[allowed], gradient[allowed] = self._value_and_gradient(batch.rows(allowed))
-        return (float(value[0]), gradient[0]) if is_single else (value, gradient)
-
-    def fisher(self, theta: ArrayLike) -> Array:
-        """The Fisher information: minus the expected second derivatives of ln L (`biro.likelihood.fisher`).
-
-        Exact. Derivatives of visibilities are multiplied by each other for some rows at a time, on the CPU
-        in double precision: n_param^2 products per real number of the data.
-
-        Parameters
-        ----------
-        theta : (n_param,)
-
-        Returns
-        -------
-        float64 (n_param, n_param)
-
-        Raises
-        ------
-        InputError
-            Any other shape, or a theta that a constraint of the model forbids.
-        """
-        return self._fisher(theta).matrix()
-
-    @cached_property
-    def segments(self) -> ArrowSpace | None:
-        """How the precision of gains of many segments falls into blocks; None where there are no segments."""
-        if self.gains != "sample" or not self.model.has_fitted_gains:
-            return None
-        space = ArrowSpace.of(self.model.reach)
-        return space if len(space.layout.index) > 1 else None
-
-    def fisher_by_segments(self, theta: ArrayLike) -> Arrow:
-        """`fisher` in the blocks of `segments`, for one theta: far less work where there are many segments.
-
-        It is W^T F W, of the states x with theta = W x, without the blocks that are 0.
-        """
-        fisher = self._fisher(theta)
-        assert self.segments is not None, "there are no segments"
-        assert isinstance(fisher, Fisher)
-        return fisher.arrow(self.segments)
-
-    def fisher_product(self, theta: ArrayLike, change: ArrayLike) -> Array:
-        """`fisher(theta)` times a change of theta (n_param,), without the matrix."""
-        return self._fisher(theta).product(self._one(change).theta)
-
-    def log_prior(self, theta: ArrayLike) -> NumberOrArray:
-        """Log of the normalised prior density, in the units of theta; -inf outside."""
-        batch, is_single = self._batch(theta)
-        return batch.log_prior[0].item() if is_single else batch.log_prior
-
-    def log_posterior(self, theta: ArrayLike) -> NumberOrArray:
-        """Log-prior plus log-likelihood (not normalised); the likelihood is not asked outside the prior."""
-        batch, is_single = self._batch(theta)
-        value = batch.log_prior.copy()
-        inside = np.flatnonzero(np.isfinite(value))
-        if inside.size:
-            value[inside] += self._values(batch.rows(inside))
-        return float(value[0]) if is_single else value
-
-    def log_posterior_and_gradient(self, theta: ArrayLike) -> tuple[NumberOrArray, Array]:
-        """`log_posterior` and its derivatives, as `log_likelihood_and_gradient` has them."""
-        batch, is_single = self._batch(theta)
-        value, gradient = batch.log_prior.copy(), batch.log_prior_slope.copy()
-        inside = np.flatnonzero(np.isfinite(value))
-        if inside.size:
-            log_likelihood, slope = self._value_and_gradient(batch.rows(inside))
-            value[inside] += log_likelihood
-            gradient[inside] += slope
-        return (float(value[0]), gradient[0]) if is_single else (value, gradient)
-
-    def prior_transform(self, unit: ArrayLike) -> Array:
-        """Parameters for points of the unit cube, (n_param,) or (n_batch, n_param)."""
-        vectors, is_single = self._vectors(unit)
-        theta = self.model.prior_transform(vectors)
-        return theta[0] if is_single else theta
-
-    def allowed(self, theta: ArrayLike) -> NumberOrArray:
-        """Whether the model's constraints hold."""
-        batch, is_single = self._batch(theta)
-        return batch.allowed[0].item() if is_single else batch.allowed
 
     def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta.
@@ -486,15 +305,6 @@ class Likelihood:
         noise = f"; {self._treatment.noise}" if batch.noise_dof is not None else ""
         lines = zip(self.observation.labels, self._engines.plans(batch), strict=True)
         return "\n".join(f"{label}: {plan}{noise}" for label, plan in lines)
-
-    def noise_factor(self, theta: ArrayLike) -> Array:
-        """Noise factor of each partition, for one vector theta."""
-        return np.asarray(self._one(theta).noise_factor[0])
-
-    def noise_dof(self, theta: ArrayLike) -> Array | None:
-        """Degrees of freedom of Student's t in each partition, for one theta; None for Gaussian noise."""
-        dof = self._one(theta).noise_dof
-        return None if dof is None else dof[0]
 
     def remarks(self, theta: ArrayLike) -> list[str]:
         """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).
@@ -619,53 +429,3 @@ class Likelihood:
         self.precision_reason = choice.reason
         log.info("precision %s", choice.reason)
         return replace(options, precision=choice.precision)
-
-    def _fisher(self, theta: ArrayLike) -> Information:
-        return self._treatment.fisher(self._one(theta))
-
-    def _of_allowed(self, batch: ThetaBatch) -> Array:
-        """Log-likelihood where the constraints hold, -inf elsewhere."""
-        if len(batch) and not self.model.is_constrained:
-            return self._values(batch)
-        value = np.full(len(batch), -np.inf)
-        allowed = np.flatnonzero(batch.allowed)
-        if allowed.size:
-            value[allowed] = self._values(batch.rows(allowed))
-        return value
-
-    def _values(self, batch: ThetaBatch) -> Array:
-        """Log-likelihood (n_batch,), whatever the constraints say."""
-        return self._count.checked(batch.theta, self._treatment.log_likelihood(batch))
-
-    def _value_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """`_values` and their derivatives, (n_batch, n_param)."""
-        value, gradient = self._treatment.log_likelihood_and_gradient(batch)
-        value = self._count.checked(batch.theta, value)
-        gradient[~np.isfinite(value)] = np.nan
-        return value, gradient
-
-    def _batch(self, theta: ArrayLike) -> tuple[ThetaBatch, bool]:
-        """theta as a batch, and whether it is one vector."""
-        vectors, is_single = self._vectors(theta)
-        return self.model.at(vectors), is_single
-
-    def _one(self, theta: ArrayLike) -> ThetaBatch:
-        """One vector theta as a batch of one."""
-        batch, is_single = self._batch(theta)
-        if not is_single:
-            raise InputError(f"expected one vector theta of shape ({self.n_param},), got {batch.theta.shape}")
-        return batch
-
-    def _vectors(self, theta: ArrayLike) -> tuple[Array, bool]:
-        try:
-            array = np.asarray(theta, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"theta must be real numbers ({error})") from None
-        if array.ndim not in (1, 2) or array.shape[-1] != self.n_param:
-            raise InputError(
-                f"theta must have shape ({self.n_param},) or (n_batch, {self.n_param}), got {array.shape}; "
-                f"its parameters are {', '.join(self.parameter_names)}"
-                + "; those that are marginalised, and posteriors of all, belong to `full`"
-                * bool(self._inner)
-            )
-        return np.atleast_2d(array), array.ndim == 1
