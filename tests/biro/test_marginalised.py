@@ -151,6 +151,7 @@ def test_it_is_the_same_in_small_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_of_an_image_that_moves_and_a_flux(tmp_path: Path) -> None:
     image = ImageTerm(
         "halo", file=image_of_a_blob(), scale=Normal(1, 2, marginalise=True), east=Uniform(-9, 9, "arcsec"),
