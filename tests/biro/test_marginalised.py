@@ -331,3 +331,14 @@ def test_fluxes_of_3c273_are_those_that_are_sampled(
     # The reference fit, within five of the errors that it states.
     assert restored.summary()["core.I"].median == pytest.approx(29.916, abs=0.025)
     assert restored.summary()["jet.I"].median == pytest.approx(3.374, abs=0.03)
+
+
+def test_the_gradient_is_continuous_where_another_flux_is_zero() -> None:
+    """There the sources have no flux without what is marginalised, and a shorter way is taken."""
+    arcsec = Uniform(-30, 30, "arcsec")
+    flux = Normal(0, 2, "Jy", marginalise=True)
+    source = PointSource("a", east=arcsec, north="3 arcsec", I=flux, V=Uniform(-1, 1, "Jy"))
+    likelihood = biro.Likelihood(observation(n_row=12), SkyModel(source, noise=Noise(1)))
+    assert likelihood.parameter_names == ("a.east", "a.V")
+    _, gradient = likelihood.log_likelihood_and_gradient(np.array([[7.0, 0.0], [7.0, 1e-9]]))
+    np.testing.assert_allclose(gradient[0], gradient[1], rtol=1e-6)
