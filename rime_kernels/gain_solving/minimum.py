@@ -98,6 +98,8 @@ def _stefcal(edges: types.Array, node1: types.Array, node2: types.Array, sums: t
                 new = np.complex128(abs(new.real))
             if step % 2 == 1:
                 new = 0.5 * (new + gain[i])
+                if mode == 1 and abs(new) > 0.0:
+                    new = new / abs(new)
             if not abs(new) > 0.0:
                 new = gain[i]  # half a turn apart: the mean has no phase
             difference = new - gain[i]
