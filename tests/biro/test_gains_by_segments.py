@@ -9,7 +9,7 @@ import pytest
 
 import biro
 from biro.arrow.space import ArrowPrecision
-from biro.models import Feeds, Gain, Leakage, LogNormal, Normal, PerSegment, SkyModel, Uniform
+from biro.models import Feeds, Gain, Leakage, LogNormal, Noise, Normal, PerSegment, SkyModel, Uniform
 from tests.biro.test_fitted_gains import TURN, drifting, small
 
 
@@ -25,10 +25,12 @@ def by_feed() -> SkyModel:
     return replace(sky, gain=gain, leakage=Leakage(d_r=Uniform(-0.1, 0.1)), feeds=Feeds(mount="equatorial"))
 
 
+OWN_NOISE = Noise(per="antenna", factor=LogNormal(0.5), systematic=Uniform(0.0, 0.2))
 CASES = [
     pytest.param(drifting(), {}, id="independent"),
     pytest.param(drifting("1 min"), {}, id="correlated"),
     pytest.param(by_feed(), {}, id="feeds and leakage"),
+    pytest.param(replace(drifting(), noise=OWN_NOISE), {}, id="noise of antennas"),
     pytest.param(drifting(), {"smearing": "on"}, id="smeared", marks=pytest.mark.thorough),
 ]
 
