@@ -158,6 +158,27 @@ def test_data_say_that_short_baselines_are_noisier() -> None:
     assert "[noise] additive with edges = " in line
 
 
+@pytest.mark.parametrize("flux", [(5.0, 0.0, 0.0, 5.0), (6.0, 0.0, 0.0, 0.0)])
+def test_fringes_that_turn_are_no_noise(flux: tuple[float, ...]) -> None:
+    """A signal that turns by 0.3 rad between two times is in first differences, and hardly in second ones."""
+    obs = array(np.ones(6), by_corr=(1.0, 1.0, 1.0, 1.0))
+    (part,) = obs.partitions
+    fringe = np.exp(0.3j * part.time_index)[:, None, None] * np.array(flux)
+    turning = replace(part, vis=part.vis + fringe)
+    assert unequal_noise([turning], obs.antenna_names) == []
+    # With the model that has it there is nothing to turn.
+    assert unequal_noise([turning], obs.antenna_names, [fringe]) == []
+
+
+def test_a_noisy_antenna_far_out_is_said_once() -> None:
+    """It makes long baselines noisy, which needs no second line."""
+    obs = array(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 3.0]))
+    (part,) = obs.partitions
+    far = np.where(part.antenna2 == 5, 10.0, 1.0)[:, None]
+    (line,) = unequal_noise([replace(part, uvw=part.uvw * far)], obs.antenna_names)
+    assert '[noise] per = "antenna"' in line
+
+
 def test_a_fit_says_it_until_the_model_has_it(tmp_path: Path) -> None:
     obs = array(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 3.0]))
     (line,) = biro.Likelihood(obs, sky(FLUX, tmp_path)).remarks([0.01, 1.3])

@@ -78,7 +78,9 @@ def test_the_likelihood_is_a_sum_of_gaussians(tmp_path: Path) -> None:
     "text", [ALL_TERMS, ANTENNAS, '[noise]\nsystematic = { prior = "half-normal", sd = 0.3 }\n']
 )
 def test_its_gradient(tmp_path: Path, text: str) -> None:
-    likelihood = biro.Likelihood(long_and_short(), sky(ONE_SOURCE + text, tmp_path))
+    place = '{ prior = "uniform", low = -60, high = 60, unit = "arcsec" }'
+    model = sky(ONE_SOURCE.replace('"0 arcsec"', place) + text, tmp_path)
+    likelihood = biro.Likelihood(long_and_short(), model)
     theta = likelihood.prior_transform(np.random.default_rng(2).uniform(0.3, 0.7, (3, likelihood.n_param)))
     value, gradient = likelihood.log_likelihood_and_gradient(theta)
     np.testing.assert_allclose(value, likelihood.log_likelihood(theta), rtol=1e-13)
