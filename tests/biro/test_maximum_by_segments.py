@@ -31,7 +31,7 @@ def by_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "MANY", 1)
 
 
-@pytest.mark.parametrize("correlated", [None, "10 min"])
+@pytest.mark.parametrize("correlated", [None, pytest.param("10 min", marks=pytest.mark.thorough)])
 def test_the_maximum_is_that_of_the_dense_way(
     correlated: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +55,7 @@ def test_the_maximum_is_that_of_the_dense_way(
     np.testing.assert_allclose(found.covariance / sizes, dense.covariance / sizes, rtol=0, atol=0.1)
 
 
+@pytest.mark.thorough
 def test_a_flux_at_the_end_of_its_prior(by_segments: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error is the distance that holds 68 %, and what follows it is where the dense way has it."""
     sky = drifting()
@@ -94,6 +95,7 @@ def test_the_normal_approximation_draws_from_its_density(by_segments: None) -> N
     np.testing.assert_allclose(shift / laplace.error, expected / laplace.error, rtol=0, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_nuts_whitens_by_segments_and_goes_on(by_segments: None, tmp_path: Path) -> None:
     """The posterior is standard normal in its coordinates, as far as it is normal; a run can be resumed."""
     pytest.importorskip("nutpie", reason="nutpie is not installed")
