@@ -13,6 +13,7 @@ from biro.arrow.space import ArrowSpace
 from biro.errors import InputError
 from biro.likelihood.evaluation_count import EvaluationCount
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import Information, Treatment
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.models import BoundModel, Parameter
@@ -157,9 +158,12 @@ class Density:
     def segments(self) -> ArrowSpace | None:
         """How the precision of gains of many segments falls into blocks; None where there are no segments.
 
-        None as well where something is integrated over, or noise is that of antennas: `fisher` has no blocks.
+        None as well where something is integrated over: `fisher` has no blocks then.
         """
-        if not (self.model.has_fitted_gains and isinstance(self._treatment, Visibilities)):
+        if not (
+            self.model.has_fitted_gains
+            and isinstance(self._treatment, Visibilities | VisibilitiesWithNoiseTerms)
+        ):
             return None
         space = ArrowSpace.of(self.model.reach)
         return space if len(space.layout.index) > 1 else None

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import first_few
-from biro.likelihood.baseline_classes import only_products, row_classes
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.noise_of_baselines import NoiseOfBaselines
 from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.treatments.baseline_classes import only_products, row_classes
+from biro.likelihood.treatments.noise_of_baselines import NoiseOfBaselines
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.models.bound.theta_batch import ThetaBatch
@@ -28,7 +28,7 @@ class VisibilitiesWithNoiseTerms:
     """The log-likelihood of visibilities whose weights follow theta; a `Treatment`.
 
     Model visibilities come from the engines, on any backend; the sums over them are taken here, on the CPU
-    (`biro.likelihood.noise_of_baselines`).
+    (`biro.likelihood.treatments.noise_of_baselines`).
 
     Parameters
     ----------
