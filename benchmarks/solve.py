@@ -67,7 +67,7 @@ READ = """
 import sys, numpy, xarray
 from daskms.experimental.zarr import xds_from_zarr
 gains = xds_from_zarr(sys.argv[1] + "::G")[0].gains.values
-numpy.save(sys.argv[2], gains[:, 0, :, 0, :])
+numpy.save(sys.argv[2], gains[:, 0, :, 0][..., [0, -1]])
 """
 
 
