@@ -115,9 +115,22 @@ class BestGains:
             matrix = np.empty(layout.n_stored)
             work = first, second, third, known, matrix
             climb_all(layout.cells, layout.groups, self.sums, self.x, warm, *work, steps)
+            if self._turn_back():
+                climb_all(layout.cells, layout.groups, self.sums, self.x, True, *work, steps)
         self.n_step = steps
         self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
         self.gain: Complex = np.exp(self._of_cells(self.x))
+
+    def _turn_back(self) -> bool:
+        """Bring phases with normal priors within half a turn of their means: whether any was not."""
+        layout, gains = self.free.layout, self.free.gains
+        own = gains.is_angle & (gains.weight > 0.0)
+        own[gains.links.earlier] = False
+        own[gains.links.later] = False
+        place = layout.place[own]
+        turns = np.rint((self.x[place] - layout.groups.middle[place]) / (2.0 * np.pi))
+        self.x[place] -= 2.0 * np.pi * turns
+        return bool(turns.any())
 
     def _each(self) -> Iterator[tuple[Partition, PartitionCells, NDArray[np.complexfloating], float]]:
         layout, factors = self.free.layout, self.factor.tolist()
@@ -181,22 +194,16 @@ class BestGains:
 
     def by_visibilities(self, slopes: Slopes) -> list[Complex]:
         """G / w of each partition, d ln Z = sum of Re(conj(G) dV), complex128 (n_row, n_chan, n_corr)."""
-        by_power, by_cross, found = slopes[0], slopes[1] + 1j * slopes[2], []
+        found = []
         for part, own, vis, factor in self._each():
             slope = np.empty(part.vis.shape, np.complex128)
+            scale = factor**-2
+            by_power, by_cross = scale * slopes[0], scale * slopes[1] + 1j * (scale * slopes[2])
+            rows, gain = own.cell_of_row, self.gain
+            numbers = rows, own.block, gain, by_power, by_cross, slope
             with CALL_LOCK:
-                cell_sums.slopes_of_rows(
-                    vis,
-                    part.vis,
-                    part.weight,
-                    own.cell_of_row,
-                    own.block,
-                    self.gain,
-                    by_power,
-                    by_cross,
-                    slope,
-                )
-            found.append(slope / factor**2)
+                cell_sums.slopes_of_rows(vis, part.vis, part.weight, *numbers)
+            found.append(slope)
         return found
 
     def by_factor(self, slopes: Slopes) -> Array:
