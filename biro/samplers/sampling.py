@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from biro.errors import BackendError, InputError
 from biro.maximum.partition_fit import fits_at
 from biro.posterior.posterior import Posterior
@@ -62,8 +64,9 @@ def sample(
     "none" finds the maximum (`biro.maximise`) and gives draws of the normal distribution about it, with the
     evidence by importance sampling. Parameters that the likelihood integrates over (`marginalise` in the
     model) are drawn for each sample afterwards; where it integrates over all, there is nothing to sample:
-    draws and evidence are exact, whatever the sampler. The evidence is that of the normalised prior: where
-    constraints cut the prior by rejection, it is divided by the prior mass that they leave.
+    draws and evidence are exact, whatever the sampler (of gains, Laplace's approximation). The evidence is
+    that of the normalised prior: where constraints cut the prior by rejection, it is divided by the prior
+    mass that they leave.
 
     Parameters
     ----------
@@ -157,7 +160,11 @@ def _target(
 def _say_start(options: Options, start: Start | None) -> None:
     """Say what the sampler starts from."""
     if isinstance(options, ExactOptions):
-        log.log(NOTICE, "nothing to sample: the posterior is normal, its draws and the evidence are exact")
+        log.log(
+            NOTICE,
+            "nothing to sample: all parameters are integrated over; draws and evidence are exact where "
+            "they are linear, and Laplace's approximation of gains",
+        )
         return
     if isinstance(options, NestedOptions):
         unused = "" if start is None else f"; {start_text(start)} is not used"
@@ -245,6 +252,7 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
     if isinstance(options, ExactOptions):
         assert integrates(likelihood)
         posterior = exact(likelihood, options.n_sample, context.provenance)
+        doubts = likelihood.doubts(np.zeros(0))
     else:
         posterior = with_peak(target, _run_sampler(target, options, context))
         doubts = likelihood.doubts(posterior.best_fit) if integrates(likelihood) else []
