@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.beams.loading import beam_of
-from biro.errors import InputError
+from biro.errors import BiroError, InputError
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.density import Array, Density
@@ -29,6 +29,7 @@ from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, check_gains, data_digest
+from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
 from biro.models import SkyModel
 from biro.models.components.noise import SPLITS
@@ -152,12 +153,12 @@ class Likelihood(Density):
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
         views = observation.partition_views
-        self._sky, outer, beam = sky, sky.with_means(), beam_of(sky, views)
-        self.full_model = self.model = sky.bind(views, beam)
+        self._sky, outer, self._beam = sky, sky.with_means(), beam_of(sky, views)
+        self.full_model = self.model = sky.bind(views, self._beam)
         if gains in INNER_GAINS:
             outer = without_gain_priors(sky)
         if outer is not sky:
-            self.model = outer.bind(views, beam)
+            self.model = outer.bind(views, self._beam)
         fits_noise = self.model.noise_parameters or self.model.noise_terms is not None
         if fits_noise and any(part.tapered for part in observation.partitions):
             raise InputError(
@@ -204,7 +205,7 @@ class Likelihood(Density):
         if self._inner is None:
             return self
         full = copy.copy(self)
-        for cached in ("undetermined", "segments"):
+        for cached in ("undetermined", "segments", "_gain_solver"):
             full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
         of_full = treatment_of(full.gains, self.observation, self.full_model, self._engines, self.full_model)
@@ -277,6 +278,25 @@ class Likelihood(Density):
         if len(set(lines)) == 1:
             return lines[:1]
         return [f"{label}: {line}" for label, line in zip(self.observation.labels, lines, strict=True)]
+
+    @property
+    def solves_gains(self) -> bool:
+        """Whether `with_best_gains` finds gains that theta has."""
+        return self._gain_solver is not None
+
+    def with_best_gains(self, theta: ArrayLike) -> Array:
+        """Vectors theta (n_batch, n_param) with the gains that are best beside the sky of each.
+
+        Gains stay as they are where these are not found, and where they are none that `gains="solve"` takes.
+        """
+        batch, _ = self._batch(theta)
+        if self._gain_solver is None:
+            return batch.theta
+        found = self._gain_solver.beside(batch.theta)
+        there = np.isfinite(found).all(axis=1)
+        moved = batch.theta.copy()
+        moved[there] = np.clip(self.model.wrap(found[there]), *self.model.box)
+        return moved
 
     def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta.
@@ -415,6 +435,18 @@ class Likelihood(Density):
     def _inner(self) -> Linear | InnerGains | None:
         """What parameters are integrated over or solved for by; None where theta has all of them."""
         return self._treatment if isinstance(self._treatment, Linear | InnerGains) else None
+
+    @cached_property
+    def _gain_solver(self) -> InnerGains | None:
+        """What finds the gains of theta beside its sky; None where there are none, or none that it takes."""
+        if type(self._treatment) is not Visibilities or not self.model.has_fitted_gains:
+            return None
+        outer = without_gain_priors(self._sky).bind(self.observation.partition_views, self._beam)
+        try:
+            return InnerGains(self.observation, outer, self._engines, self.model, integrate=False)
+        except BiroError as error:
+            log.info("gains are not solved for where a climb begins: %s", error)
+            return None
 
     def _gains_text(self) -> str:
         return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""

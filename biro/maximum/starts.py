@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.ascent import BATCH, Ascent
 from biro.target.checked import Target
-from biro.target.protocol import DifferentiableLikelihood, n_data_of
+from biro.target.protocol import DifferentiableLikelihood, n_data_of, solves_gains
 
 Array = NDArray[np.float64]
-N_SCREEN = 64
-"""Draws of the prior for each start."""
+N_SCREEN, N_SOLVED = 64, 4
+"""Draws of the prior for each start, and where gains are solved for beside each draw."""
 
 
 def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Array:
@@ -55,8 +55,8 @@ def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:
 
 
 def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Generator) -> Array:
-    """The best n of the middle of the prior and draws from it, noise factors fitted."""
-    unit = rng.random((N_SCREEN * n, likelihood.n_param))
+    """The best n of the middle of the prior and draws from it, gains solved for and noise factors fitted."""
+    unit = rng.random(((N_SOLVED if solves_gains(likelihood) else N_SCREEN) * n, likelihood.n_param))
     unit[0] = 0.5
     theta = likelihood.prior_transform(unit)
     value = np.full(len(theta), -np.inf)
@@ -64,6 +64,8 @@ def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Gen
         batch = slice(i, i + BATCH)
         inside = np.flatnonzero(np.isfinite(likelihood.log_prior(theta[batch]))) + i
         if inside.size:
+            if solves_gains(likelihood):
+                theta[inside] = likelihood.with_best_gains(theta[inside])
             theta[inside] = with_best_noise(likelihood, theta[inside])
             value[inside] = likelihood.log_posterior(theta[inside])
     if not np.isfinite(value).any():

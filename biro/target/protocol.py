@@ -160,6 +160,13 @@ class SegmentedModel(DifferentiableModel, Protocol):
         """Derivatives of the log prior density, float64 (n_batch, n_param); NaN outside."""
 
 
+class GainSolvingLikelihood(DifferentiableLikelihood, Protocol):
+    """A likelihood that finds the gains among its parameters, given all others."""
+
+    def with_best_gains(self, theta: Array) -> Array:
+        """Vectors theta (n_batch, n_param) with the gains that are best beside all else."""
+
+
 class SegmentedLikelihood(DifferentiableLikelihood, Protocol):
     """A likelihood with parameters of many segments of time, whose precision falls into blocks."""
 
@@ -255,6 +262,11 @@ def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
 def has_remarks(likelihood: SampledLikelihood) -> TypeGuard[RemarkingLikelihood]:
     """Whether a likelihood looks at the residuals of a fit."""
     return hasattr(likelihood, "remarks")
+
+
+def solves_gains(likelihood: SampledLikelihood) -> TypeGuard[GainSolvingLikelihood]:
+    """Whether a likelihood finds the gains among its parameters."""
+    return bool(getattr(likelihood, "solves_gains", False))
 
 
 def integrates(likelihood: SampledLikelihood) -> TypeGuard[IntegratingLikelihood]:

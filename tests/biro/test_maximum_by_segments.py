@@ -55,6 +55,27 @@ def test_the_maximum_is_that_of_the_dense_way(
     np.testing.assert_allclose(found.covariance / sizes, dense.covariance / sizes, rtol=0, atol=0.1)
 
 
+@pytest.mark.parametrize("correlated", [None, "1 min"])
+def test_a_climb_begins_at_the_gains_of_the_data(correlated: str | None) -> None:
+    """Without noise, gains beside the true sky are the true ones, wherever they were drawn."""
+    first = biro.Likelihood(small(n_chan=1), drifting(correlated), backend="cpu")
+    unit = np.random.default_rng(3).uniform(0.2, 0.8, (3, first.n_param))
+    truth, *draws = first.prior_transform(unit)
+    data = simulated(first, truth, 1e-6, 3)
+    (part,) = data.partitions
+    weighed = replace(part, weight=np.full(part.weight.shape, 1e12))
+    likelihood = biro.Likelihood(replace(data, partitions=(weighed,)), first.sky, backend="cpu")
+    is_gain = np.array([name.startswith("gain") for name in likelihood.parameter_names])
+    found = likelihood.with_best_gains(np.where(is_gain, draws, truth))
+    np.testing.assert_array_equal(found[:, ~is_gain], np.tile(truth[~is_gain], (2, 1)))
+    gains, expected = (likelihood.model.gains(theta, 0) for theta in (found, truth))
+    # Some times the noise, 1e-6 of a source of 1 Jy.
+    assert np.abs(gains / expected - 1.0).max() < 1e-5
+    # What is no gain of the data stays as it was.
+    without = biro.Likelihood(likelihood.observation, replace(first.sky, gain=None), backend="cpu")
+    assert not without.solves_gains
+
+
 @pytest.mark.thorough
 def test_a_flux_at_the_end_of_its_prior(by_segments: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error is the distance that holds 68 %, and what follows it is where the dense way has it."""

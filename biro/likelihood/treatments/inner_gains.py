@@ -152,6 +152,10 @@ class InnerGains:
         line = accuracy_line(best)
         return [line] if line else []
 
+    def beside(self, theta: Array) -> Array:
+        """Vectors of the full model (n_batch, n_full) with their gains replaced as by `best`."""
+        return self.best(self._model.at(theta[:, self.inner.of_outer])).theta
+
     def best(self, batch: ThetaBatch) -> ThetaBatch:
         """Vectors of the full model, with the gains that fit best; NaN where there are none."""
         inner = np.full((len(batch), self._order.size), np.nan)
