@@ -75,20 +75,15 @@ def _chi2_of_truth(like: biro.Likelihood, theta: np.ndarray, seed: int) -> float
 def test_noise_of_student_is_that_of_the_model() -> None:
     """Two-dimensional t: |n|^2 / (2 sigma^2) follows Fisher's F with 2 and dof degrees of freedom."""
     text = POINT.replace("[noise]", '[noise]\ndistribution = "student-t"\ndof = 3')
-    sky, like = from_toml(text), likelihood()
-    bound = biro.models.SkyModel.bind(sky, like.observation.partition_views)
-
-    class Drawn:
-        observation, model = like.observation, bound
-        predict = staticmethod(lambda theta: [np.zeros_like(like.observation.partitions[0].vis)])
-
+    like, theta = likelihood(text), np.array([1.5, 2.0])
+    (model,), factor = like.predict(theta), like.model.noise_factor(theta[None])[0, 0]
     rng, found = np.random.default_rng(1), []
     for _ in range(20):
-        (part,) = simulated(Drawn, np.array([1.5, 2.0]), rng).partitions
-        noise = part.vis * np.sqrt(part.weight) / bound.noise_factor([[1.5, 2.0]])[0, 0]
+        (part,) = simulated(like, theta, rng).partitions
+        noise = (part.vis - model) * np.sqrt(part.weight) / factor
         found.append(np.abs(noise.ravel()) ** 2 / 2)
     assert stats.kstest(np.concatenate(found), "f", args=(2, 3)).pvalue > 1e-3
-    assert reduced_chi2(Drawn, np.ones((1, 2))) is None
+    assert reduced_chi2(like, np.ones((1, 2))) is None
 
 
 def test_a_fit_of_student_noise_passes() -> None:
