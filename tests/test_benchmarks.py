@@ -152,6 +152,14 @@ CHECKS: dict[tuple[str, str], Callable[[Any], None]] = {
 }
 
 
+def test_the_tutorial_on_m87_has_the_table_of_the_program(benchmarks: Benchmarks) -> None:
+    """What the page says of evidences is what the committed run has found."""
+    _, lines = benchmarks("common.results").read(BENCHMARKS / "results" / "m87" / "evidence.jsonl")
+    page = (ROOT / "docs" / "tutorials" / "eht_m87.md").read_text(encoding="utf-8")
+    assert benchmarks("m87_evidence").table(lines) in page
+    assert {line["model"] for line in lines} == set(benchmarks("m87_evidence").MODELS)
+
+
 @pytest.mark.parametrize("name", ["7 antennas, 10 + 10", "EHT, batch 16"])
 def test_all_programs_compute_the_same(benchmarks: Benchmarks, tmp_path: Path, name: str) -> None:
     """The first kernels and what the peers' worker calls its reference, against the explicit sum."""
