@@ -10,10 +10,32 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
+from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.inputs import Output
 
 # Complex in the working precision; float64 for `Output.WEIGHTED`.
 Visibilities = NDArray[Any]
+
+
+class KeptVisibilities(Protocol):
+    """Model visibilities V on a device, beside data D and weights w whose cells have gains g, (n_cell,)."""
+
+    def sums(self, scale: float) -> NDArray[np.float64]:
+        """float64 (3, n_cell): sum w |V|^2, and real and imaginary part of sum w D conj(V), times `scale`."""
+        ...
+
+    def chi2(self, gain: NDArray[np.complex128]) -> float:
+        """sum w |D - g V|^2."""
+        ...
+
+    def adjoint(
+        self,
+        gain: NDArray[np.complex128],
+        by_power: NDArray[np.float64],
+        by_cross: NDArray[np.complex128],
+    ) -> Adjoint:
+        """Derivatives of chi2 where V - D is 2 a |g|^2 V + conj(b) conj(g) D, a and b those of cells."""
+        ...
 
 
 class Engine(Protocol):
@@ -41,6 +63,10 @@ class Engine(Protocol):
         /,
     ) -> Adjoint:
         """chi2 and its derivatives; `vis` (n_row, n_chan, n_corr) takes the place of the data."""
+        ...
+
+    def keep(self, sources: Sources, cells: RowCells) -> KeptVisibilities | None:
+        """V of one list of sources, to stay on a device; None where there is none, or where it cannot."""
         ...
 
     def plan(self, sources: Sources) -> str:

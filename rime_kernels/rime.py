@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, checked_inputs, device
 from rime_kernels.arrays import Rows, Sources
+from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
@@ -18,6 +19,7 @@ from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
+from rime_kernels.kept import KeptModel
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.smeared import Blocks, SmearedEngine
 from rime_kernels.smearing.average import Average, average_of
@@ -267,6 +269,33 @@ class Rime:
         checked = checked_inputs.residual_of(self.rows, sources, residual)
         return self._derivatives.adjoint(sources, self._run(sources, Output.VIS), checked)
 
+    def keep(self, sources: Sources, cells: RowCells) -> KeptModel | None:
+        """Model visibilities that stay on a GPU beside the data, for gains that are fitted to them.
+
+        Parameters
+        ----------
+        sources : Sources
+            A batch of one.
+        cells : RowCells
+            Which visibilities have one gain.
+
+        Returns
+        -------
+        KeptModel, or None
+            None on the CPU, and where visibilities cannot stay on the device: of templates, of models that
+            are smeared, or where it has too little memory.
+
+        Raises
+        ------
+        InputError
+            As `predict`; no data or weights were given.
+        """
+        self._need("keep", weight=True)
+        self._refuse_impossible(sources)
+        with CALL_LOCK:
+            kept = self._engine.keep(sources, cells)
+        return None if kept is None else KeptModel(sources, kept, self._derivatives)
+
     def information(
         self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None = None
     ) -> NDArray[np.float64]:
@@ -445,9 +474,9 @@ def _engine_class(backend: str, average: Average | None) -> Callable[..., Engine
         from rime_kernels.cpu import engine
 
         return engine.Engine
-    from rime_kernels.cuda import engine as engine_cuda
+    from rime_kernels.cuda.as_rows import kept
 
-    return engine_cuda.Engine
+    return kept.KeepingEngine
 
 
 def _blocks_class(backend: str) -> Callable[..., Blocks]:
@@ -456,6 +485,6 @@ def _blocks_class(backend: str) -> Callable[..., Blocks]:
         from rime_kernels.cpu import smeared
 
         return smeared.Blocks
-    from rime_kernels.cuda import smeared as smeared_cuda
+    from rime_kernels.cuda.as_rows import smeared as smeared_cuda
 
     return smeared_cuda.Blocks

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
+from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
@@ -167,6 +168,9 @@ class SmearedEngine:
             total = plus(total, block.adjoint(sources, t, None if data is None else data[rows]))
         assert total is not None, "rows are not empty"
         return total
+
+    def keep(self, sources: Sources, cells: RowCells) -> None:
+        """Means over nodes do not stay on a device."""
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""

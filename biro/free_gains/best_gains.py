@@ -10,7 +10,7 @@ where the data say little of it stands in `rime_kernels.gains.laplace`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from biro.free_gains.layout import HOLD, PIN, PartitionCells, gain_layout
 from biro.models.bound.antenna_terms.log_gains import LogGains
 from biro.observation.partition import Partition
+from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.gains import cell_sums, laplace
+from rime_kernels.gains import laplace
 from rime_kernels.gains.arrays import Sums
 from rime_kernels.gains.maximum import climb_all
+from rime_kernels.gains.models import CellModel, HostModel, model_of
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -56,19 +58,31 @@ class FreeGains:
         self.layout = gain_layout(self.partitions, gains)
         self._last: Array | None = None
 
-    def best(self, vis: Visibilities, factor: Array) -> BestGains:
+    def models(self, rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[CellModel]:
+        """Visibilities of a batch of one, of each partition, where they are computed."""
+        each = zip(rimes, sources, self.partitions, self.layout.partitions, strict=True)
+        return [model_of(rime, of, part.vis, part.weight, own.rows) for rime, of, part, own in each]
+
+    def of_visibilities(self, vis: Visibilities) -> list[HostModel]:
+        """The same of visibilities (n_row, n_chan, n_corr) of each partition, Jy, without gradients."""
+        return [
+            HostModel(one, part.vis, part.weight, own.rows)
+            for one, part, own in zip(vis, self.partitions, self.layout.partitions, strict=True)
+        ]
+
+    def best(self, models: Sequence[CellModel], factor: Array) -> BestGains:
         """The gains that fit best.
 
         The search begins at those that were found last, or where these are far off, anew.
 
         Parameters
         ----------
-        vis : sequence of complex (n_row, n_chan, n_corr), Jy
-            Of the model without the fitted gains, of each partition.
+        models : sequence of CellModel
+            Visibilities without the fitted gains, of each partition.
         factor : float64 (n_partition,)
             Noise factors.
         """
-        found = BestGains(self, vis, factor, self._last)
+        found = BestGains(self, models, factor, self._last)
         if found.converged:
             self._last = found.x
         return found
@@ -81,7 +95,7 @@ class BestGains:
     Parameters
     ----------
     free : FreeGains
-    vis : sequence of complex (n_row, n_chan, n_corr), Jy
+    models : sequence of CellModel
     factor : float64 (n_partition,)
     start : float64 (n,) or None
         Coordinates to begin the search at.
@@ -96,17 +110,15 @@ class BestGains:
     """
 
     free: FreeGains
-    vis: Visibilities
+    models: Sequence[CellModel]
     factor: Array
     start: Array | None
 
     def __post_init__(self) -> None:
-        layout, n_cell = self.free.layout, self.free.layout.cells.first.size - 1
-        self.sums = Sums(np.empty(n_cell), np.empty(n_cell), np.empty(n_cell))
+        layout = self.free.layout
+        sums = [model.sums(factor**-2) for _, model, factor in self._each()]
+        self.sums = Sums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
         with CALL_LOCK:
-            for part, own, vis, factor in self._each():
-                where = own.order, own.starts, own.block, own.first, own.n_block
-                cell_sums.add_sums(vis, part.vis, part.weight, *where, factor**-2, *self.sums)
             self.x = np.zeros(layout.n) if self.start is None else self.start.copy()
             first, second, third = np.empty((3, layout.n))
             steps = np.empty(layout.n_group)
@@ -132,9 +144,8 @@ class BestGains:
         self.x[place] -= 2.0 * np.pi * turns
         return bool(turns.any())
 
-    def _each(self) -> Iterator[tuple[Partition, PartitionCells, NDArray[np.complexfloating], float]]:
-        layout, factors = self.free.layout, self.factor.tolist()
-        return zip(self.free.partitions, layout.partitions, self.vis, factors, strict=True)
+    def _each(self) -> Iterator[tuple[PartitionCells, CellModel, float]]:
+        return zip(self.free.layout.partitions, self.models, self.factor.tolist(), strict=True)
 
     @cached_property
     def chi2(self) -> Array:
@@ -146,13 +157,7 @@ class BestGains:
         return self._chi2_with(np.exp(self._of_cells(x)))
 
     def _chi2_with(self, gain: Complex) -> Array:
-        found = []
-        for part, own, vis, _ in self._each():
-            chi2 = np.empty(part.n_row)
-            with CALL_LOCK:
-                cell_sums.chi2_of_rows(vis, part.vis, part.weight, own.cell_of_row, own.block, gain, chi2)
-            found.append(chi2.sum())
-        return np.array(found)
+        return np.array([model.chi2(own.own(gain)) for own, model, _ in self._each()])
 
     @property
     def log_prior(self) -> float:
@@ -192,18 +197,12 @@ class BestGains:
         n = self.gain.size
         return np.full(n, -0.5), np.ones(n), np.zeros(n)
 
-    def by_visibilities(self, slopes: Slopes) -> list[Complex]:
-        """G / w of each partition, d ln Z = sum of Re(conj(G) dV), complex128 (n_row, n_chan, n_corr)."""
+    def pulled(self, slopes: Slopes) -> list[Gradient]:
+        """Derivatives by the sources of each partition, of what has these slopes by the sums of cells."""
         found = []
-        for part, own, vis, factor in self._each():
-            slope = np.empty(part.vis.shape, np.complex128)
-            scale = factor**-2
-            by_power, by_cross = scale * slopes[0], scale * slopes[1] + 1j * (scale * slopes[2])
-            rows, gain = own.cell_of_row, self.gain
-            numbers = rows, own.block, gain, by_power, by_cross, slope
-            with CALL_LOCK:
-                cell_sums.slopes_of_rows(vis, part.vis, part.weight, *numbers)
-            found.append(slope)
+        for own, model, factor in self._each():
+            by_power, real, imag = (factor**-2 * own.own(each) for each in slopes)
+            found.append(model.pulled(own.own(self.gain), by_power, real + 1j * imag))
         return found
 
     def by_factor(self, slopes: Slopes) -> Array:
@@ -211,24 +210,23 @@ class BestGains:
         cross = np.conj(self.gain) * (self.sums.real + 1j * self.sums.imag)
         power = np.abs(self.gain) ** 2 * self.sums.power
         of_cell = (slopes[0] + 0.5) * power + (slopes[1] - 1.0) * cross.real + slopes[2] * cross.imag
-        total = [of_cell[own.first : own.first + own.n_cell].sum() for own in self.free.layout.partitions]
+        total = [own.own(of_cell).sum() for own in self.free.layout.partitions]
         return -2.0 * np.array(total) / self.factor
 
-    def response(self, changes: Visibilities) -> Complex:
+    def response(self, models: Sequence[HostModel], changes: Visibilities) -> Complex:
         """How ln gains of cells change, as Gauss and Newton have it, where visibilities change: (n_cell,).
 
         Parameters
         ----------
+        models : sequence of HostModel
+            Those of which these are the best gains.
         changes : sequence of complex (n_row, n_chan, n_corr), Jy
             Of the model without the fitted gains, of each partition.
         """
-        layout, total = self.free.layout, np.empty(self.gain.size, np.complex128)
+        layout = self.free.layout
+        each = zip(layout.partitions, models, changes, self.factor, strict=True)
+        total = np.concatenate([m.changes(dv, own.own(self.gain)) / s**2 for own, m, dv, s in each])
         cells = layout.cells
-        with CALL_LOCK:
-            for (part, own, vis, factor), change in zip(self._each(), changes, strict=True):
-                where = own.order, own.starts, own.block, own.first, own.n_block
-                cell_sums.changes_of_rows(vis, change, part.weight, *where, self.gain, total)
-                total[own.first : own.first + own.n_cell] /= factor**2
         of_cell = np.repeat(np.arange(total.size), np.diff(cells.first))
         by = cells.factor * np.where(cells.is_phase, total.imag[of_cell], total.real[of_cell])
         moved = np.bincount(cells.coordinate, by, minlength=layout.n)[None].astype(np.float64)

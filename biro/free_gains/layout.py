@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.models.bound.antenna_terms.log_gains import NONE, LogGains, PartitionGains
 from biro.observation.partition import Partition
+from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.gains.arrays import Cells, Groups, Sums
 from rime_kernels.gains.laplace import undetermined
 
@@ -40,27 +41,23 @@ class PartitionCells:
     ----------
     first : int
         The first cell.
-    n_cell, n_block : int
-        Cells, and blocks of channels.
-    block : int32 (n_chan,)
-    order, starts : int64 (n_row,), (n_baseline + 1,)
-        Rows by baseline and block of times.
-    cell_of_row : int64 (n_row,)
-        The first cell of each row.
+    n_cell : int
+    rows : RowCells
+        Which visibilities each of them has, counted from the first.
     """
 
     first: int
     n_cell: int
-    n_block: int
-    block: NDArray[np.int32]
-    order: Index
-    starts: Index
-    cell_of_row: Index
+    rows: RowCells
+
+    def own(self, of_cell: NDArray[T]) -> NDArray[T]:
+        """What belongs to these, of all cells."""
+        return of_cell[self.first : self.first + self.n_cell]
 
     def of_visibilities(self, of_cell: NDArray[T], n_corr: int) -> NDArray[T]:
         """What belongs to cells (n_cell,), for each visibility (n_row, n_chan, n_corr)."""
-        first = self.cell_of_row[:, None, None] + n_corr * self.block[:, None].astype(np.int64)
-        found: NDArray[T] = of_cell[first + np.arange(n_corr)]
+        first = self.rows.cell_of_row[:, None, None] + n_corr * self.rows.block[:, None].astype(np.int64)
+        found: NDArray[T] = self.own(of_cell)[first + np.arange(n_corr)]
         return found
 
 
@@ -148,13 +145,12 @@ def _cells_of(
     n_baseline, n_corr = baselines.shape[1], part.n_corr
     order = np.argsort(of_row, kind="stable")
     starts = np.searchsorted(of_row[order], np.arange(n_baseline + 1))
-    of_row = first + of_row * n_block * n_corr
+    cell_of_row = of_row * n_block * n_corr
     shape = n_baseline, n_block, n_corr
     chan = np.arange(part.n_chan)
     used = np.zeros(shape, bool)
     rows, chans, corrs = np.nonzero(part.weight)
-    index = (of_row[rows] - first) // (n_block * n_corr)
-    used[index, gains.chan_block[chan[chans]], corrs] = True
+    used[of_row[rows], gains.chan_block[chan[chans]], corrs] = True
     number = first + np.arange(used.size).reshape(shape)
     middle = np.array([part.times[gains.time_block == k].mean() for k in range(gains.time_block.max() + 1)])
     feeds = np.array([[name[0] in _SECOND, name[1] in _SECOND] for name in part.corr_type], np.int64)
@@ -170,9 +166,8 @@ def _cells_of(
             kind = np.full(factor.size, term.is_phase)
             found.append((number[there], of_cell[there], factor, kind, time))
     table = [np.concatenate(each) for each in zip(*found, strict=True)]
-    cells = PartitionCells(
-        first, used.size, n_block, gains.chan_block.astype(np.int32), order, starts, of_row
-    )
+    rows_of = RowCells(n_block, gains.chan_block.astype(np.int32), order, starts, cell_of_row)
+    cells = PartitionCells(first, used.size, rows_of)
     return cells, (table[0], table[1], table[2], table[3]), table[4]
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
+from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.cpu.antennas import Terms, back_map, places, terms_of
 from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
 from rime_kernels.cpu.correlations import Correlations, correlations
@@ -187,6 +188,9 @@ class Engine:
                 self._adjoint_of_part(part, of_part, shared_beam, variant, terms, output, tasks, lanes)
             )
         return joined(parts)
+
+    def keep(self, sources: Sources, cells: RowCells) -> None:
+        """There is no device where visibilities could stay."""
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""

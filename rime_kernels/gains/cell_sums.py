@@ -22,32 +22,27 @@ def add_sums(
     order: Index,
     starts: Index,
     block: Short,
-    first_cell: int,
     n_block: int,
     scale: float,
     power: Array,
     real: Array,
     imag: Array,
 ) -> None:
-    """Fill the sums of the cells of a partition.
+    """Fill the sums of cells.
 
     Parameters
     ----------
     model, data : complex (n_row, n_chan, n_corr)
     weight : floating, likewise
-    order, starts : int64 (n_row,), (n_baseline + 1,)
-        Rows, those of one baseline and block of times together, and where each of these begins.
-    block : int32 (n_chan,)
-        Block of each channel, of `n_block`.
-    first_cell : int
-        Cell of the first baseline, block and correlation; those of others follow.
+    order, starts, block, n_block
+        As `RowCells` has them.
     scale : float
         What weights are multiplied by.
     power, real, imag : float64 (n_cell,)
     """
     n_corr = model.shape[2]
     for baseline in prange(len(starts) - 1):
-        offset = first_cell + baseline * n_block * n_corr
+        offset = baseline * n_block * n_corr
         for k in range(offset, offset + n_block * n_corr):
             power[k], real[k], imag[k] = 0.0, 0.0, 0.0
         for at in range(starts[baseline], starts[baseline + 1]):
@@ -124,15 +119,14 @@ def changes_of_rows(
     order: Index,
     starts: Index,
     block: Short,
-    first_cell: int,
     n_block: int,
     gain: Complex,
     total: Complex,
 ) -> None:
-    """Fill total (n_cell,) with |g|^2 sum w conj(V) dV, of the cells of a partition."""
+    """Fill total (n_cell,) with |g|^2 sum w conj(V) dV."""
     n_corr = model.shape[2]
     for baseline in prange(len(starts) - 1):
-        offset = first_cell + baseline * n_block * n_corr
+        offset = baseline * n_block * n_corr
         for k in range(offset, offset + n_block * n_corr):
             total[k] = 0.0
         for at in range(starts[baseline], starts[baseline + 1]):

@@ -179,6 +179,7 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
         "gradient_cuda",
         "jones_cuda",
         "jones_gradient_cuda",
+        "kept_cuda",
         "memory",
         "templates",
         "student_chi2",

@@ -45,7 +45,8 @@ class GainInformation(Fisher):
         super().__init__(model, engines, engines, n_data, batch)
         self._engines = engines
         vis = [rime.predict(of)[0] for rime, of in zip(engines.rimes, engines.sources(batch), strict=True)]
-        self._best = free.best(vis, batch.noise_factor[0])
+        self._models = free.of_visibilities(vis)
+        self._best = free.best(self._models, batch.noise_factor[0])
         self._cells = free.layout.partitions
 
     def matrix(self) -> Array:
@@ -57,10 +58,10 @@ class GainInformation(Fisher):
         """F v, float64 (n_param,), for a change v of theta, float64 (1, n_param)."""
         each = [(i, of, self._shifts.of(i, of), moved) for i, of, moved in self._changes(change)]
         changes = [self._engines.rimes[i].tangent(shifted, moved)[0] for i, _, shifted, moved in each]
-        logs = self._best.response(changes)
+        logs = self._best.response(self._models, changes)
         power, pulled = np.abs(self._best.gain) ** 2, []
         for i, of_model, shifted, _ in each:
-            cells, vis = self._cells[i], self._best.vis[i]
+            cells, vis = self._cells[i], self._models[i].vis
             weight = cells.of_visibilities(power, vis.shape[2]) / self._best.factor[i] ** 2
             left = weight * (changes[i] - vis * cells.of_visibilities(logs, vis.shape[2]))
             gradient = self._engines.rimes[i].adjoint(shifted, left[None])

@@ -11,7 +11,7 @@ the determinant, including how the best gains move.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.free_gains.accuracy import accuracy_line
-from biro.free_gains.best_gains import BestGains, FreeGains
+from biro.free_gains.best_gains import BestGains, FreeGains, Slopes
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.inner import Inner
@@ -118,12 +118,12 @@ class InnerGains:
         each = list(self._engines.shifts.of_all(iter(of_model)))
         parts: list[list[Gradient]] = [[] for _ in each]
         for b, best in enumerate(self._bests(batch)):
-            slopes: Sequence[NDArray[np.complex128]] | None = None
+            pulled: Sequence[Gradient] | None = None
             if best is not None and best.converged:
                 value[b], slopes, by_factor[b] = self._value_and_slopes(best)
+                pulled = best.pulled(slopes)
             for i, sources in enumerate(each):
-                slope = None if slopes is None else slopes[i]
-                parts[i].append(self._pulled(i, sources.entries(b, b + 1), slope))
+                parts[i].append(self._spoilt(i, sources.entries(b, b + 1)) if pulled is None else pulled[i])
         gradients = [
             self._engines.shifts.pull_back(i, of_model[i], Gradient.joined(part))
             for i, part in enumerate(parts)
@@ -136,7 +136,7 @@ class InnerGains:
 
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
-        best = self.free.best(vis, batch.noise_factor[0])
+        best = self.free.best(self.free.of_visibilities(vis), batch.noise_factor[0])
         parts = []
         for part, cells in zip(self._observation.partitions, self.free.layout.partitions, strict=True):
             gain = cells.of_visibilities(best.gain, part.n_corr)
@@ -200,39 +200,36 @@ class InnerGains:
         law = self._normalisation.log_likelihood(best.chi2[None], best.factor[None])
         return float(law[0]) + best.log_prior
 
-    def _value_and_slopes(self, best: BestGains) -> tuple[float, Sequence[NDArray[np.complex128]], Array]:
-        """The value; its slopes with respect to visibilities, over weights; its slopes by noise factors."""
+    def _value_and_slopes(self, best: BestGains) -> tuple[float, Slopes, Array]:
+        """The value; its slopes by sums of cells, and by noise factors."""
         value = self._value(best)
         _, by_factor = self._normalisation.slopes(best.chi2[None], best.factor[None])
         if not self._integrate:
-            return value, best.by_visibilities(best.slopes()), by_factor[0]
+            return value, best.slopes(), by_factor[0]
         volume, slopes = best.log_volume_and_slopes()
-        return value + volume, best.by_visibilities(slopes), by_factor[0] + best.by_factor(slopes)
+        return value + volume, slopes, by_factor[0] + best.by_factor(slopes)
 
-    def _bests(self, batch: ThetaBatch) -> list[BestGains | None]:
-        """The best gains for each theta, one after the other; None for impossible sources."""
-        return [self._best(batch, b) for b in range(len(batch))]
+    def _bests(self, batch: ThetaBatch) -> Iterator[BestGains | None]:
+        """The best gains for each theta, one after the other; None for impossible sources.
+
+        Visibilities may stay on a device, which has room for those of one theta.
+        """
+        return (self._best(batch, b) for b in range(len(batch)))
 
     def _best(self, batch: ThetaBatch, b: int) -> BestGains | None:
-        vis = []
-        one = batch.rows(np.array([b]))
-        for rime, sources in zip(self._engines.rimes, self._engines.sources(one), strict=True):
-            if sources.impossible().any():
-                return None
-            vis.append(rime.predict(sources)[0])
+        sources = list(self._engines.sources(batch.rows(np.array([b]))))
+        if any(each.impossible().any() for each in sources):
+            return None
         factor = batch.noise_factor[b]
         if not (np.isfinite(factor) & (factor > 0.0)).all():
             return None
-        return self.free.best(vis, factor)
+        return self.free.best(self.free.models(self._engines.rimes, sources), factor)
 
-    def _pulled(self, i: int, sources: Sources, slope: NDArray[np.complex128] | None) -> Gradient:
-        """Re(J^H G) for slopes over weights; NaN without them."""
-        rime = self._engines.rimes[i]
-        if slope is None:
-            _, gradient = rime.chi2_and_gradient(sources)
-            gradient.spoil(np.ones(1, bool))
-            return gradient
-        return rime.adjoint(sources, slope[None])
+    def _spoilt(self, i: int, sources: Sources) -> Gradient:
+        """A gradient of NaN."""
+        _, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
+        gradient.spoil(np.ones(1, bool))
+        return gradient
 
     def _lines(self) -> list[str]:
         """What is done to the gains, in words."""

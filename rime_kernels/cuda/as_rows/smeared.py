@@ -18,17 +18,16 @@ from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray
-from rime_kernels.cuda.data import cut
-from rime_kernels.cuda.engine import Engine
+from rime_kernels.cuda.as_rows.given import GivenEngine, Sent
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels import smearing as kernels
 from rime_kernels.cuda.kernels.arguments import Columns, typed
-from rime_kernels.cuda.launch import Arrays, Layout, Runs, Slab
+from rime_kernels.cuda.launch import Layout, Runs
 from rime_kernels.cuda.shapes.choice import Size
-from rime_kernels.cuda.staging import Call, Staging, n_times
+from rime_kernels.cuda.staging import Call, Staging
 from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
-from rime_kernels.inputs import Constants, Inputs, Parameters, Variant
+from rime_kernels.inputs import Constants, Parameters, Variant
 from rime_kernels.physics.feeds import feeds_of
 from rime_kernels.smeared import Settings, finished
 from rime_kernels.smearing.average import Average, Node
@@ -77,15 +76,7 @@ class _Rows(NamedTuple):
     template: DeviceArray
 
 
-class _Sky(NamedTuple):
-    """What a call sends."""
-
-    call: Call
-    given: Parameters  # on the device
-    inputs: Inputs  # on the device
-
-
-class SmearedRows(Engine):
+class SmearedRows(GivenEngine):
     """See `rime_kernels.smeared.Block`."""
 
     def __init__(
@@ -174,12 +165,7 @@ class SmearedRows(Engine):
 
     # ---- the mean, and chi2
 
-    def _sky(self, sources: Sources) -> _Sky:
-        call = self._call(sources)
-        given = Parameters(*self._workspace.fill("parameters", call.given))
-        return _Sky(call, given, self._staging.inputs(call, given, 0))
-
-    def _mean(self, sky: _Sky) -> DeviceArray:
+    def _mean(self, sky: Sent) -> DeviceArray:
         """V, flat, on the device."""
         call, n_batch = sky.call, sky.call.n_batch
         n_each = int(np.prod(self._shape[1:]))
@@ -203,7 +189,7 @@ class SmearedRows(Engine):
             self._add_templates(sky, 1.0, Node(1.0, 0.0), Node(1.0, 0.0))
         return mean
 
-    def _add_templates(self, sky: _Sky, weight: float, time: Node, freq: Node) -> None:
+    def _add_templates(self, sky: Sent, weight: float, time: Node, freq: Node) -> None:
         """Add templates at a node to the mean."""
         fixed, call, n_template = self._fixed, sky.call, len(self._fixed.template)
         if not n_template:
@@ -238,7 +224,7 @@ class SmearedRows(Engine):
         return self._rows
 
     def _misfit(
-        self, sky: _Sky, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
+        self, sky: Sent, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
     ) -> NDArray[np.float64]:
         """chi2, and the sum of y / (1 + y), (2, n_batch); the residual takes the place of the mean."""
         mean, n_batch = self._mean(sky), sky.call.n_batch
@@ -289,60 +275,11 @@ class SmearedRows(Engine):
             found, float(chi2), None if t is None else 2.0 * float(of_dof), len(self._fixed.template)
         )
 
-    def _with_residual(self, call: Call) -> Call:
-        """The same call of kernels that find V - D in place of the data."""
-        variant = dataclasses.replace(call.variant, given=True)
-        key = variant, call.n_gaussian > 0
-        if key not in self._layouts:
-            self._layouts[key] = call.layout.of(variant)
-        return call._replace(variant=variant, layout=self._layouts[key])
-
     def _columns(self, call: Call) -> Columns:
         """The residual of the last `_misfit`, weights and templates, laid out."""
-        layout, workspace, rows = call.layout, self._workspace, self._loaded
-        whole, n_template = layout.slab(0, layout.n_unit), len(self._fixed.template)
-        n, cplx = layout.n_datum(whole), call.variant.complex
-        residual = workspace.array("mean", self._shape, cplx)
-        out = workspace.array("residual", (n,), cplx)
-        layout.arrange(whole, residual, out, 0)
-        of_weight = workspace.array("weight", (n,), call.variant.real)
-        layout.arrange(whole, rows.weight.reshape(*self._shape), of_weight, 0, turned=-1.0)
-        template = workspace.array("template", (max(1, n_template) * n,), cplx)
-        for k in range(n_template):
-            layout.arrange(whole, rows.template[k], template[k * n : (k + 1) * n], 0)
-        return Columns(out, of_weight, template, n if n_template else 0)
-
-    # ---- what the kernels read
-
-    def _nothing(self, call: Call) -> Columns:
-        no_vis = self._workspace.array("no data", (1,), call.variant.complex)
-        return Columns(no_vis, self._workspace.array("no weight", (1,), call.variant.real), no_vis, 0)
-
-    def _pieces_of(self, call: Call, more: Callable[[Slab], int]) -> list[Slab]:
-        """Pieces of the rows whose brightnesses, and more bytes for each, memory is there for."""
-        per_time = self._bright_bytes(call) * call.per_time * call.n_batch
-        whole = slice(0, call.layout.n_unit)
-        return cut(
-            call.layout, whole, lambda piece: per_time * n_times(piece) + more(piece), self._work_budget
-        )
-
-    def _arrays(self, sky: _Sky, pieces: list[Slab], columns: Columns) -> Iterator[tuple[Slab, Arrays]]:
-        """What the kernels read for each piece at the node that is at hand."""
-        call, given, layout = sky.call, sky.given, sky.call.layout
-        bright: DeviceArray = None
-        no_vis = self._workspace.array("no vis", (1, 1, 1, 1), call.variant.complex)
-        no_sums = self._workspace.array("no sums", (1, 1), np.float64)
-        for piece in pieces:
-            if call.per_time or bright is None:
-                of = piece if call.per_time else None
-                bright = self._staging.brightness(call, given, of, "brightness", 0)
-            n_time = n_times(piece) if call.per_time else 1
-            has_data = columns.vis.size > 1
-            offset = layout.n_datum(layout.slab(0, piece.unit.start)) if has_data and piece.unit.start else 0
-            yield piece, Arrays(
-                sky.inputs, call.n_gaussian, bright, n_time, columns.ahead(offset), no_vis, no_sums,
-                call.jones(given), call.jones_shape, call.n_profile, call.beams,
-            )  # fmt: skip
+        residual = self._workspace.array("mean", self._shape, call.variant.complex)
+        weight = self._loaded.weight.reshape(*self._shape)
+        return self._laid_out(call, residual, weight, self._loaded.template)
 
 
 def _launch(kernel: Callable[..., None], n: int, *arguments: object) -> None:

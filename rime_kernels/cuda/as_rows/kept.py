@@ -1,0 +1,174 @@
+"""Model visibilities that stay on the GPU, where the data are, while gains are fitted to them."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.adjoint import Adjoint
+from rime_kernels.arrays import Sources
+from rime_kernels.arrays.row_cells import RowCells
+from rime_kernels.compile.types import DeviceArray, Record
+from rime_kernels.cuda.as_rows.given import GivenEngine
+from rime_kernels.cuda.kernels import brightness
+from rime_kernels.cuda.kernels import cells as kernels
+from rime_kernels.cuda.kernels.arguments import typed
+
+log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+
+class _Rows(NamedTuple):
+    """Arrays on the device, flat, rows in the order of time."""
+
+    vis: DeviceArray
+    weight: DeviceArray
+    model: DeviceArray
+
+
+class KeptVisibilities:
+    """See `rime_kernels.engine.KeptVisibilities`; they are computed anew where others took their place."""
+
+    def __init__(self, engine: KeepingEngine, sources: Sources, cells: RowCells) -> None:
+        self.sources, self.cells = sources, cells
+        self._engine = engine
+
+    def sums(self, scale: float) -> Array:
+        """float64 (3, n_cell): sum w |V|^2, and real and imaginary part of sum w D conj(V), times `scale`."""
+        return self._engine.cell_sums(self, scale)
+
+    def chi2(self, gain: Complex) -> float:
+        """sum w |D - g V|^2."""
+        return self._engine.cell_chi2(self, gain)
+
+    def adjoint(self, gain: Complex, by_power: Array, by_cross: Complex) -> Adjoint:
+        """Derivatives of chi2 where V - D is 2 a |g|^2 V + conj(b) conj(g) D."""
+        return self._engine.cell_adjoint(self, gain, by_power, by_cross)
+
+
+class KeepingEngine(GivenEngine):
+    """The engine of a GPU of a `Rime` that is not smeared."""
+
+    _arrays_of_rows: _Rows | None = None
+    _last: KeptVisibilities | None = None  # whose V is on the device
+    _tables: tuple[RowCells, Record] | None = None
+
+    def keep(self, sources: Sources, cells: RowCells) -> KeptVisibilities | None:
+        """Visibilities of one list of sources; None where there are templates, or too little memory."""
+        if sources.n_batch != 1 or len(self._fixed.template) or not self._have_rows():
+            return None
+        return KeptVisibilities(self, sources, cells)
+
+    def cell_sums(self, kept: KeptVisibilities, scale: float) -> Array:
+        """See `KeptVisibilities`."""
+        n_corr, n_unit = self._sizes(kept)
+        rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
+        out = self._workspace.array("sums of cells", (3, n_unit * n_corr), np.float64)
+        kernel = kernels.make_cell_sums(n_corr, _n_lane())
+        kernel[n_unit, _n_lane() * n_corr, 0](float(scale), tables, rows.model, rows.vis, rows.weight, out)
+        found: Array = out.copy_to_host()
+        return found
+
+    def cell_chi2(self, kept: KeptVisibilities, gain: Complex) -> float:
+        """See `KeptVisibilities`."""
+        n_corr, n_unit = self._sizes(kept)
+        rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
+        (gains,) = self._workspace.fill("gains", [gain.view(np.float64)])
+        sums = self._workspace.array("chi2 of cells", (1, gain.size), np.float64)
+        out = self._workspace.array("chi2", (1,), np.float64)
+        kernel, n_thread = kernels.make_cell_chi2(n_corr, _n_lane()), device.threads_per_block()
+        kernel[n_unit, _n_lane() * n_corr, 0](tables, rows.model, rows.vis, rows.weight, gains, sums)
+        brightness.make_batch_sums(n_thread)[1, n_thread, 0](sums, out)
+        return float(out.copy_to_host()[0])
+
+    def cell_adjoint(
+        self, kept: KeptVisibilities, gain: Complex, by_power: Array, by_cross: Complex
+    ) -> Adjoint:
+        """See `KeptVisibilities`; what stands in the place of V - D takes that of V."""
+        n_corr, n_unit = self._sizes(kept)
+        rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
+        sent = self._workspace.fill("gains", [gain.view(np.float64), by_power, by_cross.view(np.float64)])
+        self._last = None
+        kernel = kernels.make_cell_slopes(n_corr, _n_lane())
+        kernel[n_unit, _n_lane() * n_corr, 0](tables, rows.model, rows.vis, rows.weight, *sent)
+        return self._until_it_fits(lambda: self._pulled(kept.sources, rows))
+
+    def _pulled(self, sources: Sources, rows: _Rows) -> Adjoint:
+        """Derivatives of chi2 where V - D stands in the place of V."""
+        call = self._with_residual(self._call(sources, for_adjoint=True))
+        sky = self._sky(sources)._replace(call=call)
+        shape, sums = self._shape, self._adjoint_sums(call)
+        columns = self._laid_out(call, rows.model.reshape(*shape), rows.weight.reshape(*shape), None)
+        of_kinds = sums.sums(self._workspace, 1)
+        for piece, arrays in self._arrays(sky, self._pieces_of(call, sums.record_bytes), columns):
+            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), 0, 0)
+        answer = sums.answer(self._workspace, sky.given, call.layout.chan_freq, 0)
+        return sums.adjoint(answer.copy_to_host(), 1)
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return self._fixed.order.size, self._fixed.chan_freq.size, len(self._fixed.matrix)
+
+    def _sizes(self, kept: KeptVisibilities) -> tuple[int, int]:
+        """Correlations, and blocks of threads."""
+        return len(self._fixed.matrix), (kept.cells.starts.size - 1) * kept.cells.n_block
+
+    def _have_rows(self) -> bool:
+        """Whether data, weights and V are on the device, as rows are; they take their part of the budget."""
+        if self._arrays_of_rows is not None:
+            return True
+        fixed = self._fixed
+        # With data as kernels read them, of which some lack in tiles.
+        n_byte = 4 * fixed.vis.nbytes + 3 * fixed.weight.nbytes
+        if n_byte > self._data_budget:
+            log.info("gains are fitted on the CPU: %.3g MB of data are too many", n_byte / 1e6)
+            return False
+        self._data = None
+        self._recordings.clear()
+        try:
+            vis, weight = device.upload(fixed.vis.ravel()), device.upload(fixed.weight.ravel())
+            self._arrays_of_rows = _Rows(vis, weight, device.empty((fixed.vis.size,), fixed.vis.dtype))
+        except device.DeviceMemoryError as error:
+            log.info("gains are fitted on the CPU: %s", error)
+            return False
+        self._data_budget -= n_byte
+        return True
+
+    def _rows_with(self, kept: KeptVisibilities) -> _Rows:
+        """The arrays of rows, V that of these sources."""
+        rows = self._arrays_of_rows
+        assert rows is not None, "`keep` has made them"
+        if self._last is not kept:
+            self._last = None
+            self._until_it_fits(lambda: self._fill(kept.sources, rows.model.reshape(*self._shape)))
+            self._last = kept
+        return rows
+
+    def _fill(self, sources: Sources, model: DeviceArray) -> None:
+        """Launch all that V takes, (n_row, n_chan, n_corr)."""
+        sky = self._sky(sources)
+        call = sky.call
+        for piece, arrays in self._arrays(sky, self._pieces_of(call, lambda piece: 0), self._nothing(call)):
+            part = model[piece.place]
+            call.layout.launch(piece, False, arrays._replace(vis_out=part.reshape(1, *part.shape)), 0)
+
+    def _tables_of(self, cells: RowCells) -> Record:
+        """Tables of cells on the device."""
+        if self._tables is None or self._tables[0] is not cells:
+            place = np.empty(self._fixed.order.size, np.int32)
+            place[self._fixed.order] = np.arange(place.size)
+            chans = np.argsort(cells.block, kind="stable")
+            starts = np.searchsorted(cells.block[chans], np.arange(cells.n_block + 1))
+            tables = cells.starts, place[cells.order], starts.astype(np.int32), chans.astype(np.int32)
+            self._tables = cells, typed(kernels.CellTables(*(device.upload(table) for table in tables)))
+        return self._tables[1]
+
+
+def _n_lane() -> int:
+    """Threads that share the samples of a cell, 3 at least."""
+    return 4 if device.simulated() else 32
