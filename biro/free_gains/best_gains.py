@@ -22,7 +22,7 @@ from biro.models.bound.antenna_terms.log_gains import LogGains
 from biro.observation.partition import Partition
 from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.gains import laplace
+from rime_kernels.gains import cell_sums, laplace
 from rime_kernels.gains.arrays import Sums
 from rime_kernels.gains.maximum import climb_all
 from rime_kernels.gains.models import CellModel, HostModel, model_of
@@ -131,7 +131,7 @@ class BestGains:
                 climb_all(layout.cells, layout.groups, self.sums, self.x, True, *work, steps)
         self.n_step = steps
         self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
-        self.gain: Complex = np.exp(self._of_cells(self.x))
+        self.gain = self._gains_at(self.x)
 
     def _turn_back(self) -> bool:
         """Bring phases with normal priors within half a turn of their means: whether any was not."""
@@ -154,7 +154,7 @@ class BestGains:
 
     def chi2_at(self, x: Array) -> Array:
         """The same for other coordinates of the gains, (n,) in the order of groups."""
-        return self._chi2_with(np.exp(self._of_cells(x)))
+        return self._chi2_with(self._gains_at(x))
 
     def _chi2_with(self, gain: Complex) -> Array:
         return np.array([model.chi2(own.own(gain)) for own, model, _ in self._each()])
@@ -246,6 +246,13 @@ class BestGains:
         with CALL_LOCK:
             laplace.importance(layout.cells, layout.groups, self.sums, self.x, *work, noise, found)
         return found
+
+    def _gains_at(self, x: Array) -> Complex:
+        """Gains of cells, complex128 (n_cell,)."""
+        gain = np.empty(self.free.layout.cells.first.size - 1, np.complex128)
+        with CALL_LOCK:
+            cell_sums.gains_of_cells(self.free.layout.cells, x, gain)
+        return gain
 
     def _of_cells(self, x: Array) -> Complex:
         """Sums over the coordinates of each cell, complex128 (n_cell,)."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import loop
-from rime_kernels.gains.arrays import Array, Index, Short
+from rime_kernels.gains.arrays import Array, Cells, Index, Short
 
 Complex = NDArray[np.complex128]
 Visibilities = NDArray[np.complexfloating]
@@ -56,6 +58,21 @@ def add_sums(
                         power[k] += w * (v.real * v.real + v.imag * v.imag)
                         real[k] += w * (d.real * v.real + d.imag * v.imag)
                         imag[k] += w * (d.imag * v.real - d.real * v.imag)
+
+
+@loop
+def gains_of_cells(cells: Cells, x: Array, gain: Complex) -> None:
+    """Fill the gains of cells (n_cell,) for coordinates x (n,)."""
+    for c in prange(len(gain)):
+        log, phase = 0.0, 0.0
+        for e in range(cells.first[c], cells.first[c + 1]):
+            by = cells.factor[e] * x[cells.coordinate[e]]
+            if cells.is_phase[e]:
+                phase += by
+            else:
+                log += by
+        size = math.exp(log)
+        gain[c] = complex(size * math.cos(phase), size * math.sin(phase))
 
 
 @loop

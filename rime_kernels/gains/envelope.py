@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from rime_kernels.compile.jit import summing_function
 from rime_kernels.gains.arrays import Array, Groups
 
@@ -21,20 +23,21 @@ def factorise(groups: Groups, first: int, end: int, matrix: Array, least: float)
     """
     begin, row = groups.begin, groups.row
     for i in range(first, end):
-        own = row[i]
-        for j in range(begin[i], i):
-            other = row[j]
+        # Unsigned offsets: what may be negative counts from the end, and loops do not become vectors.
+        own, begin_i, end_i = np.uint64(row[i]), np.uint64(begin[i]), np.uint64(i)
+        for j in range(begin_i, end_i):
+            other = np.uint64(row[j])
             total = matrix[own + j]
-            for k in range(max(begin[i], begin[j]), j):
+            for k in range(max(begin_i, np.uint64(begin[j])), j):
                 total -= matrix[own + k] * matrix[other + k]
             matrix[own + j] = total / matrix[other + j]
-        before = matrix[own + i]
+        before = matrix[own + end_i]
         total = before
-        for k in range(begin[i], i):
+        for k in range(begin_i, end_i):
             total -= matrix[own + k] * matrix[own + k]
         if not total > least * abs(before):
             return i
-        matrix[own + i] = math.sqrt(total)
+        matrix[own + end_i] = math.sqrt(total)
     return -1
 
 
@@ -84,9 +87,9 @@ def invert(groups: Groups, first: int, end: int, matrix: Array, column: Array, p
         for i in range(j + 1, end):
             if begin[i] > j:
                 continue
-            own, at = row[i], column[i]
-            total = matrix[own + i] * at
-            for k in range(j + 1, i):
+            own, end_i, at = np.uint64(row[i]), np.uint64(i), column[i]
+            total = matrix[own + end_i] * at
+            for k in range(np.uint64(j + 1), end_i):
                 total += matrix[own + k] * column[k]
                 product[k] += matrix[own + k] * at
             product[i] += total
