@@ -31,7 +31,7 @@ def simulate(
     telescope: Annotated[
         str,
         typer.Option(
-            help="VLA-A, -B, -C, -D, MeerKAT, KAT-7, WSRT, or an antenna file (CSV or CASA's .cfg)."
+            help="VLA-A, -B, -C, -D, MeerKAT, KAT-7, WSRT, EVN, or an antenna file (CSV or CASA's .cfg)."
         ),
     ],
     phase_centre: Annotated[str, typer.Option(help="ICRS, as '05h00m00s -45d00m00s' or '75 deg -45 deg'.")],

@@ -28,6 +28,7 @@ def test_the_vla_in_c_configuration_is_where_casa_puts_it(truth):
         ("MeerKAT", 64, 7.7e3, 29),
         ("KAT-7", 7, 185, 26),
         ("WSRT", 14, 2.7e3, 36),
+        ("EVN", 9, 2.28e6, 266e3),  # Noto to Jodrell Bank; Effelsberg to Westerbork
     ],
 )
 def test_known_arrays_have_their_published_extent(name, n_antenna, longest, shortest):
@@ -41,7 +42,7 @@ def test_known_arrays_have_their_published_extent(name, n_antenna, longest, shor
 
 
 def test_every_array_is_listed():
-    assert set(names()) == {"KAT-7", "MeerKAT", "VLA-A", "VLA-B", "VLA-C", "VLA-D", "WSRT"}
+    assert set(names()) == {"EVN", "KAT-7", "MeerKAT", "VLA-A", "VLA-B", "VLA-C", "VLA-D", "WSRT"}
 
 
 def test_wsrt_is_an_east_west_array():
@@ -109,7 +110,7 @@ def test_errors_of_antenna_files_say_what_to_do(tmp_path, text, message):
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match="called 'VLA-E'; known are KAT-7, MeerKAT"):
+    with pytest.raises(InputError, match="called 'VLA-E'; known are EVN, KAT-7, MeerKAT"):
         telescope("VLA-E")
 
 
