@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from biro.images.imager import image
     from biro.likelihood.likelihood import Likelihood
     from biro.maximum.maximum import maximise
-    from biro.measurement_set import read_ms
+    from biro.measurement_set import read_columns, read_ms
     from biro.models import ImageModel, SkyModel, read_model
     from biro.observation.join import join
     from biro.observation.observation import Observation
@@ -56,6 +56,7 @@ __all__ = [
     "plots",
     "read",
     "read_beam",
+    "read_columns",
     "read_gains",
     "read_image",
     "read_model",
@@ -84,6 +85,7 @@ _HOME = {
     "maximise": "biro.maximum.maximum",
     "read": "biro.reading",
     "read_beam": "biro.beams.cube_files",
+    "read_columns": "biro.measurement_set",
     "read_gains": "biro.gain_files",
     "read_image": "biro.images.fits",
     "read_model": "biro.models",

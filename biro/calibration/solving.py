@@ -66,7 +66,7 @@ def solve_gains(
         As it was measured: read with column="DATA" where a set has corrected data, too.
     sky : SkyModel, or Observation
         A model without free parameters that `values` does not give; or the same observation with model
-        visibilities, as `biro.read(path, column="MODEL_DATA")` gives it.
+        visibilities, both as `biro.read_columns(path, ["DATA", "MODEL_DATA"])` gives them.
     interval : "integration", "scan", "track", or float, s
         How long gains stay as they are; seconds count from the first time. A scan ends at a pause of three
         integrations and a minute, and where the field changes.
@@ -230,12 +230,14 @@ def _of_column(observation: Observation, model: Observation) -> Iterator[NDArray
     ours, theirs = observation.partitions, model.partitions
     if len(ours) != len(theirs):
         raise InputError(
-            f"the model has {len(theirs)} partitions, the data have {len(ours)}: read both alike"
+            f"the model has {len(theirs)} partitions, the data have {len(ours)}: read both alike "
+            "(biro.read_columns)"
         )
     for part, other in zip(ours, theirs, strict=True):
         if not np.array_equal(part.row_id, other.row_id) or part.vis.shape != other.vis.shape:
             raise InputError(
-                "the model is of other rows, channels or correlations than the data: read both alike"
+                "the model is of other rows, channels or correlations than the data: read both alike "
+                "(biro.read_columns)"
             )
         yield other.vis
 

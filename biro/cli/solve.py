@@ -102,6 +102,7 @@ def solve(
     """Solve for gains of antennas with a sky that is fixed, by default from the column DATA."""
     from biro.calibration import solve_gains
     from biro.errors import InputError
+    from biro.measurement_set import read_columns
     from biro.measurement_set.storage import TIME_LIMIT, ask_storage
     from biro.reading import read
 
@@ -114,8 +115,16 @@ def solve(
         raise InputError(f"{obs}: a file has no columns as a Measurement Set has")
     if is_set:
         reading.setdefault("column", "DATA")
-    observation = read(obs, autocorrelations=corrected, **reading)
-    known, values, frame = _model(observation, obs, sky, model_column, reading, gaussian_frame, corrected)
+    known: SkyModel | Observation
+    values: dict[str, float] = {}
+    frame: Literal["tangent", "uv"] = "tangent"
+    reading["autocorrelations"] = corrected
+    if model_column is not None:
+        columns = [reading.pop("column"), model_column]
+        observation, known = read_columns(obs, columns, **reading)
+    else:
+        observation = read(obs, **reading)
+        known, values, frame = _model(observation, sky, gaussian_frame)
     solved = solve_gains(
         observation,
         known,
@@ -157,20 +166,10 @@ def _check_output(output: Path, overwrite: bool) -> None:
 
 
 def _model(
-    observation: Observation,
-    obs: Path,
-    sky: Path | None,
-    model_column: str | None,
-    reading: ReadingOptions,
-    gaussian_frame: Frame | None,
-    corrected: bool,
-) -> tuple[SkyModel | Observation, dict[str, float], Literal["tangent", "uv"]]:
-    """The sky or the visibilities of a column, values of free parameters, and the frame of Gaussians."""
-    from biro.reading import read
-
-    if sky is None:
-        options = reading | {"column": model_column, "autocorrelations": corrected}
-        return read(obs, **options), {}, "tangent"
+    observation: Observation, sky: Path | None, gaussian_frame: Frame | None
+) -> tuple[SkyModel, dict[str, float], Literal["tangent", "uv"]]:
+    """The sky, values of free parameters, and the frame of Gaussians."""
+    assert sky is not None
     named = read_sky_or_run(sky, gaussian_frame)
     assert named.model is not None
     for line in observation.instrument_lines(named.model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
-from biro.data_set.options import DataOptions
+from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
 from biro.formatting import check_names
@@ -54,7 +54,7 @@ class Request:
     treatment: Treatment
 
     @classmethod
-    def of(cls, caller: str, options: DataOptions) -> Request:
+    def of(cls, caller: str, options: DataOptions | SetOptions, also: Sequence[str] = ()) -> Request:
         """Sort the keyword arguments of a function that reads.
 
         Parameters
@@ -62,13 +62,15 @@ class Request:
         caller : str
             Name of the function, for messages.
         options : DataOptions
+        also : names
+            Of arguments that the function has beside those of `DataOptions`.
 
         Raises
         ------
         InputError
             An option that is not there or not understood.
         """
-        check_names(options, list(DataOptions.__annotations__), caller)
+        check_names(options, [*DataOptions.__annotations__, *also], caller)
         given: dict[str, object] = dict(options)
         # Each class checks its values itself.
         own: dict[type, dict[str, Any]] = {
@@ -130,13 +132,15 @@ class DataSet(Protocol):
         ...
 
 
-def assemble(data: DataSet, request: Request) -> Observation:
+def assemble(data: DataSet, request: Request, merge: bool = True) -> Observation:
     """Read what is selected, with flags applied and every visibility that is left out counted.
 
     Parameters
     ----------
     data : DataSet
     request : Request
+    merge : bool
+        Whether parallel hands that are copies of one another are counted once, as Stokes I.
 
     Returns
     -------
@@ -147,16 +151,17 @@ def assemble(data: DataSet, request: Request) -> Observation:
     DataError
         A selection that matches nothing, a phase centre that cannot be used, or no usable visibility.
     """
-    return _Assembly(data, request).observation()
+    return _Assembly(data, request, merge).observation()
 
 
 class _Assembly:
     """The partitions of one data set, and the counts of what is left out of them."""
 
-    def __init__(self, data: DataSet, request: Request) -> None:
+    def __init__(self, data: DataSet, request: Request, merge: bool) -> None:
         self.data = data
         self.index = data.index
         self.request = request
+        self.merge = merge
         self.counts = empty_counts()
 
     def observation(self) -> Observation:
@@ -180,7 +185,9 @@ class _Assembly:
         partitions = [part for part, _ in weighted]
         remarks = [self.request.weighting.note, *(remark for _, remark in weighted)]
         notes += [remark for remark in remarks if remark]
-        hands = None if treatment.allow_unusable else take_hands(partitions, self.request.selection.stokes)
+        hands = None
+        if not treatment.allow_unusable:
+            hands = take_hands(partitions, self.request.selection.stokes, self.merge)
         partitions = partitions if hands is None else hands.partitions
         partitions, averaged = average(partitions, self.request.averaging, diameter)
         return Observation(

@@ -188,11 +188,13 @@ class RowIndex:
         except DataError as error:
             raise self._fail(str(error)) from None
         self._check_times(rows)
-        pairs = np.stack([self.columns.field_id, self.columns.data_desc_id], axis=1)[rows]
+        # One number for each pair: unique pairs take thirty times as long to find.
+        fields = self.columns.field_id.astype(np.int64)
+        pairs = (fields * len(self.descriptions) + self.columns.data_desc_id)[rows]
         parts = []
-        for field_id, data_desc_id in np.unique(pairs, axis=0) if len(rows) else ():
-            partition_rows = rows[(pairs == (field_id, data_desc_id)).all(axis=1)]
-            part = self._partition_rows(int(field_id), int(data_desc_id), partition_rows, selection)
+        for pair in np.unique(pairs):
+            field_id, data_desc_id = divmod(int(pair), len(self.descriptions))
+            part = self._partition_rows(field_id, data_desc_id, rows[pairs == pair], selection)
             if part is not None:
                 parts.append(part)
         if not parts:

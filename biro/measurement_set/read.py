@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from biro.data_set.assembly import Request, Treatment, Visibilities, assemble
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.metadata import Metadata
+from biro.data_set.options import SetOptions
 from biro.errors import InputError, MeasurementSetError
 from biro.measurement_set.metadata import Columns
 from biro.measurement_set.process import MeasurementSetProcess
@@ -28,6 +30,7 @@ from biro.progress import bar
 
 WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
 """In the order in which they are looked for."""
+_Cells = tuple[NDArray[np.generic], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -174,18 +177,64 @@ def read_ms(
     treatment = Treatment(convention, allow_unusable)
     request = Request(selection or own, Weighting(weights, taper), averaging, treatment)
     table = TableOptions(column, weight_column, time_limit)
-    return join([_read_set(each, request, table) for each in distinct_paths(path, "read_ms")])
+    return join([_read_set(each, request, table, (column,))[0] for each in distinct_paths(path, "read_ms")])
 
 
-def _read_set(path: str | os.PathLike[str], request: Request, table: TableOptions) -> Observation:
-    """One Measurement Set."""
+def read_columns(
+    path: str | os.PathLike[str], columns: Sequence[str], **options: Unpack[SetOptions]
+) -> tuple[Observation, ...]:
+    """Read several columns of a Measurement Set alike, as data and the model that lies beside them.
+
+    Each as `biro.read_ms` reads it, but what they share is read once: metadata, rows, weights and flags.
+    Parallel hands that are copies of one another are counted once where those of the first column are.
+
+    Parameters
+    ----------
+    path : path of the Measurement Set
+    columns : sequence of str
+        Names of the columns.
+    **options
+        As those of `biro.read_ms`, without column.
+
+    Returns
+    -------
+    tuple of Observation
+        One for each column.
+
+    Raises
+    ------
+    MeasurementSetError, DataError, InputError
+        As `biro.read_ms` raises them; or no column is named.
+
+    Examples
+    --------
+    >>> data, model = read_columns("obs.ms", ["DATA", "MODEL_DATA"], fields="3C273")
+    """
+    if isinstance(columns, str) or not columns:
+        raise InputError(f"columns must be a list of names, got {columns!r}")
+    own: dict[str, Any] = {**options}
+    mine = [item.name for item in fields_of(TableOptions) if item.name != "column"]
+    table = TableOptions(**{name: own.pop(name) for name in mine if name in own})
+    request = Request.of("read_columns", cast(SetOptions, own), also=["scans"])
+    return _read_set(path, request, table, columns)
+
+
+def _read_set(
+    path: str | os.PathLike[str], request: Request, table: TableOptions, wanted: Sequence[str | None]
+) -> tuple[Observation, ...]:
+    """Columns of one Measurement Set."""
     with MeasurementSetProcess(existing_set(path, table.time_limit), table.time_limit) as child:
         columns = cast(Columns, child.call("open", path=str(child.path)))
-        column = _visibility_column(child.path, columns, table.column)
+        names = [_visibility_column(child.path, columns, name) for name in wanted]
         index = RowIndex(cast(Metadata, child.call("metadata")), _index_columns(child), str(child.path))
-        return assemble(
-            _MeasurementSet(child, index, columns["columns"], column, table.weight_column), request
-        )
+        kept: dict[tuple[str, int, int], _Cells] | None = {} if len(names) > 1 else None
+        found: list[Observation] = []
+        for name in names:
+            data = _MeasurementSet(child, index, columns["columns"], name, table.weight_column, kept)
+            # The hands of a model without polarisation are alike: those of the first column decide.
+            merge = not found or any(part.corr_type == ("I",) for part in found[0].partitions)
+            found.append(assemble(data, request, merge))
+        return tuple(found)
 
 
 def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
@@ -229,7 +278,7 @@ def _visibility_column(path: Path, columns: Columns, wanted: str | None) -> str:
 
 
 class _MeasurementSet:
-    """Reads the partitions of one open set."""
+    """Reads the partitions of one open set; `kept` is what several columns have in common, read once."""
 
     def __init__(
         self,
@@ -238,12 +287,14 @@ class _MeasurementSet:
         columns: list[str],
         column: str,
         weight_column: str | None,
+        kept: dict[tuple[str, int, int], _Cells] | None,
     ) -> None:
         self.child = child
         self.index = index
         self.columns = columns
         self.column = column
         self.weight_column = weight_column
+        self.kept = kept
 
     def notes(self) -> Iterator[str]:
         """What is odd about flags."""
@@ -258,7 +309,7 @@ class _MeasurementSet:
         missing |= undefined
         flag = None
         if "FLAG" in self.columns:
-            stored, undefined = self._column("FLAG", part)
+            stored, undefined = self._common("FLAG", part)
             missing |= undefined
             flag = cast(NDArray[np.bool_], stored)
         return Visibilities(vis, weight, flag, missing, origin)
@@ -280,7 +331,7 @@ class _MeasurementSet:
         for name in names:
             if name not in self.columns:
                 continue
-            values, undefined = self._column(name, part)
+            values, undefined = self._common(name, part)
             if undefined.all() and len(part.rows):
                 continue
             weight = cast(NDArray[np.floating], values)
@@ -309,7 +360,17 @@ class _MeasurementSet:
             )
         return (wanted,)
 
-    def _column(self, name: str, part: PartitionRows) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
+    def _common(self, name: str, part: PartitionRows) -> _Cells:
+        """A column that goes with every column of visibilities, as `_column` reads it."""
+        if self.kept is None:
+            return self._column(name, part)
+        key = name, part.field_id, part.data_desc_id
+        if key not in self.kept:
+            self.kept[key] = self._column(name, part)
+        values, undefined = self.kept[key]
+        return values.copy(), undefined.copy()  # whoever asks changes them in place
+
+    def _column(self, name: str, part: PartitionRows) -> _Cells:
         """One column of a partition, and the rows that have no value in it.
 
         Returns

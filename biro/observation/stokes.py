@@ -123,18 +123,19 @@ class Hands:
     notes: list[str]
 
 
-def take_hands(partitions: Sequence[Partition], stokes: str | None) -> Hands:
+def take_hands(partitions: Sequence[Partition], stokes: str | None, merge: bool = True) -> Hands:
     """What a reader does with correlations once flags are applied, before it averages.
 
-    Hands that are copies of one another are counted once (`merge_copies`); then Stokes parameters are formed,
-    where they are asked for. An average over hands with different flags would be of different times.
+    Hands that are copies of one another are counted once (`merge_copies`; not without `merge`); then Stokes
+    parameters are formed, where they are asked for. An average over hands with different flags would be of
+    different times.
 
     Raises
     ------
     InputError
         As `form_stokes`, or no Stokes visibility counts.
     """
-    merged, notes = merge_copies(partitions)
+    merged, notes = merge_copies(partitions) if merge else (list(partitions), [])
     if stokes is None:
         return Hands(merged, None, notes)
     parts, formed = form_stokes(merged, stokes)

@@ -14,10 +14,12 @@ import pytest
 from astropy.coordinates import FK4, SkyCoord
 from casacore.tables import makecoldesc, table
 
+import biro
 from biro.data_set.assembly import Treatment
 from biro.data_set.options import SetOptions
-from biro.errors import DataError, InputError
+from biro.errors import DataError, InputError, MeasurementSetError
 from biro.measurement_set import create_ms, read_ms
+from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.read import TableOptions
 from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
@@ -150,6 +152,43 @@ def test_default_column_is_corrected_data(measurement_set: Unpack) -> None:
     assert read_ms(measurement_set("sim_7_circ")).column == "CORRECTED_DATA"
     assert read_ms(measurement_set("sim_7_circ"), column="MODEL_DATA").partitions[0].vis[0, 0, 0] == 1
     assert read_ms(measurement_set("vla_3c273_x")).column == "DATA"
+
+
+def test_columns_read_together_are_those_read_one_by_one(
+    measurement_set: Unpack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, names = measurement_set("sim_7_circ"), ["DATA", "MODEL_DATA"]
+    single = [read_ms(path, column=name, antennas=[0, 1, 2, 4], average_time="60 s") for name in names]
+    started: list[Path] = []
+    start = MeasurementSetProcess.__init__
+
+    def counted(self: MeasurementSetProcess, path: Path, time_limit: float) -> None:
+        started.append(path)
+        start(self, path, time_limit)
+
+    monkeypatch.setattr(MeasurementSetProcess, "__init__", counted)
+    together = biro.read_columns(path, names, antennas=[0, 1, 2, 4], average_time="60 s")
+    assert len(started) == 1
+    for one, other in zip(single, together, strict=True):
+        assert (one.column, one.counts) == (other.column, other.counts)
+        for part, same in zip(one.partitions, other.partitions, strict=True):
+            for key in ("vis", "weight", "uvw", "row_id", "time"):
+                assert np.array_equal(getattr(part, key), getattr(same, key))
+    with pytest.raises(InputError, match="columns must be a list of names, got 'DATA'"):
+        biro.read_columns(path, "DATA")
+    with pytest.raises(InputError, match="read_columns has no argument 'column'"):
+        biro.read_columns(path, names, column="DATA")  # type: ignore[call-arg]
+    with pytest.raises(MeasurementSetError, match="no visibility column NONE; there are"):
+        biro.read_columns(path, ["DATA", "NONE"])
+
+
+def test_alike_hands_of_a_model_stay_as_those_of_the_data(measurement_set: Unpack) -> None:
+    """MODEL_DATA is 1 in RR and LL: read alone, they are copies that make Stokes I."""
+    path = measurement_set("sim_7_circ")
+    assert read_ms(path, column="MODEL_DATA", correlations="RR,LL").partitions[0].corr_type == ("I",)
+    data, model = biro.read_columns(path, ["DATA", "MODEL_DATA"], correlations="RR,LL")
+    assert data.partitions[0].corr_type == model.partitions[0].corr_type == ("RR", "LL")
+    assert (model.partitions[0].vis[model.partitions[0].weight > 0] == 1).all()
 
 
 def test_selection(measurement_set: Unpack) -> None:
