@@ -10,7 +10,7 @@ import pytest
 import biro
 from biro.arrow.space import ArrowPrecision
 from biro.models import Feeds, Gain, Leakage, LogNormal, Noise, Normal, PerSegment, SkyModel, Uniform
-from tests.biro.test_fitted_gains import TURN, drifting, small
+from tests.biro.test_fitted_gains import TIMES, TURN, drifting, small
 
 
 def by_feed() -> SkyModel:
@@ -26,9 +26,14 @@ def by_feed() -> SkyModel:
 
 
 OWN_NOISE = Noise(per="antenna", factor=LogNormal(0.5), systematic=Uniform(0.0, 0.2))
+SOME_FITTED = Gain(
+    amplitude=PerSegment(LogNormal(0.1), per="integration", correlated=TIMES),
+    phase=PerSegment(TURN, per="integration", correlated="1 min"),
+)
 CASES = [
     pytest.param(drifting(), {}, id="independent"),
     pytest.param(drifting("1 min"), {}, id="correlated"),
+    pytest.param(replace(drifting("1 min"), gain=SOME_FITTED), {}, id="a fitted time"),
     pytest.param(by_feed(), {}, id="feeds and leakage"),
     pytest.param(replace(drifting(), noise=OWN_NOISE), {}, id="noise of antennas"),
     pytest.param(drifting(), {"smearing": "on"}, id="smeared", marks=pytest.mark.thorough),

@@ -24,6 +24,7 @@ from biro.models import (
     Uniform,
 )
 from biro.models.bound.model import BoundModel
+from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.files.toml import from_toml
 from tests.models.test_antenna_terms import CIRCULAR, LINEAR, spread, terms_of, view_of
 
@@ -197,6 +198,62 @@ def test_correlated_segments_have_the_prior_and_its_correlation(kind: str) -> No
     assert np.corrcoef(x.T)[0] == pytest.approx(kept ** np.arange(4), abs=0.03)
 
 
+TIMES = {"prior": "log-uniform", "low": 1, "high": 60, "unit": "min"}
+
+
+@pytest.mark.parametrize("kind", ["amplitude", "phase", "uniform"])
+def test_a_fitted_correlation_time_is_that_of_the_gains(kind: str) -> None:
+    """Over 20000 draws at one time: exp(-dt / T), segment 2 without data, whatever T is."""
+    prior = {"amplitude": LogNormal(0.2, 1.5), "phase": Normal("20 deg", "10 deg"), "uniform": TURN}[kind]
+    key = "amplitude" if kind == "amplitude" else "phase"
+    gain = Gain(
+        **{key: PerSegment(prior, per="integration", correlated=TIMES)}, antennas=["C"], reference="none"
+    )
+    time = np.array([0.0, 60.0, 120.0, 420.0])
+    seen = weights([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 1, 1]])
+    view = view_of(np.zeros((4, 3)), CIRCULAR, time=time, interval=60.0, weights=seen)
+    bound = bound_to(gain, views=[view])
+    assert bound.parameter_names[0] == f"gain.{key}.correlated"
+    assert bound.parameters[0].unit == "min"
+    assert bound.n_param == 4
+    rng = np.random.default_rng(1)
+    for minutes in (2.0, 10.0):
+        theta = bound.prior_transform(rng.random((20000, bound.n_param)))
+        theta[:, 0] = minutes
+        found = spread(terms_of(bound, theta))[:, [0, 2, 3], 2, 0, 0, 0]
+        kept = np.exp(-np.abs(time[[0, 2, 3]][:, None] - time[[0, 2, 3]]) / (60.0 * minutes))
+        # Four standard errors, as above.
+        if kind == "uniform":
+            assert np.abs(found.T @ found.conj() / len(found) - kept).max() < 0.03
+            continue
+        x = np.log(np.abs(found) / 1.5) if kind == "amplitude" else np.angle(found) - np.radians(20)
+        assert np.std(x, axis=0) == pytest.approx(0.2 if kind == "amplitude" else np.radians(10), rel=0.03)
+        assert np.abs(np.corrcoef(x.T) - kept).max() < 0.03
+
+
+def test_one_correlation_time_is_that_of_all_antennas_and_windows() -> None:
+    """Times that are fitted equal those that are written, to roundings; other priors are refused."""
+    views = [view_of(np.zeros((4, 3)), CIRCULAR, label=f"f/{spw}", spw=spw) for spw in ("spw0", "spw1")]
+    phase = PerSegment(TURN, per="integration", correlated=TIMES)
+    gain = Gain(phase=phase, amplitude=PerSegment(LogNormal(0.1), per="integration", correlated=TIMES))
+    bound = bound_to(gain, views=views)
+    names = bound.parameter_names
+    assert [name for name in names if "correlated" in name] == [
+        "gain.amplitude.correlated", "gain.phase.correlated"
+    ]  # fmt: skip
+    assert not any(is_gain(name) for name in names if "correlated" in name)
+    known = [replace(one, correlated=f"{n} min") for one, n in ((gain.amplitude, 3), (phase, 7))]
+    fixed = bound_to(replace(gain, amplitude=known[0], phase=known[1]), views=views)
+    theta = bound.prior_transform(np.random.default_rng(2).random((2, bound.n_param)))
+    of_time = [names.index(f"gain.{key}.correlated") for key in ("amplitude", "phase")]
+    theta[:, of_time] = 3.0, 7.0
+    found, wanted = terms_of(bound, theta, 1), terms_of(fixed, np.delete(theta, of_time, axis=1), 1)
+    assert np.allclose(spread(found), spread(wanted), rtol=1e-13)
+    other = replace(phase, correlated={**TIMES, "high": 30})
+    with pytest.raises(ModelError, match=r"gain\.phase\.correlated: one correlation time is fitted for all"):
+        bound_to(replace(gain, antenna={"C": {"phase": other}}), views=views)
+
+
 EVERYTHING = Gain(
     amplitude=PerSegment(LogNormal(0.3), per="integration", correlated="1 min", chan_blocks=2),
     phase=PerSegment(TURN, per="integration", correlated="1 min"),
@@ -210,6 +267,14 @@ EVERYTHING = Gain(
         "B": {"ratio_phase": "0 deg"},
     },
 )
+FITTED_TIMES = Gain(
+    amplitude=PerSegment(LogNormal(0.3), per="integration", correlated=TIMES, chan_blocks=2),
+    phase=PerSegment(TURN, per="integration", correlated={**TIMES, "unit": "s"}),
+    antenna={
+        "C": {"phase": PerSegment(Normal("0 deg", "30 deg"), per="20 s", correlated={**TIMES, "unit": "s"})}
+    },
+    feeds="separate",
+)
 SECOND = Gain(
     phase=PerSegment(Normal("0 deg", "20 deg"), per="20 s", chan_blocks=2),
     amplitude=PerSegment(LogNormal(0.1, 2.0), per=["integration", "all"]),
@@ -218,9 +283,20 @@ SECOND = Gain(
 )
 
 
-@pytest.mark.parametrize("rotation", ["present", "corrected"])
-@pytest.mark.parametrize("corr_type", [CIRCULAR, LINEAR])
-def test_derivatives_are_those_of_differences_and_adjoint(corr_type: tuple[str, ...], rotation: str) -> None:
+@pytest.mark.parametrize(
+    ("corr_type", "rotation", "first"),
+    [
+        *(
+            (corr_type, word, EVERYTHING)
+            for corr_type in (CIRCULAR, LINEAR)
+            for word in ("present", "corrected")
+        ),
+        (CIRCULAR, "present", FITTED_TIMES),
+    ],
+)
+def test_derivatives_are_those_of_differences_and_adjoint(
+    corr_type: tuple[str, ...], rotation: str, first: Gain
+) -> None:
     rng = np.random.default_rng(1)
     other = view_of(rng.normal(size=(2, 3)), corr_type, label="f/spw1", spw="spw1")
     feeds = Feeds(rotation=rotation, offset=Normal(0, 5, "deg"))
@@ -228,7 +304,7 @@ def test_derivatives_are_those_of_differences_and_adjoint(corr_type: tuple[str, 
         **dict.fromkeys(("d_r", "d_l") if corr_type == CIRCULAR else ("d_x", "d_y"), Normal(0, 0.1))
     )
     views = [view_of(rng.normal(size=(4, 3)), corr_type), other]
-    bound = bound_to(EVERYTHING, SECOND, views=views, feeds=feeds, leakage=leakage)
+    bound = bound_to(first, SECOND, views=views, feeds=feeds, leakage=leakage)
     theta = bound.prior_transform(rng.uniform(0.2, 0.8, size=(2, bound.n_param)))
     spreads = np.diff(bound.prior_transform(np.array([[0.4], [0.6]]) * np.ones(bound.n_param)), axis=0)
     change = rng.normal(size=theta.shape) * spreads
@@ -277,6 +353,8 @@ def test_thousands_of_gains_are_bound_in_no_time() -> None:
 def test_model_files_keep_fitted_gains() -> None:
     sky = SkyModel([POINT], gain=[EVERYTHING, SECOND])
     assert from_toml(sky.to_toml()) == sky
+    fitted = SkyModel([POINT], gain=[FITTED_TIMES])
+    assert from_toml(fitted.to_toml()) == fitted
     text = """
 [gain]
 amplitude = { prior = "log-normal", sd = 0.1, per = "scan" }
@@ -327,6 +405,18 @@ I = "1 Jy"
             "uniform over 360 deg, found uniform",
         ),
         ({"phase": {"prior": "uniform", "per": "scan", "correlated": 3}}, "correlated: 3 has no unit"),
+        (
+            {"phase": {"prior": "uniform", "per": "scan", "correlated": {**TIMES, "unit": "m"}}},
+            "correlated: unit 'm' is not a time",
+        ),
+        (
+            {"phase": {"prior": "uniform", "per": "scan", "correlated": Normal("9 s", "3 s")}},
+            "correlated: a correlation time is above 0, and so is its prior: .*found normal",
+        ),
+        (
+            {"phase": {"prior": "uniform", "per": "scan", "correlated": "source.I"}},
+            "correlated: expected a time above 0 such as '10 min', or a prior of one",
+        ),
         ({"phase": {"prior": "uniform", "chan_blocks": 0}}, "chan_blocks: from 1 to 10000, found 0"),
         ({"phase": {"prior": "uniform", "chan_blocks": 6}}, "chan_blocks = 6 is more than the 5 channels"),
         ({"phase": {"prior": "uniform", "unit": "Jy"}}, "cannot be expressed in"),

@@ -12,16 +12,23 @@ parameter and
     x_k = x_(k-1) + sqrt(2 (t_k - t_(k-1)) / T) e_k
 
 for which the mean of exp(i (x_k - x_(k-1))) is r_k, too.
+
+T may be a parameter. The e_k keep their standard normal prior whatever T is, so that T changes the values
+alone: of a = (t_k - t_(k-1)) / T,
+
+    dr/dT = r a / T,  d sqrt(1 - r^2)/dT = -r^2 a / (T sqrt(1 - r^2)),  d sqrt(2 a)/dT = -sqrt(2 a) / (2 T)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.slots import ZERO
 from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.quantities import units
 from biro.models.quantities.prior import LogNormal
@@ -31,45 +38,133 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
-    """x_k = keep_k x_(k-1) + step_k e_k, and x_k + middle as the value; float64 (n_segment, n_antenna, 2).
+class Steps:
+    """x_k = keep_k x_(k-1) + step_k e_k.
 
     Attributes
     ----------
-    keep, step : float64 (n_segment, n_antenna, 2)
-        1 and 0 where there is no parameter: the value stays what it was.
-    middle : float64 (n_antenna, 2)
-        Of the value, or of its logarithm where `is_log`.
-    is_log : bool
+    keep, step : float64 (n_batch or 1, n_segment, n_antenna, 1, 2)
     """
 
     keep: Array
     step: Array
+
+    def states(self, parameters: Array) -> Array:
+        """x of parameters e (n_batch, n_segment, n_antenna, n_chan_block, 2)."""
+        return self.sums(self.step * parameters)
+
+    def sums(self, added: Array) -> Array:
+        """x_k = keep_k x_(k-1) + added_k."""
+        found = np.empty(added.shape)
+        last = np.zeros_like(added[:, 0])
+        for k in range(added.shape[1]):
+            last = found[:, k] = self.keep[:, k] * last + added[:, k]
+        return found
+
+    def sums_back(self, slopes: Array) -> Array:
+        """Derivatives with respect to what `sums` adds, from those to x, of the same shape."""
+        found = np.empty(slopes.shape)
+        last = np.zeros_like(slopes[:, 0])
+        for k in range(slopes.shape[1] - 1, -1, -1):
+            found[:, k] = last + slopes[:, k]
+            last = self.keep[:, k] * found[:, k]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A process of each antenna and feed: x_k + middle is the value.
+
+    Attributes
+    ----------
+    away : float64 (n_segment, n_antenna, 2), s
+        Time since the segment before that has a parameter; 0 where there is none, for the value stays what it
+        was, and inf where there is a parameter for the first time.
+    sd : float64 (n_antenna, 2)
+        s; of phases that are uniform over the circle 1, by which x_0 is multiplied.
+    is_walk : bool (n_antenna, 2)
+        Phases that are uniform over the circle.
+    middle : float64 (n_antenna, 2)
+        Of the value, or of its logarithm where `is_log`.
+    is_log : bool
+    time : float
+        T, s, where it is not fitted.
+    time_slot : int
+        The slot of T where it is fitted; else that of the constant 0.
+    """
+
+    away: Array
+    sd: Array
+    is_walk: NDArray[np.bool_]
     middle: Array
     is_log: bool
+    time: float
+    time_slot: int
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether T is a parameter."""
+        return self.time_slot != ZERO
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal chains."""
-        return self.keep.tobytes(), self.step.tobytes(), self.middle.tobytes(), self.is_log
+        arrays = (self.away, self.sd, self.is_walk, self.middle)
+        return *(array.tobytes() for array in arrays), self.is_log, self.time, self.time_slot
 
-    def states(self, parameters: Array) -> Array:
-        """x without `middle`, of parameters (n_batch, n_segment, n_antenna, n_chan_block, 2)."""
-        found = np.empty(parameters.shape)
-        last = np.zeros_like(parameters[:, 0])
-        for k, (keep, step) in enumerate(zip(self.keep[:, :, None], self.step[:, :, None], strict=True)):
-            last = found[:, k] = keep * last + step * parameters[:, k]
-        return found
+    @cached_property
+    def known(self) -> Steps:
+        """The steps where T is known."""
+        return self.at(np.array([self.time]))
 
-    def pull_back(self, slopes: Array) -> Array:
-        """Derivatives with respect to the parameters, from those to x, of the same shape."""
-        found = np.empty(slopes.shape)
-        last = np.zeros_like(slopes[:, 0])
-        for k in range(len(self.keep) - 1, -1, -1):
-            last = last + slopes[:, k]
-            found[:, k] = self.step[k][:, None] * last
-            last = self.keep[k][:, None] * last
-        return found
+    @property
+    def keep(self) -> Array:
+        """Where T is known: float64 (n_segment, n_antenna, 2)."""
+        return np.asarray(self.known.keep[0, :, :, 0])
+
+    @property
+    def step(self) -> Array:
+        """Where T is known: float64 (n_segment, n_antenna, 2)."""
+        return np.asarray(self.known.step[0, :, :, 0])
+
+    def at(self, time: Array) -> Steps:
+        """The steps at each T (n_batch,), s."""
+        away = self._of_batch(self.away) / _column(time)
+        first = np.isinf(away)
+        walk = np.where(first, 1.0, np.sqrt(2.0 * np.where(first, 0.0, away)))
+        keep = np.where(self._walks & ~first, 1.0, np.exp(-away))
+        step = self._of_batch(self.sd) * np.where(self._walks, walk, np.sqrt(-np.expm1(-2.0 * away)))
+        return Steps(keep, step)
+
+    def by_time(self, time: Array, steps: Steps, parameters: Array) -> Array:
+        """Derivatives with respect to T of what each step adds, of the shape of the parameters, per s.
+
+        d keep_k / dT x_(k-1) + d step_k / dT e_k, from the steps at T (n_batch,) and the parameters.
+        """
+        away = self._of_batch(self.away) / _column(time)
+        away = np.where(np.isinf(away), 0.0, away)
+        none = steps.step == 0.0
+        of_square = self._of_batch(self.sd) ** 2 * steps.keep**2 / np.where(none, 1.0, steps.step)
+        of_step = np.where(
+            self._walks, -0.5 * steps.step * (away > 0.0), np.where(none, 0.0, -away * of_square)
+        )
+        of_keep = np.where(self._walks, 0.0, steps.keep * away)
+        before = np.zeros(parameters.shape)
+        before[:, 1:] = steps.states(parameters)[:, :-1]
+        return np.asarray((of_keep * before + of_step * parameters) / _column(time))
+
+    @property
+    def _walks(self) -> NDArray[np.bool_]:
+        return self.is_walk[None, None, :, None]
+
+    @staticmethod
+    def _of_batch(array: Array) -> Array:
+        """(n_segment, n_antenna, 2) or (n_antenna, 2) as (1, n_segment or 1, n_antenna, 1, 2)."""
+        return array[None, ..., None, :] if array.ndim == 3 else array[None, None, :, None]
+
+
+def _column(numbers: Array) -> Array:
+    return numbers[:, None, None, None, None]
 
 
 def chain_of(
@@ -77,6 +172,7 @@ def chain_of(
     time: Array,
     free: NDArray[np.bool_],
     dimension: Dimension,
+    time_slot: int,
 ) -> Chain:
     """The chain of antennas with these priors, each feed's.
 
@@ -89,24 +185,24 @@ def chain_of(
         Whether there is a parameter.
     dimension : Dimension
         Of the quantity.
+    time_slot : int
+        The slot of T where it is fitted; else that of the constant 0.
     """
-    keep, step = np.ones(free.shape), np.zeros(free.shape)
-    middle, is_log = np.zeros(free.shape[1:]), False
+    away, shape = np.zeros(free.shape), free.shape[1:]
+    sd, middle, is_walk, is_log = np.ones(shape), np.zeros(shape), np.zeros(shape, bool), False
+    coherence = 1.0
     for antenna, pair in enumerate(priors):
         for feed, one in enumerate(pair):
             rows = np.flatnonzero(free[:, antenna, feed])
             if one is None or not rows.size:
                 continue
-            assert one.coherence is not None
-            away = np.diff(time[rows]) / one.coherence
+            away[rows, antenna, feed] = np.diff(time[rows], prepend=-np.inf)
+            coherence = one.coherence if isinstance(one.coherence, float) else coherence
+            is_walk[antenna, feed] = one.is_circle
             if one.is_circle:
-                first, steps, kept = 1.0, np.sqrt(2.0 * away), np.ones(away.size)
-            else:
-                is_log = isinstance(one.prior, LogNormal)
-                by = 1.0 if is_log else units.factor(one.prior.unit, dimension)
-                first, kept = float(one.prior.sd) * by, np.exp(-away)
-                steps = first * np.sqrt(-np.expm1(-2.0 * away))
-                middle[antenna, feed] = np.log(one.prior.median) if is_log else one.prior.mean * by
-            keep[rows, antenna, feed] = np.concatenate([[0.0], kept])
-            step[rows, antenna, feed] = np.concatenate([[first], steps])
-    return Chain(keep, step, middle, is_log)
+                continue
+            is_log = isinstance(one.prior, LogNormal)
+            by = 1.0 if is_log else units.factor(one.prior.unit, dimension)
+            sd[antenna, feed] = float(one.prior.sd) * by
+            middle[antenna, feed] = np.log(one.prior.median) if is_log else one.prior.mean * by
+    return Chain(away, sd, is_walk, middle, is_log, coherence, time_slot)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.models.bound.antenna_terms.correlated import Steps
 from biro.models.bound.antenna_terms.gain_layout import Factor
 from biro.models.bound.scatter import Scatter
 from biro.models.bound.si_values import Gathered, SIValues
@@ -75,6 +76,8 @@ class _FactorValues:
             self._neutral = (table[place] == ZERO) * 1.0 if factor.is_amplitude else None
             return
         self._gathered, self._shape = Gathered(values, table), table.shape
+        slot = np.array([self._chain.time_slot])
+        self._time = Gathered(values, slot) if self._chain.is_fitted else None
         self._place = np.arange(table.size).reshape(table.shape)[place]
         self._back = Scatter(self._place.reshape(-1), table.size)
         self._middle = np.broadcast_to(self._chain.middle[:, None], table.shape)[place]
@@ -83,13 +86,17 @@ class _FactorValues:
         if self._chain is None:
             found = self._gathered(values) * self._by
             return found if self._neutral is None else found + self._neutral
-        return self._of_states(self._chain.states(self._gathered(values)))
+        return self._of_states(self._steps(values).states(self._gathered(values)))
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        change = self._gathered(changes)
         if self._chain is None:
-            return np.asarray(change * self._by)
-        change = self._taken(self._chain.states(change)) * self._by
+            return np.asarray(self._gathered(changes) * self._by)
+        steps = self._steps(values)
+        added = steps.step * self._gathered(changes)
+        if self._time is not None:
+            of_time = self._time(changes)[:, :, None, None, None]
+            added = added + self._by_time(values, steps) * of_time
+        change = self._taken(steps.sums(added)) * self._by
         return np.asarray(change * self(values)) if self._chain.is_log else change
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
@@ -100,8 +107,23 @@ class _FactorValues:
             shape = len(slopes), *self._shape
             states = np.zeros((len(slopes), math.prod(shape[1:])))
             self._back.add(states, slopes.reshape(len(slopes), -1))
-            slopes = self._chain.pull_back(states.reshape(shape))
+            steps = self._steps(values)
+            by_added = steps.sums_back(states.reshape(shape))
+            if self._time is not None:
+                by_time = np.sum(by_added * self._by_time(values, steps), axis=(1, 2, 3, 4))
+                self._time.pull_back(values, by_time[:, None], into)
+            slopes = steps.step * by_added
         self._gathered.pull_back(values, slopes, into)
+
+    def _steps(self, values: Array) -> Steps:
+        assert self._chain is not None
+        return self._chain.known if self._time is None else self._chain.at(self._time(values)[:, 0])
+
+    def _by_time(self, values: Array, steps: Steps) -> Array:
+        """Derivatives of what steps add with respect to the correlation time."""
+        assert self._chain is not None
+        assert self._time is not None
+        return self._chain.by_time(self._time(values)[:, 0], steps, self._gathered(values))
 
     def _of_states(self, states: Array) -> Array:
         assert self._chain is not None

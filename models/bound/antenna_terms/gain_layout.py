@@ -17,8 +17,8 @@ from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.components.noise import grouped
 from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
-from biro.models.quantities.prior import Normal
-from biro.models.quantities.units import NUMBER
+from biro.models.quantities.prior import Normal, Prior
+from biro.models.quantities.units import NUMBER, TIME
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -134,6 +134,7 @@ class GainLayout:
         ]
         self._weights = [view.antenna_weight for view in self.partitions]
         self._cuts: dict[str | float, Segments] = {}
+        self._times: dict[str, tuple[Prior, int]] = {}
 
     def add(self, gain: Gain, owner: str) -> None:
         """Add the parameters of one term.
@@ -208,11 +209,30 @@ class GainLayout:
                 free &= ~self._references(
                     gain, owner, key, segments, weight, members, alone and not kind.coherence
                 )
+            time_slot = self._time_slot(owner, key, kind.coherence) if free.any() else ZERO
             table = self._slots_of(gain, owner, key, priors, segments, group, free)
-            chain = chain_of(priors, segments.middle, free, DIMENSIONS[key]) if kind.coherence else None
+            chain = None
+            if kind.coherence:
+                chain = chain_of(priors, segments.middle, free, DIMENSIONS[key], time_slot)
             states = States(table, chain)
             for i in members:
                 self.factors[i].append(self._factor(key, states, segments, members, i))
+
+    def _time_slot(self, owner: str, key: str, coherence: float | Prior | None) -> int:
+        """The slot of a correlation time that is fitted, one for all antennas; else that of 0."""
+        if not isinstance(coherence, Prior):
+            return ZERO
+        place = f"{owner}.{key}"
+        if place not in self._times:
+            slot = self.slots.add(owner, f"{key}.correlated", coherence, TIME)
+            self._times[place] = coherence, slot
+        known, slot = self._times[place]
+        if known != coherence:
+            raise ModelError(
+                f"{place}.correlated: one correlation time is fitted for all antennas, but they have "
+                "different priors of it; give them the same, or fixed times"
+            )
+        return slot
 
     def _weight_of(self, segments: Segments, members: Sequence[int]) -> Array:
         """Sum of the weights of each antenna in each segment, float64 (n_segment, n_antenna)."""

@@ -137,7 +137,8 @@ def log_gains(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> LogGains:
     Raises
     ------
     ModelError
-        A prior that is not normal in x, nor uniform in ln amplitude or over the circle.
+        A prior that is not normal in x, nor uniform in ln amplitude or over the circle; a correlation time
+        that is fitted.
     """
     tables = {factor.states.key: factor for slots in terms for factor in slots.factors}
     used = np.unique(np.concatenate([np.unique(factor.states.table) for factor in tables.values()]))
@@ -156,6 +157,7 @@ def log_gains(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> LogGains:
             if factor.states.chain is None:
                 prior.add(k, parameters[k], float(scale[k]))
         if factor.states.chain is not None:
+            _refuse_fitted_time(factor, resolved)
             prior.add_chain(number[factor.states.table], factor.states.chain, parameters)
     each = [
         PartitionGains(
@@ -180,6 +182,16 @@ def log_gains(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> LogGains:
         np.where(prior.in_chain & ~prior.is_circle, 1.0, scale),
         prior.first,
     )
+
+
+def _refuse_fitted_time(factor: Factor, resolved: ResolvedSlots) -> None:
+    chain = factor.states.chain
+    if chain is not None and chain.is_fitted:
+        name = resolved.parameters[resolved.forms[chain.time_slot].terms[0][0]].name
+        raise ModelError(
+            f"{name}: gains whose correlation time has a prior are neither integrated over nor solved for; "
+            "fix it, correlated = '10 min', or use gains=\"sample\""
+        )
 
 
 def _is_turned(slots: TermSlots) -> bool:

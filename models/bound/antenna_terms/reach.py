@@ -2,7 +2,8 @@
 
 Most parameters of gains change the visibilities of one segment alone, so that those of different segments do
 not mix in sums over visibilities. Where segments are correlated (`correlated`), this holds of the states x of
-a chain, which the parameters step through: x_k = keep_k x_(k-1) + step_k e_k.
+a chain, which the parameters step through: x_k = keep_k x_(k-1) + step_k e_k. Where the correlation time
+is fitted, keep and step follow it, and the parameters count everywhere.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def reach_of(
     for slot, form in resolved.forms.items():
         if form.is_multiple and form.terms[0][0] not in elsewhere:
             of_slot[slot] = form.terms[0][0]
+    of_slot[_of_fitted_times(terms)] = NONE
     before, keep, step = np.full(n_param, NONE, np.int64), np.zeros(n_param), np.ones(n_param)
     for factor in {id(one.states): one for own in terms for one in own.factors}.values():
         _add_chain(factor, of_slot, resolved, (before, keep, step))
@@ -95,6 +97,17 @@ def reach_of(
     return Reach(n_param, n_cell, parameter, cell, cell_of_time, before, keep, step)
 
 
+def _of_fitted_times(terms: Sequence[TermSlots]) -> Index:
+    """The slots of chains whose correlation times are fitted."""
+    found = [
+        factor.states.table.reshape(-1)
+        for own in terms
+        for factor in own.factors
+        if factor.states.chain is not None and factor.states.chain.is_fitted
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
 def _used_elsewhere(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> frozenset[int]:
     """Parameters that anything but gains follows, or sums of several."""
     of_gains = np.zeros(resolved.base.size, bool)
@@ -110,7 +123,7 @@ def _add_chain(
 ) -> None:
     """Add the steps of the chains of one quantity."""
     chain, (before, keep, step) = factor.states.chain, into
-    if chain is None:
+    if chain is None or chain.is_fitted:
         return
     table = factor.states.table
     last = np.full(table.shape[1:], NONE, np.int64)
@@ -133,7 +146,8 @@ def _cells(
     sharing: dict[int, int] = {}
     for i, own in enumerate(terms):
         for factor in own.factors:
-            if factor.states.chain is not None:
+            chain = factor.states.chain
+            if chain is not None and not chain.is_fitted:
                 first = sharing.setdefault(id(factor.states), groups[i])
                 groups = [first if group == groups[i] else group for group in groups]
     keys = []

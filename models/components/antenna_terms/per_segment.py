@@ -32,10 +32,11 @@ class PerSegment:
         Segments of time: "track" (one), "scan", "integration", or a length such as "10 min". Beside it which
         partitions share parameters: "spw" (the default: those of one spectral window), "field", "partition"
         or "all", as in ["scan", "all"].
-    correlated : time, optional
+    correlated : time, or Prior of one, optional
         Time over which neighbouring segments are alike: a Gauss-Markov process with correlation
         exp(-dt/correlated) of normal priors and of ln x of log-normal ones; of a phase that is uniform over
-        the circle, steps of variance 2 dt/correlated, so that exp(i phase) has that correlation.
+        the circle, steps of variance 2 dt/correlated, so that exp(i phase) has that correlation. With a prior
+        it is fitted: one parameter for all antennas.
     chan_blocks : int, default 1
         Blocks of neighbouring channels, as equal as can be, with parameters of their own.
     """
@@ -64,6 +65,9 @@ class PerSegment:
         object.__setattr__(self, "time", _time(times[0]) if times else "track")
         if not 1 <= self.chan_blocks <= MAX_BLOCKS:
             raise ModelError(f"chan_blocks: from 1 to {MAX_BLOCKS}, found {self.chan_blocks}")
+        if isinstance(self.correlated, Mapping):
+            made = read_entry("correlated", quantity, self.correlated, units.TIME)
+            object.__setattr__(self, "correlated", made)
         if self.correlated is not None:
             self._check_correlated()
 
@@ -71,9 +75,11 @@ class PerSegment:
     time: ClassVar[str | float]
 
     @property
-    def coherence(self) -> float | None:
-        """`correlated`, s."""
-        return None if self.correlated is None else _seconds("correlated", self.correlated)
+    def coherence(self) -> float | Prior | None:
+        """`correlated`: s, or a prior."""
+        if self.correlated is None or isinstance(self.correlated, Prior):
+            return self.correlated
+        return _seconds("correlated", self.correlated)
 
     @property
     def is_circle(self) -> bool:
@@ -84,7 +90,10 @@ class PerSegment:
         return abs(units.convert(prior.high - prior.low, prior.unit, "deg") / 360.0 - 1.0) < 1e-12
 
     def _check_correlated(self) -> None:
-        _seconds("correlated", self.correlated)
+        if isinstance(self.correlated, Prior):
+            _check_prior(self.correlated)
+        else:
+            _seconds("correlated", self.correlated)
         if self.time == "track":
             raise ModelError('correlated: there is one segment; write per = "scan", "integration" or a time')
         if not (isinstance(self.prior, (Normal, LogNormal)) or self.is_circle):
@@ -107,11 +116,22 @@ def _time(word: str) -> str | float:
         ) from None
 
 
+def _check_prior(prior: Prior) -> None:
+    """Refuse priors of correlation times that are no times, or reach to 0 or below."""
+    read_entry("correlated", units.factor, prior.unit, units.TIME)
+    if not isinstance(prior, LogNormal) and prior.support[0] <= 0.0:
+        raise ModelError(
+            "correlated: a correlation time is above 0, and so is its prior: log-uniform, log-normal, or "
+            f"another with low > 0, found {prior.family}"
+        )
+
+
 def _seconds(key: str, value: Entry) -> float:
     fixed = read_entry(key, quantity, value, units.TIME)
     seconds = fixed.value * units.factor(fixed.unit, units.TIME) if isinstance(fixed, Fixed) else 0.0
     if not seconds > 0.0:
-        raise ModelError(f"{key}: expected a time above 0 such as '10 min', found {short_repr(value)}")
+        prior = ", or a prior of one" if key == "correlated" else ""
+        raise ModelError(f"{key}: expected a time above 0 such as '10 min'{prior}, found {short_repr(value)}")
     return seconds
 
 
