@@ -3,6 +3,9 @@
 A combination v does not change the visibilities where F v = 0, F the Fisher information. With gains there are
 many such: the phases of all antennas of a segment together; all amplitudes against the flux densities; the
 phases of the two feeds against polarisation angles (physics: section 6). Priors alone determine them.
+
+Correlation times of gains are left out: steps between segments can make up for any change of them, but how
+large the steps must be tells them.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from biro.formatting import first_few
 from biro.models import BoundModel
+from biro.models.components.antenna_terms.gain import is_correlation_time
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -49,14 +53,17 @@ def undetermined(likelihood: Informed) -> str:
 
     They are looked for at one draw of the prior, where nothing is 0 by symmetry.
     """
-    model, names = likelihood.model, likelihood.parameter_names
+    model = likelihood.model
+    looked = np.array([not is_correlation_time(name) for name in likelihood.parameter_names])
+    names = [name for name in likelihood.parameter_names if not is_correlation_time(name)]
     if len(names) ** 2 * float(likelihood.n_vis.sum()) > MOST_WORK:
         log.info("undetermined combinations of %d parameters were not looked for: too much work", len(names))
         return ""
     theta = _draw(model)
     if theta is None:
         return ""
-    found = null_directions(likelihood.fisher(theta), _scales(model))
+    information = likelihood.fisher(theta)[np.ix_(looked, looked)]
+    found = null_directions(information, _scales(model)[looked])
     if not len(found):
         return ""
     words = in_words(found, names)

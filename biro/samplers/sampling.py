@@ -15,6 +15,7 @@ import numpy as np
 
 from biro.errors import BackendError, InputError
 from biro.maximum.partition_fit import fits_at
+from biro.models.components.antenna_terms.gain import is_correlation_time
 from biro.posterior.posterior import Posterior
 from biro.posterior.restored import exact, restored
 from biro.posterior.samples import Provenance
@@ -256,12 +257,24 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
     else:
         posterior = with_peak(target, _run_sampler(target, options, context))
         doubts = likelihood.doubts(posterior.best_fit) if integrates(likelihood) else []
+        if isinstance(options, MaximumOptions):
+            doubts = [*doubts, *_doubts_of_maximum(posterior.names)]
         posterior = restored(posterior, likelihood)
     if getattr(likelihood, "gains", "") == "solve":
         posterior = replace(posterior, log_evidence=None, log_evidence_err=None)
     whole = full_of(likelihood)
     remarks = (*doubts, *(whole.remarks(posterior.best_fit) if has_remarks(whole) else ()))
     return replace(posterior, fits=fits_at(whole, posterior.best_fit), remarks=remarks, likelihood=whole)
+
+
+def _doubts_of_maximum(names: Sequence[str]) -> list[str]:
+    """Parameters of which the normal approximation about the maximum says too little."""
+    return [
+        f"{name}: too short at the maximum, where steps are smallest, and its error and the "
+        "evidence mean little: sample it, or fix it"
+        for name in names
+        if is_correlation_time(name)
+    ]
 
 
 def _run_sampler(target: Target, options: Options, context: RunContext) -> Posterior:

@@ -307,6 +307,17 @@ def test_nuts_finds_the_posterior_of_a_correlation_time() -> None:
     assert abs(mean - np.log(5.0)) < 3.0 * sd
 
 
+def test_a_fitted_correlation_time_is_not_called_undetermined() -> None:
+    """Steps make up for any change of it, but their prior does not."""
+    assert biro.Likelihood(small(n_time=3), two_points(TIMES), backend="cpu").undetermined == ""
+
+
+def test_the_maximum_says_that_a_correlation_time_is_too_short_there() -> None:
+    likelihood = biro.Likelihood(small(n_chan=1, n_time=2), two_points(TIMES), backend="cpu")
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False)
+    assert posterior.remarks[0].startswith("gain.phase.correlated: too short at the maximum")
+
+
 @pytest.mark.parametrize("gains", ["marginalise", "solve"])
 def test_a_fitted_correlation_time_is_refused_where_gains_are_not_sampled(gains: str) -> None:
     wanted = r"gain\.phase\.correlated: gains whose correlation time has a prior .*use gains=\"sample\""
