@@ -99,7 +99,7 @@ def fit(
         say(line)
     if line := likelihood.observation.ionosphere_line(likelihood.sky):
         say(line)
-    for line in (*likelihood.model.gain_lines, likelihood.undetermined):
+    for line in (*likelihood.model.gain_lines, likelihood.undetermined, likelihood.lone_gains):
         if line:
             say(line)
     if asked == "auto":

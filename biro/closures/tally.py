@@ -73,6 +73,8 @@ class Tally:
         """
         if self.n_phase + self.n_amplitude:
             return
+        if not self.n_idle + self.n_faint + self.n_cross:
+            raise InputError("no closures: all visibilities are flagged or have no weight")
         if not self.n_idle + self.n_faint:
             raise InputError(
                 "no closures: there are cross hands only; closures need parallel hands (RR, LL, XX, YY), or "

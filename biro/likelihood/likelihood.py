@@ -22,6 +22,7 @@ from biro.likelihood.density import Array, Density
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
 from biro.likelihood.inner import without_gain_priors
+from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
@@ -31,7 +32,7 @@ from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
-from biro.models import SkyModel
+from biro.models import ModelError, SkyModel
 from biro.models.components.noise import SPLITS
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
@@ -205,7 +206,7 @@ class Likelihood(Density):
         if self._inner is None:
             return self
         full = copy.copy(self)
-        for cached in ("undetermined", "segments", "_gain_solver"):
+        for cached in ("undetermined", "lone_gains", "segments", "_gain_solver"):
             full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
         of_full = treatment_of(full.gains, self.observation, self.full_model, self._engines, self.full_model)
@@ -346,7 +347,8 @@ class Likelihood(Density):
         hands = hand_residuals(data, models, factors)
         names, said = self.observation.antenna_names, any(each.is_unequal for each in hands)
         unequal = unequal_noise(data, names, models, factors, of_correlations=not said)
-        return [text for text in (self.undetermined, *(each.remark() for each in hands), *unequal) if text]
+        of_gains = self.undetermined, self.lone_gains
+        return [text for text in (*of_gains, *(each.remark() for each in hands), *unequal) if text]
 
     def doubts(self, theta: ArrayLike) -> list[str]:
         """What makes the value doubtful, for one vector theta: an integral that is only approximate."""
@@ -354,8 +356,26 @@ class Likelihood(Density):
 
     @cached_property
     def undetermined(self) -> str:
-        """A line about combinations of gains and other parameters that the data do not determine, or ""."""
+        """A line about combinations of gains and other parameters that the data do not determine, or "".
+
+        Where gains are integrated over or solved for, combinations of gains alone are left out: that is done.
+        """
+        if self.gains in INNER_GAINS:
+            return undetermined(self.full, beside=self.parameter_names)
         return undetermined(self) if self.model.has_fitted_gains else ""
+
+    @cached_property
+    def lone_gains(self) -> str:
+        """A line about gains, or antennas of closures, that a single baseline sees, or ""."""
+        if self.gains == "closures":
+            return lone_gains(self.observation, None)
+        if not self.full_model.has_fitted_gains:
+            return ""
+        try:
+            gains = self.full_model.log_gains
+        except ModelError:  # priors that no integral takes: segments are not looked at
+            gains = None
+        return lone_gains(self.observation, gains)
 
     def residual_scatter(self, theta: ArrayLike, partitions: Sequence[int]) -> list[tuple[float, float]]:
         """How the residuals of these partitions scatter, and how from one time to the next.

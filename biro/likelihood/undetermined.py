@@ -48,10 +48,16 @@ class Informed(Protocol):
     def fisher(self, theta: Array) -> Array: ...
 
 
-def undetermined(likelihood: Informed) -> str:
+def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> str:
     """One line that names the combinations of parameters that the data do not determine, or "".
 
     They are looked for at one draw of the prior, where nothing is 0 by symmetry.
+
+    Parameters
+    ----------
+    likelihood : Informed
+    beside : sequence of str, optional
+        Of combinations only those are named that have one of these parameters.
     """
     model = likelihood.model
     looked = np.array([not is_correlation_time(name) for name in likelihood.parameter_names])
@@ -64,6 +70,8 @@ def undetermined(likelihood: Informed) -> str:
         return ""
     information = likelihood.fisher(theta)[np.ix_(looked, looked)]
     found = null_directions(information, _scales(model)[looked])
+    if beside is not None:
+        found = _with_any(found, np.isin(names, beside))
     if not len(found):
         return ""
     words = in_words(found, names)
@@ -96,6 +104,19 @@ def null_directions(information: Array, scale: Array) -> Array:
     # A basis in which each direction alone has one parameter, which shows directions that part.
     first = qr(found, mode="r", pivoting=True)[1][: len(found)]
     return np.asarray(np.linalg.solve(found[:, first], found), np.float64)
+
+
+def _with_any(directions: Array, wanted: NDArray[np.bool_]) -> Array:
+    """Those combinations of directions (n, n_param) that change wanted parameters, one of them each."""
+    if not len(directions):
+        return directions
+    from scipy.linalg import qr
+
+    _, triangle, order = qr(directions[:, wanted], mode="economic", pivoting=True)
+    size = np.abs(np.diag(triangle))
+    first = order[: np.count_nonzero(size > 1e-6 * size.max(initial=0.0))]
+    by = np.linalg.pinv(directions[:, wanted][:, first])
+    return np.asarray(by @ directions, np.float64)
 
 
 def in_words(directions: Array, names: Sequence[str]) -> list[str]:
