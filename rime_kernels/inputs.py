@@ -361,7 +361,7 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
     if sources.antenna_terms is not None:
         _check_antenna_terms(rows, n_template, sources.antenna_terms)
     if isinstance(sources.beam, JonesBeam):
-        feeds.feeds_of(rows.stokes_to_corr, "beams of Jones matrices")
+        feeds.feeds_of(rows.stokes_to_corr, "beams of Jones matrices", stokes=False)
         sources.beam.check_axes(rows.n_time, rows.n_antenna, rows.n_chan)
         return
     if sources.beam is None or sources.beam.pointing is None:
@@ -374,7 +374,12 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
 
 def _check_antenna_terms(rows: Rows, n_template: int, terms: AntennaTerms) -> None:
     """Refuse antenna terms whose axes are not those of the rows, or that need correlations they lack."""
-    _, place = feeds.feeds_of(rows.stokes_to_corr)
+    full, place = feeds.feeds_of(rows.stokes_to_corr)
+    if np.array_equal(full, np.eye(4)) and not terms.scalar:
+        raise InputError(
+            "antenna terms of data in Stokes parameters must be the same number for both feeds, without "
+            "leakage or rotation; read the correlations of the feeds (XX, XY, YX, YY or RR, RL, LR, LL)"
+        )
     jones, n_time, n_chan = terms.jones, terms.time_block.size, terms.chan_block.size
     if (n_time, jones.shape[2], n_chan) != (rows.n_time, rows.n_antenna, rows.n_chan):
         raise InputError(

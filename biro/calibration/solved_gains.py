@@ -114,7 +114,8 @@ class SolvedGains:
         (first, here), (second, there) = (
             window.of_rows(interval, antenna) for antenna in (part.antenna1, part.antenna2)
         )
-        feeds = [[_FEED[name[k]] for name in part.corr_type] for k in range(2)]
+        # Gains on Stokes parameters are common to both feeds.
+        feeds = [[_FEED.get(name[k], 0) for name in part.corr_type] for k in (0, -1)]
         factor = first[..., feeds[0]] * second[..., feeds[1]].conj()
         return factor, here[..., feeds[0]] & there[..., feeds[1]]
 

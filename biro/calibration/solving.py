@@ -75,6 +75,7 @@ def solve_gains(
     mode : "complex", "phase" or "amplitude"
         What is solved for; the other part of a gain is left 1.
     feeds : "separate" or "common"
+        Gains of data in Stokes parameters are common.
     cross_hands : "auto", "on" or "off"
         Whether cross hands count, too. With separate feeds they tie the phases of both feeds together, which
         parallel hands cannot; "auto" takes them where the model's polarisation would give this difference to
@@ -100,9 +101,9 @@ def solve_gains(
     Raises
     ------
     InputError
-        Data of Stokes parameters; a reference antenna that is missing or wholly flagged; a model that is 0
-        wherever there are data; an interval or a number of blocks that cannot be; a model that does not
-        belong to the data.
+        Data in Stokes parameters with gains of separate feeds; a reference antenna that is missing or wholly
+        flagged; a model that is 0 wherever there are data; an interval or a number of blocks that cannot be;
+        a model that does not belong to the data.
 
     Examples
     --------

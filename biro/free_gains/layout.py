@@ -153,7 +153,8 @@ def _cells_of(
     used[of_row[rows], gains.chan_block[chan[chans]], corrs] = True
     number = first + np.arange(used.size).reshape(shape)
     middle = np.array([part.times[gains.time_block == k].mean() for k in range(gains.time_block.max() + 1)])
-    feeds = np.array([[name[0] in _SECOND, name[1] in _SECOND] for name in part.corr_type], np.int64)
+    # Of Stokes parameters, whose gains are common to both feeds, the first stands for both.
+    feeds = np.array([[name[0] in _SECOND, name[-1] in _SECOND] for name in part.corr_type], np.int64)
     found: list[tuple[Array, ...]] = []
     for term in gains.terms:
         by = term.factor[baselines[0]][:, :, None]

@@ -17,6 +17,9 @@ class AntennaTerms:
     """Jones matrices A of the antennas that no direction enters: V_pq = A_p X_pq A_q^H (physics: section 6).
 
     X is the sum over sources and templates, A the product of gains, leakage and the rotation of the feeds.
+    Data in Stokes parameters need A = g 1, a gain that is common to both feeds: V_pq = g_p g_q^* X_pq for
+    each of I, Q, U, V. Derivatives with respect to the elements of such a matrix belong together: that by g
+    is their sum along the diagonal, and the others mean nothing.
 
     Attributes
     ----------
@@ -63,6 +66,12 @@ class AntennaTerms:
     def diagonal(self) -> bool:
         """Whether all elements off the diagonal are 0."""
         return not (np.any(self.jones[..., 0, 1]) or np.any(self.jones[..., 1, 0]))
+
+    @cached_property
+    def scalar(self) -> bool:
+        """Whether all matrices are a number times 1."""
+        same = np.array_equal(self.jones[..., 0, 0], self.jones[..., 1, 1], equal_nan=True)
+        return self.diagonal and same
 
     def entries(self, start: int, stop: int) -> AntennaTerms:
         """The entries start .. stop - 1 of the batch, or the one of all entries."""

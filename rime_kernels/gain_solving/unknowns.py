@@ -16,6 +16,8 @@ from rime_kernels.errors import InputError
 Mode = Literal["complex", "phase", "amplitude"]
 MODES = ("complex", "phase", "amplitude")
 _FEED = {"X": 0, "Y": 1, "R": 0, "L": 1}
+_STOKES = {"I": (0, 0), "Q": (0, 1), "U": (0, 1), "V": (0, 1)}
+"""Stokes I counts as a parallel hand, the others as cross hands."""
 
 
 class Reason(IntEnum):
@@ -73,7 +75,8 @@ class Unknowns:
     ----------
     n_antenna : int
     corr_type : tuple of str
-        "XX", "XY", "YX", "YY" or "RR", "RL", "LR", "LL", some of these.
+        "XX", "XY", "YX", "YY" or "RR", "RL", "LR", "LL", some of these; of common feeds also
+        "I", "Q", "U", "V".
     feeds : "separate" or "common"
         Whether the feeds of an antenna have gains of their own.
     cross_hands : bool
@@ -83,7 +86,7 @@ class Unknowns:
     Raises
     ------
     InputError
-        Correlations of Stokes parameters, or no parallel hands.
+        Stokes parameters with gains of separate feeds, or no parallel hands.
     """
 
     n_antenna: int
@@ -92,19 +95,23 @@ class Unknowns:
     cross_hands: bool = False
 
     def __post_init__(self) -> None:
-        if any(len(name) != 2 or not set(name) <= set(_FEED) for name in self.corr_type):
-            raise InputError(
-                f"gains act on correlations of feeds (XX, RR, ...), got {', '.join(self.corr_type)}: Stokes "
-                "parameters cannot be calibrated; read the data without forming them"
-            )
-        if not any(a == b for a, b in self._pairs):
-            raise InputError(f"gains need parallel hands (XX, YY, RR, LL), got {', '.join(self.corr_type)}")
         if self.feeds not in ("separate", "common"):
             raise InputError(f"feeds must be separate or common, got {self.feeds!r}")
+        of_feeds = all(len(name) == 2 and set(name) <= set(_FEED) for name in self.corr_type)
+        if not of_feeds and (self.feeds != "common" or not set(self.corr_type) <= set(_STOKES)):
+            raise InputError(
+                "gains of separate feeds act on correlations of feeds (XX, RR, ...), got "
+                f"{', '.join(self.corr_type)}: say feeds common, for gains that both feeds share, or read "
+                "the data without forming Stokes parameters"
+            )
+        if not any(a == b for a, b in self._pairs):
+            raise InputError(
+                f"gains need parallel hands (XX, YY, RR, LL) or Stokes I, got {', '.join(self.corr_type)}"
+            )
 
     @property
     def _pairs(self) -> Sequence[tuple[int, int]]:
-        return [(_FEED[name[0]], _FEED[name[1]]) for name in self.corr_type]
+        return [_STOKES.get(name) or (_FEED[name[0]], _FEED[name[-1]]) for name in self.corr_type]
 
     @property
     def is_joint(self) -> bool:

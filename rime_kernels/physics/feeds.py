@@ -8,13 +8,17 @@ from numpy.typing import NDArray
 from rime_kernels.errors import InputError
 from rime_kernels.physics.brightness import stokes_to_corr
 
-_KINDS = (("XX", "XY", "YX", "YY"), ("RR", "RL", "LR", "LL"))
+_FEEDS = (("XX", "XY", "YX", "YY"), ("RR", "RL", "LR", "LL"))
+_STOKES = ("I", "Q", "U", "V")
 
 
 def feeds_of(
-    matrix: NDArray[np.complexfloating], what: str = "antenna terms"
+    matrix: NDArray[np.complexfloating], what: str = "antenna terms", *, stokes: bool = True
 ) -> tuple[NDArray[np.complex128], tuple[int, ...]]:
     """The 2x2 matrix of all correlations of two feeds, and where in it those of some rows are.
+
+    Of rows in Stokes parameters it is [[I, Q], [U, V]]: what is the same number for both feeds multiplies
+    these four alike, as it does correlations, and nothing else may be done to this matrix.
 
     Parameters
     ----------
@@ -22,20 +26,22 @@ def feeds_of(
         `Rows.stokes_to_corr`.
     what : str
         What needs feeds, for the error's text.
+    stokes : bool
+        Whether rows in Stokes parameters are taken, too.
 
     Returns
     -------
     complex128 (4, 4)
-        What makes XX, XY, YX, YY, or RR, RL, LR, LL, of I, Q, U, V.
+        What makes XX, XY, YX, YY, or RR, RL, LR, LL, or I, Q, U, V, of I, Q, U, V.
     tuple of int, n_corr
         Which of the four each correlation is.
 
     Raises
     ------
     InputError
-        Correlations that are not all of linear or all of circular feeds, such as Stokes parameters.
+        Correlations that are not all of linear or all of circular feeds, nor all Stokes parameters.
     """
-    for kind in _KINDS:
+    for kind in (*_FEEDS, _STOKES) if stokes else _FEEDS:
         full = stokes_to_corr(kind)
         same = np.all(np.abs(full[None] - np.asarray(matrix)[:, None]) < 1e-6, axis=2)
         if same.any(axis=1).all():

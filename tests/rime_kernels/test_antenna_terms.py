@@ -88,12 +88,75 @@ def test_terms_of_other_rows_and_batches_are_refused(problem: Any, sky: Any) -> 
         replace(sources, antenna_terms=terms_of(rows, 3))
 
 
-def test_data_in_stokes_parameters_are_refused(problem: Any, sky: Any) -> None:
-    for corr in (["I", "Q", "U", "V"], ["I"], ["XX", "I"]):
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_what_differs_between_feeds_is_refused_on_stokes_parameters(
+    problem: Any, sky: Any, diagonal: bool
+) -> None:
+    for corr in (["I", "Q", "U", "V"], ["I"]):
         rows = problem(corr=corr)
-        sources = sky(rows, antenna_terms=terms_of(rows))
-        with pytest.raises(InputError, match="antenna terms need data in the correlations of feeds"):
+        sources = sky(rows, antenna_terms=terms_of(rows, diagonal=diagonal))
+        with pytest.raises(InputError, match="Stokes parameters must be the same number for both feeds"):
             Rime(rows, backend="cpu", extent=0.04).predict(sources)
+    rows = problem(corr=["XX", "I"])
+    with pytest.raises(InputError, match="antenna terms need data in the correlations of feeds"):
+        Rime(rows, backend="cpu", extent=0.04).predict(sky(rows, antenna_terms=terms_of(rows)))
+
+
+@pytest.mark.parametrize(
+    ("corr", "polarised"),
+    [
+        (["I"], True),
+        (["V", "I", "U", "Q"], True),
+        pytest.param(["I"], False, marks=pytest.mark.thorough),  # loops that no other test here compiles
+    ],
+)
+def test_gains_of_both_feeds_multiply_stokes_parameters(
+    tiles_always: None, problem: Any, sky: Any, reference: ModuleType, error_of: Any, backend: str, form: str,
+    corr: list[str], polarised: bool,
+) -> None:  # fmt: skip
+    """V_pq = g_p g_q^* X_pq of each, with the slope by each g as the sum along the diagonal."""
+    rows = rows_for(problem, corr=corr, n_antenna=3, n_time=2, n_chan=2)
+    data, terms = data_for(rows), terms_of(rows, 2, diagonal=True)
+    terms = replace(terms, jones=terms.jones[..., :1, :1] * np.eye(2))
+    sources = sky(rows, n_point=1, n_gaussian=1)
+    if not polarised:
+        sources.stokes[..., 1:] = 0.0
+    bare = reference.visibilities(rows, corr, sources)
+    rime = Rime(rows, **data, backend=backend, form=form, extent=0.04)
+    with_terms = replace(sources, antenna_terms=terms)
+    time, chan = np.ix_(terms.time_block[rows.time_index], terms.chan_block)
+
+    def seen(gain: np.ndarray) -> np.ndarray:
+        """(n_batch, row, chan, corr), of g (n_batch, time block, antenna, channel block)."""
+        p, q = (gain[:, time, antenna[:, None], chan] for antenna in (rows.antenna1, rows.antenna2))
+        return np.asarray((p * q.conj())[..., None] * bare)
+
+    def chi2(gain: np.ndarray) -> np.ndarray:
+        square: np.ndarray = data["weight"] * np.abs(seen(gain) - data["vis"]) ** 2
+        return square.sum(axis=(1, 2, 3))
+
+    gain = terms.jones[..., 0, 0]
+    assert error_of(rime.predict(with_terms), seen(gain)) < TOLERANCE["double"]
+    np.testing.assert_allclose(rime.chi2(with_terms), chi2(gain), rtol=TOLERANCE["double"])
+    _, slopes = rime.chi2_and_gradient(with_terms)
+    found = np.einsum("btafii->btaf", slopes.antenna_terms)
+    for index in np.ndindex(gain.shape[1:]):
+        one = np.zeros(gain.shape)
+        one[:, *index] = 0.1
+        by_real, by_imag = (
+            (
+                8 * (chi2(gain + z * one) - chi2(gain - z * one))
+                - chi2(gain + 2 * z * one)
+                + chi2(gain - 2 * z * one)
+            )
+            / 1.2
+            for z in (1.0, 1j)
+        )
+        # chi2 is a polynomial of degree 4 in each part of a gain (of degree 2 but for autocorrelations), of
+        # which these differences are exact but for roundings.
+        np.testing.assert_allclose(
+            found[:, *index], by_real + 1j * by_imag, rtol=1e-10, atol=1e-10 * chi2(gain).max()
+        )
 
 
 def test_templates_that_lack_correlations_are_refused_beside_leakage(problem: Any, sky: Any) -> None:

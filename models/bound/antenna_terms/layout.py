@@ -36,6 +36,7 @@ class TermSlots:
     Attributes
     ----------
     basis : "linear" or "circular"
+        Of data in Stokes parameters either, as their gains are the same for both feeds.
     angle : float64 (n_time_block, n_antenna), rad
         By which feeds are turned, apart from the offset.
     gain : complex128 (n_time_block or 1, n_antenna, n_chan_block or 1, 2)
@@ -121,7 +122,8 @@ def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView
     Raises
     ------
     ModelError
-        Data in Stokes parameters; antennas, or leakages of feeds, that the data do not have.
+        Data in Stokes parameters, but for gains that are the same for both feeds; antennas, or leakages of
+        feeds, that the data do not have.
     """
     in_beam, rotation = isinstance(model.beam, GridBeam), rotation_of(model.feeds)
     # Beams of Jones matrices have P on their right; in corrected data P^H stands on their left.
@@ -132,7 +134,8 @@ def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView
     if in_beam:
         _refuse_offsets(model.feeds)
     what = "beams of Jones matrices" if in_beam else "feeds, leakage, gain and ionosphere"
-    bases = [basis_of_partition(partition, what) for partition in partitions]
+    others = in_beam or any(one is not None for one in given)
+    bases = _bases(partitions, what, model.gains, needs_feeds=others)
     offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     ionospheres = ionosphere_slots(model.ionosphere, partitions, slots)
@@ -143,6 +146,8 @@ def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView
     unequal = any(gain.is_fitted and gain.feeds != "common" for gain in model.gains)
     for partition, basis, offset, leakage, ionosphere, factors in each_has:
         gain = _gains(model.gains, partition, basis)
+        if basis_of(partition.corr_type) is None and not np.array_equal(gain[..., 0], gain[..., 1]):
+            raise ModelError(_not_common(partition, "its tables differ between the feeds"))
         mixed = leakage is not None or (unequal and basis == "linear")
         turned = _is_turned(rotation, in_beam, basis, gain, mixed)
         angle = _angles(model.feeds, partition) if turned else _no_angles(partition)
@@ -218,6 +223,40 @@ def _by_chan(
     found = gain[:, :, first] if gain.shape[2] > 1 else gain
     fitted = [factor.at(channels=first) for factor in factors]
     return found, of_leakage[first].astype(np.int64), freq[first], fitted, block.reshape(-1).astype(np.int32)
+
+
+def _bases(
+    partitions: Sequence[PartitionView], what: str, gains: Sequence[Gain], *, needs_feeds: bool
+) -> list[Basis]:
+    """The feeds of each partition.
+
+    A gain that is the same for both feeds commutes with all that makes Stokes parameters of correlations, of
+    whatever feeds: g_p g_q^* multiplies each of I, Q, U, V. Partitions in Stokes parameters then count as of
+    the feeds of the others.
+
+    Raises
+    ------
+    ModelError
+        Stokes parameters, and anything else.
+    """
+    known = [basis_of(partition.corr_type) for partition in partitions]
+    stand_in: Basis = next((basis for basis in known if basis is not None), "circular")
+    for partition, basis in zip(partitions, known, strict=True):
+        if basis is not None:
+            continue
+        if needs_feeds or not partition.corr_type:
+            basis_of_partition(partition, what)
+        if not all(gain.is_common for gain in gains):
+            raise ModelError(_not_common(partition, 'feeds = "separate", feeds = "ratio" or values by feed'))
+    return [stand_in if basis is None else basis for basis in known]
+
+
+def _not_common(partition: PartitionView, why: str) -> str:
+    return (
+        f"gain: partition {partition.label!r} has Stokes parameters ({' '.join(partition.corr_type)}), on "
+        f'which only gains act that are the same for both feeds ({why}): say feeds = "common", or read RR, '
+        "RL, LR, LL or XX, XY, YX, YY (without --stokes)"
+    )
 
 
 def basis_of_partition(partition: PartitionView, what: str) -> Basis:

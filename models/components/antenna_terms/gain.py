@@ -148,6 +148,13 @@ class Gain:
             for one in (value.values() if isinstance(value, Mapping) else (value,))
         )
 
+    @property
+    def is_common(self) -> bool:
+        """Whether its quantities are the same for both feeds; of tables nothing is said."""
+        given = [(key, value) for key in DIMENSIONS for value in self._values(key)]
+        by_feed = any(isinstance(value, Mapping) or key.startswith("ratio_") for key, value in given)
+        return not by_feed and (self.feeds == "common" or not self.is_fitted)
+
     def without_priors(self) -> Gain:
         """The same with 1 and 0 in place of what has a prior."""
         if not self.is_fitted:
