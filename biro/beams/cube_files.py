@@ -28,6 +28,8 @@ _FREQ_UNITS = {"": 1.0, "HZ": 1.0, "KHZ": 1e3, "MHZ": 1e6, "GHZ": 1e9}
 _ANGLE_UNITS = {"": np.pi / 180.0, "DEG": np.pi / 180.0, "DEGREES": np.pi / 180.0, "RAD": 1.0}
 # Names of the axes: direction cosines east and north, or x and y of the antenna's frame, which are the same.
 _AXES = {"L": "x", "X": "x", "M": "y", "Y": "y", "FREQ": "freq"}
+# Nodes of a grid may lie a little beyond the horizon.
+_FURTHEST = 1.1
 
 
 def read_beam(files: str | os.PathLike[str]) -> BeamCube:
@@ -179,4 +181,9 @@ def _nodes(header: Header, axis: int, ctype: str, kind: str) -> Array:
     values = values * units[unit] * (-1.0 if ctype.startswith("-") else 1.0)
     if not np.all(np.isfinite(values)) or np.unique(values).size < n:
         raise InputError(f"axis {ctype} has values that are not finite or not all different")
+    if kind != "freq" and (reach := float(np.abs(values).max())) > _FURTHEST:
+        raise InputError(
+            f"axis {ctype} reaches {reach:g} rad, expected direction cosines, which end at 1; are its values "
+            f"in degrees? Then CUNIT{axis} is 'deg'"
+        )
     return np.asarray(values)

@@ -105,7 +105,7 @@ def sample_antenna_beams(
     functions: list[BeamFunction] = []
     for t, a in np.ndindex(*which.shape):
         one = partial(_of_antenna, function, antenna_names[a], float(times[t]))
-        key = _values(one, nodes, planes, name).tobytes()
+        key = _values(one, nodes, planes, f"{name} of antenna {antenna_names[a]}").tobytes()
         which[t, a] = different.setdefault(key, len(functions))
         if which[t, a] == len(functions):
             functions.append(one)
@@ -196,11 +196,16 @@ def _values(function: BeamFunction, nodes: Array, freq: Array, name: str) -> NDA
     y, x = np.meshgrid(nodes, nodes, indexing="ij")
     values = np.empty((freq.size, *x.shape, 2, 2), complex)
     for i, hertz in enumerate(freq):
-        found = np.asarray(function(x, y, float(hertz)))
+        try:
+            found = np.asarray(function(x, y, float(hertz)))
+        except Exception as error:  # of a user's own function
+            raise InputError(f"{name}: the function fails at {hertz:g} Hz: {error!r}") from error
         if found.shape != values.shape[1:]:
             raise InputError(
                 f"{name}: the function must return (..., 2, 2) = {values.shape[1:]} for directions of shape "
                 f"{x.shape}, returned {found.shape}"
             )
+        if not np.isfinite(found).all():
+            raise InputError(f"{name}: the function gives NaN or infinity at {hertz:g} Hz")
         values[i] = found
     return values

@@ -10,7 +10,7 @@ import pytest
 from astropy.io import fits
 
 from biro.beams.cube_files import read_beam
-from biro.beams.sampled import katbeam, sample_beam
+from biro.beams.sampled import katbeam, sample_antenna_beams, sample_beam
 from biro.errors import InputError
 
 PATTERN = "katbeam_L_$(corr)_$(reim).fits"
@@ -82,6 +82,16 @@ def test_a_function_is_sampled_as_finely_as_it_needs() -> None:
     )
     with pytest.raises(InputError, match=r"must return \(..., 2, 2\)"):
         sample_beam(lambda x, y, freq: x, [1e9], 0.02)
+    with pytest.raises(InputError, match=r"beam: the function fails at 1e\+09 Hz: ZeroDivisionError"):
+        sample_beam(lambda x, y, freq: 1 / 0, [1e9], 0.02)
+
+    def of_antenna(x, y, freq, antenna, time):
+        return beam(x, y, freq) * (np.nan if antenna == "B" else 1.0)
+
+    with pytest.raises(
+        InputError, match=r"beam of antenna B: the function gives NaN or infinity at 1e\+09 Hz"
+    ):
+        sample_antenna_beams(of_antenna, [1e9], 0.02, ["A", "B"])
 
 
 @pytest.mark.parametrize("name", ["X", "-X", "rad", "reversed", "order", "listed"])
@@ -125,6 +135,11 @@ def _unit(header, data):
     return header, data
 
 
+def _degrees_as_radians(header, data):
+    header["CUNIT1"] = "rad"
+    return header, data
+
+
 def _nan(header, data):
     data[3, 4, 5] = np.nan
     return header, data
@@ -153,6 +168,7 @@ def _no_step(header, data):
         (_no_axis, r"it has no axis called M or Y \(CTYPE\)"),
         (_freq_unit, "axis FREQ has the unit 'KM/S'; expected Hz"),
         (_unit, "axis L has the unit 'M'; expected deg or rad"),
+        (_degrees_as_radians, "axis L reaches 1.5 rad, expected direction cosines, which end at 1; are its"),
         (_nan, "values are not finite"),
         (_no_step, "axis L has no CDELT1"),
     ],
