@@ -563,7 +563,7 @@ def test_errors_are_one_line_and_exit_2(folder, tmp_path, words, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--telescope", "VLA-Z"], "called 'VLA-Z'; known are KAT-7"),
+        (["--telescope", "VLA-Z"], "called 'VLA-Z'; known are EVN, KAT-7"),
         (["--freq", "1.4 parsec"], "--freq '1.4 parsec' is not understood"),
         (["--phase-centre", "05h00m00s +80d00m00s"], "never above 10 deg"),
         (["--phase-centre", "here"], "expected a direction"),
