@@ -108,13 +108,16 @@ def null_directions(information: Array, scale: Array) -> Array:
 
 def _with_any(directions: Array, wanted: NDArray[np.bool_]) -> Array:
     """Those combinations of directions (n, n_param) that change wanted parameters, one of them each."""
-    if not len(directions):
-        return directions
+    if not len(directions) or not wanted.any():
+        return directions[:0]
     from scipy.linalg import qr
 
     _, triangle, order = qr(directions[:, wanted], mode="economic", pivoting=True)
     size = np.abs(np.diag(triangle))
-    first = order[: np.count_nonzero(size > 1e-6 * size.max(initial=0.0))]
+    # Each direction is 1 at a parameter of its own: what is far below that are roundings.
+    first = order[: np.count_nonzero(size > 1e-4)]
+    if not first.size:
+        return directions[:0]
     by = np.linalg.pinv(directions[:, wanted][:, first])
     return np.asarray(by @ directions, np.float64)
 
