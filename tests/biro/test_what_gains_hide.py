@@ -52,6 +52,20 @@ def test_the_flux_scale_is_named_for_every_treatment(gains: str, prior: LogUnifo
     assert free.undetermined in free.remarks(free.model.prior_transform(np.full((1, free.n_param), 0.5))[0])
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_combinations_of_gains_alone_are_not_named_where_they_are_integrated_over(known: bool) -> None:
+    """Without a reference, the phases of all antennas together, at each of six times; whatever the sky is."""
+    sky = two_points(PerSegment(LogNormal(0.2)), tied=True)
+    sky = replace(
+        sky, gain=replace(sky.gain[0] if isinstance(sky.gain, tuple) else sky.gain, reference="none")
+    )
+    if known:
+        sky = replace(sky, sources=[replace(source, I="1 Jy") for source in sky.sources])
+    sampled = biro.Likelihood(seen(), sky, backend="cpu")
+    assert sampled.undetermined.startswith("6 combinations")
+    assert biro.Likelihood(seen(), sky, backend="cpu", gains="marginalise").undetermined == ""
+
+
 def without(antenna: int, partner: int, *, times: slice) -> np.ndarray:
     """Rows that have weight: of an antenna, at some times, those with one partner alone."""
     part = small().partitions[0]
