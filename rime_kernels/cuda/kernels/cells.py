@@ -67,12 +67,14 @@ def make_cell_sums(n_corr: int, n_lane: int) -> Compiled:
     Model V, data D and weights w are flat, (n_row, n_chan, n_corr), rows in the order of time.
     """
     n_thread, place = n_lane * n_corr, make_place(n_corr)
+    # A name, for Numba takes no product as the size of a shared array.
+    n_shown = 3 * n_thread
 
     @device.kernel(0)
     def cell_sums(
         scale: float, tables: CellTables, model: Array, data: Array, weight: Array, out: Array
     ) -> None:
-        shown = cuda.shared.array(3 * n_thread, float64)
+        shown = cuda.shared.array(n_shown, float64)
         thread, unit = int64(cuda.threadIdx.x), int64(cuda.blockIdx.x)
         span, c = span_of(tables, unit), thread % n_corr
         power, real, imag = 0.0, 0.0, 0.0
