@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, JonesBeam, Rime, Rows
+from rime_kernels import InputError, JonesBeam, Rime, Rows
 
 # E of the polynomial beam: for each element the factors of 1, x/h, y/h, x^3/h^3 y/h, x^2 y^2/h^4.
 TERMS = np.array([[1.0, 0.2 + 0.1j, -0.1j, 0.02, 0.03], [0.1j, 0.05, 0.02j, -0.01j, 0.01],
@@ -98,13 +98,6 @@ def test_beams_of_other_rows_and_batches_are_refused(problem: Any, sky: Any) -> 
     stokes = problem(corr=["I", "Q"])
     with pytest.raises(InputError, match="beams of Jones matrices need data in the correlations of feeds"):
         Rime(stokes, backend="cpu", extent=0.04).predict(sky(stokes, beam=polynomial(stokes)))
-
-
-@pytest.mark.cuda
-def test_a_device_is_refused(cuda_backend: str, problem: Any, sky: Any) -> None:
-    rows = problem()
-    with pytest.raises(BackendError, match='give backend="cpu"'):
-        Rime(rows, backend="cuda", extent=0.04).predict(sky(rows, beam=polynomial(rows)))
 
 
 def test_copies_and_entries(problem: Any, sky: Any) -> None:
