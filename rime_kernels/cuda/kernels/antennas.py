@@ -166,7 +166,7 @@ def make_pull(end: End) -> Compiled:
         for k in range(4):
             into[k], into[4 + k] = real(jones[at + 2 * k]), real(jones[at + 2 * k + 1])
 
-    @device.inline
+    @device.part
     def leave(matrix: Array, records: Array, into: Scalar) -> None:
         for k in range(8):
             records[into + k] = matrix[k]

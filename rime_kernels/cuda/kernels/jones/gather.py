@@ -132,7 +132,7 @@ def _make_gather_rows(kernel: RowKernel) -> Compiled:
     times, adjoint = device.inline(matrices.times.py_func), device.inline(matrices.adjoint.py_func)
     times_number, dot = device.inline(matrices.times_number.py_func), device.inline(matrices.dot.py_func)
 
-    @device.inline
+    @device.part
     def gather_rows(
         item: Item, of_source: Scalar, slab: Slab, tables: RowTables, units: Units, sky: Sky, table: Table,
         residual: Array, own_brightness: tuple[Scalar, ...], value: Array,
@@ -177,7 +177,7 @@ def _make_of_row(kernel: RowKernel) -> Compiled:
     direction, at, at_profile = moments.direction, moments.projection, moments.profile
     has_profile = profiles is not None
 
-    @device.inline
+    @device.part
     def of_row(
         b: Scalar, s: Scalar, row: Row, freq: Scalar, factor: Factor, y_re: Scalar, y_im: Scalar, sky: Sky,
         value: Array,

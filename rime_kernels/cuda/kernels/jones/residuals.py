@@ -121,7 +121,7 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
     add_product, times_number = make_add_product(1), device.inline(matrices.times_number.py_func)
     next_source, enveloped = make_next_source(kernel), make_enveloped(kernel)
 
-    @device.inline
+    @device.part
     def sum_sources(
         place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, table: Table, sums: Array
     ) -> None:
@@ -149,7 +149,7 @@ def _make_leave(kernel: RowKernel) -> Compiled:
     feeds = make_correlation(tuple(np.linalg.inv(full).conj().T.ravel().tolist()), kernel.variant.single)
     real = float32 if kernel.variant.single else float64
 
-    @device.inline
+    @device.part
     def leave(place: Place, work: RowWork, sums: Array, residual: Array) -> None:
         at = (int64(place.b) * work.n_run + place.start) * work.n_row + place.local
         for k in range(4):

@@ -115,7 +115,7 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
     factor_of, enveloped, next_source = make_factor(kernel), make_enveloped(kernel), make_next_source(kernel)
     add_product, times_number = make_add_product(1), device.inline(matrices.times_number.py_func)
 
-    @device.inline
+    @device.part
     def sum_sources(
         place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, beams: Beams, sums: Array
     ) -> None:

@@ -29,7 +29,7 @@ def _make_row(single: bool) -> Compiled:
         half = g[0] * a_re + g[1] * a_im + g[2] * b_re + g[3] * b_im
         return half + g[4] * c_re + g[5] * c_im + g[6] * d_re + g[7] * d_im
 
-    @device.inline
+    @device.part
     def row(
         nodes: Array, at: Scalar, g: tuple[Scalar, ...], w: tuple[Scalar, ...], slope: tuple[Scalar, ...]
     ) -> tuple[Scalar, Scalar]:
@@ -52,7 +52,7 @@ def make_pull_place(single: bool, circular: bool) -> Compiled:
     weights, row = spline.make_weights(single), _make_row(single)
     rotated = device.inline((matrices.rotated_circular if circular else matrices.rotated_linear).py_func)
 
-    @device.inline
+    @device.part
     def pull_place(
         frame: Frame, l: Scalar, m: Scalar, steps: Steps, scale: Scalar, g: tuple[Scalar, ...], beams: Beams
     ) -> tuple[Scalar, Scalar, Scalar]:

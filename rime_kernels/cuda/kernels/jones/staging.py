@@ -53,7 +53,7 @@ def make_place_frames(kernel: TileKernel) -> Compiled:
     """Function that fills `Frames` for the block's antennas; `bright_at` is that of `Shared`."""
     n_thread = kernel.shape.n_thread
 
-    @device.inline
+    @device.part
     def place_frames(
         block: Block, work: TileWork, tables: TileTables, sky: Sky, beams: Beams, frames: Frames,
         bright_at: Array,
@@ -106,7 +106,7 @@ def make_coordinates(kernel: TileKernel) -> Compiled:
     single, scale = kernel.variant.single, scalars.EXPONENT_SCALE * _C
     real = float32 if single else float64
 
-    @device.inline
+    @device.part
     def put_coordinates(
         b: Scalar, g: Scalar, u: Scalar, v: Scalar, w: Scalar, into: Scalar, sky: Sky, shared: Shared
     ) -> None:
@@ -135,7 +135,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
     cos_sin, put_coordinates = scalars.make_cos_sin(single), make_coordinates(kernel)
     pack, times_number = pairs_of(single).pack, device.inline(matrices.times_number.py_func)
 
-    @device.inline
+    @device.part
     def stage(
         start: Scalar, buffer: Scalar, block: Block, steps: Steps, sky: Sky, beams: Beams, shared: Shared,
         frames: Frames, mine: Mine,

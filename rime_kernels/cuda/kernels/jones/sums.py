@@ -88,7 +88,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Compiled:
             along, across = along + (a.real - b.real), across + (a.imag - b.imag)
         return along * along + across * across
 
-    @device.inline
+    @device.part
     def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, term = corner.p, corner.q, staged.term
         end = uint32(p + uint32(n_source) * uint32(side))

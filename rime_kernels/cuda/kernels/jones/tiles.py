@@ -160,7 +160,7 @@ def _make_sum_sources(kernel: TileKernel) -> Compiled:
     stage, add_points = staging.make_stage(kernel), sums.make_accumulate(kernel, False)
     add_gaussians = sums.make_accumulate(kernel, True)
 
-    @device.inline
+    @device.part
     def sum_sources(
         block: Block, tile: Tile, corner: Corner, sky: Sky, beams: Beams, shared: Shared, frames: Frames,
         own: Own,

@@ -91,7 +91,7 @@ def _make_element(single: bool) -> Compiled:
     """Function that sums one element of 4 x 4 nodes times the weights; `step` from a row to the next."""
     unpack = pairs_of(single).unpack
 
-    @device.inline
+    @device.part
     def row(nodes: Array, at: Scalar, w: Array) -> tuple[Scalar, Scalar]:
         a_re, a_im = unpack(nodes[at])
         b_re, b_im = unpack(nodes[at + uint64(4)])

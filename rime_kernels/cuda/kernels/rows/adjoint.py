@@ -78,7 +78,7 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
         _make_geometry(kernel),
     )
 
-    @device.inline
+    @device.part
     def gather_source(
         place: Place, s: int, n_point: int, row: Row, at: Scalar, work: RowWork, tables: RowTables, sky: Sky,
         exponent: Array, rest: Array, gathering: Gathering,
@@ -162,7 +162,7 @@ def _make_geometry(kernel: RowKernel) -> Compiled:
     )
     at_projection = record.projection - record.n_bright
 
-    @device.inline
+    @device.part
     def place_geometry(geometry: Array, row: Row, turned: Scalar, along: Scalar, across: Scalar) -> None:
         u, v, w = row.u, row.v, row.w
         geometry[0], geometry[1], geometry[2] = real(turned * u), real(turned * v), real(turned * w)
@@ -210,7 +210,7 @@ def make_join_unit(kernel: RowKernel) -> Compiled:
     sum_brights, sum_geometry = make_lane_sums(n_bright, n_lane), make_lane_sums(n_geometry, n_lane)
     wait = meet()
 
-    @device.inline
+    @device.part
     def join_unit(
         thread: Scalar,
         is_own: Scalar,
@@ -252,7 +252,7 @@ def make_gather_sources(kernel: RowKernel) -> Compiled:
         make_next_source(kernel),
     )
 
-    @device.inline
+    @device.part
     def gather_sources(
         place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, records: RowRecords,
         exponent: Array, rest: Array, gathering: Gathering, gathered: Array,

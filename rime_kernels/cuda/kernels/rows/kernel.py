@@ -168,7 +168,7 @@ def make_sum_block(kernel: RowKernel) -> Compiled:
     n_thread, block_sum = kernel.shape.n_row, make_block_sum(kernel.shape.n_row)
     n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)
 
-    @device.inline
+    @device.part
     def sum_block(place: Place, work: RowWork, of_kind: Array, partial: Array, sums: Array) -> None:
         for k in range(n_kind):
             of_block = block_sum(place.thread, of_kind[k], partial)

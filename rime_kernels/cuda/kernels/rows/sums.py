@@ -45,7 +45,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
     next_source, envelope_of = make_next_source(kernel), make_envelope_of(kernel.variant.profiles)
     has_profile, has_sums = kernel.variant.profiles is not None, kernel.has_sums
 
-    @device.inline
+    @device.part
     def sum_sources(
         place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, sums: Array, exponent: Array
     ) -> None:
@@ -159,7 +159,7 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
     gather_templates = ending.make_gather_templates(single, kernel.n_template, kernel.variant.shifted)
     pair_of = make_pair_of(kernel.variant.jones, kernel.has_adjoint)
 
-    @device.inline
+    @device.part
     def finish_chi2(
         place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, columns: Columns, by_pair: Array,
         samples: Samples, sums: Array, of_kind: Array,
@@ -203,7 +203,7 @@ def make_finish_visibilities(kernel: RowKernel) -> Compiled:
     write, move_up = ending.make_write_visibilities(end), ending.make_move_up(end)
     pair_of = make_pair_of(kernel.variant.jones, kernel.has_adjoint)
 
-    @device.inline
+    @device.part
     def finish_visibilities(
         place: Place, row: Row, tables: RowTables, sky: Sky, vis: Array, by_pair: Array, samples: Samples,
         sums: Array,

@@ -93,7 +93,7 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
         _make_rows(kernel, gaussian, wide),
     )
 
-    @device.inline
+    @device.part
     def gather(
         n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array,
         first: Scalar, voltages: Voltages,
@@ -136,7 +136,7 @@ def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
     side, row = kernel.shape.side, _make_row(kernel, gaussian, wide)
     if kernel.variant.single or not gaussian or device.simulated():
 
-        @device.inline
+        @device.part
         def all_rows(given: OfSource) -> None:
             for i in range(side):
                 row(i, given)
@@ -148,7 +148,7 @@ def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
             return device.inline(lambda given: None)
         behind = from_row(i + 1)
 
-        @device.inline
+        @device.part
         def rows(given: OfSource) -> None:
             row(i, given)
             behind(given)
@@ -168,7 +168,7 @@ def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
     weigh_residual = baseline.make_weigh_residual(n_stokes, n_baseline, False)
     turned_and_grown = baseline.turned_and_grown
 
-    @device.inline
+    @device.part
     def row(i: int, given: OfSource) -> None:
         rest, uvw, value = given.gathering.rest, given.gathering.uvw, given.gathering.value
         of_antenna, stokes = given.gathering.of_antenna, given.stokes
@@ -214,7 +214,7 @@ def make_gather_voltages(kernel: TileKernel) -> Compiled:
         return device.inline(lambda source, of_antenna, value, voltages: None)
     at_voltage, wait = kernel.record.voltage, meet()
 
-    @device.inline
+    @device.part
     def gather_voltages(source: Scalar, of_antenna: Array, value: Array, voltages: Voltages) -> None:
         block, slots, shown, by_slot = voltages.block, voltages.slots, voltages.shown, voltages.by_slot
         thread, n_lanes, n_used = block.thread, voltages.n_lanes, block.n_used
@@ -268,7 +268,7 @@ def make_join(kernel: TileKernel) -> Compiled:
     real, step = float32 if kernel.variant.single else float64, sizes_of(kernel).partial_step
     size, n_value = record.most_size, record.n_value
 
-    @device.inline
+    @device.part
     def join(
         block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Array,
         moments: Array,
@@ -332,7 +332,7 @@ def make_write_antennas(kernel: TileKernel) -> Compiled:
     """Function that writes what each slot of the block gathered, `TileRecords.by_antenna`."""
     n_thread = kernel.shape.n_thread
 
-    @device.inline
+    @device.part
     def write_antennas(
         block: Block, work: TileWork, n_slot: Scalar, shared: Shared, by_antenna: Array
     ) -> None:

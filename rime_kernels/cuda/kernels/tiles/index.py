@@ -74,7 +74,7 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
     )
     step, per_source = sizes.step, sizes.per_source
 
-    @device.inline
+    @device.part
     def place_antennas(block: Block, work: TileWork, tables: TileTables, sky: Sky, shared: Shared) -> None:
         slots, antenna_uvw, n_used = shared.slots, tables.antenna_uvw, block.n_used
         n_chan, n_slot = uint32(tables.chan_freq.size), uint32(tables.antenna.shape[1])
@@ -127,7 +127,7 @@ def make_clear_gaps(kernel: TileKernel) -> Compiled:
     )
     side, step, n_term, chunk, n_thread = shape.side, sizes.step, sizes.n_term, shape.chunk, shape.n_thread
 
-    @device.inline
+    @device.part
     def clear_gaps(block: Block, tables: TileTables, staged: Staged) -> None:
         n_slot, n_used = uint32(tables.antenna.shape[1]), block.n_used
         n_gap = uint32(n_slot - n_used)

@@ -212,7 +212,7 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
         _make_gather_chunk(kernel),
     )
 
-    @device.inline
+    @device.part
     def sweep_sources(
         sweep: int, block: Block, tile: Tile, corner: Corner, stager: Stager, work: TileWork,
         sky: Sky, records: TileRecords, shared: Shared, own: Own,
@@ -261,7 +261,7 @@ def _make_add_chunk(kernel: TileKernel) -> Compiled:
     add_wide = sums.make_accumulate(kernel, True, True) if single else add_narrow
     add_profiles, has_profile = make_accumulate_profiles(kernel), kernel.variant.profiles is not None
 
-    @device.inline
+    @device.part
     def add_chunk(
         start: Scalar, n_source: Scalar, of_gaussian: Scalar, any_wide: Scalar, nu: Scalar, corner: Corner,
         block: Block, sky: Sky, staged: Staged, own: Own,
@@ -289,7 +289,7 @@ def _make_gather_chunk(kernel: TileKernel) -> Compiled:
     gather_points, gather_narrow = adjoint.make_gather(kernel, False), adjoint.make_gather(kernel, True)
     gather_wide = adjoint.make_gather(kernel, True, True) if single else gather_narrow
 
-    @device.inline
+    @device.part
     def gather_chunk(
         sources: Chunk, of_gaussian: Scalar, any_wide: Scalar, nu: Scalar, corner: Corner, block: Block,
         work: TileWork, sky: Sky, records: TileRecords, shared: Shared, own: Own,
@@ -326,7 +326,7 @@ def make_finish(kernel: TileKernel) -> Compiled:
     baselines_of, tile_chi2 = sums.make_baselines(kernel), sums.make_finish_chi2(kernel)
     fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), _make_sum_tree(kernel)
 
-    @device.inline
+    @device.part
     def finish_chi2(
         block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, columns: Columns,
         results: Array, by_pair: Array, shared: Shared, own: Own,
@@ -359,7 +359,7 @@ def _make_sum_tree(kernel: TileKernel) -> Compiled:
     """Function that adds up over the tiles of an item by a tree: its order depends on their number alone."""
     n_kind, wait = kernel.n_kind, meet()
 
-    @device.inline
+    @device.part
     def sum_tree(
         block: Block, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
         results: Array,

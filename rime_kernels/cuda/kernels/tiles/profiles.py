@@ -44,7 +44,7 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
     add_stokes, product = baseline.make_add_stokes(n_stokes, n_baseline), make_bare_product(single, side)
     envelope_of = make_envelope_of(kernel.variant.profiles)
 
-    @device.inline
+    @device.part
     def accumulate(
         n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: Sky, staged: Staged, corner: Corner,
         sums: Array, second: Array,
@@ -77,7 +77,7 @@ def make_gather_profiles(kernel: TileKernel) -> Compiled:
     read_stokes = baseline.make_read_stokes(single, n_stokes, uint32)
     all_baselines = _make_all_baselines(kernel)
 
-    @device.inline
+    @device.part
     def gather(
         n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, gathering: Gathering,
         partial: Array, first: Scalar, voltages: Voltages,
@@ -118,7 +118,7 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
     weigh_residual = baseline.make_weigh_residual(n_stokes, n_baseline, False)
     turned_and_grown, slopes_of = baseline.turned_and_grown, make_slopes_of(kernel.variant.profiles)
 
-    @device.inline
+    @device.part
     def all_baselines(
         p: Scalar, j: Scalar, nu: Scalar, stokes: Stokes, staged: Staged, gathering: Gathering,
         voltages: Voltages,

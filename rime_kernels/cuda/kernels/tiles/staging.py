@@ -60,7 +60,7 @@ def make_terms(kernel: TileKernel) -> Compiled:
     scale_exponent = scalars.EXPONENT_SCALE * _C
     max_narrow = (_MAX_NARROW / scale_exponent) ** 2
 
-    @device.inline
+    @device.part
     def fill_terms(
         block: Block, sources: Chunk, reach: Scalar, slots: Slots, sky: Sky, staged: Staged
     ) -> Scalar:
@@ -154,7 +154,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
     cplx, real = (complex64, float32) if kernel.variant.single else (complex128, float64)
     bright_type, has_profile = cplx if per_source == 2 else real, kernel.variant.profiles is not None
 
-    @device.inline
+    @device.part
     def stage(
         start: Scalar, buffer: Scalar, block: Block, stager: Stager, reach: Scalar, sky: Sky, shared: Shared
     ) -> tuple[Scalar, Scalar]:

@@ -48,7 +48,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
     )
     add_stokes = baseline.make_add_stokes(n_stokes, n_baseline)
 
-    @device.inline
+    @device.part
     def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
@@ -274,7 +274,7 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
     gather_templates = ending.make_gather_templates(single, n_template, kernel.variant.shifted)
     tile_pair, real = make_tile_pair(kernel), float32 if single else float64
 
-    @device.inline
+    @device.part
     def finish_chi2(
         block: Block, tile: Tile, work: TileWork, tables: TileTables, baselines: Baselines, slots: Slots,
         sky: Sky, columns: Columns, by_pair: Array, samples: Samples, sums: Array, of_kind: Array,
@@ -318,7 +318,7 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
     tile_pair, baselines_of = make_tile_pair(kernel), make_baselines(kernel)
     width = kernel.end.width
 
-    @device.inline
+    @device.part
     def finish_visibilities(
         block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, vis: Array, by_pair: Array,
         sums: Array, samples: Samples,
