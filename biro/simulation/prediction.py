@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 Vis = NDArray[np.complexfloating]
 
+# Parameters that a message names: gains are hundreds.
+_MOST_NAMES = 8
+
 
 @dataclass(frozen=True)
 class _Device:
@@ -185,9 +188,10 @@ def _bind(
         )
     lacking = [name for name in bound.parameter_names if name not in values]
     if lacking:
+        more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
         raise InputError(
-            f"the sky model has free parameters without values: {', '.join(lacking)}; fix them in the model, "
-            "give values, or name the directory of a run that fitted them"
+            f"the sky model has free parameters without values: {', '.join(lacking[:_MOST_NAMES])}{more}; "
+            "fix them in the model, give values, or name the directory of a run that fitted them"
         )
     return bound, np.array([[values[name] for name in bound.parameter_names]], dtype=np.float64)
 

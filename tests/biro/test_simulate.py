@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from biro.errors import InputError
 from biro.measurement_set import create_ms, read_ms
-from biro.models import GaussianSource, Noise, PointSource, SkyModel, Uniform
+from biro.models import Gain, GaussianSource, Noise, PerSegment, PointSource, SkyModel, Uniform
 from biro.simulation.simulator import Channels, Track, radiometer_noise, simulate
 from biro.simulation.telescopes import telescope
 from biro.simulation.uvw import earth_orientation, transit
@@ -183,6 +185,9 @@ def test_values_for_free_parameters():
     np.testing.assert_allclose(part.vis[..., 0], 5e-3, rtol=1e-14)
     with pytest.raises(InputError, match=r"without values: p\.I"):
         small(sky)
+    gain = Gain(phase=PerSegment(Uniform(-180, 180, "deg"), per="integration"))
+    with pytest.raises(InputError, match=r"gain\.phase\[ant2\]\[time 1\], .* and \d+ more; fix them"):
+        small(replace(sky, gain=gain))
 
 
 @pytest.mark.parametrize(

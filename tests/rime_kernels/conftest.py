@@ -19,6 +19,26 @@ from rime_kernels.physics.brightness import stokes_to_corr
 LINEAR = ["XX", "XY", "YX", "YY"]
 
 
+# Their loops take up to a minute to compile, and have the same steps in single precision. That has tests on a
+# device, and on the CPU others: `test_cpu`, `test_rime`, and one of each kind here.
+LONG_TO_COMPILE = {
+    "test_antenna_terms", "test_fisher", "test_gradient", "test_jones_rime", "test_spectral_forms",
+    "test_student_chi2", "test_templates",
+}  # fmt: skip
+SINGLE = {"test_many_sources_and_entries"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave single precision of `LONG_TO_COMPILE` on the CPU to the tests that are thorough."""
+    for item in items:
+        values = getattr(item, "callspec", None)
+        is_single = values is not None and values.params.get("precision") == "single"
+        is_long = item.path.stem in LONG_TO_COMPILE and getattr(item, "originalname", "") not in SINGLE
+        if is_single and is_long and not item.get_closest_marker("cuda"):
+            item.add_marker(pytest.mark.thorough)
+
+
 @pytest.fixture(scope="session")
 def reference() -> ModuleType:
     """tests/reference.py: explicit sums in float64."""

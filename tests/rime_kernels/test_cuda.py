@@ -188,7 +188,7 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
 def test_the_kernels_in_the_simulator(name) -> None:
     file = Path(__file__).with_name(f"test_{name}.py")
     # Memory of a device does not grow where there is none, and single precision has the same steps as double.
-    chosen = ["-m", "cuda and not thorough", "-k", "not does_not_grow and not single"]
+    chosen = ["-m", "cuda and not thorough and not on_device", "-k", "not does_not_grow and not single"]
     command = [sys.executable, "-m", "pytest", str(file), "-q", "-x", *chosen, "-p", "no:cacheprovider"]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(

@@ -98,7 +98,7 @@ def test_played_again_and_again(recorded, problem, sky, form) -> None:
 @pytest.mark.parametrize(
     ("form", "kind"),
     [
-        ("factored", "none"),
+        pytest.param("factored", "none", marks=pytest.mark.on_device),
         pytest.param("factored", "cos3", marks=pytest.mark.thorough),
         pytest.param("row", "cos3", marks=pytest.mark.thorough),
     ],

@@ -218,6 +218,7 @@ def test_work_that_does_not_fit_is_cut(problem, sky, monkeypatch) -> None:
 # ---- again and again
 
 
+@pytest.mark.on_device
 @pytest.mark.parametrize("form", FORMS)
 def test_it_repeats_to_the_bit_with_chi2_between(problem, sky, form) -> None:
     """chi2 is recorded at its second call; the gradient uses some of its arrays."""

@@ -144,6 +144,7 @@ def test_layers_of_w_and_rows_turned_round(cuda_backend: str, reference: ModuleT
 
 
 @pytest.mark.cuda
+@pytest.mark.on_device
 def test_many_batches_and_calls_repeat_to_the_bit(cuda_backend: str) -> None:
     rows, grid = make_rows(8, 4), small()
     free, image = made(rows, grid, precision="single"), deltas(grid, 4)
@@ -282,7 +283,7 @@ def test_a_device_without_cupy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
 def test_the_kernels_in_the_simulator() -> None:
     # Single precision has the same steps as double.
-    chosen = ["-m", "cuda and not thorough", "-k", "not single"]
+    chosen = ["-m", "cuda and not thorough and not on_device", "-k", "not single"]
     command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(

@@ -129,6 +129,7 @@ def test_matrices_outside_of_the_beam(problem, sky, jones_beam_of, corr) -> None
     assert_near(arrays_of(gpu, sources), arrays_of(cpu, sources), TOLERANCE["double"])
 
 
+@pytest.mark.on_device
 @pytest.mark.parametrize("corr", [LINEAR, pytest.param(["LR", "RR"], marks=pytest.mark.thorough)])
 def test_what_is_the_same_for_all_and_unpolarised(problem, sky, jones_beam_of, corr) -> None:
     """One time of angles and fluxes, no pointing errors, points alone, a scale for the whole batch."""

@@ -84,7 +84,7 @@ def test_without_a_limit_it_is_the_explicit_sum(whole, reference, error_of) -> N
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("whole", FORMS, indirect=True)
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.on_device), 0.5, 1.5])
 def test_no_limit_changes_a_bit(whole, share) -> None:
     """Nothing fits but the smallest steps; half of the data; the data, and little beside."""
     rime, sources, answers = whole
@@ -107,6 +107,7 @@ def test_no_limit_changes_a_bit(whole, share) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.on_device
 @pytest.mark.parametrize("whole", FORMS, indirect=True)
 def test_batches_of_any_size_have_the_answers_of_their_entries(whole) -> None:
     rime, (sources, _), ((chi2, vis), _) = whole

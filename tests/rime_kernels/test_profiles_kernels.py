@@ -247,7 +247,7 @@ def test_change_of_visibilities_and_information(problem, sky, reference, error_o
         assert abs(found - forth) < 1e-9 * np.abs(weight * columns[i] * residual[0]).sum()
 
 
-@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.thorough)])
 def test_through_a_beam_of_jones_matrices(
     problem, sky, jones_beam_of, reference, error_of, own, form
 ) -> None:

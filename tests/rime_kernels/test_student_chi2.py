@@ -156,6 +156,7 @@ def test_far_outliers_keep_the_sum_finite(backend, problem, sky, precision) -> N
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.on_device
 @pytest.mark.parametrize("form", FORMS)
 def test_batches_repeat_to_the_bit_with_chi2_between(backend, problem, sky, form) -> None:
     """Entries have scaled_dofs of their own; on CUDA chi2 is recorded at its second call."""
@@ -182,6 +183,7 @@ def assert_same(found: Gradient, expected: Gradient) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.on_device
 @pytest.mark.parametrize("form", FORMS)
 def test_streaming_changes_no_bit(cuda_backend, problem, sky, form) -> None:
     rows = rows_for(problem, n_time=3 if form == "factored" else 6, n_chan=1)
