@@ -136,6 +136,13 @@ def test_antennas_without_weights_in_a_segment_have_no_parameters_there() -> Non
     assert [n for n in chained.parameter_names if "phase" in n] == [
         "gain.phase[B][time 1]", "gain.phase.step[B][time 2]", "gain.phase[C][time 1]"
     ]  # fmt: skip
+    # Where it has no data, nothing else may take its place: that is said.
+    lacking = bound_to(replace(gain, phase=drift, reference="C"), views=[view])
+    assert lacking.gain_lines == [
+        "gains: gain.phase is 0 for the reference antenna C",
+        "gains: gain.phase: in 1 integrations the reference antenna has no data; what phases have in common "
+        "there is known from the times before and after alone",
+    ]
 
 
 def test_feeds_are_common_separate_or_a_ratio() -> None:

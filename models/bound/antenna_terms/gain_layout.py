@@ -277,6 +277,7 @@ class GainLayout:
         crossed = any(_CROSS & set(self.partitions[i].corr_type) for i in members)
         found[rows, of_each[rows], 1] = gain.feeds != "separate" or not crossed
         self._tell(f"{owner}.{key}", of_each[rows], segments)
+        self._tell_alone(f"{owner}.{key}", int(np.sum(wanting & (of_each < 0))), segments)
         return found
 
     def _tell(self, what: str, reference: Index, segments: Segments) -> None:
@@ -285,13 +286,22 @@ class GainLayout:
             return
         names, counts = np.unique(reference, return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        word = {"": "the track", "time": "integrations", "segment": "segments"}.get(segments.word, "scans")
         of = [
-            f"{self._names[names[i]]}" + (f" in {counts[i]} {word}" if len(names) > 1 else "")
+            f"{self._names[names[i]]}" + (f" in {counts[i]} {_words(segments)}" if len(names) > 1 else "")
             for i in order[:5]
         ]
         more = f" and {len(order) - 5} more" if len(order) > 5 else ""
-        line = f"gains: {what} is 0 for the reference antenna {', '.join(of)}{more}"
+        self._add_line(f"gains: {what} is 0 for the reference antenna {', '.join(of)}{more}")
+
+    def _tell_alone(self, what: str, n: int, segments: Segments) -> None:
+        """Note the segments that correlated phases have without their reference antenna."""
+        if n:
+            self._add_line(
+                f"gains: {what}: in {n} {_words(segments)} the reference antenna has no data; what phases have "
+                "in common there is known from the times before and after alone"
+            )
+
+    def _add_line(self, line: str) -> None:
         if line not in self.lines:
             self.lines.append(line)
 
@@ -349,3 +359,8 @@ class GainLayout:
             by_chan = 2.0 * np.pi * (view.chan_freq - middle)
         block = (np.arange(n_chan) * n_block // n_chan).astype(np.int64)
         return Factor(key, states, self._antenna[i], segments.of_time[i], block, by_time, by_chan)
+
+
+def _words(segments: Segments) -> str:
+    """Segments of this kind in the plural."""
+    return {"": "the track", "time": "integrations", "segment": "segments"}.get(segments.word, "scans")
