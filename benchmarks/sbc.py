@@ -1,13 +1,15 @@
 """Check that simulation-based calibration passes right fits and detects wrong ones, with emcee and dynesty.
 
-    python benchmarks/sbc.py [--model sources|instrument] [--replicates 300] [--workers N] [--time-limit 480]
+    python benchmarks/sbc.py [--model NAME] [--replicates 300] [--workers N] [--time-limit 480]
                              [--case TEXT] [--sampler NAME] [--quick] [--output FILE]
 
-A sky with fitted noise, seen by KAT-7 for six hours, is simulated from its priors and fitted: as it is, and
-with one thing wrong in the fit. The sky of `sources` is a point and an elliptical Gaussian. That of
-`instrument` is a polarised, thick ring, seen by feeds that rotate; three antennas leak. After each case the
-results are written to FILE (benchmarks/results/sbc/MACHINE.json, or instrument_MACHINE.json); the time limit,
-in seconds, ends the run with what is there by then.
+A sky seen by KAT-7 for six hours is simulated from its priors and fitted: as it is, and with one thing wrong
+in the fit. The sky of `sources` is a point and an elliptical Gaussian, with fitted noise. That of
+`instrument` is a polarised, thick ring, seen by feeds that rotate; three antennas leak. That of
+`marginalised` is a point and a round Gaussian, seen through 39 gains: amplitudes, and phases of which nothing
+is known, anew at each of three times; they are integrated over. After each case the results are written to
+FILE (benchmarks/results/sbc/MACHINE.json, with the model before its name); the time limit, in seconds, ends
+the run with what is there by then.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import biro
 from biro.errors import BiroError
+from biro.likelihood.treatments.treatment import Gains
 from biro.models.files.toml import from_toml
 from biro.run.interrupt import RunInterrupted
 from biro.sbc.procedure import load
@@ -87,6 +90,32 @@ U = { prior = "uniform", low = -1, high = 1, unit = "Jy" }
 diameter = { prior = "uniform", low = 3, high = 9, unit = "arcmin" }
 blur = { prior = "uniform", low = 1, high = 4, unit = "arcmin" }
 """
+GAINS = """
+[gain]
+amplitude = { prior = "log-normal", sd = 0.1, per = "integration" }
+phase = { prior = "uniform", per = "integration" }
+"""
+CORE_AND_LOBE = """
+[noise]
+factor = 1.0
+
+[[source]]
+name = "core"
+type = "point"
+east = "0 arcmin"
+north = "0 arcmin"
+I = { prior = "uniform", low = 2, high = 5, unit = "Jy" }
+
+[[source]]
+name = "lobe"
+type = "gaussian"
+east = "6 arcmin"
+north = "-3 arcmin"
+I = { prior = "uniform", low = 1, high = 5, unit = "Jy" }
+emaj = { prior = "uniform", low = 1, high = 8, unit = "arcmin" }
+emin = "lobe.emaj"
+pa = "0 deg"
+"""
 FitWith = Callable[[biro.Observation], biro.Likelihood]
 
 
@@ -99,12 +128,16 @@ class Model:
     text : str
         The model file, which data are drawn from and fitted with.
     values : mapping
-        Any values of its free parameters but the noise, for the layout of the data.
+        Any values of its free parameters but the noise and gains, for the layout of the data.
     noise : float, Jy
     options : dict
         Options of each sampler that it is fitted with.
     cases : dict
         What makes the fitted likelihood, by what is wrong with it; None where nothing is.
+    hours : float
+        Between integrations.
+    gains : str
+        What is done to gains (`biro.Likelihood`).
     """
 
     text: str
@@ -112,14 +145,20 @@ class Model:
     noise: float
     options: dict[str, Options]
     cases: dict[str, FitWith | None]
+    hours: float = 1.0
+    gains: Gains = "sample"
+
+    def likelihood(self) -> biro.Likelihood:
+        """Return what data are drawn from."""
+        return biro.Likelihood(self.layout(), from_toml(self.text), backend="cpu", gains=self.gains)
 
     def layout(self) -> biro.Observation:
-        """Simulate 1008 visibilities: 21 baselines, 6 times, 2 channels, 4 correlations; any values do."""
+        """Simulate 21 baselines, 2 channels and 4 correlations at 6 times or fewer; any values do."""
         return simulate(
             "KAT-7",
-            from_toml(self.text),
+            replace(from_toml(self.text), gain=()),
             phase_centre="05h00m00s -45d00m00s",
-            times=Track("2026-03-01", duration=6 * 3600.0, integration=3600.0),
+            times=Track("2026-03-01", duration=6 * 3600.0, integration=3600.0 * self.hours),
             channels=Channels(1.3e9, 2e8, 2),
             noise=self.noise,
             seed=SEED,
@@ -195,7 +234,16 @@ INSTRUMENT = Model(
         "feeds taken as corrected": partial(of_kind, biro.Likelihood, RING + LEAKAGE),
     },
 )
-MODELS = {"sources": SOURCES, "instrument": INSTRUMENT}
+MARGINALISED = Model(
+    CORE_AND_LOBE + GAINS,
+    {"core.I": 3.0, "lobe.I": 2.0, "lobe.emaj": 4.0},
+    noise=0.3,
+    options={"none": {}},
+    cases={"right": None, "gains ignored": partial(of_kind, biro.Likelihood, CORE_AND_LOBE)},
+    hours=2.0,
+    gains="marginalise",
+)
+MODELS = {"sources": SOURCES, "instrument": INSTRUMENT, "marginalised": MARGINALISED}
 
 
 @contextlib.contextmanager
@@ -211,14 +259,13 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 def run_case(model: Model, name: str, sampler: str, args: argparse.Namespace, seconds: float) -> Line:
     """Run a case; a line of the results."""
-    likelihood = biro.Likelihood(model.layout(), from_toml(model.text), backend="cpu")
     start = time.monotonic()
     line: Line = {"case": name, "sampler": sampler}
     with tempfile.TemporaryDirectory() as folder:
         try:
             with interrupted_after(seconds):
                 found = run_sbc(
-                    likelihood,
+                    model.likelihood(),
                     sampler,
                     replicates=args.replicates,
                     fit_with=model.cases[name],
@@ -268,7 +315,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--time-limit", type=float, default=480.0)
     parser.add_argument("--case", action="append", help="part of a name; default all")
-    parser.add_argument("--sampler", choices=["emcee", "dynesty", "none"], action="append")
+    parser.add_argument("--sampler", choices=["emcee", "dynesty", "nuts", "none"], action="append")
     args = parser.parse_args()
     model = MODELS[args.model]
     if args.quick:
@@ -278,10 +325,10 @@ def main() -> int:
     about = machine("cpu")
     before = "" if model is SOURCES else f"{args.model}_"
     path = output_path(args, "sbc", f"{before}{machine_slug(about)}.json")
-    n_parameter = len(model.values) + 1  # the noise factor
+    likelihood = model.likelihood()
     sizes = {
-        "n_vis": 1008,
-        "n_parameter": n_parameter,
+        "n_vis": likelihood.n_vis.tolist(),
+        "n_parameter": likelihood.full.n_param,
         "replicates": args.replicates,
         "options": model.options,
     }
