@@ -95,6 +95,7 @@ def test_rows_too_few_for_tiles_go_one_by_one(cuda_backend, reference, error_of)
 
 
 @pytest.mark.cuda
+@pytest.mark.on_device
 @pytest.mark.parametrize("form", FORMS)
 def test_more_antennas_than_a_block_has_room_for(cuda_backend, reference, error_of, form) -> None:
     """Several splits, each with antennas of its own."""

@@ -126,6 +126,7 @@ def test_gradients_are_played_beside_chi2(recorded, problem, sky, beam_of, form,
 
 
 @pytest.mark.cuda
+@pytest.mark.on_device
 def test_batches_and_variants_and_predict_between(recorded, problem, sky) -> None:
     kernel = with_data(small(problem))
     rows = kernel.rows

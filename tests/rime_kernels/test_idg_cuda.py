@@ -110,9 +110,15 @@ def check(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["double", "single"])
-@pytest.mark.parametrize("kind", ["none", "scalar", "2 x 2"])
+@pytest.mark.parametrize("kind", ["none", pytest.param("scalar", marks=pytest.mark.on_device), "2 x 2"])
 @pytest.mark.parametrize(
-    ("corr", "n_stokes"), [(LINEAR, 4), (["LL", "RL", "RR"], 4), (["XX", "YY"], 1), (["RL"], 4)]
+    ("corr", "n_stokes"),
+    [
+        (LINEAR, 4),
+        pytest.param(["LL", "RL", "RR"], 4, marks=pytest.mark.on_device),
+        (["XX", "YY"], 1),
+        (["RL"], 4),
+    ],
 )
 def test_sums_over_pixels_and_the_adjoint(
     cuda_backend: str, reference: ModuleType, precision: Any, kind: str, corr: list[str], n_stokes: int

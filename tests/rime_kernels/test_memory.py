@@ -84,7 +84,10 @@ def test_without_a_limit_it_is_the_explicit_sum(whole, reference, error_of) -> N
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("whole", FORMS, indirect=True)
-@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.on_device), 0.5, 1.5])
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(0.0, marks=pytest.mark.on_device), pytest.param(0.5, marks=pytest.mark.on_device), 1.5],
+)
 def test_no_limit_changes_a_bit(whole, share) -> None:
     """Nothing fits but the smallest steps; half of the data; the data, and little beside."""
     rime, sources, answers = whole
