@@ -297,8 +297,8 @@ class GainLayout:
         """Note the segments that correlated phases have without their reference antenna."""
         if n:
             self._add_line(
-                f"gains: {what}: in {n} {_words(segments)} the reference antenna has no data; what phases have "
-                "in common there is known from the times before and after alone"
+                f"gains: {what}: in {n} {_words(segments)} the reference antenna has no data; what phases "
+                "have in common there is known from the times before and after alone"
             )
 
     def _add_line(self, line: str) -> None:
