@@ -140,8 +140,8 @@ def test_antennas_without_weights_in_a_segment_have_no_parameters_there() -> Non
     lacking = bound_to(replace(gain, phase=drift, reference="C"), views=[view])
     assert lacking.gain_lines == [
         "gains: gain.phase is 0 for the reference antenna C",
-        "gains: gain.phase: in 1 integrations the reference antenna has no data; what phases have in common "
-        "there is known from the times before and after alone",
+        "gains: gain.phase: in 1 integrations the reference antenna has no data; only priors say what all "
+        "antennas have in common there",
     ]
 
 

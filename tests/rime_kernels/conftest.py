@@ -19,8 +19,8 @@ from rime_kernels.physics.brightness import stokes_to_corr
 LINEAR = ["XX", "XY", "YX", "YY"]
 
 
-# Their loops take up to a minute to compile, and have the same steps in single precision. That has tests on a
-# device, and on the CPU others: `test_cpu`, `test_rime`, and one of each kind here.
+# Their loops take up to a minute to compile, and have the same steps in single precision. On the CPU that is
+# left to `-m thorough` here; `SINGLE`, `test_rime`, `test_antenna_truth` and biro's `test_precision` have it.
 LONG_TO_COMPILE = {
     "test_antenna_terms", "test_fisher", "test_gradient", "test_jones_rime", "test_spectral_forms",
     "test_student_chi2", "test_templates",
@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         values = getattr(item, "callspec", None)
         is_single = values is not None and values.params.get("precision") == "single"
-        is_long = item.path.stem in LONG_TO_COMPILE and getattr(item, "originalname", "") not in SINGLE
+        is_here = item.path.parent == Path(__file__).parent and item.path.stem in LONG_TO_COMPILE
+        is_long = is_here and getattr(item, "originalname", "") not in SINGLE
         if is_single and is_long and not item.get_closest_marker("cuda"):
             item.add_marker(pytest.mark.thorough)
 

@@ -294,11 +294,11 @@ class GainLayout:
         self._add_line(f"gains: {what} is 0 for the reference antenna {', '.join(of)}{more}")
 
     def _tell_alone(self, what: str, n: int, segments: Segments) -> None:
-        """Note the segments that correlated phases have without their reference antenna."""
+        """Note segments without their reference antenna, in whose place no other can be taken."""
         if n:
             self._add_line(
-                f"gains: {what}: in {n} {_words(segments)} the reference antenna has no data; what phases "
-                "have in common there is known from the times before and after alone"
+                f"gains: {what}: in {n} {_words(segments)} the reference antenna has no data; only priors "
+                "say what all antennas have in common there"
             )
 
     def _add_line(self, line: str) -> None:
