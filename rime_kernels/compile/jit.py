@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 from numba import njit, vectorize
 
 from rime_kernels.compile.cache import enable
+from rime_kernels.compile.late import options
 from rime_kernels.compile.types import Compiled
 
 P = ParamSpec("P")
@@ -36,6 +37,9 @@ inner_function = njit(**_INNER)
 # The same where sums may be taken in any order: loops inside become vectors.
 summing_function = njit(fastmath=FASTMATH, **_INNER)
 
+# Loops hold all that they call: its machine code is made once.
+_LATE = options()
+
 
 def elementwise(function: Compiled) -> Compiled:
     """A scalar function as a NumPy function of arrays that broadcast; cached on disk as loops are."""
@@ -55,6 +59,8 @@ def serial_loop(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _cached(function: Callable[P, R], *, parallel: bool) -> Callable[P, R]:
-    compiled: Callable[P, R] = njit(parallel=parallel, error_model="numpy", fastmath=FASTMATH)(function)
+    compiled: Callable[P, R] = njit(parallel=parallel, error_model="numpy", fastmath=FASTMATH, **_LATE)(
+        function
+    )
     enable(compiled)
     return compiled

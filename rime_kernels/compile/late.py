@@ -1,0 +1,137 @@
+"""Machine code of a loop is made once, not anew for each function that it calls.
+
+A loop calls functions that call others, and LLVM optimises all of them together in the end. Numba makes
+machine code of each as soon as it is compiled, with all that it calls; and of a parallel loop four times: of
+its body, of two wrappers around the body, and of the function that starts it, which alone is ever called. A
+`LateLibrary` holds a function that others call: it is optimised a little, and becomes machine code where its
+address is asked for. The first gradient compiles in half the time (docs/performance.md).
+
+This replaces private parts of Numba (`PRIVATE_PARTS`); where the installed Numba has others, it compiles as
+it does without.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from numba.core import codegen
+from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
+
+from rime_kernels.compile.types import Compiled, Module
+
+log = logging.getLogger(__name__)
+# Private attributes that are used here: of a library of code, and of what makes them.
+PRIVATE_PARTS = (
+    (
+        "_optimize_final_module", "_finalize_final_module", "_finalize_dynamic_globals", "codegen",
+        "_get_compiled_object", "_ensure_finalized", "get_pointer_to_function", "enable_object_caching",
+    ),
+    ("_library_class", "_pass_builder", "_module_pass_manager", "set_env"),
+)  # fmt: skip
+# How Numba names the body of a parallel loop, which nobody calls from Python, and the wrappers around it.
+_BODY = "__numba_parfor_gufunc"
+_WRAPPERS = "parallelgufuncwrapper", "<numba.np.ufunc.wrappers._GufuncWrapper"
+
+
+class LateLibrary(codegen.JITCodeLibrary):
+    """The code of a function that loops call: no machine code before its address is asked for."""
+
+    _made = False
+
+    def _optimize_final_module(self) -> None:
+        """Optimise a little what is inlined many times; the loop optimises all that it calls again."""
+        if self.name.startswith((_BODY, *_WRAPPERS)):
+            return
+        manager, builder = self._codegen._module_pass_manager(
+            loop_vectorize=False, slp_vectorize=False, opt=1, cost="cheap"
+        )
+        manager.run(self._final_module, builder)
+
+    def _finalize_final_module(self) -> None:
+        """End what LLVM is to know of the function; machine code from disk is taken at once."""
+        self._environments: dict[str, object] = {}
+        if self._object_caching_enabled and self._compiled_object:
+            self._made = True
+            super()._finalize_final_module()
+        else:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+    def _make(self) -> None:
+        """Make machine code, as Numba does it at once."""
+        if self._made:
+            return
+        self._made = True
+        super()._optimize_final_module()
+        super()._finalize_final_module()
+        for name, environment in self._environments.items():
+            self._codegen.set_env(name, environment)
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """The address of a function; 0 if this library has none of this name."""
+        self._ensure_finalized()
+        if not self._made and (not self._defines(name) or self.name.startswith(_BODY)):
+            return 0
+        self._make()
+        return int(super().get_pointer_to_function(name))
+
+    def _defines(self, name: str) -> bool:
+        try:
+            return not self._final_module.get_function(name).is_declaration
+        except NameError:
+            return False
+
+    def _get_compiled_object(self) -> bytes:
+        self._make()
+        return bytes(super()._get_compiled_object())
+
+    @property
+    def codegen(self) -> Module:
+        """What Numba tells where a function's environment lies: this library, until it has machine code."""
+        return self._codegen if self._made else self
+
+    def set_env(self, name: str, environment: object) -> None:
+        """Keep an environment until there is machine code that has a place for it."""
+        self._environments[name] = environment
+
+
+class LoopCompiler(Compiler):
+    """Compile a loop; what it calls becomes part of its machine code, and has none of its own."""
+
+    def compile_extra(self, function: Callable[..., object]) -> Compiled:
+        """Compile a Python function."""
+        generator = self.state.targetctx.codegen()
+        with _late_libraries(generator):
+            self.state.library = codegen.JITCodeLibrary(generator, function.__qualname__)
+            self.state.library.enable_object_caching()
+            return super().compile_extra(function)
+
+
+@contextmanager
+def _late_libraries(generator: Module) -> Iterator[None]:
+    """Until the end of the block, code that is made becomes machine code late."""
+    with global_compiler_lock:
+        before = generator._library_class
+        generator._library_class = LateLibrary
+        try:
+            yield
+        finally:
+            generator._library_class = before
+
+
+def _has_parts() -> bool:
+    library, generator = PRIVATE_PARTS
+    return all(hasattr(codegen.JITCodeLibrary, name) for name in library) and all(
+        hasattr(codegen.JITCPUCodegen, name) for name in generator
+    )
+
+
+def options() -> dict[str, type]:
+    """What `numba.njit` is told for a loop."""
+    if _has_parts():
+        return {"pipeline_class": LoopCompiler}
+    log.info("functions inside loops become machine code one by one: Numba has other private parts")
+    return {}
