@@ -27,7 +27,8 @@ class SkyModel(SkyDescription):
     ----------
     sources : sequence of PointSource, GaussianSource, RingSource and the like
     images : sequence of ImageTerm, optional
-        With images there may be no sources.
+        With images there may be no sources; a model of a beam alone says through what `biro.find_sources`
+        sees.
     ref_freq : frequency, optional
         For spectra of sources that give none of their own.
     centre : text "ra dec", or (ra, dec) in rad, optional

@@ -25,6 +25,7 @@ from biro.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from biro.models import SkyModel
     from biro.observation.observation import Observation
 
 
@@ -46,6 +47,14 @@ def find(
     add_circle: Annotated[
         int, typer.Option(metavar="N", help="Add N circular Gaussians after the end of the search.")
     ] = 0,
+    beam: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Model file whose beam, pointing and feeds sources are seen through. Default: none; fluxes "
+            "are what the beam of the telescope leaves.",
+        ),
+    ] = None,
     weighting: WeightingOption = Weighting.natural,
     robust: RobustOption = None,
     cell: CellOption = None,
@@ -62,12 +71,14 @@ def find(
     from biro.source_finding.find import find_sources
 
     refuse_existing([output], overwrite)
+    instrument = None if beam is None else _instrument(beam)
     observation = read(obs, **reading)
     result = find_sources(
         observation,
         threshold=threshold,
         max_sources=max_sources,
         add_circle=add_circle,
+        beam=instrument,
         backend=backend.value,
         weighting=weighting.value,
         robust=robust,
@@ -86,6 +97,17 @@ def find(
         typer.echo(str(result))
     words = reading_words(reading | _parallel_hands(observation))
     say(f"written: {output}; next: biro fit {shlex.join([*map(str, obs), str(output), '-o', 'RUN', *words])}")
+
+
+def _instrument(file: Path) -> SkyModel:
+    """What a model file says of the beam; paths in it are absolute, for the model lies elsewhere."""
+    from biro.errors import InputError
+    from biro.models import read_model
+
+    instrument = read_model(file.resolve())
+    if instrument.beam is None:
+        raise InputError(f"{file} has no [beam] table, through which sources would be seen")
+    return instrument
 
 
 def _parallel_hands(observation: Observation) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.models.components.direction import lm_to_radec, radec_to_lm
 from biro.observation.observation import Observation
+from biro.source_finding.beam_factors import SeenThrough
 from biro.source_finding.component import Kind
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
@@ -82,7 +83,8 @@ def add_source(
             f"{', '.join(likelihood.parameter_names)}: give the likelihood that was fitted"
         )
     sky = likelihood.sky
-    search = Search(_residual(likelihood, fitted.best_fit), options)
+    residual, beams = _residual(likelihood, fitted.best_fit)
+    search = Search(residual, options, beams=beams)
     found = search.at_peak(kind)
     if found is None:
         raise InputError("the residual image has no peak at which a positive source lowers chi2")
@@ -100,12 +102,13 @@ def add_source(
     return replace(sky, sources=(*sky.sources, added))
 
 
-def _residual(likelihood: Likelihood, theta: NDArray[np.float64]) -> Observation:
-    """What a fit leaves of the data, without partitions of cross hands alone."""
+def _residual(likelihood: Likelihood, theta: NDArray[np.float64]) -> tuple[Observation, SeenThrough | None]:
+    """What a fit leaves of the data, without partitions of cross hands alone; and the beams that it found."""
     observation = likelihood.observation
-    parts = tuple(
-        replace(part, vis=(part.vis - model).astype(part.vis.dtype, copy=False))
-        for part, model in zip(observation.partitions, likelihood.predict(theta), strict=True)
-        if not part.is_cross
-    )
-    return replace(observation, partitions=parts)
+    parts, beams = [], []
+    for i, (part, model) in enumerate(zip(observation.partitions, likelihood.predict(theta), strict=True)):
+        if not part.is_cross:
+            parts.append(replace(part, vis=(part.vis - model).astype(part.vis.dtype, copy=False)))
+            beams.append(likelihood.model.sources(theta, i).beam)
+    found = SeenThrough(tuple(beams)) if any(beam is not None for beam in beams) else None
+    return replace(observation, partitions=tuple(parts)), found

@@ -11,9 +11,11 @@ import numpy as np
 from biro.errors import InputError
 from biro.images.imager import ImagingOptions
 from biro.likelihood.noise_range import with_noise_range
+from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.progress import Bar, bar
 from biro.run.log_file import NOTICE
+from biro.source_finding.beam_factors import seen_through
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
@@ -27,6 +29,7 @@ def find_sources(
     threshold: float | None = None,
     max_sources: int = 50,
     add_circle: int = 0,
+    beam: SkyModel | None = None,
     **options: Unpack[ImagingOptions],
 ) -> FoundSources:
     """Find the sources of an observation one after the other, and propose a model with priors for `biro fit`.
@@ -43,8 +46,8 @@ def find_sources(
     Parameters
     ----------
     observation : Observation
-        Of one phase centre. Stokes I is fitted, positive sources only, without beam; smeared as the data are
-        where that exceeds the noise, as in a fit.
+        Of one phase centre. Stokes I is fitted, positive sources only; smeared as the data are where that
+        exceeds the noise, as in a fit.
     threshold : float, optional
         In robust rms of the residual image: with it, sources are added while the highest peak is above it
         and chi2 falls, whether or not the data ask for them.
@@ -52,6 +55,10 @@ def find_sources(
         1 to 100.
     add_circle : int
         Circular Gaussians that are added after the end of the search, whatever the data ask for; 0 to 100.
+    beam : SkyModel, optional
+        A model whose beam, pointing and feeds sources are seen through, with fixed values; its sources do not
+        count. The fluxes are then those of the sky, and the proposed model has the beam. Without it they
+        are apparent: what the beam leaves.
     **options
         Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, n_pixel, backend, ...
 
@@ -62,7 +69,9 @@ def find_sources(
     Raises
     ------
     InputError
-        As `biro.image`; or there is no source.
+        As `biro.image`; a beam that is to be fitted; or there is no source.
+    ModelError
+        A beam that cannot be used with these data.
     """
     if threshold is not None and not threshold > 0.0:
         raise InputError(f"threshold must be above 0, got {threshold}")
@@ -71,7 +80,7 @@ def find_sources(
     if not 0 <= add_circle <= 100:
         raise InputError(f"add_circle must be 0 to 100, got {add_circle}")
     with bar("finding", "steps") as shown:
-        search, reason = Search(observation, options), ""
+        search, reason = Search(observation, options, beam), ""
         while not reason:
             reason = search.step(threshold, max_sources)
             if not reason:
@@ -85,7 +94,7 @@ def find_sources(
             _tell(search, shown)
     if not search.components:
         raise InputError(f"no source found: {reason}")
-    return _result(observation, search, reason)
+    return _result(observation, search, beam, reason)
 
 
 def _tell(search: Search, shown: Bar) -> None:
@@ -99,12 +108,12 @@ def _tell(search: Search, shown: Bar) -> None:
     log.log(NOTICE, "%s: chi2/2N %.5g, peak left %.3g Jy/beam", text, search.reduced_chi2, peak)
 
 
-def _result(observation: Observation, search: Search, reason: str) -> FoundSources:
+def _result(observation: Observation, search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
     """The sources, and the model that they propose."""
     search.data.smear(search.components)  # for what is said of it: nothing is new after the last step
     sources = search.sources()
     sky = propose(sources, search.centre, search.data.ref_freq, beam_size=search.beam_size)
-    sky = with_noise_range(sky, observation.partitions)
+    sky = with_noise_range(seen_through(sky, beam), observation.partitions)
     return FoundSources(
         sources,
         sky,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,8 +11,10 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.imager import Imager, ImagingOptions
+from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
+from biro.source_finding.beam_factors import SeenThrough, seen_through
 from biro.source_finding.coherence import Coherence, Evidence, significance
 from biro.source_finding.component import Component, Kind, n_param
 from biro.source_finding.found_sources import FoundSource
@@ -21,6 +24,7 @@ from biro.source_finding.source_fit import Fit, SourceFit
 from biro.source_finding.visibility_data import VisibilityData
 
 Vis = NDArray[np.complex128]
+log = logging.getLogger(__name__)
 SIZES = (0.3, 1.0, 3.0, 10.0)
 """FWHM that fits of Gaussians begin with, in beams."""
 LEAST_SEEN = 0.05
@@ -58,6 +62,10 @@ class Search:
     observation : Observation
     **options
         Of the image.
+    instrument : SkyModel, optional
+        Through whose beam, pointing and feeds sources are seen; fixed values.
+    beams : SeenThrough, optional
+        In place of it, where the beams are known.
 
     Attributes
     ----------
@@ -67,7 +75,13 @@ class Search:
     residual : DirtyImage
     """
 
-    def __init__(self, observation: Observation, options: ImagingOptions) -> None:
+    def __init__(
+        self,
+        observation: Observation,
+        options: ImagingOptions,
+        instrument: SkyModel | None = None,
+        beams: SeenThrough | None = None,
+    ) -> None:
         if "stokes" in options:
             raise InputError("sources are looked for in Stokes I; leave stokes out")
         if any(part.tapered for part in observation.partitions):
@@ -79,10 +93,19 @@ class Search:
         self.beam_size = beam.minor if beam is not None else 5.0 * cell
         half = 0.5 * self._imager.n_pixel * cell
         extent = min(1.5 * half, 0.99)
-        self.data = VisibilityData(observation, extent, self._backend)
+        self._instrument = instrument
+        if instrument is not None:
+            beams = SeenThrough.of(observation, instrument)
+        if beams is not None and beams.reach < np.sqrt(2.0) * half:
+            log.warning(
+                "the beam is known up to %.3g deg from the phase centre, and the image reaches %.3g deg: no "
+                "source is looked for beyond the beam", *np.rad2deg([beams.reach, np.sqrt(2.0) * half])
+            )  # fmt: skip
+        self._extent = extent if beams is None else min(extent, beams.reach)
+        self.data = VisibilityData(observation, extent, self._backend, beams)
         # Of a Gaussian, exp(-2 pi^2 sigma^2 u^2) of the flux is seen on a baseline of u wavelengths.
         seen = np.sqrt(4.0 * np.log(2.0) * -np.log(LEAST_SEEN)) / (np.pi * max(self.data.shortest, 1e-9))
-        self._fitter = SourceFit(self.data, extent, min(half, float(seen)))
+        self._fitter = SourceFit(self.data, self._extent, min(half, float(seen)))
         self._coherence_of = Coherence(self.data)
         self._n_beam = (2.0 * half / self.beam_size) ** 2
         self._established = self._fit = Fit(
@@ -269,12 +292,14 @@ class Search:
     def _image(self) -> None:
         """Make the image of the residuals."""
         sky = propose(self.sources(), self.centre, self.data.ref_freq, free=False)
+        sky = seen_through(sky, self._instrument)
         model = list(predict(self._observation, sky, backend=self._backend))
         self.residual = self._imager.image("residual", model)
 
     def _points(self) -> list[Fit]:
         """Points at the candidates, with what was found held."""
-        return [self._fitter.fit([point], self._left) for point in peaks(self.residual)]
+        within = [point for point in peaks(self.residual) if np.hypot(*point.lm) <= self._extent]
+        return [self._fitter.fit([point], self._left) for point in within]
 
     def _shaped(
         self, point: Component, kinds: Sequence[Kind], left: Sequence[Vis] | None = None

@@ -15,6 +15,7 @@ from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, stokes_visibilities
 from biro.smearing import choose
 from biro.source_finding.averages import Averages
+from biro.source_finding.beam_factors import BeamFactors, SeenThrough
 from biro.source_finding.component import Component, n_param
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.device import Backend
@@ -37,6 +38,8 @@ class VisibilityData:
     extent : float
         Largest |l| and |m|.
     backend : "auto", "cpu" or "cuda"
+    beams : SeenThrough, optional
+        Through which components are seen.
 
     Attributes
     ----------
@@ -53,7 +56,13 @@ class VisibilityData:
         stays on.
     """
 
-    def __init__(self, observation: Observation, extent: float, backend: Backend = "auto") -> None:
+    def __init__(
+        self,
+        observation: Observation,
+        extent: float,
+        backend: Backend = "auto",
+        beams: SeenThrough | None = None,
+    ) -> None:
         self._partitions = observation.partitions
         self.smearing = [choose(part, None, "auto") for part in observation.partitions]
         freq = np.concatenate([part.chan_freq for part in observation.partitions])
@@ -62,7 +71,7 @@ class VisibilityData:
         self.chunks = [
             chunk
             for i, part in enumerate(observation.partitions)
-            for chunk in _chunks(i, part, extent, self.ref_freq, backend)
+            for chunk in _chunks(i, part, extent, self.ref_freq, backend, beams)
         ]
         self.n_vis = sum(int(np.count_nonzero(chunk.weight)) for chunk in self.chunks)
         used = [chunk.length[chunk.weight > 0] for chunk in self.chunks]
@@ -134,6 +143,8 @@ class Chunk:
         Which rows of it.
     averages : Averages or None
         What takes of sources far from the phase centre; None where models are not smeared.
+    beam : BeamFactors or None
+        What the beams leave of a source; None where it is seen without.
     """
 
     rime: Rime
@@ -145,6 +156,12 @@ class Chunk:
     part: int
     rows: NDArray[np.int64]
     averages: Averages | None = None
+    beam: BeamFactors | None = None
+
+    @property
+    def factors(self) -> list[Averages | BeamFactors]:
+        """What each component loses by its place."""
+        return [factor for factor in (self.averages, self.beam) if factor is not None]
 
     def smeared(self, smearing: Smearing | None) -> Chunk:
         """The same, with models as averages."""
@@ -177,7 +194,7 @@ class Chunk:
         total = np.zeros(self.vis.shape, np.complex128)
         for indices in _alike(components):
             # Each source loses its own part of its visibilities.
-            together = [indices] if self.averages is None else [[i] for i in indices]
+            together = [[i] for i in indices] if self.factors else [indices]
             for vis in self._predict_lists([[components[i] for i in some] for some in together]):
                 total += vis
         return total
@@ -208,19 +225,19 @@ class Chunk:
         n = np.sqrt(max(1.0 - l * l - m * m, 1e-12))
         if abs(l) + abs(m) > 1e-5:
             u, v = u - w * (l / n), v - w * (m / n)
-        lost = (0.0, 0.0) if self.averages is None else self.averages.log_slopes(component.lm)
-        yield 2j * np.pi * u + lost[0]
-        yield 2j * np.pi * v + lost[1]
+        lost = [factor.log_slopes(component.lm) for factor in self.factors]
+        yield 2j * np.pi * u + sum(by_l for by_l, _ in lost)
+        yield 2j * np.pi * v + sum(by_m for _, by_m in lost)
         if spectral:
             yield np.broadcast_to(np.log(self.rime.rows.chan_freq / self.ref_freq), u.shape)
         yield from component.envelope_slopes(u, v)
 
     def _predict_lists(self, lists: Sequence[Sequence[Component]]) -> Vis:
-        """Visibilities of lists of components, smeared where they are of one component each."""
+        """Visibilities of lists of components; of one component each where these lose by their places."""
         vis = self._predict(lists)
-        if self.averages is not None:
+        for factor in self.factors:
             for of_list, (component,) in zip(vis, lists, strict=True):
-                of_list *= self.averages.kept(component.lm)
+                of_list *= factor.kept(component.lm)
         return vis
 
     def _predict(self, lists: Sequence[Sequence[Component]]) -> Vis:
@@ -256,9 +273,10 @@ def _alike(components: Sequence[Component]) -> list[list[int]]:
 
 
 def _chunks(
-    i_part: int, part: Partition, extent: float, ref_freq: float, backend: Backend
+    i_part: int, part: Partition, extent: float, ref_freq: float, backend: Backend, beams: SeenThrough | None
 ) -> Iterator[Chunk]:
     """The rows of a partition that have a weight."""
+    beam = None if beams is None else beams.beams[i_part]
     vis, weight = stokes_visibilities(part, part.vis, PSEUDO_I)
     rows = np.flatnonzero(weight.any(axis=1))
     n_antenna = int(max(part.antenna1.max(initial=0), part.antenna2.max(initial=0))) + 1
@@ -284,4 +302,5 @@ def _chunks(
             ref_freq,
             i_part,
             index,
+            beam=None if beam is None else BeamFactors.of(part, index, beam, backend),
         )

@@ -119,6 +119,20 @@ class PartitionBeam:
         return replace(self, width=width, pointing=pointing)
 
     @property
+    def stretch(self) -> float:
+        """By how much directions are stretched on the grid, at the frequency farthest out."""
+        known = np.clip(self.chan_freq, self.cube.freq[0], self.cube.freq[-1])
+        return float((self.chan_freq / known).max() / self.width)
+
+    @property
+    def reach(self) -> float:
+        """Distance within which a direction lies on the grid, however that is turned, rad."""
+        cube = self.cube
+        inside = min(-cube.x[0], cube.x[-1], -cube.y[0], cube.y[-1])
+        error = 0.0 if self.pointing is None else np.hypot(*np.moveaxis(self.pointing, -1, 0)).max()
+        return float(inside / self.stretch - error)
+
+    @property
     def n_slot(self) -> int:
         """Time slots that differ; 1 where all are alike."""
         of_time = (self.angle, self.feed_angle, self.which, self.rm, self.pointing)
@@ -247,14 +261,9 @@ def check_reach(
     ModelError
         Names the first such source, where it comes to lie, and where the grid ends.
     """
-    cube, freq = beam.cube, beam.chan_freq
-    farthest = freq[np.argmax(freq / np.clip(freq, cube.freq[0], cube.freq[-1]))]
-    factor = farthest / np.clip(farthest, cube.freq[0], cube.freq[-1]) / beam.width
-    # What lies within a circle inside of the grid does so however it is turned.
-    inside = min(-cube.x[0], cube.x[-1], -cube.y[0], cube.y[-1])
-    error = 0.0 if beam.pointing is None else np.hypot(*np.moveaxis(beam.pointing, -1, 0)).max()
+    cube, factor = beam.cube, beam.stretch
     r = np.hypot(lm[..., 0], lm[..., 1])
-    for place, s in np.argwhere(seen & ((r + error) * factor > inside)):
+    for place, s in np.argwhere(seen & (r > beam.reach)):
         l, m = np.moveaxis(lm[place, s] - (0.0 if beam.pointing is None else beam.pointing), -1, 0)
         x = (l * np.cos(beam.angle) - m * np.sin(beam.angle)) * factor
         y = (l * np.sin(beam.angle) + m * np.cos(beam.angle)) * factor

@@ -85,6 +85,8 @@ class BoundModel:
         partitions = tuple(partitions)
         if not partitions:
             raise ModelError("a sky model must be bound to at least one partition of data, found none")
+        if not model.sources and not model.images:
+            raise ModelError("no sources: the model has a beam alone")
         self.model, self.partitions = model, partitions
         self.origin = model.origin(partitions)
         slots = Slots()

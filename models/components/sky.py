@@ -96,7 +96,7 @@ class SkyDescription:
             object.__setattr__(self, "images", (self.images,))
         if not isinstance(self.images, Sequence):
             raise ModelError(f"images: expected a list of ImageTerm, found {short_repr(self.images)}")
-        least = 0 if self.images else 1
+        least = 0 if self.images or self.beam is not None else 1
         if not isinstance(self.sources, Sequence) or not least <= len(self.sources) <= MAX_SOURCES:
             raise ModelError(
                 f"sources: expected a list of {least} to {MAX_SOURCES} sources, "

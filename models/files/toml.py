@@ -107,7 +107,7 @@ def from_toml(text: str, folder: str | Path = ".") -> SkyModel:
         given["noise"] = Noise(**_table(tables, "noise"))
     sources = [_source(i, table) for i, table in enumerate(_tables(tables, "source"))]
     images = [_image(i, table, Path(folder)) for i, table in enumerate(_tables(tables, "image"))]
-    if not sources and not images:
+    if not sources and not images and "beam" not in given:
         raise ModelError("no sources; write at least one [[source]] or [[image]] table")
     constraints = [read_constraint(table) for table in _tables(tables, "constraint")]
     return SkyModel(sources, images=images, constraints=constraints, **given)
