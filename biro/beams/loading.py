@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,8 @@ from biro.beams.dish import ACCURACY, dish_extent, dish_function
 from biro.beams.everybeam import everybeam
 from biro.beams.sampled import katbeam, sample_antenna_beams, sample_beam
 from biro.beams.zernike import read_zernike
-from biro.models import SkyModel
+from biro.formatting import first_few
+from biro.models import ModelError, SkyModel
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.jones_beam import (
     DishBeam,
@@ -45,10 +47,12 @@ def beam_of(sky: SkyModel, partitions: Sequence[PartitionView]) -> BeamCube | An
     ------
     InputError
         As `read_beam`, `katbeam`, `read_zernike`, `everybeam` and `sample_beam`.
+    ModelError
+        Names of antennas with beams of their own that are in no data, or said twice; beams on other grids.
     """
     beam = sky.beam
     if isinstance(beam, FitsBeam):
-        return beam.file if isinstance(beam.file, BeamCube) else read_beam(beam.file)
+        return _of_files(beam, antenna_names(partitions))
     if isinstance(beam, ZernikeBeam):
         return read_zernike(beam.file)
     freq = np.unique(np.concatenate([partition.chan_freq for partition in partitions]))
@@ -62,6 +66,30 @@ def beam_of(sky: SkyModel, partitions: Sequence[PartitionView]) -> BeamCube | An
     if isinstance(beam, FunctionBeam):
         return _sampled(beam, partitions, freq)
     return None
+
+
+def _of_files(beam: FitsBeam, names: tuple[str, ...]) -> BeamCube | AntennaBeams:
+    """The beam of all antennas, or the beams of each where some have others."""
+    own = beam.antennas or {}
+    cubes = [file if isinstance(file, BeamCube) else read_beam(file) for file in (beam.file, *own.values())]
+    if not own:
+        return cubes[0]
+    which = [_place_of(name, tuple(own)) for name in names]
+    idle = [pattern for place, pattern in enumerate(own, start=1) if place not in which]
+    if idle:
+        raise ModelError(
+            f"beam: antennas: {idle[0]!r} fits no antenna of the data; there are {first_few(names)}"
+        )
+    return AntennaBeams(tuple(cubes), names, np.zeros(1), np.array([which], np.int32))
+
+
+def _place_of(name: str, patterns: Sequence[str]) -> int:
+    """Which pattern an antenna's name fits, from 1 on; 0 where it fits none."""
+    fitting = [place for place, pattern in enumerate(patterns, start=1) if fnmatchcase(name, pattern)]
+    if len(fitting) > 1:
+        first, second, *_ = (patterns[place - 1] for place in fitting)
+        raise ModelError(f"beam: antennas: {name!r} fits {first!r} and {second!r}; one may fit")
+    return fitting[0] if fitting else 0
 
 
 def _sampled(beam: FunctionBeam, partitions: Sequence[PartitionView], freq: Array) -> BeamCube | AntennaBeams:

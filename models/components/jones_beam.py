@@ -63,7 +63,7 @@ class GridBeam:
 
 @strict
 class FitsBeam(GridBeam):
-    """Full 2 x 2 voltage beams E(x, y, nu) from eight FITS cubes, the same for all antennas.
+    """Full 2 x 2 voltage beams E(x, y, nu) from eight FITS cubes, for all antennas or for some of them.
 
     The grid is that of the antenna's frame, which turns on the sky with the parallactic angle where the mount
     is alt-azimuth.
@@ -73,6 +73,8 @@ class FitsBeam(GridBeam):
     file : str, or BeamCube
         Path with $(corr) and $(reim) in it, such as "beam_$(corr)_$(reim).fits"; see `biro.read_beam`.
         Relative to the working directory, or to the folder of the model file; kept as an absolute path.
+    antennas : mapping of str to str, or to BeamCube, optional
+        Antennas that have others: names or patterns of names ("CS*"), and their files, on the same grid.
     width : number, prior or tie, default 1
         What directions on the grid are multiplied by: 1.02 makes the beam 2 % wider.
     turns : bool, default True
@@ -84,10 +86,25 @@ class FitsBeam(GridBeam):
     file: Entry
     width: QuantityLike = 1.0
     turns: bool = True
+    antennas: Entry = None
 
     def __post_init__(self) -> None:
+        what = "a path with $(corr) and $(reim)"
         if not isinstance(self.file, BeamCube):
-            self._read_path("file", "a path with $(corr) and $(reim)")
+            self._read_path("file", what)
+        if self.antennas is not None:
+            if not isinstance(self.antennas, Mapping) or not self.antennas:
+                raise ModelError(
+                    "antennas: expected a table of names of antennas and their files, "
+                    f"found {short_repr(self.antennas)}"
+                )
+            paths = {
+                str(name): file
+                if isinstance(file, BeamCube)
+                else read_entry("antennas", read_path, file, what)
+                for name, file in self.antennas.items()
+            }
+            object.__setattr__(self, "antennas", paths)
         object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
 
 

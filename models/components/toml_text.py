@@ -78,6 +78,13 @@ def _entries(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
     return {name: getattr(item, name) for name in fields if getattr(item, name) is not None}
 
 
+def _is_of_python(value: object) -> bool:
+    """Whether a beam has something here that no file can say."""
+    if isinstance(value, dict):
+        return any(map(_is_of_python, value.values()))
+    return isinstance(value, BeamCube) or callable(value)
+
+
 def _without_defaults(item: Entry, leave: tuple[str, ...] = ()) -> dict[str, object]:
     """The entries of a part of a model that are not what they are by default."""
     plain = {field.name: field.default for field in dataclasses.fields(item)}
@@ -115,7 +122,7 @@ class _Emitter:
 
     def beam(self, beam: Entry) -> None:
         given = {"kind": beam.kind} | _entries(beam)
-        of_python = [key for key, value in given.items() if isinstance(value, BeamCube) or callable(value)]
+        of_python = [key for key, value in given.items() if _is_of_python(value)]
         if of_python and not self._comments:
             raise ModelError(
                 f"beam: {of_python[0]}: a beam in memory and a function can be used from Python only, not "

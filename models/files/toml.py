@@ -191,4 +191,9 @@ def _beam(table: Table, folder: Path) -> AnyBeam | GridBeam:
     for key in ("file", "measurement_set"):
         if isinstance(given.get(key), str) and given[key]:
             given[key] = folder / given[key]
+    if isinstance(given.get("antennas"), dict):
+        given["antennas"] = {
+            name: folder / file if isinstance(file, str) and file else file
+            for name, file in given["antennas"].items()
+        }
     return known[kind](**given)

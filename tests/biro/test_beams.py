@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import tarfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from astropy.io import fits
 
 from biro.beams.cube_files import read_beam
+from biro.beams.loading import beam_of
 from biro.beams.sampled import katbeam, sample_antenna_beams, sample_beam
 from biro.errors import InputError
+from biro.models import FitsBeam, ModelError
+from biro.models.files.toml import from_toml
 
 PATTERN = "katbeam_L_$(corr)_$(reim).fits"
 
@@ -55,6 +60,31 @@ def test_eight_files_against_katbeam(folder, expected) -> None:
     # katbeam has kinks between the planes, 50 MHz apart, so that the error is that in frequency.
     assert error < cube.frequency_error < 5e-3
     assert cube.direction_error < 1e-5
+
+
+def test_antennas_with_files_of_their_own(folder, tmp_path) -> None:
+    """Names and patterns; what is read for an antenna, and what each gets."""
+    half = rewritten(folder, tmp_path, lambda header, data: (header, 0.5 * data))
+    text = (
+        f'[beam]\nkind = "fits"\nfile = "{folder / PATTERN}"\nantennas = {{ "m00?" = "{PATTERN}" }}\n'
+        '[[source]]\nname = "a"\ntype = "point"\neast = "0 deg"\nnorth = "0 deg"\nI = "1 Jy"\n'
+    )
+    model = from_toml(text, tmp_path)
+    assert from_toml(model.to_toml()) == model
+    view = SimpleNamespace(antenna_names=("m001", "m010", "m002"))
+    beams = beam_of(model, [view])
+    assert beams.antenna_names == view.antenna_names
+    np.testing.assert_array_equal(beams.which, [[1, 0, 1]])
+    np.testing.assert_allclose(beams.cubes[1].jones, 0.5 * beams.cubes[0].jones)
+    for antennas, message in (
+        ({"x*": half}, r"'x\*' fits no antenna of the data; there are m001"),
+        ({"m*1": half, "m00*": half}, "'m001' fits 'm\\*1' and 'm00\\*'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            beam_of(replace(model, beam=FitsBeam(file=half, antennas=antennas)), [view])
+    for wrong in ({}, ["m001"], {"m001": 3}):
+        with pytest.raises(ModelError, match="antennas"):
+            FitsBeam(file=half, antennas=wrong)
 
 
 def test_sampled_at_the_channels_nothing_is_interpolated_in_frequency(expected) -> None:
