@@ -176,6 +176,41 @@ def test_the_ionosphere_turns_what_the_beam_sees(observation, rotation) -> None:
     assert np.unravel_index(np.argmax(np.abs(rm + 1.5)), rm.shape) in beam.samples
 
 
+def test_gradients_of_width_and_pointing_beside_sources(observation) -> None:
+    """Every parameter against differences of ln L, where all of them turn and move together."""
+    cube = beam_cube(observation.partitions[0].chan_freq)
+    first = dataclasses.replace(
+        sources()[0], I=Normal(1, 0.1, "Jy"), U=Normal(-0.2, 0.1, "Jy"), east=Normal(4, 0.1, "mrad")
+    )
+    shape = {"emaj": "20 arcsec", "emin": "10 arcsec", "pa": Normal(30, 5, "deg")}
+    wide = GaussianSource("g", east="-2 mrad", north=Normal(3, 0.1, "mrad"), I="1.5 Jy", **shape)
+    model = SkyModel(
+        [first, wide],
+        beam=FitsBeam(file=cube, width=Normal(1.0, 0.02)),
+        pointing=Pointing(east=Normal(0, 0.5, "mrad"), north=["0 mrad", Normal(0, 0.3, "mrad")]),
+        feeds=Feeds(rotation="present"),
+    )
+    likelihood = biro.Likelihood(observation, model, smearing="off", backend="cpu")
+    names = likelihood.parameter_names
+    assert sum(name.startswith("pointing") for name in names) == 14
+    theta = likelihood.prior_transform(np.random.default_rng(8).uniform(0.3, 0.7, len(names)))
+    _, gradient = likelihood.log_likelihood_and_gradient(theta)
+    step = 1e-4 * (
+        likelihood.prior_transform(np.full(len(names), 0.84))
+        - likelihood.prior_transform(np.full(len(names), 0.5))
+    )
+    for i, name in enumerate(names):
+        far = []
+        for by in (-2, -1, 1, 2):  # differences of fourth order
+            moved = theta.copy()
+            moved[i] += by * step[i]
+            far.append(float(np.squeeze(likelihood.log_likelihood(moved))))
+        slope = (far[0] - 8 * far[1] + 8 * far[2] - far[3]) / (12 * step[i])
+        # Roundings of ln L, of 1e-16 of it, over the step.
+        least = 1e-14 * abs(far[1]) / step[i]
+        assert gradient[i] == pytest.approx(slope, rel=1e-7, abs=least), name
+
+
 @pytest.mark.parametrize("rotation", ["none", "present"])
 def test_sources_of_apparent_flux_are_not_seen_through_the_beam(observation, rotation) -> None:
     """Their feeds turn all the same; arrays have points before Gaussians, and so do flags."""
