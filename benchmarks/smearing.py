@@ -104,7 +104,7 @@ def main() -> int:
     print(f"{'case':36}{'form':9}{'prec':7}{'nodes':>6}{'mean':>7}{head}")
     for case in cases(args.device, quick=args.quick, simulated=simulated):
         for precision in ("single",) if args.quick else ("single", "double"):
-            repeat, error = (1, 1e-2) if simulated else (args.repeat, 1e-5)
+            repeat, error = (1, 1e-2) if simulated else (args.repeat, 5e-5)
             lines.append(measured(case, args.device, precision, repeat, error))
             print(text(lines[-1]), flush=True)
             write(output_path(args, "smearing", f"{machine_slug(about)}.json"), found)

