@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -20,6 +21,7 @@ from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.rime import Rime
 
+log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 AnyKernelBeam: TypeAlias = Beam | JonesBeam
 # Of the differences that give derivatives, rad: far less than a beam is wide.
@@ -55,6 +57,14 @@ class SeenThrough:
         ModelError
             As `SkyModel.bind`.
         """
+        others = (
+            ("leakage", instrument.leakage),
+            ("gain", instrument.gains),
+            ("ionosphere", instrument.ionosphere),
+        )
+        left_out = ", ".join(name for name, given in others if given)
+        if left_out:
+            log.warning("sources are looked for through beam, pointing and feeds; %s is left out", left_out)
         views = observation.partition_views
         sky = seen_through(SkyModel([PointSource("s", east="0 rad", north="0 rad", I="1 Jy")]), instrument)
         sky = replace(sky, noise=Noise(factor=1.0))

@@ -12,7 +12,16 @@ from test_imaging import observe
 
 import biro
 from biro.errors import InputError
-from biro.models import DishBeam, GaussianBeam, ModelError, PointSource, SkyModel, Uniform, read_model
+from biro.models import (
+    DishBeam,
+    GaussianBeam,
+    Leakage,
+    ModelError,
+    PointSource,
+    SkyModel,
+    Uniform,
+    read_model,
+)
 from biro.simulation.prediction import predict
 from biro.source_finding.beam_factors import BeamFactors, SeenThrough
 
@@ -135,6 +144,11 @@ def test_beams_that_end_or_are_to_be_fitted(field: biro.Observation) -> None:
     free = SkyModel([], beam=GaussianBeam(fwhm=Uniform(50, 70, "arcmin"), ref_freq="1.4 GHz"))
     with pytest.raises(InputError, match=r"must be fixed; beam\.fwhm is to be fitted"):
         biro.find_sources(field, beam=free, **OPTIONS)
+
+
+def test_what_the_search_leaves_out_is_said(field: biro.Observation, caplog) -> None:
+    SeenThrough.of(field, dataclasses.replace(INSTRUMENT, leakage=Leakage(d_x=0.01)))
+    assert "leakage is left out" in caplog.text
 
 
 def test_the_command(tmp_path, measurement_set) -> None:
