@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.layout import antenna_term_slots
+from biro.models.bound.antenna_terms.layout import NO_ROTATION, BeamRotation, antenna_term_slots
 from biro.models.bound.antenna_terms.noise_terms import NoiseTermSlots, noise_term_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.beam import AnyBeam
@@ -74,11 +74,11 @@ class InstrumentLayout:
         is_student = noise.distribution == "student-t"
         self.dof = self._add_noise(noise, partitions, slots, "dof") if is_student else None
 
-    def rotation_measures(self, resolved: ResolvedSlots, n_partition: int) -> list[Array | None]:
-        """Of the ionosphere, where they stand in the beam: (n_time, n_antenna), rad/m2, of each partition."""
+    def beam_rotations(self, resolved: ResolvedSlots, n_partition: int) -> list[BeamRotation]:
+        """What turns the feeds in the beam of each partition, where the beam is one of Jones matrices."""
         if not self.terms:
-            return [None] * n_partition
-        return [terms.rm_in_beam(resolved) for terms in self.terms]
+            return [NO_ROTATION] * n_partition
+        return [terms.rotation_in_beam(resolved) for terms in self.terms]
 
     def _add_noise(
         self, noise: Noise, partitions: Sequence[PartitionView], slots: Slots, key: str

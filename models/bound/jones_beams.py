@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.layout import basis_of_partition
+from biro.models.bound.antenna_terms.layout import BeamRotation, basis_of_partition
 from biro.models.bound.antenna_terms.rotation import rotation
 from biro.models.components.antenna_terms.feeds import Basis, rotation_of
 from biro.models.components.beam import SPEED_OF_LIGHT
@@ -170,12 +170,12 @@ def partition_beams(
     beams: BeamCube | AntennaBeams | None,
     partitions: Sequence[PartitionView],
     seen: NDArray[np.bool_],
-    rotation_measures: Sequence[Array | None],
+    rotations: Sequence[BeamRotation],
 ) -> list[PartitionBeam]:
     """The beam of each partition; none where the model's beam is a formula, or it has none.
 
-    `seen` (n_source,) tells which sources are seen through it; `rotation_measures` are those of the
-    ionosphere above each partition, (n_time, n_antenna), rad/m2.
+    `seen` (n_source,) tells which sources are seen through it; `rotations` are what turns the feeds of each
+    partition beyond what its data state.
 
     Raises
     ------
@@ -191,9 +191,10 @@ def partition_beams(
     applies = None if seen.all() else seen
     made: dict[tuple[bytes, ...], PartitionBeam] = {}
     found = []
-    for view, rm in zip(partitions, rotation_measures, strict=True):
-        short = None if rm is None else _short(rm)
-        beam = replace(_partition_beam(model, beams, view), applies=applies, rm=short)
+    for view, (offset, rm) in zip(partitions, rotations, strict=True):
+        beam = _partition_beam(model, beams, view)
+        turned = beam.feed_angle if offset is None else beam.feed_angle + offset
+        beam = replace(beam, feed_angle=turned, applies=applies, rm=None if rm is None else _short(rm))
         parts = (beam.which, beam.angle, beam.feed_angle, beam.chan_freq, beam.rm)
         key = tuple(b"" if part is None else part.tobytes() for part in parts)
         found.append(made.setdefault(key, beam))
@@ -215,9 +216,12 @@ def _partition_beam(model: SkyDescription, beams: AntennaBeams, view: PartitionV
             f"beam: nothing is known of the mounts in partition {view.label!r}; write turns = false for a "
             "beam that does not turn"
         )
-    mounts = {} if model.feeds is None else model.feeds.mounts
+    mounts, own = {}, []
+    if model.feeds is not None:
+        mounts = model.feeds.mounts
+        own = [name for name in view.antenna_names if model.feeds.offset_of(name) is not None]
     angle = view.feeds.frame_angle(mounts) if view.feeds is not None and model.beam.turns else none
-    feed_angle = view.feeds.feed_angle(mounts) if view.feeds is not None and rotates else none
+    feed_angle = view.feeds.feed_angle(mounts, own) if view.feeds is not None and rotates else none
     which = _short(beams.classes(view.antenna_names, view.time))
     used, place = np.unique(which, return_inverse=True)
     cubes = tuple(beams.cubes[i] for i in used)

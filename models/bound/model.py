@@ -93,8 +93,8 @@ class BoundModel:
         self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots)
         self._resolved = slots.resolve()
-        rms = self._instrument.rotation_measures(self._resolved, len(partitions))
-        self._beams = partition_beams(model, beam, partitions, self._layout.seen, rms)
+        rotations = self._instrument.beam_rotations(self._resolved, len(partitions))
+        self._beams = partition_beams(model, beam, partitions, self._layout.seen, rotations)
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
         self._check_times()

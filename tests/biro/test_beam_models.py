@@ -64,15 +64,16 @@ def sources() -> list[PointSource]:
 
 
 def explicit(
-    observation, cube, *, width=1.0, rotation="none", pointing=(0.0, 0.0), apparent=(), rm=None
+    observation, cube, *, width=1.0, rotation="none", pointing=(0.0, 0.0), apparent=(), rm=None, offset=0.0
 ) -> np.ndarray:
     """The sum over sources of E P F B F^H P^H E^H K, with splines of scipy, of the first partition.
 
     E is 1 for sources of apparent flux; `rm` (time, antenna) are rotation measures of the ionosphere, rad/m2.
+    `offset` (antenna,) are angles of feeds, rad, that P has and the P^H of a correction has not.
     """
     part, view = observation.partitions[0], observation.partition_views[0]
     angle = view.feeds.frame_angle()
-    phi = view.feeds.feed_angle() if rotation != "none" else np.zeros_like(angle)
+    stated = view.feeds.feed_angle() if rotation != "none" else np.zeros_like(angle)
     rows, vis = part.rows, 0.0
     for source in sources():
         l, m = source.east.value, source.north.value
@@ -92,22 +93,22 @@ def explicit(
                     plane[..., a, b] = _lagrange(cube.freq, values, nu)
             if source.name in apparent:
                 plane[...] = np.eye(2)
-            p = np.moveaxis(
-                np.array([[np.cos(phi), np.sin(phi)], [-np.sin(phi), np.cos(phi)]]), (0, 1), (-2, -1)
-            )
-            jones = plane @ p
+            jones = plane @ _turned(stated + offset)
             if rm is not None:
                 chi = rm * (C / nu) ** 2
-                # What is polarised along X comes in at position angle chi.
-                turned = np.array([[np.cos(chi), -np.sin(chi)], [np.sin(chi), np.cos(chi)]])
-                jones = jones @ np.moveaxis(turned, (0, 1), (-2, -1))
+                jones = jones @ _turned(-chi)  # What is polarised along X comes in at position angle chi.
             if rotation == "corrected":
-                jones = p.swapaxes(-1, -2) @ jones
+                jones = _turned(-stated) @ jones
             first, second = jones[rows.time_index, rows.antenna1], jones[rows.time_index, rows.antenna2]
             phase = np.exp(2j * np.pi * metres * nu / C)[:, None, None]
             term = first @ bright @ second.conj().swapaxes(-1, -2) * phase
             vis = vis + np.eye(part.n_chan)[c][None, :, None] * term.reshape(-1, 1, 4)
     return vis
+
+
+def _turned(phi):
+    """What linear feeds at position angle phi receive of the field along north and east."""
+    return np.moveaxis(np.array([[np.cos(phi), np.sin(phi)], [-np.sin(phi), np.cos(phi)]]), (0, 1), (-2, -1))
 
 
 def _spline(cube, k, a, b, x, y):
@@ -148,6 +149,21 @@ def test_points_through_a_turning_beam(observation, rotation) -> None:
     # Rounding of splines and phases in double precision, relative to fluxes of order 1.
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert np.ptp(observation.partition_views[0].feeds.frame_angle()) > 0.1
+
+
+@pytest.mark.parametrize("rotation", ["none", "present", "corrected"])
+def test_feeds_that_are_turned_by_more_than_the_data_state(observation, rotation) -> None:
+    """Angles of each antenna stand in the P of E P, behind a beam that they do not turn."""
+    part, view = observation.partitions[0], observation.partition_views[0]
+    cube, names = beam_cube(part.chan_freq), view.antenna_names
+    offset = np.random.default_rng(4).normal(scale=0.3, size=len(names))
+    own = {name: {"offset": f"{angle} rad"} for name, angle in zip(names[1:], offset[1:], strict=True)}
+    feeds = Feeds(rotation=rotation, offset=f"{offset[0]} rad", antenna=own)
+    model = SkyModel(sources(), beam=FitsBeam(file=cube), feeds=feeds)
+    expected = explicit(observation, cube, rotation=rotation, offset=offset)
+    # Rounding of splines and phases in double precision, relative to fluxes of order 1.
+    np.testing.assert_allclose(prediction(observation, model), expected, atol=1e-9)
+    assert np.abs(expected - explicit(observation, cube, rotation=rotation)).max() > 0.05
 
 
 @pytest.mark.parametrize("rotation", ["present", "corrected", "none"])

@@ -168,3 +168,6 @@ def test_what_fits_no_data() -> None:
     model = SkyModel([point], beam=beam, feeds=Feeds(rotation="none"), ionosphere=fitted)
     with pytest.raises(ModelError, match="rm cannot be fitted beside a beam of Jones matrices"):
         model.bind([view()])
+    model = SkyModel([point], beam=beam, feeds=Feeds(rotation="none", offset=Uniform(-1, 1, "deg")))
+    with pytest.raises(ModelError, match="feeds: offset cannot be fitted beside a beam of Jones matrices"):
+        model.bind([view()])

@@ -43,7 +43,7 @@ class Jones:
         self._fitted = FittedGains(slots.factors, values) if slots.factors else None
         taken_out = self._rotated(slots.angle[None]) if slots.taken_out else None
         self._left = None if taken_out is None else taken_out.conj().swapaxes(-1, -2)
-        self._offset = None if slots.offset is None else Gathered(values, slots.offset)
+        self._offset = None if slots.offset is None or slots.in_beam else Gathered(values, slots.offset)
         self._leakage = None if slots.leakage is None else Gathered(values, slots.leakage)
         self._tec = None if slots.tec is None else Gathered(values, slots.tec)
         self._rm = None if slots.rm is None or slots.in_beam else Gathered(values, slots.rm)

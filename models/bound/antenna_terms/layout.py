@@ -29,6 +29,24 @@ Index = NDArray[np.int64]
 Block = NDArray[np.int32]
 
 
+class BeamRotation(NamedTuple):
+    """What turns feeds in a beam of Jones matrices, where P and F stand: numbers, not parameters.
+
+    Attributes
+    ----------
+    offset : float64 (n_antenna,), rad, or None
+        Beyond the angles that the data state.
+    rm : float64 (n_time, n_antenna), rad/m2, or None
+        Rotation measures of the ionosphere.
+    """
+
+    offset: Array | None
+    rm: Array | None
+
+
+NO_ROTATION = BeamRotation(None, None)
+
+
 @dataclass(frozen=True, eq=False)
 class TermSlots:
     """What A = G D P of one partition is made of.
@@ -44,7 +62,7 @@ class TermSlots:
     factors : tuple of Factor
         The quantities of gains that are fitted.
     offset : int (n_antenna,) or None
-        Slots.
+        Slots. The rotation stands in the beam, where P does.
     leakage : int (n_leakage_block, n_antenna, 2, 2) or None
         Slots: feed; real and imaginary part.
     leakage_block : int (n_chan_block,)
@@ -88,25 +106,32 @@ class TermSlots:
         )
         return *arrays, *(factor.identity for factor in self.factors)
 
-    def rm_in_beam(self, resolved: ResolvedSlots) -> Array | None:
-        """Rotation measures with which the beam's matrices turn, float64 (n_time, n_antenna), rad/m2, if any.
+    def rotation_in_beam(self, resolved: ResolvedSlots) -> BeamRotation:
+        """What turns the feeds in a beam of Jones matrices, beyond what the data state of them.
 
         Raises
         ------
         ModelError
-            They are fitted.
+            It is fitted.
         """
-        if not self.in_beam or self.known is None:
-            return None
-        found: Array = self.known[1][self.time_block]
+        if not self.in_beam:
+            return NO_ROTATION
+        offset = None
+        if self.offset is not None:
+            _check_given(resolved, self.offset, "feeds: offset", "a number")
+            offset = resolved.base[self.offset]
+        if self.known is None:
+            return BeamRotation(offset, None)
+        rm: Array = self.known[1][self.time_block]
         if self.rm is not None:
-            if resolved.is_free(self.rm).any():
-                raise ModelError(
-                    "ionosphere: rm cannot be fitted beside a beam of Jones matrices, expected a number or a "
-                    'file, or kind = "spinifex"'
-                )
-            found = found + resolved.base[self.rm]
-        return found if found.any() else None
+            _check_given(resolved, self.rm, "ionosphere: rm", 'a number or a file, or kind = "spinifex"')
+            rm = rm + resolved.base[self.rm]
+        return BeamRotation(offset, rm if rm.any() else None)
+
+
+def _check_given(resolved: ResolvedSlots, slots: Index, what: str, expected: str) -> None:
+    if resolved.is_free(slots).any():
+        raise ModelError(f"{what} cannot be fitted beside a beam of Jones matrices, expected {expected}")
 
 
 class AllTerms(NamedTuple):
@@ -131,8 +156,6 @@ def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView
     given = (model.feeds, model.leakage, model.ionosphere)
     if all(one is None for one in given) and not model.gains and not behind_beam:
         return AllTerms([], [])
-    if in_beam:
-        _refuse_offsets(model.feeds)
     what = "beams of Jones matrices" if in_beam else "feeds, leakage, gain and ionosphere"
     others = in_beam or any(one is not None for one in given)
     bases = _bases(partitions, what, model.gains, needs_feeds=others)
@@ -174,14 +197,6 @@ def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView
         )
         each.append(made.setdefault(found.key, found))
     return AllTerms(each, layout.lines)
-
-
-def _refuse_offsets(feeds: Feeds | None) -> None:
-    """Refuse offsets beside a beam of Jones matrices, in which the rotation is: E P."""
-    if feeds is not None and (feeds.offset is not None or feeds.antenna):
-        raise ModelError(
-            "feeds: offset cannot be used with a beam of Jones matrices, which comes after the feeds turn"
-        )
 
 
 def _is_turned(rotation: str, in_beam: bool, basis: Basis, gain: Complex, mixed: bool) -> bool:
