@@ -25,11 +25,15 @@ FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
 # Functions of numbers, for the CPU and CUDA. Division follows IEEE 754: no ZeroDivisionError.
 scalar = njit(inline="always", error_model="numpy")
 
+# What compiled functions call, and Python does not: no machine code of its own is made for Python.
+_INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 # Long functions of numbers, for the CPU and CUDA, that stay functions, so that loops compile fast.
-physics_function = njit(error_model="numpy")
+physics_function = njit(**_INNER)
+# The same where Python calls them, too.
+python_function = njit(error_model="numpy")
 
 # Functions of vectors (`rime_kernels.cpu.simd`): LLVM inlines them into their caller, which compiles fast.
-_INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 vector_function = njit(forceinline=True, **_INNER)
 # Functions that stay functions in the machine code, and are called from other compiled functions only.
 inner_function = njit(**_INNER)

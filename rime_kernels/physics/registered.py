@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rime_kernels import check
 from rime_kernels.compile.identity import UnknownError, foreign_identity
-from rime_kernels.compile.jit import physics_function
+from rime_kernels.compile.jit import physics_function, python_function
 from rime_kernels.compile.types import Compiled, NumbaType, Scalar
 from rime_kernels.errors import InputError
 from rime_kernels.physics.profiles import (
@@ -304,7 +304,7 @@ def _make_envelope(function: Compiled, is_pair: bool, n: int, coordinates: Coord
     """The envelope as a pair of real numbers."""
     call, parts = _make_call(function, n, coordinates), _pair if is_pair else _parts
 
-    @physics_function
+    @python_function
     def envelope(
         a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float, p6: float,
         p7: float,

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import njit
 
 import biro
 from biro.models import read_model
-from rime_kernels.physics.profiles import profile_visibility
+from rime_kernels.physics import profiles
 
+# Which only compiled functions call, for Python.
+profile_visibility = njit(lambda *arguments: profiles.profile_visibility(*arguments))
 MAS = np.pi / 648e6
 C = 299792458.0
 FREQ = [1.0e9, 1.3e9]

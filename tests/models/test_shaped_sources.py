@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 from biro.models import (
     AnnulusSource,
@@ -35,13 +36,15 @@ from biro.models.files import write_sky
 from biro.models.files.toml import from_toml
 from rime_kernels.arrays import Sources
 from rime_kernels.gradient import Gradient
-from rime_kernels.physics.profiles import profile_visibility
+from rime_kernels.physics import profiles
 
 HERE = {"east": "0 mas", "north": "0 mas"}
 PLACE = HERE | {"I": "1 Jy"}
 SIZE, NUMBER = Uniform(1, 3, "mas"), Uniform(0.2, 0.8)
 ELLIPSE = {"emaj": SIZE, "ratio": NUMBER, "pa": Uniform("0 deg", "180 deg")}
 NU = 1e9
+# Which only compiled functions call, for Python.
+profile_visibility = njit(lambda *arguments: profiles.profile_visibility(*arguments))
 RING = {"diameter": "1 mas"}
 ROUND = RING | {"beta_re": [0], "beta_im": [0]}
 

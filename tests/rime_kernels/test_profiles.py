@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 from scipy.special import gamma, jv, kv
 
 from rime_kernels.physics import bessel, sersic
@@ -27,6 +28,12 @@ EHT = [
 
 # Hz; one shape alone depends on it.
 NU = 1.3
+
+# What only compiled functions call, for Python.
+profile_visibility = njit(lambda *arguments: kinds.profile_visibility(*arguments))
+profile_slopes = njit(lambda *arguments: kinds.profile_slopes(*arguments))
+ratios = njit(lambda z: bessel.ratios(z))
+high_ratios = njit(lambda first, z: bessel.high_ratios(first, z))
 
 turned_contour = runpy.run_path(str(Path(__file__).with_name("sersic_table.py")))["visibility"]
 
@@ -54,7 +61,7 @@ def eht_shape(name: str, k: dict[str, Any]) -> tuple[int, list[float]]:
 
 
 def visibilities(kind: int, a: np.ndarray, b: np.ndarray, p: list[float]) -> np.ndarray:
-    return np.array([complex(*kinds.profile_visibility(kind, *x, *p, NU)) for x in zip(a, b, strict=True)])
+    return np.array([complex(*profile_visibility(kind, *x, *p, NU)) for x in zip(a, b, strict=True)])
 
 
 @pytest.mark.parametrize("name", EHT)
@@ -103,7 +110,7 @@ def test_discs_with_structure_agree_with_integrals(kind: int, p: float) -> None:
     area = weight * np.sin(t) * np.cos(t) * brightness
     for rho in (0.0, 1e-3, 0.4, 1.7, 6.0):
         expected = area @ jv(0, np.pi * rho * np.sin(t)) / area.sum()
-        re, im = kinds.profile_visibility(kind, 0.6 * rho, 0.8 * rho, *given(p0=p), NU)
+        re, im = profile_visibility(kind, 0.6 * rho, 0.8 * rho, *given(p0=p), NU)
         # 80 nodes integrate six turns of J0 to rounding.
         assert re == pytest.approx(expected, abs=2e-14)
         assert im == 0.0
@@ -176,7 +183,7 @@ def test_shapelets_are_the_transform_of_hermite_functions(m: int, n: int) -> Non
     for a, b in ((0.0, 0.0), (0.13, -0.21), (-0.4, 0.3)):
         expected = 0.7 * along(m, a) * along(n, b)
         # Sums of 80 terms with signs that alternate, of the order of 10.
-        assert complex(*kinds.profile_visibility(kinds.SHAPELETS, a, b, *p, NU)) == pytest.approx(
+        assert complex(*profile_visibility(kinds.SHAPELETS, a, b, *p, NU)) == pytest.approx(
             expected, abs=1e-13
         )
 
@@ -190,17 +197,17 @@ def test_a_gaussian_with_an_index_gradient_is_the_integral_over_the_sky(nu: floa
     bright = gauss / gauss.sum() * (nu / 0.9) ** (index + 1.4 * x - 2.1 * y)
     for a, b in ((0.0, 0.0), (0.21, -0.4), (-0.3, 0.05), (0.9, 0.7)):
         expected = np.sum(bright * np.exp(2j * np.pi * (a * x + b * y)))
-        found = (nu / 0.9) ** index * complex(*kinds.profile_visibility(12, a, b, *p, nu))
+        found = (nu / 0.9) ** index * complex(*profile_visibility(12, a, b, *p, nu))
         assert found == pytest.approx(expected, rel=1e-13, abs=1e-13)
 
 
 def test_a_sphere_is_a_disc_wholly_darkened_and_an_annulus_without_width_a_ring() -> None:
     for a in (0.0, 0.3, 2.9, 11.0):
-        sphere, _ = kinds.profile_visibility(kinds.SPHERE, a, 0.1, *given(), NU)
-        assert kinds.profile_visibility(kinds.LIMB_DARKENED, a, 0.1, *given(p0=1.0), NU)[0] == sphere
-        ring, _ = kinds.profile_visibility(kinds.RING, a, 0.1, *given(), NU)
+        sphere, _ = profile_visibility(kinds.SPHERE, a, 0.1, *given(), NU)
+        assert profile_visibility(kinds.LIMB_DARKENED, a, 0.1, *given(p0=1.0), NU)[0] == sphere
+        ring, _ = profile_visibility(kinds.RING, a, 0.1, *given(), NU)
         # Three nodes at one place sum with weights 5/18, 8/18, 5/18.
-        assert kinds.profile_visibility(kinds.ANNULUS, a, 0.1, *given(p0=1.0), NU)[0] == pytest.approx(
+        assert profile_visibility(kinds.ANNULUS, a, 0.1, *given(p0=1.0), NU)[0] == pytest.approx(
             ring, abs=1e-15
         )
 
@@ -238,8 +245,8 @@ USED = {
 def test_slopes_are_those_of_the_visibility(kind: int, scale: float) -> None:
     x = np.array(draws(kind))
     x[:2] *= scale
-    found = np.reshape(kinds.profile_slopes(kind, *x, NU), (-1, 2))
-    np.testing.assert_allclose(found[0], kinds.profile_visibility(kind, *x, NU), rtol=0, atol=1e-14)
+    found = np.reshape(profile_slopes(kind, *x, NU), (-1, 2))
+    np.testing.assert_allclose(found[0], profile_visibility(kind, *x, NU), rtol=0, atol=1e-14)
     for i in range(10):
         if (kind == kinds.SHAPELETS and i in (2, 3)) or (kind == kinds.HIGH_MRING and i == 8):  # orders
             continue
@@ -248,7 +255,7 @@ def test_slopes_are_those_of_the_visibility(kind: int, scale: float) -> None:
             continue
         h = 1e-3 * min(1.0, abs(x[i]))
         sampled = [
-            np.array(kinds.profile_visibility(kind, *(x + k * h * np.eye(10)[i]), NU)) for k in (-2, -1, 1, 2)
+            np.array(profile_visibility(kind, *(x + k * h * np.eye(10)[i]), NU)) for k in (-2, -1, 1, 2)
         ]
         expected = (sampled[0] - 8 * sampled[1] + 8 * sampled[2] - sampled[3]) / (12 * h)
         # Differences of the fourth order: h^4/30 of the fifth derivative, of the order of pi^5 and less.
@@ -262,7 +269,7 @@ def test_the_centre_is_smooth(kind: int) -> None:
     total = x[8] if kind == kinds.MRING else float(kind != kinds.HIGH_MRING)
     if kind == kinds.GRADIENT_GAUSSIAN:  # what is integrated of a Gaussian times an exponential
         total = math.exp(math.log(NU / 0.9) ** 2 * (x[2] ** 2 + x[3] ** 2) / (16 * math.log(2)))
-    found = kinds.profile_slopes(kind, *x, NU)
+    found = profile_slopes(kind, *x, NU)
     assert np.isfinite(found).all()
     if kind != kinds.SHAPELETS:
         assert found[:2] == pytest.approx((total, 0.0), abs=1e-15)
@@ -275,17 +282,17 @@ def test_nan_comes_out_as_nan(kind: int, broken: int) -> None:
     if x[broken] == 0.0 or (kind == kinds.SHAPELETS and broken == 2):  # not used, or an order
         return
     x[broken] = math.nan
-    assert math.isnan(kinds.profile_visibility(kind, *x, NU)[0] + kinds.profile_visibility(kind, *x, NU)[1])
-    assert math.isnan(sum(kinds.profile_slopes(kind, *x, NU)[:2]))
+    assert math.isnan(profile_visibility(kind, *x, NU)[0] + profile_visibility(kind, *x, NU)[1])
+    assert math.isnan(sum(profile_slopes(kind, *x, NU)[:2]))
 
 
 def test_bessel_functions() -> None:
     z = np.concatenate([np.linspace(1e-3, 8.5, 500), np.linspace(8, 300, 500)])
-    found = np.array([[*bessel.ratios(x)[:4], *bessel.high_ratios(4.0, x)] for x in z])
+    found = np.array([[*ratios(x)[:4], *high_ratios(4.0, x)] for x in z])
     for m in range(8):
         # Series of alternating terms up to 114 lose two digits at z = 8.
         np.testing.assert_allclose(found[:, m] * z**m, jv(m, z), rtol=0, atol=2e-14)
-    high = np.array([bessel.high_ratios(10.0, x) for x in z])
+    high = np.array([high_ratios(10.0, x) for x in z])
     for m in range(10, 14):
         # Upwards from J1 and J2 errors grow with Y13, which is 10 at z = 8.
         np.testing.assert_allclose(high[:, m - 10] * z**m, jv(m, z), rtol=0, atol=1e-13)
