@@ -21,7 +21,7 @@ Complex = NDArray[np.complex128]
 class FittedGains:
     """g = product of amplitudes times exp(i sum of phases).
 
-    complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2).
+    complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2); the last axis is 1 where feeds share all.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class FittedGains:
         Parameters
         ----------
         by_log : complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2)
-            Of d ln g the derivative is Re(by_log d ln g).
+            Of d ln g of each feed the derivative is Re(by_log d ln g).
         """
         for one in self._factors:
             slopes = by_log.real / one(values) if one.is_amplitude else -by_log.imag
@@ -66,11 +66,12 @@ class FittedGains:
 
 
 class _FactorValues:
-    """Values of one quantity, (n_batch, n_time_block, n_antenna, n_chan_block, 2)."""
+    """Values of one quantity, (n_batch, n_time_block, n_antenna, n_chan_block, 2), or 1 for both feeds."""
 
     def __init__(self, factor: Factor, values: SIValues) -> None:
         table, self._chain = factor.states.table, factor.states.chain
-        place = np.ix_(factor.segment, factor.antenna, factor.block, np.arange(2))
+        self._n_feed = 1 if np.array_equal(table[..., 0], table[..., 1]) else 2
+        place = np.ix_(factor.segment, factor.antenna, factor.block, np.arange(self._n_feed))
         self.is_amplitude = factor.is_amplitude
         self._by = factor.by_time[:, None, None, None] * factor.by_chan[:, None]
         if self._chain is None:
@@ -103,6 +104,8 @@ class _FactorValues:
         return np.asarray(change * self(values)) if self._chain.is_log else change
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
+        if slopes.shape[-1] > self._n_feed:
+            slopes = slopes.sum(axis=-1, keepdims=True)
         slopes = slopes * self._by
         if self._chain is not None:
             if self._chain.is_log:

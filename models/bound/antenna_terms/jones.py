@@ -40,6 +40,9 @@ class Jones:
     def __init__(self, slots: TermSlots, values: SIValues) -> None:
         self._slots = slots
         self._known = slots.gain[None, ..., None]
+        if np.array_equal(slots.gain[..., 0], slots.gain[..., 1]):
+            self._known = self._known[..., :1, :]
+        self._none_known = bool(np.all(self._known == 1.0))
         self._fitted = FittedGains(slots.factors, values) if slots.factors else None
         taken_out = self._rotated(slots.angle[None]) if slots.taken_out else None
         self._left = None if taken_out is None else taken_out.conj().swapaxes(-1, -2)
@@ -53,8 +56,16 @@ class Jones:
         self._into_block = (slots.leakage_block[None, :] == np.arange(n_block)[:, None]).astype(np.float64)
         is_fitted = any(each is not None for each in (self._offset, self._tec, self._rm))
         self._known_rotation = None if is_fitted else self._rotation_at(np.zeros((1, 0)))
+        others = self._leakage is None and self._left is None and not is_fitted
+        # Matrices that are gains and nothing else.
+        self._is_gain = others and bool(np.all(self._known_rotation == np.eye(2)))
 
     def __call__(self, values: Array) -> Complex:
+        if self._is_gain:
+            gain = self.gain(values)[..., 0]
+            found = np.zeros((len(gain), *self._shape), np.complex128)
+            found[..., 0, 0], found[..., 1, 1] = gain[..., 0], gain[..., -1]
+            return found
         return self._whole(self._with_leakage(self._rotation(values), values))
 
     def push_forward(self, values: Array, changes: Array) -> Complex:
@@ -85,6 +96,11 @@ class Jones:
         """
         if self._left is not None:
             slopes = self._left.conj().swapaxes(-1, -2) @ slopes
+        if self._is_gain:
+            if self._fitted is not None:
+                by_gain = np.stack([slopes[..., 0, 0], slopes[..., 1, 1]], axis=-1).conj()
+                self._fitted.pull_back(values, by_gain * self.gain(values)[..., 0], into)
+            return
         conjugated = slopes.conj()
         if self._fitted is not None:
             whole = self._with_leakage(self._rotation(values), values)
@@ -111,10 +127,11 @@ class Jones:
             self._leakage.pull_back(values, by_parts, into)
 
     def gain(self, values: Array) -> Complex:
-        """G, (n_batch or 1, n_time_block, n_antenna, n_chan_block, 2, 1)."""
+        """G, (n_batch or 1, n_time_block, n_antenna, n_chan_block, 2, 1); one feed may stand for both."""
         if self._fitted is None:
             return self._known
-        return np.asarray(self._known * self._fitted(values)[..., None])
+        fitted = self._fitted(values)[..., None]
+        return fitted if self._none_known else np.asarray(self._known * fitted)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -181,7 +198,7 @@ def gains_of(slots: TermSlots, resolved: ResolvedSlots, theta: Array, chan: int)
     block = min(int(slots.chan_block[chan]), gain.shape[3] - 1)
     found = gain[:, :, :, block]
     n_time = max(len(slots.angle), gain.shape[1])
-    found = np.broadcast_to(found, (len(theta), n_time, *found.shape[2:]))
+    found = np.broadcast_to(found, (len(theta), n_time, found.shape[2], 2))
     return np.asarray(found[:, slots.time_block])
 
 
