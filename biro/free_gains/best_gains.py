@@ -23,7 +23,7 @@ from biro.observation.partition import Partition
 from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.gains import cell_sums, laplace
-from rime_kernels.gains.arrays import Sums
+from rime_kernels.gains.arrays import Sums, Work
 from rime_kernels.gains.maximum import climb_all
 from rime_kernels.gains.models import CellModel, HostModel, model_of
 
@@ -57,6 +57,7 @@ class FreeGains:
         self.partitions, self.gains = tuple(partitions), gains
         self.layout = gain_layout(self.partitions, gains)
         self._last: Array | None = None
+        self.work = Work.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
 
     def models(self, rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[CellModel]:
         """Visibilities of a batch of one, of each partition, where they are computed."""
@@ -120,15 +121,10 @@ class BestGains:
         self.sums = Sums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
         with CALL_LOCK:
             self.x = np.zeros(layout.n) if self.start is None else self.start.copy()
-            first, second, third = np.empty((3, layout.n))
-            steps = np.empty(layout.n_group)
-            known = np.empty(layout.n, bool)
-            warm = self.start is not None
-            matrix = np.empty(layout.n_stored)
-            work = first, second, third, known, matrix
-            climb_all(layout.cells, layout.groups, self.sums, self.x, warm, *work, steps)
+            steps, work, warm = np.empty(layout.n_group), self.free.work, self.start is not None
+            climb_all(layout.cells, layout.groups, self.sums, self.x, warm, work, steps)
             if self._turn_back():
-                climb_all(layout.cells, layout.groups, self.sums, self.x, True, *work, steps)
+                climb_all(layout.cells, layout.groups, self.sums, self.x, True, work, steps)
         self.n_step = steps
         self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
         self.gain = self._gains_at(self.x)
@@ -178,18 +174,16 @@ class BestGains:
     def log_volume(self) -> float:
         """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""
         layout, found = self.free.layout, np.empty(self.free.layout.n_group)
-        work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n)
         with CALL_LOCK:
-            laplace.determinants(layout.cells, layout.groups, self.sums, self.x, *work, found)
+            laplace.determinants(layout.cells, layout.groups, self.sums, self.x, self.free.work, found)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
 
     def log_volume_and_slopes(self) -> tuple[float, Slopes]:
         """`log_volume`, and the derivatives of the integral by the sums of cells."""
         layout, slopes = self.free.layout, self.slopes()
-        found, (first, second, third, fourth) = np.empty(layout.n_group), np.empty((4, layout.n))
-        work = np.empty(layout.n_stored), first, second, third, fourth
+        found, work = np.empty(layout.n_group), self.free.work
         with CALL_LOCK:
-            laplace.sensitivities(layout.cells, layout.groups, self.sums, self.x, *work, found, *slopes)
+            laplace.sensitivities(layout.cells, layout.groups, self.sums, self.x, work, found, *slopes)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes
 
     def slopes(self) -> Slopes:

@@ -84,3 +84,31 @@ class Sums(NamedTuple):
     power: Array
     real: Array
     imag: Array
+
+
+class Work(NamedTuple):
+    """Work space, kept from call to call for its factors: second derivatives change little between skies.
+
+    Attributes
+    ----------
+    step, trial, slope, other : float64 (n,)
+    known : bool (n,)
+    matrix : float64 (n_stored,)
+        Of groups that have one, a factor of the second derivatives at an earlier place.
+    has_factor : bool (n_group,)
+    """
+
+    step: Array
+    trial: Array
+    slope: Array
+    other: Array
+    known: Flag
+    matrix: Array
+    has_factor: Flag
+
+    @classmethod
+    def of(cls, n: int, n_stored: int, n_group: int) -> Work:
+        """Of so many coordinates, elements of matrices, and groups."""
+        step, trial, slope, other = np.empty((4, n))
+        matrix, has_factor = np.empty(n_stored), np.zeros(n_group, bool)
+        return cls(step, trial, slope, other, np.empty(n, bool), matrix, has_factor)

@@ -49,10 +49,45 @@ def objective(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array) -> flo
 
 
 @summing_function
+def objective_and_slopes(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array) -> float:
+    """f of group g; fills its slopes."""
+    total = 0.0
+    for i in range(groups.first[g], groups.first[g + 1]):
+        away = x[i] - groups.middle[i]
+        slope[i] = groups.weight[i] * away
+        total += 0.5 * slope[i] * away
+    for k in range(groups.link_first[g], groups.link_first[g + 1]):
+        a, b = groups.later[k], groups.earlier[k]
+        away = x[a] - groups.middle[a] - groups.keep[k] * (x[b] - groups.middle[b])
+        slope[a] += groups.link_weight[k] * away
+        slope[b] -= groups.link_weight[k] * groups.keep[k] * away
+        total += 0.5 * groups.link_weight[k] * away * away
+    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[at]
+        power, real, imag = turned(cells, sums, c, x)
+        total += 0.5 * power - real
+        for e in range(cells.first[c], cells.first[c + 1]):
+            by = cells.factor[e] * (-imag if cells.is_phase[e] else power - real)
+            slope[cells.coordinate[e]] += by
+    return total
+
+
+@summing_function
 def assemble(
-    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, exact: bool, slope: Array, matrix: Array
+    cells: Cells,
+    groups: Groups,
+    sums: Sums,
+    g: int,
+    x: Array,
+    exact: bool,
+    slope: Array,
+    matrix: Array,
+    signal: Array | None,
 ) -> None:
-    """Fill the slopes of f, and its second derivatives, or those of Gauss and Newton."""
+    """Fill the slopes of f, and its second derivatives, or those of Gauss and Newton.
+
+    `signal` becomes the sum of Re r over the cells of each phase that is uniform over the circle.
+    """
     begin, row = groups.begin, groups.row
     first, end = groups.first[g], groups.first[g + 1]
     for i in range(first, end):
@@ -60,6 +95,8 @@ def assemble(
         for k in range(begin[i], i):
             matrix[row[i] + k] = 0.0
         matrix[row[i] + i] = groups.weight[i]
+        if signal is not None:
+            signal[i] = 0.0
     for k in range(groups.link_first[g], groups.link_first[g + 1]):
         a, b, keep, weight = groups.later[k], groups.earlier[k], groups.keep[k], groups.link_weight[k]
         away = weight * (x[a] - groups.middle[a] - keep * (x[b] - groups.middle[b]))
@@ -76,16 +113,20 @@ def assemble(
             both, mixed, twist = power, 0.0, power
         for e in range(cells.first[c], cells.first[c + 1]):
             i, by = cells.coordinate[e], cells.factor[e]
-            slope[i] += -by * imag if cells.is_phase[e] else by * (power - real)
-            for other in range(cells.first[c], cells.first[c + 1]):
+            by_log, by_phase = by * both, by * mixed
+            if cells.is_phase[e]:
+                slope[i] -= by * imag
+                by_log, by_phase = by * mixed, by * twist
+                if signal is not None:
+                    circle = groups.circle[i]
+                    if circle >= 0:
+                        signal[circle] += real
+            else:
+                slope[i] += by * (power - real)
+            for other in range(cells.first[c], e):
                 j = cells.coordinate[other]
-                if j > i:
-                    continue
-                times = by * cells.factor[other]
-                if cells.is_phase[e] != cells.is_phase[other]:
-                    times *= mixed
-                elif cells.is_phase[e]:
-                    times *= twist
-                else:
-                    times *= both
-                matrix[row[i] + j] += times
+                value = cells.factor[other] * (by_phase if cells.is_phase[other] else by_log)
+                if i == j:
+                    value *= 2.0
+                matrix[row[max(i, j)] + min(i, j)] += value
+            matrix[row[i] + i] += by * (by_phase if cells.is_phase[e] else by_log)

@@ -25,7 +25,7 @@ import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import loop, summing_function
-from rime_kernels.gains.arrays import Array, Cells, Groups, Sums
+from rime_kernels.gains.arrays import Array, Cells, Groups, Sums, Work
 from rime_kernels.gains.curvature import assemble, objective, turned
 from rime_kernels.gains.envelope import back_substitute, factorise, invert, log_determinant, solve
 
@@ -35,27 +35,12 @@ _FLOOR = 0.05
 
 
 @summing_function
-def _hold_circles(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, signal: Array) -> None:
-    """Fill `signal` with k of each phase that is uniform over the circle."""
-    for i in range(groups.first[g], groups.first[g + 1]):
-        signal[i] = 0.0
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        c = groups.cell[at]
-        _, real, _ = turned(cells, sums, c, x)
-        for e in range(cells.first[c], cells.first[c + 1]):
-            circle = groups.circle[cells.coordinate[e]]
-            if cells.is_phase[e] and circle >= 0:
-                signal[circle] += real
-
-
-@summing_function
 def _determinant(
     cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array, matrix: Array, signal: Array
 ) -> float:
     """ln det(H + P) of a group, and its factor; NaN where it is not positive."""
     first, end = groups.first[g], groups.first[g + 1]
-    _hold_circles(cells, groups, sums, g, x, signal)
-    assemble(cells, groups, sums, g, x, True, slope, matrix)
+    assemble(cells, groups, sums, g, x, True, slope, matrix, signal)
     for i in range(first, end):
         if groups.circle[i] == i:
             matrix[groups.row[i] + i] += _FLAT * (_FLOOR + (1.0 - _FLOOR) * math.exp(-max(signal[i], 0.0)))
@@ -65,19 +50,11 @@ def _determinant(
 
 
 @loop
-def determinants(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
-    x: Array,
-    slope: Array,
-    matrix: Array,
-    signal: Array,
-    found: Array,
-) -> None:
-    """Fill ln det(H + P) of all groups (n_group,); `slope`, `matrix` and `signal` are work space."""
+def determinants(cells: Cells, groups: Groups, sums: Sums, x: Array, work: Work, found: Array) -> None:
+    """Fill ln det(H + P) of all groups (n_group,), and leave their factors."""
     for g in prange(len(groups.first) - 1):
-        found[g] = _determinant(cells, groups, sums, g, x, slope, matrix, signal)
+        found[g] = _determinant(cells, groups, sums, g, x, work.slope, work.matrix, work.other)
+        work.has_factor[g] = np.isfinite(found[g])
 
 
 @summing_function
@@ -103,19 +80,17 @@ def sensitivities(
     groups: Groups,
     sums: Sums,
     x: Array,
-    matrix: Array,
-    column: Array,
-    product: Array,
-    moved: Array,
-    signal: Array,
+    work: Work,
     found: Array,
     by_power: Array,
     by_real: Array,
     by_imag: Array,
 ) -> None:
     """`determinants`, and the derivatives of ln Z by m, Re r and Im r of the cells of groups (n_cell,)."""
+    matrix, column, product, moved, signal = work.matrix, work.step, work.trial, work.slope, work.other
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
+        work.has_factor[g] = False
         found[g] = _determinant(cells, groups, sums, g, x, column, matrix, signal)
         if not np.isfinite(found[g]):
             continue
@@ -141,10 +116,11 @@ def sensitivities(
             for e in range(cells.first[c], cells.first[c + 1]):
                 by = cells.factor[e]
                 moved[cells.coordinate[e]] += by * by_phase if cells.is_phase[e] else by * by_log
-        assemble(cells, groups, sums, g, x, True, column, matrix)
+        assemble(cells, groups, sums, g, x, True, column, matrix, None)
         if factorise(groups, first, end, matrix, 0.0) >= 0:
             found[g] = np.nan
             continue
+        work.has_factor[g] = True
         solve(groups, first, end, matrix, moved)
         for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
             c = groups.cell[at]
@@ -175,7 +151,7 @@ def solutions(
     """
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
-        assemble(cells, groups, sums, g, x, exact, slope, matrix)
+        assemble(cells, groups, sums, g, x, exact, slope, matrix, None)
         found[g] = np.nan
         if factorise(groups, first, end, matrix, 0.0) < 0:
             found[g] = log_determinant(groups, first, end, matrix)
@@ -246,7 +222,7 @@ def undetermined(
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
         while True:
-            assemble(cells, groups, sums, g, x, False, slope, matrix)
+            assemble(cells, groups, sums, g, x, False, slope, matrix, None)
             for i in range(first, end):
                 matrix[groups.row[i] + i] *= 1.0 + found[i]
             row = factorise(groups, first, end, matrix, 1e-9)

@@ -6,8 +6,8 @@ import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import loop, summing_function
-from rime_kernels.gains.arrays import Array, Cells, Flag, Groups, Sums
-from rime_kernels.gains.curvature import assemble, objective
+from rime_kernels.gains.arrays import Array, Cells, Groups, Sums, Work
+from rime_kernels.gains.curvature import assemble, objective, objective_and_slopes
 from rime_kernels.gains.envelope import factorise, solve
 from rime_kernels.gains.start import begin_cold
 
@@ -15,6 +15,10 @@ _MOST = 60
 """Steps."""
 _CLOSE = 1e-13
 """The search ends where a step is expected to gain less than half of this, times the group's coordinates."""
+_CLOSER = 1e-3 * _CLOSE
+"""The same where steps go by the factor of an earlier place."""
+_SLOW = 0.05
+"""Second derivatives are worked out anew where a step gains more than this, times what that before gained."""
 _FAR = 4.0
 """Where the first step should gain more than half of this times the coordinates, both starts are tried."""
 _LONGEST = 1.0
@@ -27,12 +31,12 @@ def _factored(
 ) -> bool:
     """Fill slopes and a factor of second derivatives, of Gauss and Newton where the exact ones do not do."""
     first, end = groups.first[g], groups.first[g + 1]
-    assemble(cells, groups, sums, g, x, True, slope, matrix)
+    assemble(cells, groups, sums, g, x, True, slope, matrix, None)
     if factorise(groups, first, end, matrix, 1e-14) < 0:
         return True
     damping = 1e-9
     for _ in range(12):
-        assemble(cells, groups, sums, g, x, False, slope, matrix)
+        assemble(cells, groups, sums, g, x, False, slope, matrix, None)
         for i in range(first, end):
             matrix[groups.row[i] + i] = (1.0 + damping) * matrix[groups.row[i] + i] + 1e-12
         if factorise(groups, first, end, matrix, 1e-15) < 0:
@@ -65,30 +69,40 @@ def _climb(
     sums: Sums,
     g: int,
     x: Array,
-    step: Array,
-    trial: Array,
-    matrix: Array,
+    work: Work,
     far: float,
 ) -> int:
-    """Improve x in place: the number of steps; -1 where there is no step, -2 where the first gains `far`."""
+    """Improve x in place: the number of steps; -1 where there is no step, -2 where the first gains `far`.
+
+    Steps go by the last factor as long as each gains far less than the one before.
+    """
     first, end = groups.first[g], groups.first[g + 1]
-    value = objective(cells, groups, sums, g, x)
+    step, trial, slope, other, matrix = work.step, work.trial, work.slope, work.other, work.matrix
+    value, last, is_new = objective_and_slopes(cells, groups, sums, g, x, slope), np.inf, False
     for n in range(_MOST):
-        if not _factored(cells, groups, sums, g, x, trial, matrix):
-            return -1
-        for i in range(first, end):
-            step[i] = -trial[i]
-        solve(groups, first, end, matrix, step)
-        gain = 0.0
-        for i in range(first, end):
-            gain -= trial[i] * step[i]
+        while True:
+            if not work.has_factor[g]:
+                is_new = _factored(cells, groups, sums, g, x, trial, matrix)
+                if not is_new:
+                    return -1
+                work.has_factor[g] = True
+            for i in range(first, end):
+                step[i] = -slope[i]
+            solve(groups, first, end, matrix, step)
+            gain = 0.0
+            for i in range(first, end):
+                gain -= slope[i] * step[i]
+            if is_new or gain <= _SLOW * last:
+                break
+            work.has_factor[g] = False
         if n == 0 and gain > far * (end - first):
             return -2
         if not np.isfinite(gain):
+            work.has_factor[g] = False
             return -1
         longest = _longest(cells, groups, g, step)
         part = min(1.0, _LONGEST / longest) if longest > 0.0 else 1.0
-        if gain < _CLOSE * (end - first):
+        if gain < (_CLOSE if is_new else _CLOSER) * (end - first):
             for i in range(first, end):
                 x[i] += part * step[i]
             return n
@@ -96,49 +110,45 @@ def _climb(
         for _ in range(30):
             for i in range(first, end):
                 trial[i] = x[i] + part * step[i]
-            found = objective(cells, groups, sums, g, trial)
+            found = objective_and_slopes(cells, groups, sums, g, trial, other)
             # Close to the maximum differences of f are roundings.
             if found < value or gain * part < 1e-9 * (abs(value) + 1.0):
                 better = True
                 break
+            if not is_new:
+                break
             part *= 0.4
-        if not better:
+        if better:
+            for i in range(first, end):
+                x[i], slope[i] = trial[i], other[i]
+            value, last = found, gain
+        elif is_new:
             return n
-        for i in range(first, end):
-            x[i] = trial[i]
-        value = found
+        else:
+            work.has_factor[g] = False
+        is_new = False
     return -1
 
 
 @loop
 def climb_all(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
-    x: Array,
-    warm: bool,
-    step: Array,
-    trial: Array,
-    other: Array,
-    known: Flag,
-    matrix: Array,
-    done: Array,
+    cells: Cells, groups: Groups, sums: Sums, x: Array, warm: bool, work: Work, done: Array
 ) -> None:
     """Bring the coordinates x (n,) to the maximum, all groups at once; `warm` where x is an earlier one.
 
-    `done` (n_group,) becomes the number of steps, or -1 where no maximum was found; `step`, `trial`, `other`
-    (n,), `known` (n,) and `matrix` are work space.
+    `done` (n_group,) becomes the number of steps, or -1 where no maximum was found.
     """
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
         n = -2
         if warm:
-            n = _climb(cells, groups, sums, g, x, step, trial, matrix, _FAR)
+            n = _climb(cells, groups, sums, g, x, work, _FAR)
         if n == -2:
-            begin_cold(cells, groups, sums, g, other, known, step, trial)
-            cold = objective(cells, groups, sums, g, other)
+            work.has_factor[g] = False
+            begin_cold(cells, groups, sums, g, work.other, work.known, work.step, work.trial)
+            cold = objective(cells, groups, sums, g, work.other)
             if not warm or not objective(cells, groups, sums, g, x) < cold:
                 for i in range(first, end):
-                    x[i] = other[i]
-            n = _climb(cells, groups, sums, g, x, step, trial, matrix, np.inf)
+                    x[i] = work.other[i]
+            n = _climb(cells, groups, sums, g, x, work, np.inf)
         done[g] = n
