@@ -111,19 +111,21 @@ def measured(case: Case, run_on: str, precision: Precision, repeat: int) -> Line
     outer = np.array([truth[list(likelihoods["sample"].parameter_names).index(f"s{i}.I")] for i in range(2)])
     rng = np.random.default_rng(5)
 
-    def near(theta: np.ndarray) -> np.ndarray:
-        return theta * (1.0 + 1e-4 * rng.normal(size=theta.size))
+    def seconds_near(call: Callable[[np.ndarray], object], theta: np.ndarray) -> float:
+        at = theta * (1.0 + 1e-4 * rng.normal(size=theta.size))
+        return seconds_of(lambda: call(at))
 
-    calls: dict[str, Callable[[], object]] = {
-        "chi2": lambda: likelihoods["none"].chi2(near(outer)),
-        "applied": lambda: likelihoods["sample"].chi2(near(truth)),
-        "gradient": lambda: likelihoods["sample"].log_likelihood_and_gradient(near(truth)),
-        "marginalised": lambda: likelihoods["marginalise"].log_likelihood(near(outer)),
-        "marginalised_gradient": lambda: likelihoods["marginalise"].log_likelihood_and_gradient(near(outer)),
+    sample, marginalise = likelihoods["sample"], likelihoods["marginalise"]
+    calls: dict[str, tuple[Callable[[np.ndarray], object], np.ndarray]] = {
+        "chi2": (likelihoods["none"].chi2, outer),
+        "applied": (sample.chi2, truth),
+        "gradient": (sample.log_likelihood_and_gradient, truth),
+        "marginalised": (marginalise.log_likelihood, outer),
+        "marginalised_gradient": (marginalise.log_likelihood_and_gradient, outer),
     }
-    for call in calls.values():
-        call()
-    turns = [[seconds_of(call) for call in calls.values()] for _ in range(repeat)]
+    for each in calls.values():
+        seconds_near(*each)
+    turns = [[seconds_near(*each) for each in calls.values()] for _ in range(repeat)]
     seconds = dict(zip(calls, (statistics.median(times) for times in zip(*turns, strict=True)), strict=True))
     line: Line = {**asdict(case), "precision": precision, "n": repeat}
     line |= {"n_gain": truth.size - outer.size}

@@ -201,9 +201,11 @@ class BestGains:
 
     def by_factor(self, slopes: Slopes) -> Array:
         """Derivatives of what a determinant adds to ln L, by the noise factors, float64 (n_partition,)."""
-        cross = np.conj(self.gain) * (self.sums.real + 1j * self.sums.imag)
-        power = np.abs(self.gain) ** 2 * self.sums.power
-        of_cell = (slopes[0] + 0.5) * power + (slopes[1] - 1.0) * cross.real + slopes[2] * cross.imag
+        of_cell = np.empty(self.gain.size)
+        # Of the determinant alone: those of the maximum are -1/2 and 1.
+        by_power, by_real, by_imag = slopes[0] + 0.5, slopes[1] - 1.0, slopes[2]
+        with CALL_LOCK:
+            cell_sums.add_slopes(self.gain, self.sums, by_power, by_real, by_imag, of_cell)
         total = [own.own(of_cell).sum() for own in self.free.layout.partitions]
         return -2.0 * np.array(total) / self.factor
 

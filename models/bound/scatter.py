@@ -26,13 +26,17 @@ class Scatter:
     """
 
     def __init__(self, index: Index, size: int) -> None:
-        self._taken = np.flatnonzero(index < size)
-        order = np.argsort(index[self._taken], kind="stable")
-        self._taken = self._taken[order]
+        used = np.flatnonzero(index < size)
+        order = np.argsort(index[used], kind="stable")
+        taken = used[order]
         # Elements that came from one place stand side by side, and are summed as one run.
-        self._places, self._starts = np.unique(index[self._taken], return_index=True)
+        places, self._starts = np.unique(index[taken], return_index=True)
+        self._is_sum = places.size < taken.size
+        self._n_place, self._taken, self._places = places.size, as_slice(taken), as_slice(places)
 
     def add(self, into: NDArray[np.float64], elements: NDArray[np.float64]) -> None:
         """into[:, index] += elements, where places may be there several times; (n_batch, n) elements."""
-        if self._places.size:
-            into[:, self._places] += np.add.reduceat(elements[:, self._taken], self._starts, axis=1)
+        if not self._n_place:
+            return
+        taken = elements[:, self._taken]
+        into[:, self._places] += np.add.reduceat(taken, self._starts, axis=1) if self._is_sum else taken

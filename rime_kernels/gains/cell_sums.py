@@ -9,7 +9,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import loop
-from rime_kernels.gains.arrays import Array, Cells, Index, Short
+from rime_kernels.gains.arrays import Array, Cells, Index, Short, Sums
 
 Complex = NDArray[np.complex128]
 Visibilities = NDArray[np.complexfloating]
@@ -73,6 +73,19 @@ def gains_of_cells(cells: Cells, x: Array, gain: Complex) -> None:
                 log += by
         size = math.exp(log)
         gain[c] = complex(size * math.cos(phase), size * math.sin(phase))
+
+
+@loop
+def add_slopes(
+    gain: Complex, sums: Sums, by_power: Array, by_real: Array, by_imag: Array, total: Array
+) -> None:
+    """Fill total (n_cell,) with slopes by m, Re r and Im r (`curvature`), times these."""
+    for c in prange(len(total)):
+        g = gain[c]
+        m = (g.real * g.real + g.imag * g.imag) * sums.power[c]
+        real = g.real * sums.real[c] + g.imag * sums.imag[c]
+        imag = g.real * sums.imag[c] - g.imag * sums.real[c]
+        total[c] = by_power[c] * m + by_real[c] * real + by_imag[c] * imag
 
 
 @loop
