@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from numba import njit, vectorize
+from numba import config, njit, vectorize
 
 from rime_kernels.compile.cache import enable
 from rime_kernels.compile.late import options
@@ -28,10 +28,10 @@ scalar = njit(inline="always", error_model="numpy")
 # What compiled functions call, and Python does not: no machine code of its own is made for Python.
 _INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-# Long functions of numbers, for the CPU and CUDA, that stay functions, so that loops compile fast.
-physics_function = njit(**_INNER)
-# The same where Python calls them, too.
+# Long functions of numbers, for the CPU and CUDA, that stay functions, so that loops compile fast; and those
+# of them that Python calls, too.
 python_function = njit(error_model="numpy")
+physics_function = python_function if config.ENABLE_CUDASIM else njit(**_INNER)  # kernels are Python there
 
 # Functions of vectors (`rime_kernels.cpu.simd`): LLVM inlines them into their caller, which compiles fast.
 vector_function = njit(forceinline=True, **_INNER)
