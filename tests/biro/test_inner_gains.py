@@ -129,6 +129,23 @@ def assert_slopes(full: biro.Likelihood, truth: np.ndarray, gains: str) -> None:
     assert np.abs((found - gradient) * sigma).max() < 1e-7
 
 
+@pytest.mark.parametrize("gains", ["marginalise", "solve"])
+def test_skies_that_were_asked_for_before_do_not_matter(
+    known: tuple[biro.Likelihood, np.ndarray], gains: str
+) -> None:
+    """The search begins at the last gains and with their factor: near or far, it ends at the same maximum."""
+    full, truth = known
+    used, new = (biro.Likelihood(full.observation, full.sky, backend="cpu", gains=gains) for _ in range(2))
+    outer = outer_of(used, full, truth)
+    sigma = 1.0 / np.sqrt(np.diag(used.fisher(outer)))
+    away = np.random.default_rng(5).choice([-1.0, 1.0], (6, outer.size))
+    asked = outer + np.array([0.01, 1.0, 30.0, 0.01, 100.0, 1.0])[:, None] * sigma * away
+    values = [float(np.squeeze(used.log_likelihood(theta))) for theta in asked]
+    for theta, value in zip(asked[::-1], values[::-1], strict=True):
+        # ln L is good to some 1e-9 (`assert_slopes`), and to roundings of 1e-16 of a chi2 of thousands.
+        assert float(np.squeeze(new.log_likelihood(theta))) == pytest.approx(value, rel=1e-12, abs=1e-8)
+
+
 def test_best_gains_are_those_of_the_joint_posterior(known: tuple[biro.Likelihood, np.ndarray]) -> None:
     """chi2 where gains are parameters, and of data without gains; the joint log-posterior is a maximum."""
     full, truth = known
