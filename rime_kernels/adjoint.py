@@ -37,7 +37,8 @@ class Adjoint(NamedTuple):
     projection: NDArray[np.float64]  # (n_batch, n_shape, 2, 3): `Inputs.projection`
     # By way of the antennas' voltages, where there are pointing errors; 0 otherwise.
     beam_scale: NDArray[np.float64]  # (n_batch,)
-    pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2), or (n_batch, 1, 1, 2)
+    # (n_batch, n_time or 1, n_antenna, 2), or (n_batch, 1, 1, 2); 4 of `JonesBeam.motion`
+    pointing: NDArray[np.float64]
     voltage_lm: NDArray[np.float64]  # (n_batch, n_source, 2): l, m in the voltages
     # (n_batch, n_template or 1, 4): scale, change of l, m, n. With a scaled_dof t, w is divided by
     # 1 + y, y = w |V - D|^2 / t, in all of the above, chi2 is sum ln(1 + y), and the last row begins with

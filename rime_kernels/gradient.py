@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
 from rime_kernels.physics.envelope import GaussianFrame, pull_projections
 
@@ -31,6 +32,7 @@ class Gradient:
         With respect to emaj, emin, pa; maj, min, pa of profiles.
     beam_scale : float64 (n_batch,), or None without a beam
     pointing : float64 (n_batch, n_time or 1, n_antenna, 2), or None without pointing errors
+    turn : float64 (n_batch, n_antenna, 2), or None without `JonesBeam.turn`
     template_scale : float64 (n_batch, n_template), or None
     template_shift : float64 (n_batch, n_template, 2), or None
     scaled_dof : float64 (n_batch,), or None
@@ -54,6 +56,7 @@ class Gradient:
     profile: NDArray[np.float64] | None = None
     antenna_terms: NDArray[np.complex128] | None = None
     faraday: NDArray[np.float64] | None = None
+    turn: NDArray[np.float64] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Gradient]) -> Gradient:
@@ -117,12 +120,15 @@ def gradient_of(
         shape, by_projection = pull_projections(sources.shape, gaussian, frame, of_projection)
         lm[:, sources.n_point :] += by_projection
         template_scale, template_shift = _of_templates(adjoint.template, sources, template_lm)
-    scale = pointing = None
+    scale = pointing = turn = None
     if sources.beam is not None:
         scale = by_scale + adjoint.beam_scale
         if sources.beam.pointing is not None:
             shape_of_pointing = (sources.n_batch, *sources.beam.pointing.shape[1:])
-            pointing = np.broadcast_to(adjoint.pointing, shape_of_pointing).copy()
+            pointing = np.broadcast_to(adjoint.pointing[..., :2], shape_of_pointing).copy()
+        if isinstance(sources.beam, JonesBeam) and sources.beam.turn is not None:
+            shape_of_turn = (sources.n_batch, *sources.beam.turn.shape[1:])
+            turn = np.broadcast_to(adjoint.pointing[..., 2:].sum(axis=1), shape_of_turn).copy()
     profile = None if sources.profile is None else adjoint.profile[:, : sources.n_profile]
     faraday = None
     if sources.faraday is not None:
@@ -140,6 +146,7 @@ def gradient_of(
         profile=profile,
         faraday=faraday,
         antenna_terms=adjoint.jones,
+        turn=turn,
     )
 
 

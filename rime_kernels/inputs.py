@@ -56,6 +56,8 @@ class Variant:
         A GPU's kernels see the sums through the matrices of `AntennaTerms`.
     jones_beam : bool
         A GPU's kernels have a matrix of a `JonesBeam` for each antenna and source.
+    turned : bool
+        Feeds are turned by `JonesBeam.turn`, whose derivatives a GPU's kernels sum, too.
     given : bool
         A GPU's kernels find V - D in place of the data, for derivatives: `Output.GIVEN`.
     """
@@ -69,6 +71,7 @@ class Variant:
     profiles: tuple[RegisteredProfile, ...] | None = None
     jones: bool = False
     jones_beam: bool = False
+    turned: bool = False
     given: bool = False
 
     @property
@@ -111,7 +114,7 @@ class Inputs(NamedTuple):
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
     projection: NDArray[np.float64]  # (n_batch, n_shape, 2, 3): of Gaussians, then profiles
     beam_scale: NDArray[np.float64]  # (n_batch,)
-    pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
+    pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2); or 4: `JonesBeam.motion`
     template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
     profile: NDArray[np.float64]  # (n_batch, n_profile, 8), or (n_batch, 1, 1) where there is none
@@ -142,7 +145,7 @@ class Parameters(NamedTuple):
     spectral_terms: NDArray[np.float64]  # (n_batch, n_source, 4, n_term)
     shape: NDArray[np.float64]  # (n_batch, n_shape, 3): of Gaussians, then profiles
     beam_scale: NDArray[np.float64]  # (n_batch,)
-    pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2)
+    pointing: NDArray[np.float64]  # (n_batch, n_time or 1, n_antenna, 2); or 4: `JonesBeam.motion`
     template: NDArray[np.float64]  # (n_batch, n_template or 1, 4): scale, change of l, m, n; see `_template`
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
     profile: NDArray[np.float64]  # these two as `Inputs` has them
@@ -178,8 +181,8 @@ def parameters(
     scale = np.zeros(n_batch) if beam is None else beam.scale
     pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
     if isinstance(beam, JonesBeam):
-        scale = np.broadcast_to(scale, n_batch)
-        pointing = np.broadcast_to(pointing, (n_batch, *pointing.shape[1:]))
+        scale, motion = np.broadcast_to(scale, n_batch), beam.motion
+        pointing = np.broadcast_to(motion, (n_batch, *motion.shape[1:]))
     return Parameters(
         sources.lm, sources.stokes, sources.ref_freq, forms_of(sources), terms, shape, scale, pointing,
         _template(sources, template_lm, scaled_dof), _faraday(sources), *profile_arrays(sources),
@@ -295,7 +298,8 @@ def inputs(
         pointing = pointing if sources.beam.pointing is None else sources.beam.pointing
     if isinstance(sources.beam, JonesBeam):
         scale = np.broadcast_to(scale, sources.n_batch)
-        pointing = np.broadcast_to(pointing, (sources.n_batch, *pointing.shape[1:]))
+        motion = sources.beam.motion
+        pointing = np.broadcast_to(motion, (sources.n_batch, *motion.shape[1:]))
     return Inputs(
         _contiguous(direction),
         _contiguous(sources.stokes),

@@ -370,7 +370,11 @@ def _jones(
     """E P of one antenna at one time, towards source s."""
     beam = sources.beam
     angle, phi = (x[min(time, len(x) - 1), antenna] for x in (beam.angle, beam.feed_angle))
-    rotation = feed_rotation(phi[c] if np.ndim(phi) else phi, circular)
+    phi = phi[c] if np.ndim(phi) else phi
+    if beam.turn is not None:
+        offset, rm = beam.turn[min(b, len(beam.turn) - 1), antenna]
+        phi = phi + offset - rm * beam.wavelength2[c]
+    rotation = feed_rotation(phi, circular)
     if beam.applies is not None and not beam.applies[s]:
         return rotation
     l, m = sources.lm[b, s]

@@ -151,6 +151,6 @@ def _beam(beam: Beam | JonesBeam | None, which: Index) -> Beam | JonesBeam | Non
     """The beam as these sources see it."""
     if not isinstance(beam, JonesBeam) or beam.applies is None:
         return beam
-    chosen = JonesBeam.unchecked(beam, scale=beam.scale, pointing=beam.pointing)
+    chosen = JonesBeam.unchecked(beam, scale=beam.scale, pointing=beam.pointing, turn=beam.turn)
     object.__setattr__(chosen, "applies", beam.applies[which])
     return chosen

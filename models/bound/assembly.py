@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from biro.models.bound.source_arrays import (
     BeamScale,
     Brightness,
     FaradayRotation,
+    FeedTurns,
     PointingErrors,
     Shapes,
     SpectralTerms,
@@ -57,6 +58,8 @@ class SourceGradient(Protocol):
     @property
     def pointing(self) -> Array | None: ...
     @property
+    def turn(self) -> Array | None: ...
+    @property
     def template_scale(self) -> Array | None: ...
     @property
     def template_shift(self) -> Array | None: ...
@@ -64,6 +67,10 @@ class SourceGradient(Protocol):
     def antenna_terms(self) -> NDArray[np.complex128] | None: ...
     @property
     def faraday(self) -> Array | None: ...
+
+
+Key: TypeAlias = tuple[int, int, int, int, int]
+"""Which frame, pointing errors, matrices of antennas, beam and knots a partition has."""
 
 
 class OfPartition(NamedTuple):
@@ -143,7 +150,11 @@ class Assembly:
         antennas = [None if slots is None else Terms(slots, resolved, values) for slots in terms]
         self._antennas = [None if one is None or one.change_nothing else one for one in antennas]
         self._beams = list(dict.fromkeys(each.beam for each in partitions))
-        keys = [
+        self._turns = [
+            None if slots is None else FeedTurns(slots, values)
+            for slots in (None if one is None else one.rotation_in_beam(resolved).turn for one in terms)
+        ]
+        keys: list[Key] = [
             (
                 frames.index(each.frame),
                 pointings.index(each.pointing),
@@ -193,7 +204,7 @@ class Assembly:
                     terms,
                     self._log_spectrum,
                     shape,
-                    self._beam(values, scale, key[1], key[3]),
+                    self._beam(values, scale, key),
                     polarised=self._polarised,
                     template_scale=template[..., 0] if template is not None else None,
                     template_shift=shift,
@@ -236,6 +247,7 @@ class Assembly:
                 shape,
                 beam_scale=scale,
                 pointing=pushed(self._pointings[i_pointing]),
+                turn=pushed(self._turns[i_terms]),
                 template_scale=None if template is None else template[..., 0],
                 template_shift=shift,
                 antenna_terms=jones[i_terms],
@@ -258,7 +270,7 @@ class Assembly:
         of_antennas: dict[Terms, NDArray[np.complex128]] = {}
         for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
-            for step, slopes in self._steps(key[1], key[4], gradient):
+            for step, slopes in self._steps(key, gradient):
                 product = slopes * factor.reshape(-1, *(1,) * (slopes.ndim - 1))
                 sums[step] = sums[step] + product if step in sums else product
             antennas = self._antennas[key[2]]
@@ -272,10 +284,9 @@ class Assembly:
             antennas.pull_back(values, by_jones, into)
         return self._values.pull_back(into)
 
-    def _steps(
-        self, i_pointing: int, i_knots: int, gradient: SourceGradient
-    ) -> Iterator[tuple[ArrayOfValues, Array]]:
+    def _steps(self, key: Key, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
         """Functions that made the arrays of a partition, and the derivatives to each array; no positions."""
+        _, i_pointing, i_terms, _, i_knots = key
         yield self._stokes[i_knots], gradient.stokes
         yield self._terms, gradient.spectral_terms
         yield self._shape, gradient.shape
@@ -292,16 +303,19 @@ class Assembly:
             yield self._scale, gradient.beam_scale
             if errors is not None and gradient.pointing is not None:
                 yield errors, gradient.pointing
+            turns = self._turns[i_terms]
+            if turns is not None and gradient.turn is not None:
+                yield turns, gradient.turn
 
-    def _beam(
-        self, values: Array, scale: Array | None, i_pointing: int, i_beam: int
-    ) -> Beam | JonesBeam | None:
+    def _beam(self, values: Array, scale: Array | None, key: Key) -> Beam | JonesBeam | None:
         if self._kind is None or scale is None:
             return None
-        errors, beam = self._pointings[i_pointing], self._beams[i_beam]
+        _, i_pointing, i_terms, i_beam, _ = key
+        errors, turns, beam = self._pointings[i_pointing], self._turns[i_terms], self._beams[i_beam]
         pointing = errors(values) if errors is not None else None
         if beam is not None:
-            return JonesBeam.unchecked(beam.jones_beam, scale=scale, pointing=pointing)
+            turn = turns(values) if turns is not None else None
+            return JonesBeam.unchecked(beam.jones_beam, scale=scale, pointing=pointing, turn=turn)
         return Beam.unchecked(cast(BeamKind, self._kind), scale, pointing)
 
 

@@ -36,13 +36,13 @@ class PartitionBeam:
 
     An antenna that points to (dl, dm) sees the direction (l, m) through
 
-        E(x, y) P(phi - RM lambda^2)
+        E(x, y) P(phi + turn_0 - (RM + turn_1) lambda^2)
 
                            x = ((l - dl) cos a - (m - dm) sin a) / width
                            y = ((l - dl) sin a + (m - dm) cos a) / width
 
-    with a the angle by which its frame is turned on the sky, phi that of its feeds, and RM the rotation
-    measure above it (physics: section 6).
+    with a the angle by which its frame is turned on the sky, phi that of its feeds, RM the rotation
+    measure above it, and `turn` what is fitted of both (physics: section 6).
 
     Attributes
     ----------
@@ -62,6 +62,8 @@ class PartitionBeam:
         Which sources of the model are seen through the beam; None: all.
     rm : float64 (n_time or 1, n_antenna), rad/m2, or None
         Rotation measures of the ionosphere; None where there are none.
+    turn : float64 (n_antenna, 2), rad and rad/m2, or None
+        What is added to phi and RM where they are fitted; None where they are not.
     """
 
     cubes: tuple[BeamCube, ...]
@@ -74,6 +76,7 @@ class PartitionBeam:
     pointing: Array | None = None
     applies: NDArray[np.bool_] | None = None
     rm: Array | None = None
+    turn: Array | None = None
 
     @property
     def cube(self) -> BeamCube:
@@ -106,17 +109,19 @@ class PartitionBeam:
             self.feed_angles(freq),
             np.full(1, self.width),
             None if self.pointing is None else self.pointing[None],
+            turn=None if self.turn is None else self.turn[None],
+            wavelength2=None if self.turn is None else (SPEED_OF_LIGHT / freq) ** 2,
         )
 
     def feed_angles(self, freq: Array) -> Array:
-        """phi - RM lambda^2, rad, at frequencies (Hz); of the shape of phi where there is no RM."""
+        """phi - RM lambda^2, rad, at frequencies (Hz), `turn` left out; of phi's shape without RM."""
         if self.rm is None:
             return self.feed_angle
         return self.feed_angle[..., None] - self.rm[..., None] * (SPEED_OF_LIGHT / freq) ** 2
 
-    def fixed(self, width: float, pointing: Array | None) -> PartitionBeam:
+    def fixed(self, width: float, pointing: Array | None, turn: Array | None) -> PartitionBeam:
         """The same with the numbers of one parameter vector."""
-        return replace(self, width=width, pointing=pointing)
+        return replace(self, width=width, pointing=pointing, turn=turn)
 
     @property
     def stretch(self) -> float:
@@ -145,8 +150,10 @@ class PartitionBeam:
         The first antenna at the first and the last time, and what the ionosphere turns the most.
         """
         found = {(0, 0), (self.n_slot - 1, 0)}
-        if self.rm is not None:
-            slot, antenna = np.unravel_index(np.argmax(np.abs(self.rm)), self.rm.shape)
+        if self.rm is not None or self.turn is not None:
+            rm = np.zeros((1, 1)) if self.rm is None else self.rm
+            rm = rm if self.turn is None else rm + self.turn[:, 1]
+            slot, antenna = np.unravel_index(np.argmax(np.abs(rm)), rm.shape)
             found.add((int(slot), int(antenna)))
         return sorted(found)
 
@@ -159,6 +166,9 @@ class PartitionBeam:
         phi = self.feed_angle[min(slot, len(self.feed_angle) - 1), antenna]
         if self.rm is not None:
             phi = phi - self.rm[min(slot, len(self.rm) - 1), antenna] * (SPEED_OF_LIGHT / freq) ** 2
+        if self.turn is not None:
+            offset, rm = self.turn[antenna]
+            phi = phi + offset - rm * (SPEED_OF_LIGHT / freq) ** 2
         x, y = l * np.cos(a) - m * np.sin(a), l * np.sin(a) + m * np.cos(a)
         cube = self.cubes[self.which[min(slot, len(self.which) - 1), antenna]]
         found = cube(x / self.width, y / self.width, freq)
@@ -191,11 +201,13 @@ def partition_beams(
     applies = None if seen.all() else seen
     made: dict[tuple[bytes, ...], PartitionBeam] = {}
     found = []
-    for view, (offset, rm) in zip(partitions, rotations, strict=True):
+    for view, (offset, rm, turn) in zip(partitions, rotations, strict=True):
         beam = _partition_beam(model, beams, view)
         turned = beam.feed_angle if offset is None else beam.feed_angle + offset
-        beam = replace(beam, feed_angle=turned, applies=applies, rm=None if rm is None else _short(rm))
-        parts = (beam.which, beam.angle, beam.feed_angle, beam.chan_freq, beam.rm)
+        no_turn = None if turn is None else np.zeros(turn.shape)
+        rm = None if rm is None else _short(rm)
+        beam = replace(beam, feed_angle=turned, applies=applies, rm=rm, turn=no_turn)
+        parts = (beam.which, beam.angle, beam.feed_angle, beam.chan_freq, beam.rm, beam.turn)
         key = tuple(b"" if part is None else part.tobytes() for part in parts)
         found.append(made.setdefault(key, beam))
     return found

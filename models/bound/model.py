@@ -338,10 +338,11 @@ class BoundModel:
         """
         instrument = self._instrument
         tables = [instrument.pointing[i_partition].table.ravel()] if instrument.pointing else []
-        if self._resolved.is_free(np.concatenate([[instrument.scale], *tables])).any():
+        turns = bool(self._beams) and self._beams[i_partition].turn is not None
+        if turns or self._resolved.is_free(np.concatenate([[instrument.scale], *tables])).any():
             raise ModelError(
-                "an image is worked out once, seen through a beam that does not change: fix the beam and its "
-                "pointing errors, or leave out [[image]]"
+                "an image is worked out once, seen through a beam that does not change: fix the beam, its "
+                "pointing errors and what turns its feeds, or leave out [[image]]"
             )
         middle = self.prior_transform(np.full((1, self.n_param), 0.5))
         return self.beam_at(middle, i_partition)
@@ -352,7 +353,8 @@ class BoundModel:
         if not isinstance(beam, JonesBeam):
             return beam
         pointing = None if beam.pointing is None else beam.pointing[0]
-        return self._beams[i_partition].fixed(float(beam.scale[0]), pointing)
+        turn = None if beam.turn is None else beam.turn[0]
+        return self._beams[i_partition].fixed(float(beam.scale[0]), pointing, turn)
 
     def to_toml(self) -> str:
         """The model with what the data decided filled in; what only Python can say stands in comments."""

@@ -44,7 +44,7 @@ class Parts(NamedTuple):
     template: NDArray[np.float64]  # (n_batch, n_task, n_template or 1, 4)
     beam_scale: NDArray[np.float64]  # (n_batch, n_task, 1)
     voltage_lm: NDArray[np.float64]  # (n_batch, n_task, n_source, 2)
-    pointing: NDArray[np.float64]  # (n_batch, n_place, n_antenna, 2, n_slot_lane)
+    pointing: NDArray[np.float64]  # (n_batch, n_place, n_antenna, 2 or 4, n_slot_lane)
     first_run: NDArray[np.int64]  # (n_task,): the places of runs of slots
     jones: NDArray[np.float64]  # (n_batch, n_run, n_antenna, 8, n), or nothing: `antennas.by_block`
     profile: NDArray[np.float64]  # (n_batch, n_task, n_profile or 1, 8)
@@ -75,7 +75,7 @@ def make_parts(
         np.zeros((n_batch, n_task, inputs.template.shape[1], 4)),
         np.zeros((n_batch, n_task, 1)),
         np.zeros((n_batch, n_task, n_source, 2)),
-        np.zeros((n_batch, n_places(tasks, n_pointing_time), inputs.pointing.shape[2], 2, n_slot_lane)),
+        np.zeros((n_batch, n_places(tasks, n_pointing_time), *inputs.pointing.shape[2:], n_slot_lane)),
         first_run,
         np.zeros((n_batch, n_run, 0 if jones is None else jones.jones.shape[2], 8, n_lane)),
         np.zeros((n_batch, n_task, inputs.profile.shape[1], 8)),
@@ -247,10 +247,10 @@ def _brightness(
 
 
 def _pointing(parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int) -> NDArray[np.float64]:
-    """(n_batch, n_time, n_antenna, 2)."""
+    """(n_batch, n_time, n_antenna, 2 or 4)."""
     if not parts.pointing_per_time:
         return parts.pointing.sum(axis=(1, 4))[:, None]
     found = _by_slot(parts.pointing, tasks, len(lanes.slot_time)).sum(axis=1)
-    n_batch, n_slot, n_antenna, _, n_slot_lane = found.shape
-    found = found.transpose(0, 1, 4, 2, 3).reshape(n_batch, n_slot * n_slot_lane, n_antenna, 2)
+    n_batch, n_slot, n_antenna, n_motion, n_slot_lane = found.shape
+    found = found.transpose(0, 1, 4, 2, 3).reshape(n_batch, n_slot * n_slot_lane, n_antenna, n_motion)
     return found[:, :n_time]

@@ -45,7 +45,7 @@ class Sky(NamedTuple):
         np.float64
     ]  # (n_source, n_stokes, n_chan): spectrum times E^2 of a beam that all antennas share
     beam_scale: float
-    pointing: NDArray[np.float64]  # (n_time or 1, n_antenna, 2)
+    pointing: NDArray[np.float64]  # (n_time or 1, n_antenna, 2); or 4: `JonesBeam.motion`
     # (n_source, 2, n_chan), or without sources where nothing is turned: what U adds to Q, and Q to U
     cross: NDArray[np.float64]
     profile: NDArray[np.float64]  # (n_profile, 8)
@@ -62,7 +62,7 @@ class Changes(NamedTuple):
     stokes: NDArray[np.float64]  # (n_pair, n_time or 1, n_stokes)
     factor: NDArray[np.float64]  # (n_pair, n_stokes, n_chan)
     beam_scale: NDArray[np.float64]  # (n_change,)
-    pointing: NDArray[np.float64]  # (n_change, n_time or 1, n_antenna, 2)
+    pointing: NDArray[np.float64]  # (n_change, n_time or 1, n_antenna, 2 or 4)
     cross: NDArray[np.float64]  # (n_pair, 2, n_chan), or of no pairs
     profile: NDArray[np.float64]  # (n_pair, 8)
 

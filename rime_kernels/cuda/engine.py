@@ -242,11 +242,13 @@ class Engine:
     ) -> Call:
         shared_beam, beam = _beam_codes(sources)
         shifted, is_log = sources.template_shift is not None, scaled_dof is not None
-        has_matrices = jones.beam_of(sources) is not None
+        matrices = jones.beam_of(sources)
+        has_matrices = matrices is not None
         factored = self._factored and not jones.by_rows(sources, for_adjoint=for_adjoint)
         variant = Variant(
             self._single, factored, beam, sources.polarised or has_matrices, shifted, is_log,
             registered_profiles(sources), sources.antenna_terms is not None, has_matrices,
+            matrices is not None and matrices.turn is not None,
         )  # fmt: skip
         layout = self._layout(variant, sources)
         given, kept = self._given(sources, scaled_dof)

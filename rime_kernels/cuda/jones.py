@@ -17,7 +17,7 @@ from rime_kernels.cuda.shapes.candidates import MAX_SHARED
 from rime_kernels.jones_beam import JonesBeam
 
 # What a beam has besides the numbers of each call.
-_CONSTANT = "coefficient", "grid", "antenna_class", "angle", "feed_angle", "applies"
+_CONSTANT = "coefficient", "grid", "antenna_class", "angle", "feed_angle", "wavelength2", "applies"
 # Antennas beyond which tiles of 3 x 3 pay, for of smaller ones several blocks would stage the same; and slots
 # of a block.
 _MANY, _SLOTS = 32, {2: 64, 3: 66}
@@ -60,11 +60,12 @@ def _on_device(beam: JonesBeam, single: bool) -> Beams:
     _, n_chan, n_y, n_x = beam.coefficient.shape[:4]
     applies = np.ones(1, np.int32) if beam.applies is None else beam.applies.astype(np.int32)
     coefficient, antenna_class = as_pairs(beam.coefficient, single), np.atleast_2d(beam.antenna_class)
+    wavelength2 = np.zeros(1) if beam.wavelength2 is None else beam.wavelength2
     first_x, step_x, first_y, step_y = beam.grid.tolist()
     return Beams(
         device.upload(coefficient), device.upload(antenna_class), device.upload(beam.angle),
-        device.upload(beam.feed_angles), device.upload(applies), n_chan, n_y, n_x, first_x, step_x, first_y,
-        step_y,
+        device.upload(beam.feed_angles), device.upload(wavelength2), device.upload(applies), n_chan, n_y, n_x,
+        first_x, step_x, first_y, step_y,
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class JonesGather:
         self._key = RowKernel(variant, True, runs.matrix, has_gaussian, runs.n_template, shape, True)
         self.moments, self.n_column, self.n_sum = moments_of(variant, has_gaussian), runs.n_run, runs.n_sum
         self._n_source = given.lm.shape[1]
-        self._n_pointing_time, self._n_out = given.pointing.shape[1:3]
+        self._n_pointing_time, self._n_out, self._n_axis = given.pointing.shape[1:]
         self._n_antenna = self.n_copy = int(runs.antennas.max(initial=0)) + 1
         # A single antenna stands for all where there are no pointing errors.
         self.has_pointing = self._n_out >= self._n_antenna
@@ -47,7 +47,7 @@ class JonesGather:
         first = np.flatnonzero(np.concatenate([[True], changes]))
         self._starts, self.unit_time = np.append(first, runs.n_unit), runs.time[first]
         self._units = self._table_of_units()
-        self._groups = grouped(self.unit_time, self._n_pointing_time, 2 * self._n_out)
+        self._groups = grouped(self.unit_time, self._n_pointing_time, self._n_axis * self._n_out)
         # A launch has a block of the second axis for each entry.
         self.max_batch = runs.max_batch
 
@@ -70,7 +70,7 @@ class JonesGather:
         n_row, n_time = slab.place.stop - slab.place.start, slab.time.stop - slab.time.start
         per_chan = n_time * self._n_source * self._n_antenna + n_row
         n_byte = 8 * self._itemsize * self.n_column * per_chan
-        return n_byte + 16 * self._n_out * (stop - first) * self.has_pointing
+        return n_byte + 8 * self._n_axis * self._n_out * (stop - first) * self.has_pointing
 
     def launch(
         self,
@@ -104,7 +104,7 @@ class JonesGather:
             rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, records
         )
         if self.has_pointing:
-            self._sum_units(workspace, first, stop, n_batch, records, stream, main)
+            self._sum_units(workspace, first, stop, arrays, records, stream, main)
 
     def _table(self, workspace: device.Workspace, slab: Slab, n_batch: int) -> Table:
         n_time = slab.time.stop - slab.time.start
@@ -113,25 +113,27 @@ class JonesGather:
         return Table(values, slab.time.start, n_time, self.n_column, self._n_antenna)
 
     def _sum_units(
-        self, workspace: device.Workspace, first: int, stop: int, n_batch: int, records: DeviceArray,
+        self, workspace: device.Workspace, first: int, stop: int, arrays: Arrays, records: DeviceArray,
         stream: Stream, main: Stream,
     ) -> None:  # fmt: skip
         """Add what antennas gathered in some units to the totals."""
-        size, n_thread = 2 * n_batch * (stop - first) * self._n_out, device.threads_per_block()
+        n_batch, n_thread = arrays.inputs.direction.shape[0], device.threads_per_block()
+        size = self._n_axis * n_batch * (stop - first) * self._n_out
         by_unit = workspace.array("by unit", (size,), np.float64)
         kernels.make_sum_pointing(self._key)[-(-size // n_thread), n_thread, stream](
-            self.n_column, self._n_antenna, self._n_source, self._n_out, records, by_unit
-        )
+            self.n_column, self._n_antenna, self._n_source, self._n_out, arrays.beams.wavelength2, records,
+            by_unit,
+        )  # fmt: skip
         collect(self._groups, first, stop, 1, by_unit, self._totals(workspace, n_batch), main)
 
     def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         return workspace.array(
-            "totals by antenna", (n_batch, self._groups.n_group, 1, 2 * self._n_out), np.float64
+            "totals by antenna", (n_batch, self._groups.n_group, 1, self._n_axis * self._n_out), np.float64
         )
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
         """What antennas gathered, as it is fetched."""
-        return n_batch * self._n_pointing_time, 2 * self._n_out
+        return n_batch * self._n_pointing_time, self._n_axis * self._n_out
 
     def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
         """Put what antennas gathered together."""
@@ -139,5 +141,5 @@ class JonesGather:
         add_up(self._totals(workspace, n_batch), (out.shape[0], n_each), out, main)
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
-        return fetched.reshape(-1, self._n_pointing_time, self._n_out, 2)
+        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2 or 4)."""
+        return fetched.reshape(-1, self._n_pointing_time, self._n_out, self._n_axis)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rime_kernels import check
 from rime_kernels.errors import InputError
 
+_OPTIONAL = "pointing", "turn", "wavelength2", "applies"
 # Axes of arrays that have derivatives or angles; sizes are shared between them.
 _SHAPES: dict[str, tuple[type, check.Shape]] = {
     "coefficient": (np.complex128, ("class", "chan", "y", "x", 2, 2)),
@@ -19,6 +20,8 @@ _SHAPES: dict[str, tuple[type, check.Shape]] = {
     "feed_angle": (np.float64, ("time of feed_angle", "antenna", "chan")),
     "scale": (np.float64, ("batch",)),
     "pointing": (np.float64, ("batch of pointing", "time of pointing", "antenna", 2)),
+    "turn": (np.float64, ("batch of turn", "antenna", 2)),
+    "wavelength2": (np.float64, ("chan",)),
     "applies": (np.bool_, ("source",)),
 }
 
@@ -32,6 +35,7 @@ class JonesBeam:
         (l', m') = (l, m) - pointing of the antenna
         x = (l' cos a - m' sin a) / scale,   y = (l' sin a + m' cos a) / scale       a: angle
         E(x, y) = sum over 4 x 4 nodes of coefficient b(x node) b(y node),           b: cubic B-spline
+        P is a rotation by phi = feed_angle + turn_0 - turn_1 lambda^2
 
     With a the parallactic angle, y points to the zenith and x 90 deg east of it. Outside the grid E is
     that of its edge. Feeds are X, Y or R, L, whichever the rows have; a matrix'
@@ -48,11 +52,16 @@ class JonesBeam:
     angle : float64 (n_time or 1, n_antenna), rad
         How far the antenna's frame is turned on the sky, north through east.
     feed_angle : float64 (n_time or 1, n_antenna), or (n_time or 1, n_antenna, n_chan), rad
-        phi of P; 0 where P is not to be applied. By channel where the ionosphere turns, too.
+        Of P; 0 where P is not to be applied. By channel where the ionosphere turns, too.
     scale : float64 (n_batch or 1,)
         Lengths on the sky are divided by it: 1 for the grid as it is.
     pointing : float64 (n_batch or 1, n_time or 1, n_antenna, 2), rad, or None
         Where beams point, (dl, dm) of each antenna and time.
+    turn : float64 (n_batch or 1, n_antenna, 2), or None
+        What turns the feeds of an antenna beyond `feed_angle`, and has derivatives: an angle, rad, and a
+        rotation measure above it, rad/m2.
+    wavelength2 : float64 (n_chan,), m2, or None
+        lambda^2 of the rows' channels; needed with `turn`.
     applies : bool (n_source,), or None
         False for sources that are not seen through the beam: E = 1 for these, while P stays. None: all are.
 
@@ -70,6 +79,8 @@ class JonesBeam:
     feed_angle: NDArray[np.float64]
     scale: NDArray[np.float64]
     pointing: NDArray[np.float64] | None = None
+    turn: NDArray[np.float64] | None = None
+    wavelength2: NDArray[np.float64] | None = None
     applies: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
@@ -80,10 +91,12 @@ class JonesBeam:
                 shape = shape[1:]
             if name == "feed_angle" and np.ndim(given) == 2:
                 shape = shape[:2]
-            if given is not None or name not in ("pointing", "applies"):
+            if given is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, check.array(f"beam.{name}", given, dtype, shape, sizes))
         for name in ("coefficient", "grid", "angle", "feed_angle"):
             check.finite(f"beam.{name}", getattr(self, name))
+        if (self.turn is None) != (self.wavelength2 is None):
+            raise InputError("beam.turn and beam.wavelength2 go together: give both or neither")
         n_y, n_x = sizes["y"] - 2, sizes["x"] - 2
         if n_y < 2 or n_x < 2:
             raise InputError(f"a beam needs at least 2 x 2 nodes within its borders, got {n_y} x {n_x}")
@@ -95,12 +108,30 @@ class JonesBeam:
 
     @classmethod
     def unchecked(
-        cls, like: JonesBeam, *, scale: NDArray[np.float64], pointing: NDArray[np.float64] | None
+        cls,
+        like: JonesBeam,
+        *,
+        scale: NDArray[np.float64],
+        pointing: NDArray[np.float64] | None,
+        turn: NDArray[np.float64] | None,
     ) -> JonesBeam:
         """The same beam with other contiguous arrays of the right shapes: see `Sources.unchecked`."""
         new = object.__new__(cls)
-        new.__dict__.update(like.__dict__, scale=scale, pointing=pointing)
+        new.__dict__.update(like.__dict__, scale=scale, pointing=pointing, turn=turn)
         return new
+
+    @property
+    def motion(self) -> NDArray[np.float64]:
+        """`pointing`, and `turn` after it, as kernels read them.
+
+        (n_batch or 1, n_time or 1, n_antenna or 1, 4); without `turn` the last axis is that of `pointing`.
+        """
+        pointing = np.zeros((1, 1, 1, 2)) if self.pointing is None else self.pointing
+        if self.turn is None:
+            return pointing
+        shape = np.broadcast_shapes(pointing.shape, self.turn[:, None].shape)
+        both = np.broadcast_to(pointing, shape), np.broadcast_to(self.turn[:, None], shape)
+        return np.concatenate(both, axis=-1)
 
     @property
     def feed_angles(self) -> NDArray[np.float64]:
@@ -114,11 +145,13 @@ class JonesBeam:
 
     def entries(self, start: int, stop: int) -> JonesBeam:
         """The entries start .. stop - 1 of the batch; what has one entry stays."""
-        batch, pointing = slice(start, stop), self.pointing
+        batch, pointing, turn = slice(start, stop), self.pointing, self.turn
         if pointing is not None and len(pointing) > 1:
             pointing = pointing[batch]
+        if turn is not None and len(turn) > 1:
+            turn = turn[batch]
         scale = self.scale[batch] if self.scale.size > 1 else self.scale
-        return JonesBeam.unchecked(self, scale=scale, pointing=pointing)
+        return JonesBeam.unchecked(self, scale=scale, pointing=pointing, turn=turn)
 
     def check_batch(self, n_batch: int, n_source: int) -> None:
         """Refuse arrays whose axes are not those of sources.
@@ -131,6 +164,8 @@ class JonesBeam:
         sizes = {"scale": len(self.scale)}
         if self.pointing is not None:
             sizes["pointing"] = len(self.pointing)
+        if self.turn is not None:
+            sizes["turn"] = len(self.turn)
         for name, size in sizes.items():
             if size not in (1, n_batch):
                 raise InputError(f"beam.{name} must have 1 or batch = {n_batch} entries, got {size}")

@@ -70,6 +70,18 @@ def rotated_linear(e: Vector, cos: Vector, sin: Vector) -> Vector:
 
 
 @vector_function
+def turned_circular(t: Vector) -> Vector:
+    """The derivative of t = E P with respect to the angle of P of circular feeds, t diag(-i, i)."""
+    return t[1], -t[0], -t[3], t[2], t[5], -t[4], -t[7], t[6]
+
+
+@vector_function
+def turned_linear(t: Vector) -> Vector:
+    """The derivative of t = E P with respect to the angle of P of linear feeds, t [[0, 1], [-1, 0]]."""
+    return -t[2], -t[3], t[0], t[1], -t[6], -t[7], t[4], t[5]
+
+
+@vector_function
 def scaled(m: Vector, f: Vector) -> Vector:
     """f m of a real f."""
     return f * m[0], f * m[1], f * m[2], f * m[3], f * m[4], f * m[5], f * m[6], f * m[7]

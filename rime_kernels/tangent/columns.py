@@ -27,6 +27,7 @@ from rime_kernels.cpu.tangent import Changes, Samples, Sky, fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
+from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import beam, phase
 from rime_kernels.physics.envelope import GaussianFrame, projections
 from rime_kernels.physics.feeds import feeds_of
@@ -38,7 +39,7 @@ Array = NDArray[np.float64]
 _TWO_PI = 2.0 * np.pi
 _NEEDED = ("lm", "stokes", "spectral_terms", "shape")
 _ARRAYS = (*_NEEDED, "template_scale", "template_shift", "faraday", "profile")
-_OF_BEAM = ("beam_scale", "pointing")
+_OF_BEAM = ("beam_scale", "pointing", "turn")
 
 
 class Fixed(NamedTuple):
@@ -64,6 +65,8 @@ def check_change(sources: Sources, change: Gradient) -> int:
     of_beam = {} if sources.beam is None else {"beam_scale": sources.beam.scale}
     if sources.beam is not None and sources.beam.pointing is not None:
         of_beam["pointing"] = sources.beam.pointing
+    if isinstance(sources.beam, JonesBeam) and sources.beam.turn is not None:
+        of_beam["turn"] = sources.beam.turn
     for name in _ARRAYS + _OF_BEAM:
         values = getattr(change, name)
         like = of_beam.get(name) if name in _OF_BEAM else getattr(sources, name)
@@ -283,7 +286,9 @@ def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
     scale, pointing = 0.0, np.zeros((1, 1, 2))
     if sources.beam is not None:
         scale = float(sources.beam.scale[0])
-        if sources.beam.pointing is not None:
+        if isinstance(sources.beam, JonesBeam):
+            pointing = np.ascontiguousarray(sources.beam.motion[0])
+        elif sources.beam.pointing is not None:
             pointing = np.ascontiguousarray(sources.beam.pointing[0])
     return Sky(
         np.ascontiguousarray(direction),
@@ -319,7 +324,7 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Chan
     """The changes of the sources, for pairs of a change and a source that it affects."""
     n_change, n_stokes = len(change.lm), sky.stokes.shape[2]
     beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
-    pointing = np.zeros((n_change, 1, 1, 2)) if change.pointing is None else change.pointing
+    pointing = _of_motion(change)
     which, source = np.nonzero(_touched(sources, change, beam_scale, pointing))
     gaussian = source - sources.n_point
     lm = change.lm[which, source]
@@ -345,6 +350,16 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Chan
         of_cross,
         _of_profiles(sources, change, which, source),
     )
+
+
+def _of_motion(change: Gradient) -> Array:
+    """Changes of pointing errors, and of turns after them: `JonesBeam.motion`."""
+    pointing = np.zeros((len(change.lm), 1, 1, 2)) if change.pointing is None else change.pointing
+    if change.turn is None:
+        return pointing
+    shape = np.broadcast_shapes(pointing.shape, change.turn[:, None].shape)
+    both = np.broadcast_to(pointing, shape), np.broadcast_to(change.turn[:, None], shape)
+    return np.concatenate(both, axis=-1)
 
 
 def _of_profiles(

@@ -19,6 +19,7 @@ from biro.models import (
     Ionosphere,
     IonosphereSamples,
     ModelError,
+    Noise,
     Normal,
     Pointing,
     PointSource,
@@ -192,7 +193,60 @@ def test_the_ionosphere_turns_what_the_beam_sees(observation, rotation) -> None:
     assert np.unravel_index(np.argmax(np.abs(rm + 1.5)), rm.shape) in beam.samples
 
 
-def test_gradients_of_width_and_pointing_beside_sources(observation) -> None:
+def test_what_turns_feeds_is_fitted(observation) -> None:
+    """ln L is that of the same angles and rotation measures as numbers, some tied and some given."""
+    part, view = observation.partitions[0], observation.partition_views[0]
+    cube, names = beam_cube(part.chan_freq), view.antenna_names
+    offset, rm = np.random.default_rng(5).normal(size=(2, len(names))) * [[0.3], [5.0]]
+    rm[2], offset[1] = rm[0], 0.2  # a tie, and a number
+
+    def model(angles, measures):
+        own = [
+            {name: {key: x} for name, x in zip(names, each, strict=False)}
+            for key, each in (("offset", angles), ("rm", measures))
+        ]
+        return SkyModel(
+            sources(),
+            beam=FitsBeam(file=cube),
+            feeds=Feeds(rotation="present", antenna=own[0]),
+            ionosphere=Ionosphere(antenna=own[1]),
+            noise=Noise(factor=1.0),
+        )
+
+    given = model([f"{x} rad" for x in offset], [f"{x} rad/m2" for x in rm])
+    angles: list[object] = [Normal(0, 1, "rad") for _ in names]
+    measures: list[object] = [Normal(0, 9, "rad/m2") for _ in names]
+    angles[1], measures[2] = "0.2 rad", f"ionosphere.rm[{names[0]}]"
+    options = {"smearing": "off", "backend": "cpu"}
+    likelihood = biro.Likelihood(observation, model(angles, measures), **options)
+    value = {f"feeds.offset[{name}]": x for name, x in zip(names, offset, strict=True)}
+    value |= {f"ionosphere.rm[{name}]": x for name, x in zip(names, rm, strict=True)}
+    theta = [value[name] for name in likelihood.parameter_names]
+    assert len(theta) == 2 * len(names) - 2
+    expected = biro.Likelihood(observation, given, **options).log_likelihood(np.zeros(0))
+    none = biro.Likelihood(observation, model([], []), **options)
+    # Rounding of some thousand squares; without any turns they are others.
+    assert likelihood.log_likelihood(np.array(theta)) == pytest.approx(expected, rel=1e-12)
+    assert none.log_likelihood(np.zeros(0)) != pytest.approx(expected, rel=1e-3)
+
+
+def test_an_image_is_not_seen_through_feeds_whose_turn_is_fitted(observation) -> None:
+    cube = beam_cube(observation.partitions[0].chan_freq)
+    feeds = Feeds(rotation="present", offset=Normal(0, 5, "deg"))
+    model = SkyModel(sources(), beam=FitsBeam(file=cube), feeds=feeds)
+    bound = model.bind(observation.partition_views, beam_of(model, observation.partition_views))
+    with pytest.raises(BiroError, match="fix the beam, its pointing errors and what turns its feeds"):
+        bound.fixed_beam(0)
+    # For one parameter vector, whose angles are in degrees, an image has the feeds of that one.
+    one = bound.beam_at(np.full(bound.n_param, 0.2), 0)
+    zero = bound.beam_at(np.zeros(bound.n_param), 0)
+    nu, place = observation.partitions[0].chan_freq[0], (np.array(0.001), np.array(0.002))
+    found, middle = (beam.jones(*place, nu, 0, 3) for beam in (one, zero))
+    # Two products of numbers of order 1.
+    np.testing.assert_allclose(found, middle @ _turned(np.deg2rad(0.2)), atol=1e-14)
+
+
+def test_gradients_of_the_beam_and_the_feeds_beside_sources(observation) -> None:
     """Every parameter against differences of ln L, where all of them turn and move together."""
     cube = beam_cube(observation.partitions[0].chan_freq)
     first = dataclasses.replace(
@@ -204,10 +258,14 @@ def test_gradients_of_width_and_pointing_beside_sources(observation) -> None:
         [first, wide],
         beam=FitsBeam(file=cube, width=Normal(1.0, 0.02)),
         pointing=Pointing(east=Normal(0, 0.5, "mrad"), north=["0 mrad", Normal(0, 0.3, "mrad")]),
-        feeds=Feeds(rotation="present"),
+        feeds=Feeds(rotation="present", offset=Normal(0, 5, "deg")),
+        ionosphere=Ionosphere(rm=Normal(0, 1, "rad/m2")),
+        noise=Noise(factor=Normal(1, 0.1)),
     )
     likelihood = biro.Likelihood(observation, model, smearing="off", backend="cpu")
     names = likelihood.parameter_names
+    kinds = [name.split("[")[0] for name in names]
+    assert [kinds.count(kind) for kind in ("feeds.offset", "ionosphere.rm")] == [7, 7]
     assert sum(name.startswith("pointing") for name in names) == 14
     theta = likelihood.prior_transform(np.random.default_rng(8).uniform(0.3, 0.7, len(names)))
     _, gradient = likelihood.log_likelihood_and_gradient(theta)

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from biro.models import (
-    Feeds,
-    FitsBeam,
     Ionosphere,
     IonosphereSamples,
     ModelError,
     PartitionView,
     PointSource,
     SkyModel,
-    Uniform,
     read_model,
     write_model,
 )
@@ -164,10 +161,3 @@ def test_what_fits_no_data() -> None:
         IonosphereSamples("", one.time, one.antenna_names, one.tec, one.rm * np.nan)
     with pytest.raises(ModelError, match="time must ascend"):
         IonosphereSamples("", one.time[::-1], one.antenna_names, one.tec, one.rm)
-    beam, fitted = FitsBeam(file="beam_$(corr)_$(reim).fits"), Ionosphere(rm=Uniform(0, 1, "rad/m2"))
-    model = SkyModel([point], beam=beam, feeds=Feeds(rotation="none"), ionosphere=fitted)
-    with pytest.raises(ModelError, match="rm cannot be fitted beside a beam of Jones matrices"):
-        model.bind([view()])
-    model = SkyModel([point], beam=beam, feeds=Feeds(rotation="none", offset=Uniform(-1, 1, "deg")))
-    with pytest.raises(ModelError, match="feeds: offset cannot be fitted beside a beam of Jones matrices"):
-        model.bind([view()])

@@ -132,19 +132,27 @@ def error_of() -> Callable[[np.ndarray, np.ndarray], float]:
     return relative
 
 
-def make_jones_beam(rows: Rows, n_batch: int = 2, *, seed: int = 4, **changes: Any) -> JonesBeam:
-    """Random matrices of two classes, turned and pointed anew at each time; some sources lie beyond."""
+def make_jones_beam(
+    rows: Rows, n_batch: int = 2, *, seed: int = 4, turned: bool = False, **changes: Any
+) -> JonesBeam:
+    """Random matrices of two classes, turned and pointed anew at each time; some sources lie beyond.
+
+    `turned` says whether feeds have angles and rotation measures of their own.
+    """
     rng = np.random.default_rng(seed)
-    shape, turned = (2, rows.n_chan, 9, 10, 2, 2), (rows.n_time, rows.n_antenna)
+    shape, each = (2, rows.n_chan, 9, 10, 2, 2), (rows.n_time, rows.n_antenna)
     fields: dict[str, Any] = {
         "coefficient": rng.normal(size=shape) + 1j * rng.normal(size=shape),
         "grid": [-0.04, 0.012, -0.035, 0.011],
         "antenna_class": np.arange(rows.n_antenna) // 2 % 2,
-        "angle": rng.normal(size=turned),
-        "feed_angle": rng.normal(size=(*turned, rows.n_chan)),
+        "angle": rng.normal(size=each),
+        "feed_angle": rng.normal(size=(*each, rows.n_chan)),
         "scale": rng.uniform(0.8, 1.2, n_batch),
-        "pointing": rng.normal(scale=0.004, size=(n_batch, *turned, 2)),
+        "pointing": rng.normal(scale=0.004, size=(n_batch, *each, 2)),
     }
+    if turned:
+        fields["turn"] = rng.normal(size=(n_batch, rows.n_antenna, 2)) * [1.0, 10.0]
+        fields["wavelength2"] = (299792458.0 / rows.chan_freq) ** 2
     return JonesBeam(**{**fields, **changes})
 
 

@@ -15,7 +15,7 @@ LINEAR = ["XX", "XY", "YX", "YY"]
 # the beam so short that few sources pass from one cell of the grid to the next.
 STEPS = {
     "lm": 1e-7, "stokes": 0.05, "spectral_terms": 0.01, "shape": 1e-3, "beam_scale": 1e-6, "pointing": 1e-6,
-    "faraday": 1e-3, "antenna_terms": 0.01,
+    "faraday": 1e-3, "antenna_terms": 0.01, "turn": 0.003,
 }  # fmt: skip
 # Of the sizes of derivatives and direction. Differences over short steps keep 1e-8; float32 rounds each of
 # some hundred terms, and the residuals that they are sums of, by 1e-7 of the brightest.
@@ -49,6 +49,8 @@ def arrays_of(sources: Sources) -> dict[str, np.ndarray]:
     if sources.beam.pointing is not None:
         pointing = sources.beam.pointing
         found["pointing"] = np.broadcast_to(pointing, (sources.n_batch, *pointing.shape[1:]))
+    if sources.beam.turn is not None:
+        found["turn"] = np.broadcast_to(sources.beam.turn, (sources.n_batch, *sources.beam.turn.shape[1:]))
     if sources.faraday is not None:
         found["faraday"] = sources.faraday
     if sources.antenna_terms is not None:
@@ -58,7 +60,7 @@ def arrays_of(sources: Sources) -> dict[str, np.ndarray]:
 
 def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
     new = arrays_of(sources)[name] + change
-    if name in ("beam_scale", "pointing"):
+    if name in ("beam_scale", "pointing", "turn"):
         return replace(sources, beam=replace(sources.beam, **{name.removeprefix("beam_"): new}))
     if name == "antenna_terms":
         return replace(sources, antenna_terms=replace(sources.antenna_terms, jones=new))
@@ -109,7 +111,7 @@ def check(reference: ModuleType, rime: Rime, sources: Sources, corr: list[str] =
 def test_every_variant(backend, problem, sky, jones_beam_of, reference, precision, form, n_chan) -> None:
     """Vectors along channels, and along times or rows that have antennas and angles of their own."""
     rows = problem(n_antenna=4, n_chan=n_chan, n_time=2 if n_chan > 1 else 9)
-    sources = sky(rows, beam=jones_beam_of(rows))
+    sources = sky(rows, beam=jones_beam_of(rows, turned=True))
     check(reference, rime_of(rows, backend=backend, form=form, precision=precision), sources)
 
 
@@ -117,16 +119,16 @@ def test_every_variant(backend, problem, sky, jones_beam_of, reference, precisio
 @pytest.mark.parametrize("corr", [["RL", "LL"], ["LR", "RR", "RL", "LL"], ["YY"]])
 def test_other_correlations(problem, sky, jones_beam_of, reference, form, corr) -> None:
     rows = problem(n_antenna=4, n_time=2, corr=corr)
-    check(reference, rime_of(rows, form=form), sky(rows, beam=jones_beam_of(rows)), corr)
+    check(reference, rime_of(rows, form=form), sky(rows, beam=jones_beam_of(rows, turned=True)), corr)
 
 
 @pytest.mark.parametrize("form", ["factored", "row"])
 def test_what_is_the_same_for_all(problem, sky, jones_beam_of, reference, form) -> None:
-    """Angles, pointing errors and fluxes at all times, a scale and pointing errors of the whole batch."""
+    """Angles, pointing errors and fluxes at all times; a scale, pointing errors and turns of the batch."""
     rows = problem(n_antenna=4, n_chan=1, n_time=9)
-    made = jones_beam_of(rows, scale=np.ones(1))
+    made = jones_beam_of(rows, turned=True, scale=np.ones(1))
     made = replace(made, angle=made.angle[:1], feed_angle=made.feed_angle[:1, :, 0])
-    made = replace(made, pointing=made.pointing[:1, :1])
+    made = replace(made, pointing=made.pointing[:1, :1], turn=made.turn[:1])
     sources = sky(rows, beam=made)
     gradient = check(reference, rime_of(rows, form=form), replace(sources, stokes=sources.stokes[:, :1]))
     assert gradient.beam_scale is not None
@@ -138,7 +140,7 @@ def test_many_sources_unpolarised_some_without_the_beam(problem, sky, jones_beam
     rows = problem(n_antenna=3, n_time=1, n_chan=9)
     applies = np.random.default_rng(1).random(37) > 0.3
     # Antennas in pairs that have the same beam, and share it.
-    beam = jones_beam_of(rows, 1, applies=applies, pointing=None, angle=np.full((1, 3), 0.3))
+    beam = jones_beam_of(rows, 1, turned=True, applies=applies, pointing=None, angle=np.full((1, 3), 0.3))
     sources = sky(rows, 1, n_point=20, n_gaussian=17, beam=beam)
     sources.stokes[..., 1:] = 0.0
     check(reference, rime_of(rows, form=form), sources)
@@ -209,7 +211,9 @@ def test_tangent_and_its_adjoint(problem, sky, jones_beam_of, reference, form, c
     """J v of each array against differences; <J v, W r> is <v, J^H W r>."""
     rows = problem(n_antenna=4, n_time=2, corr=corr)
     applies = np.array([True, False, True, True])
-    sources = sky(rows, beam=jones_beam_of(rows, applies=applies, antenna_class=[[0, 1, 1, 0], [1, 1, 0, 0]]))
+    classes = [[0, 1, 1, 0], [1, 1, 0, 0]]
+    beam = jones_beam_of(rows, turned=True, applies=applies, antenna_class=classes)
+    sources = sky(rows, beam=beam)
     sources.stokes[..., 1:] *= polarised
     if polarised:
         sources = outside(rows, sources)

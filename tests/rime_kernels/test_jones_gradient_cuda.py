@@ -109,7 +109,7 @@ def test_all_kinds_of_source_and_templates(problem, sky, jones_beam_of, form, pr
     """A shape of a user's own among them, and a source without the beam; chi2 and Student's t."""
     rows = rows_for(problem, corr=corr)
     own = register_profile("two points on a device", two_points)
-    beam = jones_beam_of(rows, 1, applies=np.array([True, True, False, True]))
+    beam = jones_beam_of(rows, 1, turned=True, applies=np.array([True, True, False, True]))
     sources = whole_sky(sky, rows, [CODES["disc"], own], n_batch=1, beam=beam)
     cpu, gpu = rimes_for(rows, 2, form, precision)
     for dof in (None, np.array([3.0])):
@@ -144,9 +144,12 @@ def test_what_is_the_same_for_all_and_unpolarised(problem, sky, jones_beam_of, c
 
 
 def test_one_time_of_pointing_errors_and_parts_of_the_rows(problem, sky, jones_beam_of) -> None:
-    """The same bits from a recording, and where little memory makes slabs of rows, times cut in two."""
+    """The same bits from a recording, and where little memory makes slabs of rows, times cut in two.
+
+    Feeds turn, too: a sum over all times beside those of pointing errors.
+    """
     rows = rows_for(problem, n_time=5)
-    made = jones_beam_of(rows, 1)
+    made = jones_beam_of(rows, 1, turned=True)
     sources = sky(rows, 1, 1, 1, beam=replace(made, pointing=made.pointing[:, :1]))
     cpu, gpu = rimes_for(rows, 0, "row", "double")
     expected = arrays_of(gpu, sources)

@@ -30,18 +30,21 @@ Block = NDArray[np.int32]
 
 
 class BeamRotation(NamedTuple):
-    """What turns feeds in a beam of Jones matrices, where P and F stand: numbers, not parameters.
+    """What turns feeds in a beam of Jones matrices, where P and F stand, beyond what the data state.
 
     Attributes
     ----------
     offset : float64 (n_antenna,), rad, or None
-        Beyond the angles that the data state.
+        Numbers.
     rm : float64 (n_time, n_antenna), rad/m2, or None
-        Rotation measures of the ionosphere.
+        Known rotation measures of the ionosphere.
+    turn : int (n_antenna, 2), or None
+        Slots of what is fitted: an angle and a rotation measure, `JonesBeam.turn`.
     """
 
     offset: Array | None
     rm: Array | None
+    turn: Index | None = None
 
 
 NO_ROTATION = BeamRotation(None, None)
@@ -107,31 +110,21 @@ class TermSlots:
         return *arrays, *(factor.identity for factor in self.factors)
 
     def rotation_in_beam(self, resolved: ResolvedSlots) -> BeamRotation:
-        """What turns the feeds in a beam of Jones matrices, beyond what the data state of them.
-
-        Raises
-        ------
-        ModelError
-            It is fitted.
-        """
+        """What turns the feeds in a beam of Jones matrices, beyond what the data state of them."""
         if not self.in_beam:
             return NO_ROTATION
-        offset = None
-        if self.offset is not None:
-            _check_given(resolved, self.offset, "feeds: offset", "a number")
-            offset = resolved.base[self.offset]
-        if self.known is None:
-            return BeamRotation(offset, None)
-        rm: Array = self.known[1][self.time_block]
-        if self.rm is not None:
-            _check_given(resolved, self.rm, "ionosphere: rm", 'a number or a file, or kind = "spinifex"')
-            rm = rm + resolved.base[self.rm]
-        return BeamRotation(offset, rm if rm.any() else None)
-
-
-def _check_given(resolved: ResolvedSlots, slots: Index, what: str, expected: str) -> None:
-    if resolved.is_free(slots).any():
-        raise ModelError(f"{what} cannot be fitted beside a beam of Jones matrices, expected {expected}")
+        n_antenna = self.angle.shape[1]
+        slots = [np.full(n_antenna, ZERO) if each is None else each for each in (self.offset, self.rm)]
+        turn = np.stack(slots, axis=-1)
+        is_free = resolved.is_free(turn)
+        # What is free has all of its value from its slot.
+        offset, given = np.where(is_free, 0.0, resolved.base[turn]).T
+        turn = np.where(is_free, turn, ZERO)
+        rm: Array = np.zeros((1, n_antenna)) if self.known is None else self.known[1][self.time_block]
+        rm = rm + given
+        return BeamRotation(
+            offset if offset.any() else None, rm if rm.any() else None, turn if is_free.any() else None
+        )
 
 
 class AllTerms(NamedTuple):

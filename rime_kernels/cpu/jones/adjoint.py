@@ -26,7 +26,7 @@ from rime_kernels.cpu.adjoint import (
     fill_turns,
     put_envelope,
 )
-from rime_kernels.cpu.jones.spline import fill_voltages, pull_place
+from rime_kernels.cpu.jones.spline import fill_voltages, pull_place, pull_turn
 from rime_kernels.cpu.jones.sums import (
     Antennas,
     Sky,
@@ -41,7 +41,14 @@ from rime_kernels.cpu.jones.sums import (
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import Profiles, add_axes, pull_entry, zero_axes
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
-from rime_kernels.jones_beam.matrices import adjoint, dot, times, times_number
+from rime_kernels.jones_beam.matrices import (
+    adjoint,
+    dot,
+    times,
+    times_number,
+    turned_circular,
+    turned_linear,
+)
 
 # Sources whose matrices are computed and summed together: those of 64 antennas take 1 MB in double precision.
 PIECE = 16
@@ -66,7 +73,7 @@ class GradientWorkspace(NamedTuple):
     of_place: Pointer  # float64 (2, n)
     of_beam_scale: Pointer  # float64 (1,)
     of_voltage_lm: Pointer  # float64 (n_source, 2)
-    of_pointing: Pointer  # float64 (n_place, n_antenna or 1, 2, n_slot_lane)
+    of_pointing: Pointer  # float64 (n_place, n_antenna or 1, 2 or 4, n_slot_lane)
     pointing_per_time: bool
 
 
@@ -263,7 +270,7 @@ def _pull_antenna(
     work: GradientWorkspace, beam: Record, antennas: Antennas, sky: Sky, place: int, first: int, s: int,
     a: int, n_piece: int, terms: Pointer, of_brightness: Pointer, scale: Vector, like: Vector,
 ) -> None:  # fmt: skip
-    """From H of an antenna to brightness and, through slopes of its beam, to where it points and its scale.
+    """From H of an antenna to brightness, to its feeds' angle and, through slopes of its beam, to its place.
 
     `antennas.voltage` has E and its slopes towards this source.
     """
@@ -280,12 +287,19 @@ def _pull_antenna(
     add_vector(of_brightness, n, of_b, scale)
     add_vector(of_brightness, 2 * n, of_c, scale)
     add_vector(of_brightness, 3 * n, of_d, scale)
+    two = constant(2.0, scale)
+    g = times_brightness(h, ahead(sky.bright, 4 * n * s), sky.circular, like)
+    if beam.pointing.shape[2] > 2:
+        of_angle, _ = dot(g, turned_circular(t) if sky.circular else turned_linear(t))
+        store(work.of_place, 0, two * convert(of_angle, scale))
+        pull_turn(
+            beam.beams, beam.pointing, a, antennas.times, antennas.chan, work.of_place, place,
+            work.of_pointing,
+        )  # fmt: skip
     if not beam.beams.applies[s]:
         return
-    g = times_brightness(h, ahead(sky.bright, 4 * n * s), sky.circular, like)
     re, im = antenna_phase(antennas, sky, a, s, scale, like)
     g = times_number(g, re, -im)  # dT = dE P K
-    two = constant(2.0, scale)
     for k in range(2):
         slope = rotated(ahead(antennas.voltage, 8 * n * (1 + k)), antennas.frames, a, sky.circular, like)
         of_place, _ = dot(g, slope)

@@ -52,7 +52,7 @@ class Beam(NamedTuple):
 
     beams: Beams
     scale: float
-    pointing: Array  # (n_time or 1, n_antenna or 1, 2)
+    pointing: Array  # (n_time or 1, n_antenna or 1, 2 or 4): `JonesBeam.motion`
     direction: Array  # (n_source, 3)
 
 
@@ -195,7 +195,7 @@ def run_task(
         run = look_up(jones, view, b, slot, block, run, n)
         begin_run(work, jones, run, first_slot)
         fill_alike(beams, pointing, times, pointer(alike))
-        fill_frames(beams, times, lanes.chan[block], frames)
+        fill_frames(beams, pointing, times, lanes.chan[block], frames)
         antennas = Antennas(
             n_antenna, ahead(pointer(lanes.antenna_uvw), slot * n_slot_uvw), n_uvw_lane, factored, times,
             lanes.chan[block], pointer(alike), frames,

@@ -25,13 +25,14 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Beams(NamedTuple):
-    """A `JonesBeam` as the loops read it, of a batch; pointing errors and scale are in `Inputs`."""
+    """A `JonesBeam` as the loops read it, of a batch; `motion` and scale are in `Inputs`."""
 
     coefficient: NDArray[np.float64]  # (n_class, n_chan, n_y + 2, n_x + 2, 8): re and im of 00, 01, 10, 11
     grid: NDArray[np.float64]  # (4,)
     antenna_class: NDArray[np.int32]  # (n_time or 1, n_antenna)
     angle: NDArray[np.float64]  # (n_time or 1, n_antenna)
     feed_angle: NDArray[np.float64]  # (n_time or 1, n_antenna, n_chan or 1)
+    wavelength2: NDArray[np.float64]  # (n_chan,) where there are turns, or one unused element
     applies: NDArray[np.uint8]  # (n_source,): 0 for sources that are not seen through the beam
     circular: bool  # feeds
     by_lane: NDArray[np.floating]  # (n_class, n_block, n_y + 2, n_x + 2, 8, n), or one element: `BeamLanes`
@@ -83,6 +84,7 @@ def beams_of(
         _ready(np.atleast_2d(beam.antenna_class)),
         _ready(beam.angle),
         _ready(beam.feed_angles),
+        _ready(np.zeros(1) if beam.wavelength2 is None else beam.wavelength2),
         _ready(applies),
         bool(full[0, 1] == 0.0),  # RR has no Q
         np.zeros((1,) * 6) if lanes is None else lanes.of(beam.coefficient),
@@ -123,9 +125,20 @@ class Frames(NamedTuple):
 
 
 @inner_function
-def fill_frames(beams: Beams, times: Array, chan: Array, out: Frames) -> None:
+def feed_angle(beams: Beams, motion: Array, time: int, antenna: int, chan: int) -> float:
+    """phi of an antenna at a time slot and channel; `motion` (n_time or 1, n_antenna or 1, 2 or 4)."""
+    n_time, _, n_chan = beams.feed_angle.shape
+    phi = beams.feed_angle[min(time, n_time - 1), antenna, min(chan, n_chan - 1)]
+    if motion.shape[2] > 2:
+        turn = motion[min(time, motion.shape[0] - 1), antenna]
+        phi += turn[2] - turn[3] * beams.wavelength2[chan]
+    return phi
+
+
+@inner_function
+def fill_frames(beams: Beams, motion: Array, times: Array, chan: Array, out: Frames) -> None:
     """Fill the frames of the antennas for lanes of times (1 or n,) and channels (n,)."""
-    n, n_time, n_chan = chan.size, times.size, beams.feed_angle.shape[2]
+    n, n_time, n_chan = chan.size, times.size, max(beams.feed_angle.shape[2], beams.wavelength2.size)
     for a in range(beams.antenna_class.shape[1]):
         for i in range(n_time):
             angle = beams.angle[min(times[i], beams.angle.shape[0] - 1), a]
@@ -134,8 +147,7 @@ def fill_frames(beams: Beams, times: Array, chan: Array, out: Frames) -> None:
         at, cos, sin = 2 * n * a, 1.0, 0.0
         for i in range(n):
             if i == 0 or n_time > 1 or n_chan > 1:
-                time, here = times[min(i, n_time - 1)], min(max(0, chan[i]), n_chan - 1)
-                phi = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), a, here]
+                phi = feed_angle(beams, motion, times[min(i, n_time - 1)], a, max(0, chan[i]))
                 cos, sin = np.cos(phi), np.sin(phi)
             out.rotation[at + i], out.rotation[at + n + i] = cos, sin
 
@@ -168,8 +180,9 @@ class Sight(NamedTuple):
     step_y: float
     scale: float
     antenna_class: Pointer  # int32 (n_antenna,)
-    pointing: Pointer  # float64 (n_antenna or 1, 2)
+    pointing: Pointer  # float64 (n_antenna or 1, 2 or 4)
     n_pointing: int
+    n_motion: int  # 2 or 4
     applies: Pointer  # uint8 (n_source,)
     weights: Pointer  # (16,): scratch memory
     sample: Pointer  # (8, n): E
@@ -188,8 +201,8 @@ def sight_of(
         beams.by_lane.shape[5] > 1, ahead(pointer(beams.by_lane), block * size_of_block),
         n_block * size_of_block, n_y, n_x, beams.grid[0], beams.grid[1], beams.grid[2], beams.grid[3], scale,
         ahead(pointer(beams.antenna_class), i_class * beams.antenna_class.shape[1]),
-        ahead(pointer(pointing), i_pointing * pointing.shape[1] * 2), pointing.shape[1],
-        pointer(beams.applies), ahead(scratch, 8 * n), scratch,
+        ahead(pointer(pointing), i_pointing * pointing.shape[1] * pointing.shape[2]), pointing.shape[1],
+        pointing.shape[2], pointer(beams.applies), ahead(scratch, 8 * n), scratch,
     )  # fmt: skip
 
 
@@ -199,7 +212,7 @@ def sample(sight: Sight, frames: Frames, direction: Pointer, s: int, a: int, lik
     n, zero, one = size(like), constant(0.0, like), constant(1.0, like)
     if not sight.applies[s]:
         return one, zero, zero, zero, zero, zero, one, zero
-    error = 2 * min(a, sight.n_pointing - 1)
+    error = sight.n_motion * min(a, sight.n_pointing - 1)
     x, y = _turned(
         direction[3 * s] - sight.pointing[error], direction[3 * s + 1] - sight.pointing[error + 1],
         frames.turn[2 * a], frames.turn[2 * a + 1],
@@ -325,6 +338,20 @@ def pull_place(
         of_scale[0] -= (of_l * dl + of_m * dm) / scale
         of_lm[2 * s] += of_l
         of_lm[2 * s + 1] += of_m
-        at = (i_place * n_pointing + which) * 2 * times.size + j
+        at = (i_place * n_pointing + which) * pointing.shape[2] * times.size + j
         of_pointing[at] -= of_l
         of_pointing[at + times.size] -= of_m
+
+
+@inner_function
+def pull_turn(
+    beams: Beams, motion: Array, a: int, times: Array, chan: Array, of_angle: Pointer, i_place: int,
+    of_motion: Pointer,
+) -> None:  # fmt: skip
+    """From derivatives with respect to phi (n,) to those of what turns the feeds of antenna a."""
+    n_time = times.size
+    first = (i_place * motion.shape[1] + a) * 4 * n_time
+    for i in range(chan.size):
+        at = first + min(i, n_time - 1)
+        of_motion[at + 2 * n_time] += of_angle[i]
+        of_motion[at + 3 * n_time] -= of_angle[i] * beams.wavelength2[max(0, chan[i])]

@@ -10,7 +10,7 @@ from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Scalar
-from rime_kernels.cpu.jones.spline import Beams, place
+from rime_kernels.cpu.jones.spline import Beams, feed_angle, place
 from rime_kernels.cpu.profiles import ProfileFunctions, call_slopes
 from rime_kernels.cpu.simd import ahead, pointer
 from rime_kernels.cpu.tangent import Changes, Samples, Sky
@@ -32,6 +32,7 @@ class _Slopes(NamedTuple):
     vis: Array  # complex128 (n_source, n_corr): what the source adds to V
     by_stokes: Array  # complex128 (n_source, n_stokes, n_corr)
     by_place: Array  # complex128 (n_source, 4, n_corr): by x and y of the first antenna, and of the second
+    by_angle: Array  # complex128 (n_source, 2, n_corr): by phi of the first antenna, and of the second
     place: Array  # float64 (n_source, 2, 2): x and y of both antennas
     along: Array  # float64 (n_source, 2): scaled coordinates along and across of a Gaussian
     bare: Array  # complex128 (n_profile, n_corr): `vis` of profiles without the envelope
@@ -42,7 +43,7 @@ class _Slopes(NamedTuple):
 def _fill_matrices(
     beams: Beams, sky: Sky, s: int, antenna: int, time: int, chan: int, out: Array, at: Array
 ) -> None:
-    """E P, dE/dx P and dE/dy P of an antenna, complex128 (3, 2, 2); `at` takes x and y."""
+    """E P, dE/dx P, dE/dy P and E dP/dphi of an antenna, complex128 (4, 2, 2); `at` takes x and y."""
     error = sky.pointing[min(time, sky.pointing.shape[0] - 1), min(antenna, sky.pointing.shape[1] - 1)]
     dl, dm = sky.direction[s, 0] - error[0], sky.direction[s, 1] - error[1]
     at[0], at[1] = place(beams, time, antenna, dl, dm, sky.beam_scale)
@@ -64,8 +65,7 @@ def _fill_matrices(
                     e[2, k] += by_y * node
     else:
         e[0, 0] = e[0, 6] = 1.0
-    angles = beams.feed_angle[min(time, beams.feed_angle.shape[0] - 1), antenna]
-    phi = angles[min(chan, angles.size - 1)]
+    phi = feed_angle(beams, sky.pointing, time, antenna, chan)
     cos, sin = math.cos(phi), math.sin(phi)
     for k in range(3):
         for i in range(2):
@@ -74,6 +74,11 @@ def _fill_matrices(
                 out[k, i, 0], out[k, i, 1] = first * complex(cos, -sin), second * complex(cos, sin)
             else:
                 out[k, i, 0], out[k, i, 1] = first * cos - second * sin, first * sin + second * cos
+    for i in range(2):
+        if beams.circular:
+            out[3, i, 0], out[3, i, 1] = -1j * out[0, i, 0], 1j * out[0, i, 1]
+        else:
+            out[3, i, 0], out[3, i, 1] = -out[0, i, 1], out[0, i, 0]
 
 
 @inner_function
@@ -129,7 +134,7 @@ def _fill_slopes(
     """Fill `_Slopes` of a sample."""
     n_source, n_corr, n_stokes = slopes.vis.shape[0], product.size, slopes.by_stokes.shape[1]
     scale, time = samples.chan_freq[chan] / _C, samples.time[row]
-    p, q = np.empty((3, 2, 2), np.complex128), np.empty((3, 2, 2), np.complex128)
+    p, q = np.empty((4, 2, 2), np.complex128), np.empty((4, 2, 2), np.complex128)
     for s in range(n_source):
         turns, j = 0.0, s - n_source + sky.profile_kind.size
         for k in range(3):
@@ -156,6 +161,8 @@ def _fill_slopes(
             for k in range(2):
                 slopes.by_place[s, k, c] = factor * _element(p[1 + k], bright, q[0], product[c])
                 slopes.by_place[s, 2 + k, c] = factor * _element(p[0], bright, q[1 + k], product[c])
+            slopes.by_angle[s, 0, c] = factor * _element(p[3], bright, q[0], product[c])
+            slopes.by_angle[s, 1, c] = factor * _element(p[0], bright, q[3], product[c])
 
 
 @inner_function
@@ -173,6 +180,23 @@ def _fill_moves(
         dl, dm = changes.direction[pair, 0] - error[0], changes.direction[pair, 1] - error[1]
         x, y = place(beams, time, antenna, dl, dm, sky.beam_scale)
         out[2 * end], out[2 * end + 1] = x - at[end, 0] * scale, y - at[end, 1] * scale
+
+
+@inner_function
+def _add_turns(
+    samples: Samples, beams: Beams, changes: Changes, i_change: int, s: int, row: int, chan: int,
+    slopes: _Slopes, out: Array,
+) -> None:  # fmt: skip
+    """Add what turning feeds of both antennas does to source s in a sample."""
+    turns = changes.pointing[i_change]
+    if turns.shape[2] == 2:
+        return
+    time = min(samples.time[row], turns.shape[0] - 1)
+    for end in range(2):
+        turn = turns[time, samples.antenna1[row] if end == 0 else samples.antenna2[row]]
+        of_angle = turn[2] - turn[3] * beams.wavelength2[chan]
+        for c in range(out.size):
+            out[c] += of_angle * slopes.by_angle[s, end, c]
 
 
 @inner_function
@@ -199,6 +223,7 @@ def _add_pair(
         slope = complex(slopes.profile[j, 6 + 2 * k], slopes.profile[j, 7 + 2 * k])
         of_profile += slope * changes.profile[pair, k]
     _fill_moves(samples, sky, beams, changes, i_change, pair, row, slopes.place[s], moves)
+    _add_turns(samples, beams, changes, i_change, s, row, chan, slopes, out)
     turn = complex(of_envelope, of_phase)
     for c in range(out.size):
         out[c] += turn * slopes.vis[s, c]
@@ -232,7 +257,8 @@ def fill_columns(
         slopes = _Slopes(
             np.empty((n_source, n_corr), np.complex128),
             np.empty((n_source, pauli.shape[0], n_corr), np.complex128),
-            np.empty((n_source, 4, n_corr), np.complex128), np.empty((n_source, 2, 2)),
+            np.empty((n_source, 4, n_corr), np.complex128),
+            np.empty((n_source, 2, n_corr), np.complex128), np.empty((n_source, 2, 2)),
             np.empty((n_source, 2)), np.empty((sky.profile_kind.size, n_corr), np.complex128),
             np.empty((sky.profile_kind.size, 22)),
         )  # fmt: skip

@@ -26,7 +26,7 @@ class Sky(NamedTuple):
     direction: Array  # float64 (n_batch, n_source, 3): l, m, n - 1
     projection: Array  # float64 (n_batch, n_gaussian or 1, 2, 3): `envelope.projections`
     beam_scale: Array  # float64 (n_batch,), 1 / (rad Hz)
-    pointing: Array  # float64 (n_batch, n_time or 1, n_antenna, 2), rad
+    pointing: Array  # float64 (n_batch, n_time or 1, n_antenna, 2), rad; or 4: `JonesBeam.motion`
     template_factor: Array  # float64 (n_batch, n_template or 1, 4): `Inputs.template`
     bright: Array  # flat, Jy, in working precision: `brightness.make_brightness`
     n_profile: int  # the last of these

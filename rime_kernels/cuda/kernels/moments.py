@@ -22,7 +22,8 @@ class Moments:
 
     With R, P and z as in `_adjoint.Adjoint`, and (u, v, w) in wavelengths: Re(conj(P) R_S), for each
     channel of a run and each Stokes parameter; Im(z) (u, v, w); where antennas have voltages, Re(z) times
-    the derivatives of ln(E_p E_q) with respect to l, m and the beam's scale; where there are Gaussians, Re(z)
+    the derivatives of ln(E_p E_q) with respect to l, m and the beam's scale, and, of feeds that turn, minus
+    what an antenna has of that with respect to its angle; where there are Gaussians, Re(z)
     (u, v, w) times the coordinate along the source, and the same across.
 
     Profiles have, with y as in `Adjoint`, (u, v, w) times the derivatives of Re(e) Re(y) + Im(e) Im(y) with
@@ -33,6 +34,7 @@ class Moments:
     has_beam: bool
     has_gaussian: bool
     has_profile: bool = False
+    turned: bool = False
 
     @property
     def direction(self) -> int:
@@ -44,7 +46,7 @@ class Moments:
 
     @property
     def projection(self) -> int:
-        return self.voltage + 3 * self.has_beam
+        return self.voltage + 3 * self.has_beam + self.turned
 
     @property
     def n_value(self) -> int:
@@ -76,7 +78,7 @@ def moments_of(variant: Variant, has_gaussian: bool, run: int = 1) -> Moments:
     """The record of a source for kernels of this variant, with runs of so many channels."""
     has_beam = variant.beam != beam.NO_BEAM or variant.jones_beam
     has_profile = variant.profiles is not None
-    return Moments(run * variant.n_stokes, has_beam, has_gaussian, has_profile)
+    return Moments(run * variant.n_stokes, has_beam, has_gaussian, has_profile, variant.turned)
 
 
 def _power_of_two(n: int) -> int:

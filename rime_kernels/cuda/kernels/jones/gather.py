@@ -82,7 +82,9 @@ def make_gather(kernel: RowKernel) -> Compiled:
     gather_rows, put_brightness = _make_gather_rows(kernel), _make_put_brightness(kernel)
     circular = is_circular(kernel.matrix)
     pull_place = make_pull_place(kernel.variant.single, circular)
-    times_brightness = make_times_brightness(circular)
+    times_brightness, has_turns = make_times_brightness(circular), moments.turned
+    turned = device.inline((matrices.turned_circular if circular else matrices.turned_linear).py_func)
+    dot = device.inline(matrices.dot.py_func)
 
     @device.kernel(0)
     def gather(
@@ -109,6 +111,10 @@ def make_gather(kernel: RowKernel) -> Compiled:
         own_brightness = times_brightness(own, iq, uv)
         h = gather_rows(item, of_source, slab, tables, units, sky, table, residual, own_brightness, value)
         put_brightness(h, own, value)
+        if has_turns:
+            # As of a place to which the antenna points, whose sign is the other one.
+            of_angle, _ = dot(times_brightness(h, iq, uv), turned(own))
+            value[at_voltage + 3] = -of_angle
         if beams.applies[min(s, int32(beams.applies.size - 1))] != 0:
             scale, frame = sky.beam_scale[b], frame_of(b, item.time, a, c, sky, beams)
             of_l, of_m, of_scale = pull_place(
@@ -237,26 +243,28 @@ def _make_put_brightness(kernel: RowKernel) -> Compiled:
 
 @functools.cache
 def make_sum_pointing(kernel: RowKernel) -> Compiled:
-    """Kernel that sums what each antenna of a unit has of l, m over channels and sources.
+    """Kernel that sums what each antenna of a unit has of `JonesBeam.motion` over channels and sources.
 
-    `records` as `make_gather` leaves them; `out` float64, flat (n_batch, n_unit, n_out, 2).
+    `records` as `make_gather` leaves them; `out` float64, flat (n_batch, n_unit, n_out, 2 or 4).
     """
     n_value, at_voltage = kernel.record.n_value, kernel.record.voltage
+    n_axis = 4 if kernel.record.turned else 2
 
     @device.kernel(0)
     def sum_pointing(
-        n_chan: int, n_antenna: int, n_source: int, n_out: int, records: Array, out: Array
+        n_chan: int, n_antenna: int, n_source: int, n_out: int, wavelength2: Array, records: Array, out: Array
     ) -> None:
         i = int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
         if i >= out.size:
             return
-        axis, a, unit = i % 2, i // 2 % n_out, i // (2 * n_out)
-        total = 0.0
+        axis, a, unit = i % n_axis, i // n_axis % n_out, i // (n_axis * n_out)
+        total, column = 0.0, at_voltage + (3 if axis > 1 else axis)
         if a < n_antenna:
             for c in range(n_chan):
                 at = ((unit * n_chan + c) * n_antenna + a) * n_source
+                factor = -wavelength2[c] if axis == 3 else 1.0
                 for s in range(n_source):
-                    total += float64(records[(at + s) * n_value + at_voltage + axis])
+                    total += factor * float64(records[(at + s) * n_value + column])
         out[i] = total
 
     return sum_pointing

@@ -20,12 +20,13 @@ _cell, _turned = spline.cell, spline.turned
 
 
 class Beams(NamedTuple):
-    """A `JonesBeam` on the device; pointing errors and scale are in `Sky`."""
+    """A `JonesBeam` on the device; `motion` and scale are in `Sky`."""
 
     coefficient: Array  # `pairs`, flat (n_class, n_chan, n_y, n_x, 4); borders counted
     antenna_class: Array  # int32 (n_time or 1, n_antenna)
     angle: Array  # float64 (n_time or 1, n_antenna)
     feed_angle: Array  # float64 (n_time or 1, n_antenna, n_chan or 1)
+    wavelength2: Array  # float64 (n_chan,) where there are turns, or one unused element
     applies: Array  # int32 (n_source or 1,): 0 where a source is not seen through the beam
     n_chan: int
     n_y: int
@@ -78,6 +79,8 @@ def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: Sky, beams: Beams)
     time, antenna = min(t, pointing.shape[1] - 1), min(a, pointing.shape[2] - 1)
     turn = angle[min(t, angle.shape[0] - 1), a]
     phi = feed_angle[min(t, feed_angle.shape[0] - 1), a, min(c, feed_angle.shape[2] - 1)]
+    if pointing.shape[3] > 2:
+        phi += pointing[b, time, antenna, 2] - pointing[b, time, antenna, 3] * beams.wavelength2[c]
     which = beams.antenna_class[min(t, beams.antenna_class.shape[0] - 1), a]
     plane = int64(which) * int64(beams.n_chan) + int64(c)
     return Frame(
