@@ -121,9 +121,8 @@ class JonesGather:
         size = self._n_axis * n_batch * (stop - first) * self._n_out
         by_unit = workspace.array("by unit", (size,), np.float64)
         kernels.make_sum_pointing(self._key)[-(-size // n_thread), n_thread, stream](
-            self.n_column, self._n_antenna, self._n_source, self._n_out, arrays.beams.wavelength2, records,
-            by_unit,
-        )  # fmt: skip
+            self.n_column, self._n_antenna, self._n_source, self._n_out, arrays.beams, records, by_unit
+        )
         collect(self._groups, first, stop, 1, by_unit, self._totals(workspace, n_batch), main)
 
     def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:

@@ -252,7 +252,7 @@ def make_sum_pointing(kernel: RowKernel) -> Compiled:
 
     @device.kernel(0)
     def sum_pointing(
-        n_chan: int, n_antenna: int, n_source: int, n_out: int, wavelength2: Array, records: Array, out: Array
+        n_chan: int, n_antenna: int, n_source: int, n_out: int, beams: Beams, records: Array, out: Array
     ) -> None:
         i = int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
         if i >= out.size:
@@ -262,7 +262,7 @@ def make_sum_pointing(kernel: RowKernel) -> Compiled:
         if a < n_antenna:
             for c in range(n_chan):
                 at = ((unit * n_chan + c) * n_antenna + a) * n_source
-                factor = -wavelength2[c] if axis == 3 else 1.0
+                factor = -beams.wavelength2[c] if axis == 3 else 1.0
                 for s in range(n_source):
                     total += factor * float64(records[(at + s) * n_value + column])
         out[i] = total
