@@ -59,3 +59,11 @@ def joined(parts: Sequence[Adjoint]) -> Adjoint:
         None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)
     ]
     return Adjoint(*joined)
+
+
+def plus(total: Adjoint | None, term: Adjoint, factor: float = 1.0) -> Adjoint:
+    """total + factor * term."""
+    scaled: list[Any] = [None if value is None else factor * value for value in term]  # None of the last only
+    if total is not None:
+        scaled = [None if b is None else a + b for a, b in zip(total, scaled, strict=True)]
+    return Adjoint(*scaled)

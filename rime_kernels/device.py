@@ -187,6 +187,19 @@ def device_name() -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
+def names() -> list[str]:
+    """The names of all devices, by their numbers."""
+    if simulated():
+        return ["Numba's CUDA simulator"]
+    found = [gpu.name for gpu in _cuda().gpus]
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
+
+
+def select(number: int) -> None:
+    """Let this thread use the device of this number from now on."""
+    _cuda().select_device(number)
+
+
 def has_slow_float64() -> bool:
     """Whether the device's float64 arithmetic is many times slower than its float32 (16 times or more)."""
     if simulated():

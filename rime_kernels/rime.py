@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -14,15 +13,17 @@ from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
+from rime_kernels.device_threads import Devices, threads_of
 from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
 from rime_kernels.kept import KeptModel
+from rime_kernels.make_engine import make_engine
 from rime_kernels.physics.envelope import GaussianFrame
-from rime_kernels.smeared import Blocks, SmearedEngine
-from rime_kernels.smearing.average import Average, average_of
+from rime_kernels.smeared import Settings
+from rime_kernels.smearing.average import average_of
 from rime_kernels.smearing.smearing import Smearing
 from rime_kernels.tangent.columns import Fixed
 from rime_kernels.tangent.grouped import GroupedInformation
@@ -70,6 +71,10 @@ class Rime:
         Bytes, or text such as "8 GB", that data and workspace may take on the device (on the CPU, the
         workspace of one pass). Data that do not fit stay in the host's memory and are streamed.
         Default: most of what is free on the device.
+    devices : "all", int or sequence of int, optional
+        GPUs of one kind that share the rows, in shards of whole time slots that follow from the rows alone:
+        all, the first so many, or those of these numbers. The result is the same to the bit for any number of
+        them. `memory_limit` is that of each. Default: the one that is current, without shards.
 
     Attributes
     ----------
@@ -84,9 +89,9 @@ class Rime:
     Raises
     ------
     InputError
-        An array of another shape, an unknown word, or a value out of range.
+        An array of another shape, an unknown word, or a value out of range; devices beside a CPU.
     BackendError
-        `backend="cuda"` without a device.
+        `backend="cuda"` without a device; devices that are not there.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class Rime:
         extent: float,
         smearing: Smearing | None = None,
         memory_limit: int | str | None = None,
+        devices: Devices | None = None,
     ) -> None:
         check.one_of("precision", precision, ("single", "double"))
         check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
@@ -123,13 +129,19 @@ class Rime:
         self.reason = f"{backend_reason}; {form_reason}"
         factored, single = self.form == "factored", precision == "single"
         table = row_table(rows)
-        self._engine: Engine = _engine_class(self.backend, average)(
+        settings = Settings(
+            single,
+            factored,
+            gaussian_frame,
+            None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
+        )
+        self._engine: Engine = make_engine(
+            self.backend,
+            None if devices is None else threads_of(self.backend, devices),
+            average,
             constants(rows, table, geometry.uvw, data, (templates, self._template_lm), single),
             table,
-            single=single,
-            factored=factored,
-            frame=gaussian_frame,
-            memory_limit=None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
+            settings,
         )
         fixed = Fixed(
             rows, geometry.uvw if factored else None, templates, self._template_lm, gaussian_frame, average
@@ -464,27 +476,3 @@ def chi2_and_gradient_together(
     """
     calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
     return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]
-
-
-def _engine_class(backend: str, average: Average | None) -> Callable[..., Engine]:
-    """The engine of a backend; imported here, since it brings Numba's compiler or CUDA."""
-    if average is not None:
-        return functools.partial(SmearedEngine, _blocks_class(backend), average)
-    if backend == "cpu":
-        from rime_kernels.cpu import engine
-
-        return engine.Engine
-    from rime_kernels.cuda.as_rows import kept
-
-    return kept.KeepingEngine
-
-
-def _blocks_class(backend: str) -> Callable[..., Blocks]:
-    """What makes the blocks of a `SmearedEngine`."""
-    if backend == "cpu":
-        from rime_kernels.cpu import smeared
-
-        return smeared.Blocks
-    from rime_kernels.cuda.as_rows import smeared as smeared_cuda
-
-    return smeared_cuda.Blocks

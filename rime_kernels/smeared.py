@@ -8,18 +8,19 @@ weighted residual of the mean takes the place of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.adjoint import Adjoint, joined
+from rime_kernels.adjoint import Adjoint, joined, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
 from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.shards import rows_of, table_of
 from rime_kernels.smearing.average import Average
 
 
@@ -112,9 +113,9 @@ class SmearedEngine:
             in_order = table.order[group.has_row[table.order]]
             for start in range(0, in_order.size, step):
                 rows = in_order[start : start + step]
-                some = _some(fixed, rows)
+                some = rows_of(fixed, rows)
                 block = blocks.block(
-                    average.of(group, rows), some, _table(some, len(table.slot_start)), settings
+                    average.of(group, rows), some, table_of(some, len(table.slot_start)), settings
                 )
                 self._parts.append(_Part(rows, block))
 
@@ -183,14 +184,6 @@ def squares(residual: Visibilities, weight: NDArray[np.floating]) -> NDArray[np.
     return weight * (residual.real.astype(np.float64) ** 2 + residual.imag.astype(np.float64) ** 2)
 
 
-def plus(total: Adjoint | None, term: Adjoint, factor: float = 1.0) -> Adjoint:
-    """total + factor * term."""
-    scaled: list[Any] = [None if value is None else factor * value for value in term]  # None of the last only
-    if total is not None:
-        scaled = [None if b is None else a + b for a, b in zip(total, scaled, strict=True)]
-    return Adjoint(*scaled)
-
-
 def finished(pulled: Adjoint, chi2: float, of_dof: float | None, n_template: int) -> Adjoint:
     """Derivatives at the nodes, put together, with the chi2 of the mean.
 
@@ -208,18 +201,3 @@ def _entries(sources: Sources, step: int) -> Iterator[tuple[slice, Sources]]:
     for start in range(0, sources.n_batch, step):
         entries = slice(start, min(start + step, sources.n_batch))
         yield entries, sources.entries(entries.start, entries.stop)
-
-
-def _some(fixed: Constants, rows: NDArray[np.int64]) -> Constants:
-    """The constants of some of the rows, which are in the order of time."""
-    n_row = fixed.uvw.shape[0]
-    data = [name for name in ("vis", "weight") if getattr(fixed, name).shape[0] == n_row]
-    names = ("uvw", "antenna1", "antenna2", "time_index", *data)
-    template = np.ascontiguousarray(fixed.template[:, rows])
-    some = {name: np.ascontiguousarray(getattr(fixed, name)[rows]) for name in names}
-    return fixed._replace(template=template, order=np.arange(rows.size), **some)
-
-
-def _table(fixed: Constants, n_start: int) -> RowTable:
-    """Where each time slot begins in rows that are in the order of time."""
-    return RowTable(fixed.order, np.searchsorted(fixed.time_index, np.arange(n_start)).astype(np.int64))

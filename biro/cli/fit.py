@@ -13,6 +13,7 @@ from biro.cli.options import (
     AnyPrecision,
     Backend,
     BackendOption,
+    DevicesOption,
     Frame,
     FrameOption,
     Gains,
@@ -25,6 +26,7 @@ from biro.cli.options import (
     SamplerOptions,
     Smearing,
     SmearingOption,
+    devices_of,
     keyword_options,
     observed_facts,
     takes_reading_options,
@@ -60,6 +62,7 @@ def fit(
     smearing: SmearingOption = Smearing.auto,
     gains: GainsOption = Gains.sample,
     memory_limit: MemoryOption = None,
+    devices: DevicesOption = None,
     set_option: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=1000."),
@@ -91,6 +94,7 @@ def fit(
         memory_limit=memory_limit,
         smearing=smearing.value,
         gains=gains.value,
+        devices=devices_of(devices),
     )
     say(_problem_text(likelihood, backend.value))
     for line in likelihood.observation.instrument_lines(likelihood.sky):

@@ -7,9 +7,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rime_kernels.device_threads import Devices
 
 ReadingOptions = dict[str, Any]
 """Keyword arguments of `biro.read`; their values have many types, and `read` checks them."""
@@ -137,6 +140,13 @@ BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto use
 MemoryOption = Annotated[
     str | None,
     typer.Option(metavar="BYTES", help="Memory to use on a GPU, as '8 GB'. Default: most of what is free."),
+]
+DevicesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GPUS",
+        help="GPUs that share the data: all, how many of them, or their numbers as 0,1. Default: one.",
+    ),
 ]
 FrameOption = Annotated[
     Frame, typer.Option(help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3.")
@@ -366,3 +376,26 @@ def quantity(text: str, unit: str, option: str) -> float:
         raise InputError(
             f"{option} {text!r} is not understood; write a number with a unit such as {unit}"
         ) from None
+
+
+def devices_of(text: str | None) -> Devices | None:
+    """The GPUs that `--devices` names.
+
+    Raises
+    ------
+    InputError
+        What names none.
+    """
+    from biro.errors import InputError
+
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--devices takes all, how many GPUs, or their numbers as 0,1; got {text!r}"
+        ) from None
+    return numbers if "," in text else numbers[0]

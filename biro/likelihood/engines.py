@@ -19,6 +19,7 @@ from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_togeth
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
 from rime_kernels.device import Backend
+from rime_kernels.device_threads import Devices, check_devices
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.tangent.grouped import GroupedInformation
@@ -36,7 +37,7 @@ class EngineOptions:
     Raises
     ------
     InputError
-        A memory limit that is no number of bytes.
+        A memory limit that is no number of bytes, or what names no devices.
     """
 
     backend: Backend
@@ -46,9 +47,12 @@ class EngineOptions:
     memory_limit: int | str | None
     image_accuracy: float
     smearing: Mode | Sequence[Mode] = "auto"
+    devices: Devices | None = None
 
     def __post_init__(self) -> None:
         self.memory_shares([1])
+        if self.devices is not None:
+            check_devices(self.devices)
 
     def memory_shares(self, sizes: Sequence[int]) -> list[int | None]:
         """Bytes for each partition, in proportion to the size of its data; None without a limit."""
@@ -107,6 +111,7 @@ class PartitionEngines:
                 extent=max(model.extent(i), templates.extent(i)),
                 smearing=self.smearing[i].smearing if templates.needs_phases else None,
                 memory_limit=limit,
+                devices=options.devices,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
         ]

@@ -41,6 +41,7 @@ from biro.observation.weighting import WITH_TAPER, with_systematic
 from biro.smearing import Mode
 from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
+from rime_kernels.device_threads import Devices
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
 
@@ -85,7 +86,11 @@ class Likelihood(Density):
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that data and work may take on the device, or the work on the CPU;
         shared out over the partitions by the size of their data. What does not fit is streamed from
-        the host's memory. No result depends on it.
+        the host's memory. No result depends on it. With several devices it is that of each.
+    devices : "all", int or sequence of int, optional
+        GPUs of one kind that share the data: all, the first so many, or those of these numbers. Each has
+        shards of whole time slots, which follow from the data alone, so that results are the same to the bit
+        for any number of GPUs. Default: one GPU, without shards, which differs by roundings.
     image_accuracy : float
         Rms error over rms of the visibilities of the model's images, which are worked out once.
     smearing : "auto", "on" or "off", or one of them for each partition
@@ -112,7 +117,7 @@ class Likelihood(Density):
         An image of the model cannot be read or used; or there are no closures, or noise is not Gaussian where
         closures are asked for.
     BackendError
-        `backend="cuda"` without a working GPU.
+        `backend="cuda"` without a working GPU; devices that are not there.
     ModelError
         The model cannot be bound to this observation.
     """
@@ -130,6 +135,7 @@ class Likelihood(Density):
         image_accuracy: float = 1e-5,
         smearing: Mode | Sequence[Mode] = "auto",
         gains: Gains = "sample",
+        devices: Devices | None = None,
     ) -> None:
         for value, reader in ((observation, "read"), (sky, "read_model")):
             if isinstance(value, str | PathLike):
@@ -144,6 +150,7 @@ class Likelihood(Density):
             memory_limit=memory_limit,
             image_accuracy=image_accuracy,
             smearing=smearing,
+            devices=devices,
         )
         check_gains(gains)
         self.gains, self._given = gains, observation
@@ -171,7 +178,7 @@ class Likelihood(Density):
             options = self._with_chosen_precision(sky, options)
         self.precision = options.precision
         self.gaussian_frame = gaussian_frame
-        self.memory_limit = memory_limit
+        self.memory_limit, self.devices = memory_limit, devices
         self.image_accuracy = image_accuracy
         of_sky = self.model if gains in INNER_GAINS else self.full_model
         self._engines = PartitionEngines(observation, of_sky, options)
@@ -420,6 +427,7 @@ class Likelihood(Density):
             "gaussian_frame": self.gaussian_frame,
             **(images if self._engines.image_digest else {}),
             "memory_limit": self.memory_limit,
+            **({} if self.devices is None else {"devices": self.devices}),
             "noise": self._treatment.noise,
             "gains": self.gains,
             **({self.gains: self.gains_lines} if self.gains_lines else {}),
@@ -434,7 +442,7 @@ class Likelihood(Density):
     def digest(self) -> str:
         """Hash of everything that decides the value: data, model, images, precision, frame, smearing.
 
-        Backend, form, memory limit and the shapes of kernels change it by roundings and are left out.
+        Backend, form, memory limit, devices and shapes of kernels change it by roundings and are left out.
         """
         parts = [self.observation.digest(), self.full_model.digest(), self.precision, self.gaussian_frame]
         if self._engines.image_digest:

@@ -99,6 +99,7 @@ class Recipe:
             "form": forms.pop() if len(forms) == 1 else "auto",
             "gaussian_frame": likelihood.gaussian_frame,
             "memory_limit": likelihood.memory_limit,
+            "devices": likelihood.devices,
             "image_accuracy": likelihood.image_accuracy,
             "smearing": likelihood.smearing,
             "gains": likelihood.gains,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.adjoint import Adjoint
+from rime_kernels.adjoint import Adjoint, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.cpu.engine import Engine
 from rime_kernels.cpu.lanes import Lanes, copied
@@ -13,7 +13,7 @@ from rime_kernels.engine import Visibilities
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.smeared import Settings, finished, plus, squares
+from rime_kernels.smeared import Settings, finished, squares
 from rime_kernels.smearing.average import Average, Node
 
 # Bytes of the visibilities of one block of rows.

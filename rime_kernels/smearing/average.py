@@ -74,6 +74,14 @@ class Average:
         smearing = replace(self.smearing, interval=self.smearing.interval[rows])
         return replace(self, smearing=smearing, times=group.times, freqs=group.freqs, groups=())
 
+    def of_rows(self, rows: NDArray[np.int64]) -> Average:
+        """The same of some of the rows."""
+        groups = [group._replace(has_row=group.has_row[rows]) for group in self.groups]
+        smearing = replace(self.smearing, interval=self.smearing.interval[rows])
+        return replace(
+            self, smearing=smearing, groups=tuple(group for group in groups if group.has_row.any())
+        )
+
     def chan_freq(self, chan_freq: Array, node: Node) -> Array:
         """Frequencies of the channels at a node, float64 (n_chan,), Hz."""
         return chan_freq + node.offset * self.smearing.chan_width

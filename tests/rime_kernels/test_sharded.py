@@ -1,0 +1,218 @@
+"""Rows that several devices share: the same bits for any number of them, and the sums of one."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import Future
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import BackendError, Rime, Rows, Smearing, device
+from rime_kernels import rime as rime_module
+from rime_kernels.device_threads import check_devices, threads_of
+from rime_kernels.errors import InputError
+from rime_kernels.geometry import row_table
+from rime_kernels.shards import MOST_SHARDS, shard_bounds, shared_out
+
+# Sums of some thousand terms in double precision, taken in another order.
+ORDER = 1e-12
+
+
+class Inline:
+    """A device whose work is done at once, by the thread that asks."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"device {number}"
+
+    def submit(self, work: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.fixture
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`devices=n` are n pretended ones."""
+    monkeypatch.setattr(rime_module, "threads_of", lambda _, n: [Inline(i) for i in range(n)])
+
+
+def data_for(rows: Rows) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    shape = (rows.n_row, rows.n_chan, rows.n_corr)
+    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
+    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
+
+
+def found_by(rime: Rime, sources: Any, dof: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """All that a `Rime` sums."""
+    chi2, gradient = rime.chi2_and_gradient(sources, dof)
+    pulled = rime.adjoint(sources, np.broadcast_to(data_for(rime.rows)["vis"], rime.predict(sources).shape))
+    found = {"chi2": rime.chi2(sources, dof), "with gradient": chi2, "vis": rime.predict(sources)}
+    found["residual"], found["squares"] = rime.residual(sources), rime.weighted_residual2(sources)
+    for name, of in (("", gradient), ("pulled ", pulled)):
+        found |= {name + key: x for key, x in vars(of).items() if x is not None}
+    return found
+
+
+def assert_near(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        largest = np.abs(values).max(initial=0.0)
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=ORDER * largest, err_msg=name)
+
+
+# ---- shards
+
+
+def test_shards_are_whole_time_slots_as_equal_as_these_allow() -> None:
+    rng = np.random.default_rng(1)
+    for n_time in (1, 2, 23, 24, 25, 100, 1000):
+        each = rng.integers(0, 50, n_time)  # some slots have no row
+        each[0] += 1
+        table = row_table(_rows_of(np.repeat(np.arange(n_time), each)))
+        bounds = shard_bounds(table)
+        assert bounds[0] == 0
+        assert bounds[-1] == each.sum()
+        assert np.all(np.diff(bounds) > 0)
+        assert np.isin(bounds, table.slot_start).all()
+        assert bounds.size - 1 <= MOST_SHARDS
+        # A bound lies within half the largest slot of where it should: shards differ by one slot at most.
+        assert np.diff(bounds).max() <= each.sum() / min(MOST_SHARDS, np.count_nonzero(each)) + each.max()
+
+
+def _rows_of(time_index: np.ndarray) -> Any:
+    """As much of `Rows` as tells of times."""
+
+    class Times:
+        n_time = int(time_index.max()) + 1
+
+    Times.time_index = time_index  # type: ignore[attr-defined]
+    return Times
+
+
+def test_devices_share_rows_as_equally_as_shards_allow() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        rows = rng.integers(1, 9, rng.integers(1, 9))
+        for n_device in (1, 2, 3, 7):
+            found = shared_out(np.concatenate([[0], np.cumsum(rows)]), n_device)
+            assert len(found) == n_device
+            assert [shard for each in found for shard in each] == list(range(rows.size))
+            most = max(rows[each].sum() for each in found if each)
+            assert most == _least_most(rows.tolist(), n_device)
+
+
+def _least_most(rows: list[int], n_device: int) -> int:
+    """By trying all ways to cut a list in so many parts."""
+    if n_device == 1 or len(rows) == 1:
+        return sum(rows)
+    return min(max(sum(rows[:i]), _least_most(rows[i:], n_device - 1)) for i in range(1, len(rows)))
+
+
+# ---- sums
+
+
+@pytest.mark.usefixtures("_on_the_cpu")
+@pytest.mark.parametrize("form", ["factored", "row"])
+def test_any_number_of_devices_gives_the_same_bits(problem, sky, beam_of, form) -> None:
+    """Of 1, 2, 3 and 7 devices; and the sums of none, in another order."""
+    rows = problem(n_antenna=4, n_time=9, n_chan=3)
+    shuffled = np.random.default_rng(3).permutation(rows.n_row)  # rows in no order of time
+    columns = ("uvw", "antenna1", "antenna2", "time_index")
+    rows = dataclasses.replace(rows, **{name: getattr(rows, name)[shuffled] for name in columns})
+    sources, dof = sky(rows, beam=beam_of(rows, "gaussian")), np.array([3.0, 50.0])
+    made = {"backend": "cpu", "extent": 0.04, "form": form, **data_for(rows)}
+    whole, one, *others = (Rime(rows, **made, devices=n) for n in (None, 1, 2, 3, 7))
+    for t in (None, dof):
+        first = found_by(one, sources, t)
+        assert_near(first, found_by(whole, sources, t))
+        for rime in others:
+            for name, values in found_by(rime, sources, t).items():
+                np.testing.assert_array_equal(values, first[name], err_msg=name)
+    assert f" shards of {rows.n_row} rows" in one.plan(sources)
+
+
+@pytest.mark.usefixtures("_on_the_cpu")
+def test_templates_and_matrices_and_averages(problem, sky, jones_beam_of) -> None:
+    rows = problem(n_antenna=4, n_time=5, n_chan=2)
+    rng, made = np.random.default_rng(4), {"backend": "cpu", "extent": 0.04, **data_for(rows)}
+    template = rng.normal(size=(1, rows.n_row, rows.n_chan, rows.n_corr)) * (1 + 0.5j)
+    with_template = dataclasses.replace(sky(rows), template_scale=rng.normal(size=(2, 1)))
+    cases = [
+        ({"template": template, "template_lm": np.zeros((1, 2))}, with_template),
+        ({}, sky(rows, beam=jones_beam_of(rows, turned=True))),
+        ({"smearing": Smearing(0.5, rng.uniform(1, 40, rows.n_row), np.full(2, 1e5), 1e-2)}, sky(rows)),
+    ]
+    for options, sources in cases:
+        whole, two = (Rime(rows, **made, **options, devices=n) for n in (None, 2))
+        assert_near(found_by(two, sources), found_by(whole, sources))
+
+
+@pytest.mark.usefixtures("_on_the_cpu")
+def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> None:
+    rows = problem(n_antenna=3, n_time=4)
+    sources = sky(rows)
+    rime = Rime(rows, backend="cpu", extent=0.04, **data_for(rows), devices=3)
+    none = sources.entries(0, 0)
+    assert rime.chi2(none).shape == (0,)
+    assert rime.predict(none).shape[0] == 0
+    expected = rime.chi2(sources)
+    (_, shards) = rime._engine._devices[1]  # type: ignore[attr-defined]
+
+    def fail(*_: object) -> None:
+        raise BackendError("the device is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shards[0].engine, "start_chi2", fail)
+        with pytest.raises(BackendError, match="the device is lost"):
+            rime.chi2(sources)
+    np.testing.assert_array_equal(rime.chi2(sources), expected)
+
+
+# ---- what names devices
+
+
+@pytest.mark.parametrize("devices", ["both", 0, -1, True, [], [0, 0], [-1], [0.5]])
+def test_what_names_no_devices(devices: Any) -> None:
+    with pytest.raises(InputError, match='devices must be "all", a number of GPUs, or a list'):
+        check_devices(devices)
+
+
+def test_devices_beside_a_cpu_and_those_that_are_not_there(problem, monkeypatch) -> None:
+    with pytest.raises(InputError, match=r'devices=2 are GPUs: they need backend="cuda"'):
+        Rime(problem(), backend="cpu", extent=0.01, devices=2)
+    monkeypatch.setattr(device, "names", lambda: ["A", "A", "B"])
+    with pytest.raises(BackendError, match=r"devices=\[3\]: there are 3 GPUs here, numbered from 0"):
+        threads_of("cuda", [3])
+    with pytest.raises(BackendError, match="A and B are GPUs of different kinds"):
+        threads_of("cuda", "all")
+    assert [each.name for each in threads_of("cuda", 2)] == ["GPU 0 (A)", "GPU 1 (A)"]
+
+
+@pytest.mark.cuda
+def test_all_gpus_of_a_machine(cuda_backend, problem, sky, beam_of) -> None:
+    """The same bits as the first of them alone, in chi2 that is recorded, too; the sums of the CPU."""
+    sizes = {"n_antenna": 2, "n_chan": 1, "n_time": 3} if device.simulated() else {"n_time": 50}
+    rows = problem(**sizes)
+    sources = sky(rows, 1, 1, 1, beam=beam_of(rows, "gaussian", 1))
+    made = {"extent": 0.04, **data_for(rows)}
+    every, first = (Rime(rows, backend=cuda_backend, **made, devices=each) for each in ("all", [0]))
+    expected = found_by(first, sources)
+    assert_near(expected, found_by(Rime(rows, backend="cpu", **made), sources))
+    for _ in range(1 if device.simulated() else 3):
+        for name, values in found_by(every, sources).items():
+            np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+def test_neighbours_stay_together() -> None:
+    bounds = np.arange(25)
+    for n_device in (1, 2, 3, 4, 6, 8, 12, 24):
+        parts = shared_out(bounds, n_device)
+        assert {len(part) for part in parts} == {24 // n_device}
+        assert all(b[0] == a[-1] + 1 for a, b in pairwise(parts))
