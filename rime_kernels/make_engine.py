@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.engine import Engine
+from rime_kernels.engine.sharded import ShardedEngine, Worker
+from rime_kernels.engine.smeared import Blocks, Settings, SmearedEngine
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants
-from rime_kernels.sharded import ShardedEngine, Worker
-from rime_kernels.smeared import Blocks, Settings, SmearedEngine
 from rime_kernels.smearing.average import Average
 
 

@@ -13,8 +13,9 @@ from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
-from rime_kernels.device_threads import Devices, threads_of
 from rime_kernels.engine import Engine, Visibilities
+from rime_kernels.engine.device_threads import Devices, threads_of
+from rime_kernels.engine.smeared import Settings
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
@@ -22,7 +23,6 @@ from rime_kernels.inputs import Output, check_axes, constants
 from rime_kernels.kept import KeptModel
 from rime_kernels.make_engine import make_engine
 from rime_kernels.physics.envelope import GaussianFrame
-from rime_kernels.smeared import Settings
 from rime_kernels.smearing.average import average_of
 from rime_kernels.smearing.smearing import Smearing
 from rime_kernels.tangent.columns import Fixed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rime_kernels.device_threads import Devices
+    from rime_kernels.engine.device_threads import Devices
 
 ReadingOptions = dict[str, Any]
 """Keyword arguments of `biro.read`; their values have many types, and `read` checks them."""

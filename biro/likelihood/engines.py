@@ -19,7 +19,7 @@ from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_togeth
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
 from rime_kernels.device import Backend
-from rime_kernels.device_threads import Devices, check_devices
+from rime_kernels.engine.device_threads import Devices, check_devices
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.tangent.grouped import GroupedInformation

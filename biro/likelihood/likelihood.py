@@ -41,7 +41,7 @@ from biro.observation.weighting import WITH_TAPER, with_systematic
 from biro.smearing import Mode
 from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
-from rime_kernels.device_threads import Devices
+from rime_kernels.engine.device_threads import Devices
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
 

@@ -10,10 +10,10 @@ from rime_kernels.arrays import Sources
 from rime_kernels.cpu.engine import Engine
 from rime_kernels.cpu.lanes import Lanes, copied
 from rime_kernels.engine import Visibilities
+from rime_kernels.engine.smeared import Settings, finished, squares
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.smeared import Settings, finished, squares
 from rime_kernels.smearing.average import Average, Node
 
 # Bytes of the visibilities of one block of rows.
@@ -21,7 +21,7 @@ _BLOCK_BYTES = 64 << 20
 
 
 class Blocks:
-    """See `rime_kernels.smeared.Blocks`."""
+    """See `rime_kernels.engine.smeared.Blocks`."""
 
     def __init__(self, fixed: Constants, settings: Settings) -> None:
         self.most_rows = _bytes(settings) // (16 * fixed.chan_freq.size * fixed.matrix.shape[0])
@@ -39,7 +39,7 @@ def _bytes(settings: Settings) -> int:
 
 
 class SmearedRows:
-    """See `rime_kernels.smeared.Block`."""
+    """See `rime_kernels.engine.smeared.Block`."""
 
     def __init__(self, average: Average, fixed: Constants, table: RowTable, settings: Settings) -> None:
         self._fixed, self._complex = fixed, np.complex64 if settings.single else np.complex128

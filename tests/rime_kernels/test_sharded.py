@@ -12,10 +12,10 @@ import pytest
 
 from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
-from rime_kernels.device_threads import check_devices, threads_of
+from rime_kernels.engine.device_threads import check_devices, threads_of
+from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
-from rime_kernels.shards import MOST_SHARDS, shard_bounds, shared_out
 
 # Sums of some thousand terms in double precision, taken in another order.
 ORDER = 1e-12

@@ -26,10 +26,10 @@ from rime_kernels.cuda.launch import Layout, Runs
 from rime_kernels.cuda.shapes.choice import Size
 from rime_kernels.cuda.staging import Call, Staging
 from rime_kernels.engine import Visibilities
+from rime_kernels.engine.smeared import Settings, finished
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Parameters, Variant
 from rime_kernels.physics.feeds import feeds_of
-from rime_kernels.smeared import Settings, finished
 from rime_kernels.smearing.average import Average, Node
 
 # The share of the memory that rows of all blocks may take, and a block where they do not all stay there.
@@ -47,7 +47,7 @@ class Shared(NamedTuple):
 
 
 class Blocks:
-    """See `rime_kernels.smeared.Blocks`."""
+    """See `rime_kernels.engine.smeared.Blocks`."""
 
     def __init__(self, fixed: Constants, settings: Settings) -> None:
         limit = settings.memory_limit
@@ -77,7 +77,7 @@ class _Rows(NamedTuple):
 
 
 class SmearedRows(GivenEngine):
-    """See `rime_kernels.smeared.Block`."""
+    """See `rime_kernels.engine.smeared.Block`."""
 
     def __init__(
         self, average: Average, fixed: Constants, table: RowTable, settings: Settings, shared: Shared

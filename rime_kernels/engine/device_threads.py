@@ -16,7 +16,7 @@ Devices: TypeAlias = Literal["all"] | int | Sequence[int]
 
 
 class DeviceThread:
-    """A thread for which one GPU is the current one; see `rime_kernels.sharded.Worker`."""
+    """A thread for which one GPU is the current one; see `rime_kernels.engine.sharded.Worker`."""
 
     def __init__(self, number: int, name: str) -> None:
         self.name = f"GPU {number} ({name})"

@@ -17,9 +17,9 @@ from rime_kernels.adjoint import Adjoint, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.engine import Engine, Visibilities
+from rime_kernels.engine.shards import Index, rows_of, shard_bounds, shared_out, table_of
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
-from rime_kernels.shards import Index, rows_of, shard_bounds, shared_out, table_of
 
 T = TypeVar("T")
 # Kinds of call that are remembered as made before.

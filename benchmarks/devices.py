@@ -1,0 +1,111 @@
+"""Measure how much faster several GPUs are than one: `Rime.chi2` and its gradient, data shared in shards.
+
+    python benchmarks/devices.py [--device cpu|cuda] [--quick] [--output FILE]
+
+One GPU without shards, the same with them, and all GPUs of the machine by turns in one run. The goal is 1.93
+times one GPU with two, for the table's case with 1000 times. "Same bits" says whether chi2 is the same for
+any number of GPUs. On a CPU nothing is measured. Results are written as they come.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+import numpy as np
+from chi2.cases import EXTENT, FULL, TINY, Case, field, sources
+from common.machine import machine, machine_slug
+from common.options import make_parser, output_path, parse
+from common.results import write
+from common.timing import seconds_of
+from common.types import Line
+
+from rime_kernels import Rime, device
+from rime_kernels.engine.device_threads import Devices
+from rime_kernels.geometry import Precision
+
+NAME = "64 antennas, 100 points"
+N_TIME = 1000
+GOAL = 1.93
+"""Times one GPU that two GPUs should be."""
+
+
+def cases(*, quick: bool) -> list[Case]:
+    """The table's case with ten times its times, and with a batch of eight parameter vectors."""
+    if quick:
+        return [TINY[0]]
+    whole = next(case for case in FULL if case.name == NAME)
+    return [replace(whole, n_time=N_TIME), replace(whole, n_time=N_TIME // 4, n_batch=8)]
+
+
+def shared_by() -> dict[str, Devices | None]:
+    """What shares the rows, by what the table calls it."""
+    found: dict[str, Devices | None] = {"one": None, "one, shards": [0]}
+    n_device = len(device.names())
+    return found | ({f"{n_device} GPUs": "all"} if n_device > 1 else {})
+
+
+def in_turns(calls: list[Callable[[], object]], repeat: int) -> list[float]:
+    """Median seconds of each, after three calls that compile and record."""
+    for call in 3 * calls:
+        call()
+    turns = [[seconds_of(call) for call in calls] for _ in range(repeat)]
+    return [statistics.median(times) for times in zip(*turns, strict=True)]
+
+
+def measured(case: Case, precision: Precision, repeat: int) -> Line:
+    """Measure one line of the table."""
+    whole, names = field(case), shared_by()
+    sky = sources(case)
+    rimes = [
+        Rime(
+            whole.rows, vis=whole.vis, weight=whole.weight, backend="cuda", precision=precision,
+            form=case.form, extent=EXTENT, devices=each,
+        )
+        for each in names.values()
+    ]  # fmt: skip
+    same = [rime.chi2(sky) for rime in rimes[1:]]
+    line: Line = {**asdict(case), "precision": precision, "n": repeat, "shared by": list(names)}
+    line["same bits"] = bool(all(np.array_equal(found, same[0]) for found in same))
+    for name in ("chi2", "chi2_and_gradient"):
+        found = in_turns([functools.partial(getattr(rime, name), sky) for rime in rimes], repeat)
+        line[name] = {"ms": [1e3 * x for x in found], "times one": [found[0] / x for x in found]}
+    return line
+
+
+def text(line: Line) -> str:
+    """A line of the table."""
+    both = [line[name] for name in ("chi2", "chi2_and_gradient")]
+    found = "".join(
+        f"{ms:9.2f} ({times:.2f})"
+        for each in both
+        for ms, times in zip(each["ms"], each["times one"], strict=True)
+    )
+    start = f"{line['name']:26}{line['n_time']:6}{line['n_batch']:6} {line['precision']:7}"
+    return f"{start}{found}  {line['same bits']}"
+
+
+def main() -> int:
+    args = parse(make_parser(__doc__, device=True, repeat=20))
+    about = machine(args.device)
+    lines: list[Line] = []
+    found = {"device": args.device, "quick": args.quick, "machine": about, "goal": GOAL, "cases": lines}
+    if args.device == "cpu":
+        print("nothing is measured on a CPU: devices are GPUs")
+        write(output_path(args, "devices", f"{machine_slug(about)}.json"), found)
+        return 0
+    names = "".join(f"{what + ' ' + name:>17}" for what in ("chi2", "grad") for name in shared_by())
+    print(f"{'case':26}{'times':>6}{'batch':>6} {'prec':7}{names}  same bits")
+    for case in cases(quick=args.quick):
+        for precision in ("single",) if args.quick else ("single", "double"):
+            lines.append(measured(case, precision, 1 if device.simulated() else args.repeat))
+            print(text(lines[-1]), flush=True)
+            write(output_path(args, "devices", f"{machine_slug(about)}.json"), found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
