@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, TypeAlias, TypeVar
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from rime_kernels import device
 from rime_kernels.errors import BackendError, InputError
@@ -16,15 +18,38 @@ Devices: TypeAlias = Literal["all"] | int | Sequence[int]
 
 
 class DeviceThread:
-    """A thread for which one GPU is the current one; see `rime_kernels.engine.sharded.Worker`."""
+    """A thread for which one GPU is the current one; see `rime_kernels.engine.sharded.Worker`.
+
+    It lives as long as the process, for what is on its GPU is given back in it.
+    """
 
     def __init__(self, number: int, name: str) -> None:
-        self.name = f"GPU {number} ({name})"
-        self._executor = ThreadPoolExecutor(1, f"biro-gpu-{number}", functools.partial(device.select, number))
+        self.name, self._number = f"GPU {number} ({name})", number
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        threading.Thread(target=self._run, name=f"biro-gpu-{number}", daemon=True).start()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Do it in this thread."""
-        return self._executor.submit(work)
+        future: Future[T] = Future()
+        self._queue.put((future, work))
+        return future
+
+    def close(self) -> None:
+        """The process ends: see `device.leave_cleanup`."""
+        self.submit(device.leave_cleanup).exception()
+
+    def _run(self) -> None:
+        is_selected = False
+        while True:
+            future, work = self._queue.get()
+            try:
+                if not is_selected:
+                    device.select(self._number)
+                    is_selected = True
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+            del future, work  # nothing of it may live here until the next work comes
 
 
 @functools.cache

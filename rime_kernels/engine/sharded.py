@@ -6,6 +6,10 @@ the order of the shards: the result is the same to the bit for any number of dev
 
 from __future__ import annotations
 
+import atexit
+import functools
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -33,6 +37,10 @@ class Worker(Protocol):
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Do it in that thread; the result is waited for by way of the future."""
+        ...
+
+    def close(self) -> None:
+        """The process ends."""
         ...
 
 
@@ -79,6 +87,12 @@ class ShardedEngine:
             if shards:
                 self._devices.append((worker, shards))
         self._made: set[tuple[Any, ...]] = set()
+        weakref.finalize(self, _give_back, self._devices).atexit = False
+        # Registered behind the finalizers of all other objects, it is called before them.
+        atexit.unregister(_give_all_back)
+        atexit.register(_give_all_back)
+        _LIVE.add(self)
+        _WORKERS.update((id(worker), worker) for worker in workers)
 
     def run(self, sources: Sources, output: Output) -> Visibilities:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr)."""
@@ -165,6 +179,28 @@ class ShardedEngine:
             self._made.clear()
         self._made.add(kind)
         return lambda: [each for future in _all_done(futures) for each in future.result()]
+
+
+_LIVE: weakref.WeakSet[ShardedEngine] = weakref.WeakSet()
+_WORKERS: dict[int, Worker] = {}  # all that there have been
+
+
+def _give_back(devices: list[tuple[Worker, list[_Shard]]]) -> list[Future[None]]:
+    """Free what is on the devices, each in its thread, before it does anything else."""
+
+    def clear(shards: list[_Shard]) -> None:
+        shards.clear()
+        gc.collect()  # engines refer to themselves
+
+    return [worker.submit(functools.partial(clear, shards)) for worker, shards in devices]
+
+
+def _give_all_back() -> None:
+    """The process ends: free what is on devices, and have nothing else freed there."""
+    for future in [future for engine in _LIVE for future in _give_back(engine._devices)]:
+        future.exception()
+    for worker in _WORKERS.values():
+        worker.close()
 
 
 def _all_done(futures: list[Future[list[Any]]]) -> list[Future[list[Any]]]:

@@ -35,6 +35,9 @@ class Inline:
             future.set_exception(error)
         return future
 
+    def close(self) -> None:
+        pass
+
 
 @pytest.fixture
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
