@@ -54,10 +54,11 @@ TREATMENTS = {"fixed": "", "SEFDs": "s", "gains": "g", "both": "sg"}
 
 @dataclass(frozen=True)
 class Case:
-    """How large a data set is."""
+    """How large a data set is, and how many starts each fit has."""
 
     n_time: int
     n_chan: int
+    n_start: int
 
 
 def sky(kind: str, treatment: str) -> SkyModel:
@@ -107,12 +108,12 @@ def likelihood(data: biro.Observation, kind: str, treatment: str) -> biro.Likeli
     return biro.Likelihood(data, sky(kind, treatment), backend="cpu", smearing="off")
 
 
-def fitted(data: biro.Observation, kind: str, seed: int) -> Line:
+def fitted(data: biro.Observation, kind: str, seed: int, n_start: int) -> Line:
     """What is found with a kind of source: values and errors, and ln Z, with each treatment."""
     line: Line = {}
     for treatment in TREATMENTS:
         target = likelihood(data, kind, treatment)
-        maximum = biro.maximise(target, seed=seed, starts=4)
+        maximum = biro.maximise(target, seed=seed, starts=n_start)
         errors = np.sqrt(np.diag(maximum.laplace.covariance))
         each = zip(target.parameter_names, maximum.laplace.theta.tolist(), errors.tolist(), strict=True)
         line[treatment] = {name: [value, error] for name, value, error in each if name in TRUTH}
@@ -147,13 +148,14 @@ def main() -> int:
     parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=20, help="data sets of each truth (1 if quick)")
     args = parse(parser)
-    case, about = Case(6, 1) if args.quick else Case(48, 2), machine("cpu")
+    case, about = Case(6, 1, 1) if args.quick else Case(48, 2, 4), machine("cpu")
     lines: list[Line] = []
     found = {"quick": args.quick, "machine": about, **asdict(case), "cases": lines}
     for truth in KINDS:
         for seed in range(1, 2 if args.quick else args.repeats + 1):
             data = drawn(truth, case, seed)
-            lines.append({"truth": truth, "seed": seed, **{kind: fitted(data, kind, seed) for kind in KINDS}})
+            fits = {kind: fitted(data, kind, seed, case.n_start) for kind in KINDS}
+            lines.append({"truth": truth, "seed": seed, **fits})
             write(output_path(args, "evn", f"{machine_slug(about)}.json"), found)
     print(f"{'truth':9} {'parameter':13}" + "".join(f"{name:>11}{'pull':>7}" for name in TREATMENTS))
     for kind in KINDS:

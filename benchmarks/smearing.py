@@ -60,8 +60,8 @@ def rimes(case: Case, run_on: str, precision: Precision, smeared: Smearing) -> l
 
 
 def in_turns(calls: list[Callable[[], object]], repeat: int) -> list[float]:
-    """Median seconds of each, after two calls that compile and record."""
-    for call in 2 * calls:
+    """Median seconds of each, after two calls that compile and record; a quick run compiles alone."""
+    for call in (1 if repeat == 1 else 2) * calls:
         call()
     turns = [[seconds_of(call) for call in calls] for _ in range(repeat)]
     return [statistics.median(times) for times in zip(*turns, strict=True)]

@@ -53,11 +53,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Import arviz before workers begin.
+    """Before workers begin: let each have one thread of BLAS, and import arviz.
 
-    The first import of a day writes a file, which fails where two processes do it at once (arviz 0.23).
+    Threads of several workers wait for each other at each small matrix, which takes up to four times as long
+    (measured). The first import of arviz in a day writes a file, which fails where two processes do it at
+    once (arviz 0.23).
     """
-    if not hasattr(config, "workerinput") and find_spec("arviz") is not None:
+    if hasattr(config, "workerinput"):
+        return
+    if config.getoption("numprocesses", None):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by NumPy and SciPy as a worker imports them
+    if find_spec("arviz") is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import arviz  # noqa: F401

@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 
 SPEED_OF_LIGHT = 299792458.0
 EARTH_RATE = 7.2921158553e-5
+# What each correlation has of I, Q, U and V.
+OF_STOKES = {
+    "I": (1, 0, 0, 0), "Q": (0, 1, 0, 0), "U": (0, 0, 1, 0), "V": (0, 0, 0, 1),
+    "XX": (1, 1, 0, 0), "XY": (0, 0, 1, 1j), "YX": (0, 0, 1, -1j), "YY": (1, -1, 0, 0),
+    "RR": (1, 0, 0, 1), "RL": (0, 1, 1j, 0), "LR": (0, 1, -1j, 0), "LL": (1, 0, 0, -1),
+}  # fmt: skip
+# A cubic B-spline about 0, NaN beyond its four pieces.
+SPLINE = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
 
 
 # ---- the measurement equation
@@ -173,13 +181,7 @@ def phase_term(uvw: NDArray[np.float64], lm: Sequence[float], nu: float) -> NDAr
 
 def corr_of_stokes(corr_type: Sequence[str], stokes: NDArray[np.float64]) -> NDArray[np.complex128]:
     """Correlations (..., n_corr) of I, Q, U, V (..., 4)."""
-    i, q, u, v = np.moveaxis(stokes.astype(complex), -1, 0)
-    table = {
-        "I": i, "Q": q, "U": u, "V": v,
-        "XX": i + q, "XY": u + 1j * v, "YX": u - 1j * v, "YY": i - q,
-        "RR": i + v, "RL": q + 1j * u, "LR": q - 1j * u, "LL": i - v,
-    }  # fmt: skip
-    return np.stack([table[name] for name in corr_type], axis=-1)
+    return stokes @ np.array([OF_STOKES[name] for name in corr_type], complex).T
 
 
 def spectrum(nu: float, ref_freq: float, terms: NDArray[np.float64], is_log: bool) -> float:
@@ -262,9 +264,11 @@ def gradient_gaussian(
 ) -> NDArray[np.complex128]:
     """Sums over the sky, in units of the axes, of 2^(-4 (x^2 + y^2)) (nu/nu0)^(p0 x + p1 y).
 
-    Trapezoids over a Gaussian are exact to rounding up to a, b of 50 where they are 0.01 wide.
+    Trapezoids over a Gaussian are exact to rounding up to a, b of 40 where they are 0.02 wide: its transform
+    is repeated every 1 / 0.02, and 1e-150 at a distance of 10.
     """
-    x = 0.01 * np.arange(-400, 401)
+    x = 0.02 * np.arange(-200, 201)
+    assert max(np.abs(a).max(), np.abs(b).max()) < 40.0
     p0, p1, ref_freq = parameters[:3]
 
     def along(a: NDArray[np.float64], gradient: float) -> NDArray[np.complex128]:
@@ -339,14 +343,13 @@ def feed_rotation(phi: float, circular: bool) -> NDArray[np.complex128]:
 
 def spline_beam(beam: JonesBeam, which: int, c: int, x: float, y: float) -> NDArray[np.complex128]:
     """E(x, y), 2x2, of one class and channel: a sum over all nodes, of which 4 x 4 are near enough."""
-    spline = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
     along = []
     for place, first, step, n in (
         (x, beam.grid[0], beam.grid[1], beam.coefficient.shape[3]),
         (y, beam.grid[2], beam.grid[3], beam.coefficient.shape[2]),
     ):
         at = np.clip((place - first) / step, 0.0, n - 3.0)
-        along.append(np.nan_to_num(spline(at - np.arange(-1.0, n - 1.0))))
+        along.append(np.nan_to_num(SPLINE(at - np.arange(-1.0, n - 1.0))))
     return np.einsum("yxab,x,y->ab", beam.coefficient[which, c], *along)
 
 
@@ -358,9 +361,12 @@ def _seen_through_beam(
     feeds = ["RR", "RL", "LR", "LL"] if circular else ["XX", "XY", "YX", "YY"]
     bright = _brightness(rows, feeds, sources, b, s, rows.chan_freq[c]).reshape(-1, 2, 2)
     out = np.empty((rows.n_row, 2, 2), complex)
+    jones = {}
     for r, time in enumerate(rows.time_index):
-        p, q = (_jones(sources, b, s, c, time, a[r], circular) for a in (rows.antenna1, rows.antenna2))
-        out[r] = p @ bright[r] @ q.conj().T
+        for antenna in (rows.antenna1[r], rows.antenna2[r]):
+            if (time, antenna) not in jones:
+                jones[time, antenna] = _jones(sources, b, s, c, time, antenna, circular)
+        out[r] = jones[time, rows.antenna1[r]] @ bright[r] @ jones[time, rows.antenna2[r]].conj().T
     return out.reshape(-1, 4)[:, [feeds.index(name) for name in corr_type]]
 
 

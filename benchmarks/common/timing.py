@@ -30,12 +30,15 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 def measure(call: Callable[[], object], repeat: int, longest: float = _LONGEST) -> Timing:
     """Median of `repeat` calls after two for warming up; fewer (at least 3) where they would take more than
-    `longest` seconds, more where they take little: the median of short calls needs many.
+    `longest` seconds, more where they take little: the median of short calls needs many. A quick run, which
+    repeats once, times the second call.
 
     The call returns when its work is done: on a GPU, with the result on the host.
     """
     first = seconds_of(call)
     warm = seconds_of(call)
+    if repeat == 1:
+        return Timing(first, warm, warm, 1)
     n = repeat
     if warm * repeat > longest:
         n = max(3, int(longest / warm))

@@ -183,7 +183,7 @@ def measured(size: Size, repeat: int, *, quick: bool, keep: Callable[[Line], obj
 def _cases(quick: bool) -> Iterator[tuple[str, int, str, int | None, bool]]:
     """Yield title, correlations, A-terms, subgrid, and whether it is measured from the host too."""
     side = 16 if device.simulated() else 24
-    yield f"{side} x {side}, 4 corr", 4, "none", side, True
+    yield f"{side} x {side}, 4 corr", 4, "none", side, not device.simulated()
     yield f"{side} x {side}, 4 corr, A-terms 2 x 2", 4, "2 x 2", side, False
     if quick:
         return

@@ -33,7 +33,7 @@ def three_parameters() -> GaussianLikelihood:
     return GaussianLikelihood([Flat(-5, 5, name) for name in "abc"], [1.0, -2.0, 0.5], covariance)
 
 
-@pytest.mark.parametrize(("sampler", "repeats"), [("dynesty", 12), ("dynesty-dynamic", 8)])
+@pytest.mark.parametrize(("sampler", "repeats"), [("dynesty", 8), ("dynesty-dynamic", 5)])
 def test_pulls_of_the_evidence(sampler, repeats):
     options = {"n_live": 60, "batch": 16, "dlogz": 0.1}
     options |= {"n_effective": 600} if sampler == "dynesty-dynamic" else {}

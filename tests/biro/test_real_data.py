@@ -46,8 +46,8 @@ def highest(likelihood: biro.Likelihood, start: dict[str, float]) -> tuple[np.nd
 
 
 def nested(likelihood: biro.Likelihood) -> Posterior:
-    """A short run of dynesty: evidence to about 1.5, where differences are hundreds and thousands."""
-    return biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=60, dlogz=0.5)
+    """A short run of dynesty: evidence to about 2, where differences are hundreds and thousands."""
+    return biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=40, dlogz=1.0)
 
 
 def check(posterior: Posterior, reference: dict[str, tuple[float, float]]) -> None:

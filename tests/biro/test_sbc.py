@@ -279,7 +279,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_alike(point, tmp_path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "NUMBA_NUM_THREADS": "1"}
     child = subprocess.Popen([sys.executable, str(script), str(run)], env=environment)
     lines = run / LINES
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not (lines.exists() and lines.read_bytes().count(b"\n") >= 3) and time.monotonic() < deadline:
         time.sleep(0.01)
     child.kill()
@@ -396,9 +396,12 @@ SAMPLERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_pass(sampler) -> None:
-    """Point and Gaussian, fitted noise, 100 replicates: no test fails that should not, with a fixed seed."""
+    """Point and Gaussian, fitted noise, 60 replicates: no test fails that should not, with a fixed seed.
+
+    Bands and errors below are those of so many; docs/trust.md has 300.
+    """
     found = run_sbc(
-        likelihood(POINT + LOBE), sampler, replicates=100, seed=1, progress=False, **SAMPLERS[sampler]
+        likelihood(POINT + LOBE), sampler, replicates=60, seed=1, progress=False, **SAMPLERS[sampler]
     )
     print(found)
     assert not found.failed

@@ -110,14 +110,18 @@ def check(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["double", "single"])
-@pytest.mark.parametrize("kind", ["none", pytest.param("scalar", marks=pytest.mark.on_device), "2 x 2"])
 @pytest.mark.parametrize(
-    ("corr", "n_stokes"),
+    ("kind", "corr", "n_stokes"),
     [
-        (LINEAR, 4),
-        pytest.param(["LL", "RL", "RR"], 4, marks=pytest.mark.on_device),
-        (["XX", "YY"], 1),
-        (["RL"], 4),
+        *(("2 x 2", LINEAR, 4), ("none", ["XX", "YY"], 1), ("none", ["RL"], 4)),
+        *(
+            pytest.param(kind, *each, marks=pytest.mark.on_device)
+            for kind, *each in (
+                *(("none", LINEAR, 4), ("scalar", LINEAR, 4), ("scalar", ["XX", "YY"], 1)),
+                *(("2 x 2", ["XX", "YY"], 1), ("scalar", ["RL"], 4), ("2 x 2", ["RL"], 4)),
+                *((kind, ["LL", "RL", "RR"], 4) for kind in ("none", "scalar", "2 x 2")),
+            )
+        ),
     ],
 )
 def test_sums_over_pixels_and_the_adjoint(
@@ -131,8 +135,19 @@ def test_sums_over_pixels_and_the_adjoint(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["double", "single"])
-@pytest.mark.parametrize(("n_chan", "even"), [(1, True), (2, True), (7, False), (11, True), (23, True)])
-@pytest.mark.parametrize("corr", [LINEAR, ["XX"]])
+@pytest.mark.parametrize(
+    ("n_chan", "even", "corr"),
+    [
+        *((1, True, LINEAR), (7, False, LINEAR), (23, True, LINEAR), (2, True, ["XX"]), (11, True, ["XX"])),
+        *(
+            pytest.param(*each, marks=pytest.mark.on_device)
+            for each in (
+                *((2, True, LINEAR), (11, True, LINEAR)),
+                *((1, True, ["XX"]), (7, False, ["XX"]), (23, True, ["XX"])),
+            )
+        ),
+    ],
+)
 def test_any_number_of_channels(
     cuda_backend: str, reference: ModuleType, precision: Any, n_chan: int, even: bool, corr: list[str]
 ) -> None:

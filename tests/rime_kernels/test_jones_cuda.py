@@ -78,7 +78,7 @@ def test_explicit_sums(problem, sky, jones_beam_of, reference, error_of, form, p
     np.testing.assert_allclose(rime.chi2(sources, t), expected_t, rtol=TOLERANCE[precision])
 
 
-@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.on_device)])
 def test_what_is_the_same_for_all_and_sources_without_the_beam(
     problem, sky, jones_beam_of, reference, error_of, form
 ) -> None:
@@ -92,7 +92,7 @@ def test_what_is_the_same_for_all_and_sources_without_the_beam(
     assert error_of(rime_of(rows, form=form).predict(sources), expected) < TOLERANCE["double"]
 
 
-@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("form", [pytest.param("factored", marks=pytest.mark.on_device), "row"])
 def test_matrices_of_the_antennas_outside_of_the_beam(
     problem, sky, jones_beam_of, reference, error_of, form
 ) -> None:

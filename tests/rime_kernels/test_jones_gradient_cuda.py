@@ -155,7 +155,7 @@ def test_one_time_of_pointing_errors_and_parts_of_the_rows(problem, sky, jones_b
     expected = arrays_of(gpu, sources)
     assert_near(expected, arrays_of(cpu, sources), TOLERANCE["double"])
     _, small = rimes_for(rows, 0, "row", "double", memory_limit=20000)
-    for rime in (small, gpu) if device.simulated() else (small, gpu, gpu, gpu):
+    for rime in (small,) if device.simulated() else (small, gpu, gpu, gpu):  # nothing is recorded there
         for name, values in arrays_of(rime, sources).items():
             np.testing.assert_array_equal(values, expected[name], err_msg=name)
     # A recording does not outlive its beam.
@@ -178,7 +178,7 @@ def test_one_bad_entry_is_nan_and_spoils_no_other(problem, sky, jones_beam_of) -
     assert np.isnan(found["stokes"][1]).any()
 
 
-@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.on_device)])
 def test_profiles_in_visibilities(problem, sky, jones_beam_of, reference, error_of, form) -> None:
     """The kernel over tiles of antennas leaves them to the one over rows."""
     rows = rows_for(problem)

@@ -114,7 +114,9 @@ def test_variants(backend, problem, sky, beam_of, reference, precision, form, be
     check(reference, with_data(rows, backend, form=form, precision=precision), sources)
 
 
-@pytest.mark.parametrize(("form", "shifted"), [("factored", True), ("row", False)])
+@pytest.mark.parametrize(
+    ("form", "shifted"), [("factored", True), pytest.param("row", False, marks=pytest.mark.on_device)]
+)
 def test_with_templates(backend, problem, sky, reference, form, shifted) -> None:
     rows = rows_for(problem)
     rng = np.random.default_rng(8)
@@ -126,13 +128,16 @@ def test_with_templates(backend, problem, sky, reference, form, shifted) -> None
     check(reference, with_data(rows, backend, form=form, **given), sources, **given)
 
 
-@pytest.mark.parametrize(("form", "n_chan"), [("factored", 1), ("row", 1), ("row", 11)])
+@pytest.mark.parametrize(
+    ("form", "n_chan"), [("factored", 1), pytest.param("row", 1, marks=pytest.mark.on_device), ("row", 11)]
+)
 def test_other_lanes_and_runs(backend, problem, sky, reference, form, n_chan) -> None:
     """Lanes along times or rows, runs of channels that are not whole."""
     rows = rows_for(problem, n_chan=n_chan, n_time=3 if n_chan == 1 else 1)
     check(reference, with_data(rows, backend, form=form), sky(rows, n_point=1, n_gaussian=1))
 
 
+@pytest.mark.on_device
 def test_a_high_scaled_dof_is_chi2(backend, problem, sky) -> None:
     rows = rows_for(problem)
     rime, sources = with_data(rows, backend), sky(rows, n_point=1, n_gaussian=1)

@@ -68,7 +68,7 @@ def check(
     rime = Rime(rows, **data, **options)
     norm = np.linalg.norm(expected)
     assert np.linalg.norm(rime.predict(sources) - expected) < tolerance * norm
-    for _ in range(3):  # made, recorded, played
+    for _ in range(1 if device.simulated() and backend == "cuda" else 3):  # made, recorded, played
         np.testing.assert_allclose(rime.chi2(sources), chi2, rtol=2 * tolerance)
     counts = data["weight"] > 0
     residual = rime.residual(sources)[:, counts] - (expected - data["vis"])[:, counts]
@@ -87,8 +87,15 @@ def test_templates(problem, sky, reference, form, precision, shifted) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["single", "double"])
-@pytest.mark.parametrize("form", ["factored", "row"])
-@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(
+    ("form", "shifted"),
+    [
+        ("factored", True),
+        ("row", False),
+        pytest.param("factored", False, marks=pytest.mark.on_device),
+        pytest.param("row", True, marks=pytest.mark.on_device),
+    ],
+)
 def test_templates_on_cuda(cuda_backend, problem, sky, reference, form, precision, shifted) -> None:
     check("cuda", problem, sky, reference, form, precision, shifted=shifted)
 
