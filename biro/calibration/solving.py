@@ -68,8 +68,9 @@ def solve_gains(
         A model without free parameters that `values` does not give; or the same observation with model
         visibilities, both as `biro.read_columns(path, ["DATA", "MODEL_DATA"])` gives them.
     interval : "integration", "scan", "track", or float, s
-        How long gains stay as they are; seconds count from the first time. A scan ends at a pause of three
-        integrations and a minute, and where the field changes.
+        How long gains stay as they are; seconds count from the first time. A scan ends where SCAN_NUMBER
+        changes or, where that does not tell scans apart, at a pause of three integrations and a minute, and
+        where the field changes.
     chan_blocks : int
         Gains in so many blocks of channels of each spectral window.
     mode : "complex", "phase" or "amplitude"

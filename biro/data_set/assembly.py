@@ -168,7 +168,12 @@ class _Assembly:
         index, metadata, counts = self.index, self.index.metadata, self.counts
         treatment = self.request.treatment
         selected = index.select(self.request.selection)
-        notes = [*self._field_notes(selected), *self.data.notes(), *index.uvw_notes(selected)]
+        notes = [
+            *self._field_notes(selected),
+            *self.data.notes(),
+            *index.uvw_notes(selected),
+            *index.scan_notes(),
+        ]
         partitions = [self._partition(part) for part in selected]
         counts["not selected"] += index.n_visibilities - counts["total"]
         counts["total"] = index.n_visibilities
@@ -260,6 +265,7 @@ class _Assembly:
             feeds=self._feeds(part.spw_id),
             row_interval=row_interval,
             exposure=_exposure(columns, rows, lasts),
+            scan_number=columns.scan_number[rows] if index.numbers_scans else None,
         )
 
     def _feeds(self, spw_id: int) -> Feeds:

@@ -174,6 +174,29 @@ class RowIndex:
         rows = np.bincount(self.columns.data_desc_id, minlength=len(self.descriptions))
         return sum(int(n) * int(np.prod(self.cell_shape(i))) for i, n in enumerate(rows))
 
+    @cached_property
+    def _scans_disagree(self) -> bool:
+        """Whether rows of one time have several scan numbers, as those of subarrays may."""
+        number = self.columns.scan_number
+        times, slot = np.unique(self.columns.time, return_inverse=True)
+        of_time = np.empty(len(times), number.dtype)
+        of_time[slot] = number
+        return bool((of_time[slot] != number).any())
+
+    @cached_property
+    def numbers_scans(self) -> bool:
+        """Whether SCAN_NUMBER tells scans apart: there are several, of one value at each time.
+
+        Where each time has a number of its own, as in some sets of the WSRT, it counts integrations.
+        """
+        n_scan, n_time = (len(np.unique(each)) for each in (self.columns.scan_number, self.columns.time))
+        return 1 < n_scan < n_time and not self._scans_disagree
+
+    def scan_notes(self) -> Iterator[str]:
+        """What is odd about SCAN_NUMBER, as notes."""
+        if np.ptp(self.columns.scan_number) and self._scans_disagree:
+            yield "rows of one time have several SCAN_NUMBERs: scans are told apart by pauses instead"
+
     def select(self, selection: Selection) -> list[PartitionRows]:
         """The rows that are selected, by field and data description; autocorrelations are among them.
 

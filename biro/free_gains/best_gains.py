@@ -25,7 +25,7 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.gains import cell_sums, laplace
 from rime_kernels.gains.arrays import Sums, Work
 from rime_kernels.gains.maximum import climb_all
-from rime_kernels.gains.models import CellModel, HostModel, model_of
+from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -59,17 +59,26 @@ class FreeGains:
         self._last: Array | None = None
         self.work = Work.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
 
-    def models(self, rimes: Sequence[Rime], sources: Iterable[Sources]) -> list[CellModel]:
-        """Visibilities of a batch of one, of each partition, where they are computed."""
-        each = zip(rimes, sources, self.partitions, self.layout.partitions, strict=True)
-        return [model_of(rime, of, part.vis, part.weight, own.rows) for rime, of, part, own in each]
+    def models(
+        self, rimes: Sequence[Rime], sources: Iterable[Sources], weights: Sequence[Array] | None = None
+    ) -> list[CellModel]:
+        """Visibilities of a batch of one, of each partition, where they are computed.
 
-    def of_visibilities(self, vis: Visibilities) -> list[HostModel]:
-        """The same of visibilities (n_row, n_chan, n_corr) of each partition, Jy, without gradients."""
+        With weights other than those of the partitions, if given: then they are on the host.
+        """
+        each = list(zip(rimes, sources, self.partitions, self.layout.partitions, strict=True))
+        if weights is None:
+            return [model_of(rime, of, part.vis, part.weight, own.rows) for rime, of, part, own in each]
+        pairs = zip(each, weights, strict=True)
         return [
-            HostModel(one, part.vis, part.weight, own.rows)
-            for one, part, own in zip(vis, self.partitions, self.layout.partitions, strict=True)
+            reweighted(rime, of, part.vis, part.weight, own.rows, w) for (rime, of, part, own), w in pairs
         ]
+
+    def of_visibilities(self, vis: Visibilities, weights: Sequence[Array] | None = None) -> list[HostModel]:
+        """The same of visibilities (n_row, n_chan, n_corr) of each partition, Jy, without gradients."""
+        stated: list[NDArray[np.floating]] = [part.weight for part in self.partitions]
+        each = zip(vis, self.partitions, weights or stated, self.layout.partitions, strict=True)
+        return [HostModel(one, part.vis, weight, own.rows) for one, part, weight, own in each]
 
     def best(self, models: Sequence[CellModel], factor: Array) -> BestGains:
         """The gains that fit best.

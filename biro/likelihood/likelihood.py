@@ -410,7 +410,7 @@ class Likelihood(Density):
         """
         batch, found = self._one(theta), []
         weights: Sequence[NDArray[np.floating]] = [part.weight for part in self.observation.partitions]
-        if isinstance(self._treatment, VisibilitiesWithNoiseTerms):
+        if isinstance(self._treatment, VisibilitiesWithNoiseTerms | InnerGains):
             weights = self._treatment.weights(batch, vis)
         for weight, factor in zip(weights, batch.noise_factor[0], strict=True):
             variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)

@@ -148,7 +148,7 @@ def _thinned(part: Partition, n: int) -> Partition:
     step = -(-rows.size * part.n_chan * part.n_corr // max(n, 1))
     channels = np.arange(part.n_chan)[min(step, part.n_chan) // 2 :: step]
     by_row = {name: getattr(part, name)[rows] for name in ("uvw", "antenna1", "antenna2", "time", "row_id")}
-    for name in ("row_interval", "exposure"):
+    for name in ("row_interval", "exposure", "scan_number"):
         if getattr(part, name) is not None:
             by_row[name] = getattr(part, name)[rows]
     by_chan = {name: getattr(part, name)[channels] for name in ("chan_freq", "chan_width")}

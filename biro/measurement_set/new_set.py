@@ -18,6 +18,7 @@ from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
 from biro.measurement_set.temporary import clean_up, temporary_folders
+from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.feeds import mount_kind
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -179,10 +180,19 @@ def _row_columns(observation: Observation) -> tuple[dict[str, NDArray[np.generic
         "DATA_DESC_ID": np.concatenate(dd)[order],
         "INTERVAL": np.concatenate([part.row_intervals for part in parts])[order],
         "EXPOSURE": np.concatenate([part.averaged_over for part in parts])[order],
-        # A new scan where the field changes from row to row.
-        "SCAN_NUMBER": np.cumsum(np.diff(field, prepend=field[:1]) != 0).astype(np.int32) + 1,
+        "SCAN_NUMBER": np.concatenate(_scans(observation))[order],
     }
     return columns, order
+
+
+def _scans(observation: Observation) -> list[NDArray[np.int32]]:
+    """Scan number of each row of each partition: those of the data, or scans by pauses counted from 1."""
+    segments = cut("scan", observation.partition_views)
+    number = np.arange(segments.middle.size) + 1 if segments.number is None else segments.number
+    return [
+        number[of_time][part.time_index].astype(np.int32)
+        for of_time, part in zip(segments.of_time, observation.partitions, strict=True)
+    ]
 
 
 def _descriptions(parts: Iterable[Partition]) -> list[int]:

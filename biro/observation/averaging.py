@@ -27,7 +27,7 @@ class Averaging:
     Attributes
     ----------
     average_time : text with a unit of time ("30 s", "1 min"), or float (s); None: not at all
-        Longest time averaged together. A bin begins at the first time not yet in one.
+        Longest time averaged together. A bin begins at the first time not yet in one, and ends with its scan.
     average_channels : int
         Adjacent channels averaged together; the last group may be smaller.
     smearing_radius : text with a unit of angle ("10 arcmin"), or float (rad)
@@ -136,7 +136,9 @@ def average_channels(part: Partition, number: int) -> Partition:
     )
 
 
-def time_bins(times: NDArray[np.float64], seconds: float) -> NDArray[np.int64]:
+def time_bins(
+    times: NDArray[np.float64], seconds: float, scan: NDArray[np.int32] | None = None
+) -> NDArray[np.int64]:
     """Number of the bin of each time, int64 (n_time,); a bin begins at the first time not yet in one.
 
     Parameters
@@ -145,12 +147,17 @@ def time_bins(times: NDArray[np.float64], seconds: float) -> NDArray[np.int64]:
         Distinct, ascending.
     seconds : float, s
         Length of a bin.
+    scan : int32 (n_time,), optional
+        Scan number of each time: no bin holds times of two.
     """
+    ends = np.zeros(len(times), bool)
+    if scan is not None:
+        ends[1:] = scan[1:] != scan[:-1]
     bins = np.zeros(len(times), np.int64)
     start, number = times[0], 0
     for i, time in enumerate(times):
         # Stored times are rounded: the tolerance lets 3 x 10 s fit into "30 s" whatever the rounding.
-        if time - start > seconds * (1 - 1e-4) - 1e-3:
+        if ends[i] or time - start > seconds * (1 - 1e-4) - 1e-3:
             start, number = time, number + 1
         bins[i] = number
     return bins
@@ -173,7 +180,7 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
     longest : float, s
         Longest time that was averaged together, the length of an integration included.
     """
-    bins = time_bins(part.times, seconds)
+    bins = time_bins(part.times, seconds, part.scan_of_time)
     row_bin = bins[part.time_index]
     first, group = _group_rows(part, row_bin)
     order = np.argsort(group, kind="stable")
@@ -198,6 +205,7 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
         interval=longest,
         row_interval=None if np.ptp(spans) <= 1e-3 * spans.max() else spans,
         exposure=None if part.exposure is None else _spans(part, part.exposure, order, starts),
+        scan_number=None if part.scan_number is None else part.scan_number[first],
     )
     return averaged, longest
 

@@ -34,6 +34,7 @@ _NOT_IN_DIGEST = (
     "feeds",
     "row_interval",
     "exposure",
+    "scan_number",
     "guessed",
     "systematic",
 )
@@ -144,6 +145,8 @@ class Observation:
                 longest=longest_of_rows(part),
                 interval=part.interval,
                 weights=part.antenna_weight,
+                scan=part.scan_of_time,
+                set_name=part.set_name,
             )
             for label, field_name, window, part in zip(
                 self.labels, field_names(parts), window_names(parts), parts, strict=True

@@ -78,6 +78,8 @@ class Partition:
         Integration time of each row, where they differ (baseline-dependent averaging).
     exposure : float64 (n_row,), s, or None
         How much of its integration time each row was integrated for, where that is less in some rows.
+    scan_number : int32 (n_row,) or None
+        SCAN_NUMBER of each row, one for each time; None where the set does not tell scans apart.
     systematic : float
         Fraction of its amplitude that each visibility is off by, which weights include (`with_systematic`).
     guessed : tuple of str
@@ -116,6 +118,7 @@ class Partition:
     exposure: NDArray[np.float64] | None = None
     guessed: tuple[str, ...] = ()
     systematic: float = 0.0
+    scan_number: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:
@@ -162,6 +165,16 @@ class Partition:
         times = np.unique(self.time)
         times.flags.writeable = False
         return times
+
+    @cached_property
+    def scan_of_time(self) -> NDArray[np.int32] | None:
+        """Scan number of each of the distinct times, int32 (n_time,); None where they are not known."""
+        if self.scan_number is None:
+            return None
+        scan = np.empty(len(self.times), np.int32)
+        scan[self.time_index] = self.scan_number
+        scan.flags.writeable = False
+        return scan
 
     @cached_property
     def n_usable(self) -> int:

@@ -24,6 +24,8 @@ from biro.formatting import (
     sexagesimal,
     unit_for,
 )
+from biro.models.bound.antenna_terms.segments import cut, numbers_scans
+from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged, smearing_loss
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
@@ -91,6 +93,8 @@ class Summary:
         What averages over integrations and channels take of a source at the edge of the field of view.
     ionosphere : str
         What an ionosphere could change across the band; empty where that is small.
+    scans : str
+        How many scans there are, and by what they are told apart.
     unequal : tuple of str
         How noise differs among correlations, antennas and lengths of baselines beyond what the weights say.
     """
@@ -118,6 +122,7 @@ class Summary:
     feeds: str = ""
     smearing: str = ""
     ionosphere: str = ""
+    scans: str = ""
     unequal: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, JsonValue]:
@@ -160,6 +165,8 @@ class Described(Protocol):
     def notes(self) -> tuple[str, ...]: ...
     @property
     def feed_angles(self) -> tuple[FeedAngles, ...]: ...
+    @property
+    def partition_views(self) -> tuple[PartitionView, ...]: ...
 
 
 def summarise(observation: Described) -> Summary:
@@ -194,6 +201,7 @@ def summarise(observation: Described) -> Summary:
         feeds=feed_statement(observation),
         smearing=smearing_statement(observation),
         ionosphere=ionosphere_statement(observation),
+        scans=scan_statement(observation),
         unequal=tuple(unequal_noise(parts, observation.antenna_names)),
     )
 
@@ -204,6 +212,15 @@ def feed_statement(observation: Described) -> str:
     return assumed(
         [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")], observation.column
     )
+
+
+def scan_statement(observation: Described) -> str:
+    """How many scans there are, and whether SCAN_NUMBER or pauses tell them apart."""
+    views = observation.partition_views
+    n_scan = cut("scan", views).middle.size
+    if numbers_scans(views):
+        return f"{n_scan}, by SCAN_NUMBER"
+    return f"{n_scan}, by pauses and changes of the field (no SCAN_NUMBER tells them apart)"
 
 
 def smearing_statement(observation: Described) -> str:
@@ -303,6 +320,7 @@ def _lines(summary: Summary) -> list[str]:
         f"  uv            {range_text(*s.uv_metres, LENGTHS)}, {range_text(*s.uv_wavelengths, WAVELENGTHS)}",
         f"  resolution    {angle_text(s.resolution)}, field of view"
         f" {angle_text(s.field_of_view) if s.field_of_view else 'not known (no dish diameters)'}",
+        f"  scans         {s.scans}",
         f"  column        {s.column}, weights from {s.weight_origin}",
         *_partition_lines(s.partitions),
         *_count_lines(s.counts),

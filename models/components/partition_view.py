@@ -60,6 +60,10 @@ class PartitionView:
         Integration time; 0 where it is not known.
     weights : function or None
         Gives the sum of the weights of each antenna at each time, float64 (n_time, n_antenna); None: all 1.
+    scan : int32 (n_time,) or None
+        Scan number of each time; None where the data do not number scans.
+    set_name : str
+        Name of the set, where several were joined; else empty.
     """
 
     label: str
@@ -75,6 +79,8 @@ class PartitionView:
     longest: float = 0.0
     interval: float = 0.0
     weights: Callable[[], NDArray[np.float64]] | None = None
+    scan: NDArray[np.int32] | None = None
+    set_name: str = ""
 
     @property
     def antenna_weight(self) -> NDArray[np.float64]:

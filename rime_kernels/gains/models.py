@@ -103,3 +103,17 @@ def model_of(
         return kept
     (vis,) = rime.predict(sources)
     return HostModel(vis, data, weight, cells, lambda slope: rime.adjoint(sources, slope[None]))
+
+
+def reweighted(
+    rime: Rime,
+    sources: Sources,
+    data: Visibilities,
+    stated: NDArray[np.floating],
+    cells: RowCells,
+    weight: NDArray[np.floating],
+) -> HostModel:
+    """The model visibilities of a batch of one with weights in place of those that the Rime has, `stated`."""
+    ratio = np.divide(weight, stated, out=np.zeros(weight.shape), where=stated > 0)
+    (vis,) = rime.predict(sources)
+    return HostModel(vis, data, weight, cells, lambda slope: rime.adjoint(sources, (ratio * slope)[None]))

@@ -261,9 +261,8 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, noise: str, words: str
 
 
 def test_other_treatments_refuse_it(tmp_path: Path) -> None:
-    for gains in ("closures", "marginalise"):
-        with pytest.raises(InputError, match=f'gains="{gains}" takes noise as one factor of all baselines'):
-            biro.Likelihood(array(), sky(FLUX + ANTENNAS, tmp_path), gains=gains)
+    with pytest.raises(InputError, match='gains="closures" takes noise as one factor of all baselines'):
+        biro.Likelihood(array(), sky(FLUX + ANTENNAS, tmp_path), gains="closures")
 
 
 def test_a_model_file_has_it_all(tmp_path: Path) -> None:

@@ -30,11 +30,12 @@ def treatment_of(
         The treatment cannot be used with these data or this model.
     """
     linear = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
-    if model.noise_terms is not None and (gains != "sample" or linear):
+    if model.noise_terms is not None and (gains == "closures" or linear):
         asked = "marginalise = true" if linear else f'gains="{gains}"'
         raise InputError(
             f"{asked} takes noise as one factor of all baselines and a systematic error that is fixed, found "
-            '[noise] with per = "antenna", additive, edges, or a prior on systematic'
+            '[noise] with per = "antenna", additive, edges, or a prior on systematic; gains="sample" and '
+            '"marginalise" take these, with fluxes that are fitted'
         )
     if linear:
         if gains != "sample":

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from biro.free_gains.best_gains import FreeGains
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 
@@ -32,6 +33,10 @@ class GainInformation(Fisher):
     free : FreeGains
     n_data : int64 (n_partition,)
     batch : ThetaBatch
+    weights : list of float64 (n_row, n_chan, n_corr), optional
+        W of each partition, times the square of its noise factor, where it is not what is stated.
+    of_noise : float64 (n_param, n_param), optional
+        The information on the noise, where it is not that of one factor for each partition.
     """
 
     def __init__(
@@ -41,11 +46,15 @@ class GainInformation(Fisher):
         free: FreeGains,
         n_data: NDArray[np.int64],
         batch: ThetaBatch,
+        weights: list[Array] | None = None,
+        of_noise: Array | None = None,
     ) -> None:
-        super().__init__(model, engines, engines, n_data, batch)
+        super().__init__(model, engines, engines, n_data, batch, of_noise)
         self._engines = engines
+        stated = [part.weight for part in free.partitions]
+        self._ratios = None if weights is None else weight_ratios(weights, stated)
         vis = [rime.predict(of)[0] for rime, of in zip(engines.rimes, engines.sources(batch), strict=True)]
-        self._models = free.of_visibilities(vis)
+        self._models = free.of_visibilities(vis, weights)
         self._best = free.best(self._models, batch.noise_factor[0])
         self._cells = free.layout.partitions
 
@@ -64,6 +73,7 @@ class GainInformation(Fisher):
             cells, vis = self._cells[i], self._models[i].vis
             weight = cells.of_visibilities(power, vis.shape[2]) / self._best.factor[i] ** 2
             left = weight * (changes[i] - vis * cells.of_visibilities(logs, vis.shape[2]))
+            left = left if self._ratios is None else self._ratios[i] * left
             gradient = self._engines.rimes[i].adjoint(shifted, left[None])
             pulled.append(self._shifts.pull_back(i, of_model, gradient))
         return np.asarray(self._batch.pull_back(pulled)[0] + self._noise() @ change[0])

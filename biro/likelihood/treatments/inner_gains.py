@@ -25,6 +25,7 @@ from biro.likelihood.fisher import Fisher
 from biro.likelihood.inner import Inner
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
+from biro.likelihood.treatments.noise_beside_gains import NoiseBesideGains, NoiseOfTheta, StatedNoise
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -87,11 +88,13 @@ class InnerGains:
         self._observation, self._integrate = observation, integrate
         self._model, self._engines = model, engines
         self.free = FreeGains(observation.partitions, gains)
-        self._normalisation = Normalisation.of_visibilities(observation.partitions)
-        self.n_vis, self.n_data = self._normalisation.n_vis, self._normalisation.n_data
-        self.noise = "Gaussian noise"
+        normalisation = Normalisation.of_visibilities(observation.partitions)
+        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
+        kind = StatedNoise if model.noise_terms is None else NoiseOfTheta
+        self._noise: NoiseBesideGains = kind(observation, model)
+        self.noise = "Gaussian noise" + ("" if kind is StatedNoise else " that differs among baselines")
         self.identity = [word]  # the model as it was written says what is integrated over
-        self.lines = [*full.gain_lines, *self._lines()]
+        self.lines = [*self._noise.lines, *full.gain_lines, *self._lines()]
 
     def chi2(self, batch: ThetaBatch) -> Array:
         """At the best gains, float64 (n_batch, n_partition)."""
@@ -107,20 +110,20 @@ class InnerGains:
         for b, best in enumerate(self._bests(batch)):
             if best is not None and best.converged:
                 volume = best.log_volume() if self._integrate else 0.0
-                found[b] = self._value(best) + volume
+                found[b] = self._value(best, batch.rows(np.array([b]))) + volume
         return found
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
         """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
         value = np.full(len(batch), np.nan)
-        by_factor = np.zeros((len(batch), len(self.n_vis)))
+        of_noise = np.zeros(batch.theta.shape)
         of_model = list(batch.sources())
         each = list(self._engines.shifts.of_all(iter(of_model)))
         parts: list[list[Gradient]] = [[] for _ in each]
         for b, best in enumerate(self._bests(batch)):
             pulled: Sequence[Gradient] | None = None
             if best is not None and best.converged:
-                value[b], slopes, by_factor[b] = self._value_and_slopes(best)
+                value[b], slopes, of_noise[b] = self._value_and_slopes(best, batch.rows(np.array([b])))
                 pulled = best.pulled(slopes)
             for i, sources in enumerate(each):
                 parts[i].append(self._spoilt(i, sources.entries(b, b + 1)) if pulled is None else pulled[i])
@@ -128,21 +131,33 @@ class InnerGains:
             self._engines.shifts.pull_back(i, of_model[i], Gradient.joined(part))
             for i, part in enumerate(parts)
         ]
-        return value, batch.pull_back(gradients) + self._model.pull_back_noise(by_factor)
+        return value, batch.pull_back(gradients) + of_noise
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The information on theta where gains are free: the Schur complement of the joint one."""
-        return GainInformation(self._model, self._engines, self.free, self.n_data, batch)
+        noise = self._noise.weights(batch), self._noise.information(batch)
+        return GainInformation(self._model, self._engines, self.free, self.n_data, batch, *noise)
 
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
-        best = self.free.best(self.free.of_visibilities(vis), batch.noise_factor[0])
+        weights = self._noise.weights(batch)
+        best = self.free.best(self.free.of_visibilities(vis, weights), batch.noise_factor[0])
         parts = []
-        for part, cells in zip(self._observation.partitions, self.free.layout.partitions, strict=True):
+        for i, cells in enumerate(self.free.layout.partitions):
+            part = self._observation.partitions[i]
+            weight = part.weight if weights is None else weights[i]
             gain = cells.of_visibilities(best.gain, part.n_corr)
             data = np.where(part.weight > 0.0, part.vis / gain, 0.0)
-            parts.append(replace(part, vis=data, weight=part.weight * np.abs(gain) ** 2))
+            parts.append(replace(part, vis=data, weight=weight * np.abs(gain) ** 2))
         return replace(self._observation, partitions=tuple(parts))
+
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[Complex] | None = None
+    ) -> Sequence[NDArray[np.floating]]:
+        """Those of `NoiseBesideGains` for a batch of one, where the data are `vis`; or those of the data."""
+        if isinstance(self._noise, NoiseOfTheta):
+            return self._noise.weights(batch, vis)
+        return [part.weight for part in self._observation.partitions]
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Where the Laplace approximation is doubtful, for a batch of one."""
@@ -179,7 +194,7 @@ class InnerGains:
                 raise InputError("the likelihood is not a number for one of the vectors: no gains fit best")
             x = best.draw(rng)
             drawn[b], centre[b] = (best.parameters(each)[self._order] for each in (x, best.x))
-            value[b] = self._normalisation.log_likelihood(best.chi2_at(x)[None], best.factor[None])[0]
+            value[b] = self._noise.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x))
         away = self._within_a_period(drawn - centre)
         is_inner = np.zeros(self.full.n_param, bool)
         is_inner[self.inner.of_inner] = True
@@ -195,19 +210,15 @@ class InnerGains:
             turns = np.where(np.isfinite(period), np.rint(change / period) * period, 0.0)
         return np.asarray(change - np.nan_to_num(turns))
 
-    def _value(self, best: BestGains) -> float:
-        """ln L + ln prior at the best gains."""
-        law = self._normalisation.log_likelihood(best.chi2[None], best.factor[None])
-        return float(law[0]) + best.log_prior
+    def _value(self, best: BestGains, batch: ThetaBatch) -> float:
+        """ln L + ln prior at the best gains, for a batch of one."""
+        return self._noise.log_likelihood(batch, best.chi2) + best.log_prior
 
-    def _value_and_slopes(self, best: BestGains) -> tuple[float, Slopes, Array]:
-        """The value; its slopes by sums of cells, and by noise factors."""
-        value = self._value(best)
-        _, by_factor = self._normalisation.slopes(best.chi2[None], best.factor[None])
-        if not self._integrate:
-            return value, best.slopes(), by_factor[0]
-        volume, slopes = best.log_volume_and_slopes()
-        return value + volume, slopes, by_factor[0] + best.by_factor(slopes)
+    def _value_and_slopes(self, best: BestGains, batch: ThetaBatch) -> tuple[float, Slopes, Array]:
+        """The value; its slopes by sums of cells, and by theta through the noise."""
+        value = self._value(best, batch)
+        volume, slopes = best.log_volume_and_slopes() if self._integrate else (0.0, best.slopes())
+        return value + volume, slopes, self._noise.slopes(batch, best, slopes)
 
     def _bests(self, batch: ThetaBatch) -> Iterator[BestGains | None]:
         """The best gains for each theta, one after the other; None for impossible sources.
@@ -217,13 +228,15 @@ class InnerGains:
         return (self._best(batch, b) for b in range(len(batch)))
 
     def _best(self, batch: ThetaBatch, b: int) -> BestGains | None:
-        sources = list(self._engines.sources(batch.rows(np.array([b]))))
+        one = batch.rows(np.array([b]))
+        sources = list(self._engines.sources(one))
         if any(each.impossible().any() for each in sources):
             return None
         factor = batch.noise_factor[b]
         if not (np.isfinite(factor) & (factor > 0.0)).all():
             return None
-        return self.free.best(self.free.models(self._engines.rimes, sources), factor)
+        weights = self._noise.weights(one)
+        return self.free.best(self.free.models(self._engines.rimes, sources, weights), factor)
 
     def _spoilt(self, i: int, sources: Sources) -> Gradient:
         """A gradient of NaN."""

@@ -78,7 +78,7 @@ class NoiseOfBaselines:
         parts, flat, total = self._parts(numbers, factor), model.reshape(self._data.shape), 0.0
         for rows in self._blocks:
             used, _, _, variance = self._variance(rows, parts)
-            power = np.where(used, _power(flat[rows] - self._data[rows]), 0.0)
+            power = np.where(used, squared(flat[rows] - self._data[rows]), 0.0)
             total -= float(np.sum(0.5 * power / variance + np.log(variance)) + _LOG_2PI * used.sum())
         return total
 
@@ -90,13 +90,31 @@ class NoiseOfBaselines:
         for rows in self._blocks:
             used, inverse, power_of_data, variance = self._variance(rows, parts)
             difference = np.where(used, flat[rows] - self._data[rows], 0.0)
-            half = 0.5 * _power(difference) / variance
+            half = 0.5 * squared(difference) / variance
             total -= float(np.sum(half + np.log(variance)) + _LOG_2PI * used.sum())
             by_variance = np.where(used, (half - 1.0) / variance, 0.0)
             by_row[rows] = _moments(by_variance, inverse, power_of_data)
             residual[rows] = difference * (inverse / variance)
         by_number, by_factor = self._pulled(by_row, numbers, factor)
         return Slopes(total, residual.reshape(self._shape), by_number, by_factor)
+
+    def log_norm(self, numbers: Array, factor: float) -> float:
+        """-sum ln v - N ln(2 pi): ln L of a model without residuals."""
+        parts, total = self._parts(numbers, factor), 0.0
+        for rows in self._blocks:
+            used, _, _, variance = self._variance(rows, parts)
+            total -= float(np.sum(np.log(variance)) + _LOG_2PI * used.sum())
+        return total
+
+    def noise_slopes(self, half: Array, numbers: Array, factor: float) -> tuple[Array, float]:
+        """Derivatives by the numbers and by s of -sum h / v - sum ln v; h (n_row, n_chan, n_corr), Jy^2."""
+        parts, flat = self._parts(numbers, factor), half.reshape(self._data.shape)
+        by_row = np.empty((len(flat), 3))
+        for rows in self._blocks:
+            used, inverse, power_of_data, variance = self._variance(rows, parts)
+            by_variance = np.where(used, (flat[rows] / variance - 1.0) / variance, 0.0)
+            by_row[rows] = _moments(by_variance, inverse, power_of_data)
+        return self._pulled(by_row, numbers, factor)
 
     def weight(self, numbers: Array, factor: float, vis: NDArray[np.complexfloating] | None = None) -> Array:
         """1 / v, float64 (n_row, n_chan, n_corr), 0 where the weight is 0; with `vis` for D, if given."""
@@ -139,7 +157,7 @@ class NoiseOfBaselines:
         weight = self._weight[rows].astype(np.float64)
         used = weight > 0
         inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=used)
-        power = _power(self._data[rows] if data is None else data)
+        power = squared(self._data[rows] if data is None else data)
         factors, fraction, added = parts[:, rows]
         return used, inverse, power, np.where(used, factors * inverse + fraction * power + added, 1.0)
 
@@ -165,7 +183,7 @@ class NoiseOfBaselines:
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-def _power(vis: NDArray[np.complexfloating]) -> Array:
+def squared(vis: NDArray[np.complexfloating]) -> Array:
     """|V|^2 in double precision."""
     real, imag = vis.real.astype(np.float64), vis.imag.astype(np.float64)
     return np.asarray(real * real + imag * imag)

@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import first_few
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.baseline_classes import only_products, row_classes
-from biro.likelihood.treatments.noise_of_baselines import NoiseOfBaselines
+from biro.likelihood.treatments.varied_noise import VariedNoise, weight_ratios
 from biro.models import BoundModel
-from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from rime_kernels import Gradient, Sources
@@ -44,20 +41,14 @@ class VisibilitiesWithNoiseTerms:
     """
 
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
-        assert model.noise_terms is not None
         self._observation, self._model, self._engines = observation, model, engines
-        self._terms: NoiseTerms = model.noise_terms
-        parts = observation.partitions
-        classes = row_classes(model.model.noise, parts)
-        self._noise = [
-            NoiseOfBaselines(part, self._terms, i, of_rows)
-            for i, (part, of_rows) in enumerate(zip(parts, classes, strict=True))
-        ]
-        normalisation = Normalisation.of_visibilities(parts)
+        self._varied = VariedNoise(observation, model)
+        self._terms, self._noise = self._varied.terms, self._varied.each
+        normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
         self.noise = "Gaussian noise that differs among baselines"
         self.identity: list[str] = []
-        self.lines = self._lines() if model.model.noise.of_antennas else []
+        self.lines = self._varied.lines
 
     def chi2(self, batch: ThetaBatch) -> Array:
         """sum |D - V|^2 s^2 / v, (n_batch, n_partition): with the noise factor s left out of v."""
@@ -98,14 +89,13 @@ class VisibilitiesWithNoiseTerms:
                 by_factor[b, i] = slopes.by_factor
             joined = Gradient.joined(parts)
             gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
-        of_noise = self._terms.pull_back(by_number) + self._model.pull_back_noise(by_factor)
-        return value, of_noise - batch.pull_back(gradients)
+        return value, self._varied.pull_back(by_number, by_factor) - batch.pull_back(gradients)
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""
         stated = [part.weight for part in self._observation.partitions]
         sums = _WeightedSums(self._engines, stated, self.weights(batch))
-        return Fisher(self._model, self._engines, sums, self.n_data, batch, self._information(batch))
+        return Fisher(self._model, self._engines, sums, self.n_data, batch, self._varied.information(batch))
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the weights that their noise has, but for the noise factor of the partition."""
@@ -123,11 +113,7 @@ class VisibilitiesWithNoiseTerms:
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> list[Array]:
         """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are."""
-        numbers, found = self._terms(batch.theta)[0], []
-        for i, noise in enumerate(self._noise):
-            factor = batch.noise_factor[0, i]
-            found.append(factor**2 * noise.weight(numbers, factor, None if vis is None else vis[i]))
-        return found
+        return self._varied.weights(batch, vis)
 
     def _each(self, batch: ThetaBatch) -> list[tuple[int, int, Sources]]:
         """Partition, entry of the batch, and its sources, where these are possible."""
@@ -135,27 +121,6 @@ class VisibilitiesWithNoiseTerms:
             (i, b, sources.entries(b, b + 1))
             for i, sources in enumerate(self._engines.sources(batch))
             for b in np.flatnonzero(~sources.impossible()).tolist()
-        ]
-
-    def _information(self, batch: ThetaBatch) -> Array:
-        """The information on the noise, float64 (n_param, n_param)."""
-        of_number = self._terms.pull_back(np.eye(self._terms.n_number))
-        of_factor = self._model.pull_back_noise(np.eye(len(self._noise)))
-        numbers, found = self._terms(batch.theta)[0], np.zeros((self._model.n_param,) * 2)
-        for i, noise in enumerate(self._noise):
-            slopes = np.concatenate([of_number, of_factor[i : i + 1]])
-            found += slopes.T @ noise.information(numbers, batch.noise_factor[0, i]) @ slopes
-        return found
-
-    def _lines(self) -> list[str]:
-        """Antennas whose factors the data do not tell apart."""
-        names = [name.removeprefix("noise.factor") for name in self._terms.names]
-        pairs = only_products([noise.links for noise in self._noise], self._terms.is_free)
-        return [
-            f"noise: baselines link {first_few([names[k] for k in first], ', ')} with "
-            f"{first_few([names[k] for k in second], ', ')} alone: the data know the products of their noise "
-            "factors, and how these are shared out is left to the priors; fix the factor of one antenna"
-            for first, second in pairs
         ]
 
 
@@ -169,10 +134,7 @@ class _WeightedSums:
         weights: Sequence[Array],
     ) -> None:
         self._rimes, self._weights = engines.rimes, weights
-        self._ratios = [
-            np.divide(weight, one, out=np.zeros_like(weight), where=one > 0)
-            for weight, one in zip(weights, stated, strict=True)
-        ]
+        self._ratios = weight_ratios(weights, stated)
 
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:
         """Re(J^H W J) between changes of the sources of partition i."""

@@ -1,0 +1,97 @@
+"""Noise that differs among baselines as theta says, of all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.formatting import first_few
+from biro.likelihood.treatments.baseline_classes import only_products, row_classes
+from biro.likelihood.treatments.noise_of_baselines import NoiseOfBaselines
+from biro.models import BoundModel
+from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+
+Array = NDArray[np.float64]
+
+
+class VariedNoise:
+    """The noise of each partition, what it makes of weights, and derivatives with respect to theta.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+        With noise terms.
+
+    Attributes
+    ----------
+    terms : NoiseTerms
+    each : list of NoiseOfBaselines
+        Of each partition.
+
+    Raises
+    ------
+    InputError
+        A class of baseline length without data.
+    """
+
+    def __init__(self, observation: Observation, model: BoundModel) -> None:
+        assert model.noise_terms is not None
+        self._model = model
+        self.terms: NoiseTerms = model.noise_terms
+        parts = observation.partitions
+        classes = row_classes(model.model.noise, parts)
+        self.each = [
+            NoiseOfBaselines(part, self.terms, i, of_rows)
+            for i, (part, of_rows) in enumerate(zip(parts, classes, strict=True))
+        ]
+
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> list[Array]:
+        """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are."""
+        numbers, found = self.terms(batch.theta)[0], []
+        for i, noise in enumerate(self.each):
+            factor = batch.noise_factor[0, i]
+            found.append(factor**2 * noise.weight(numbers, factor, None if vis is None else vis[i]))
+        return found
+
+    def pull_back(self, by_number: Array, by_factor: Array) -> Array:
+        """Derivatives by theta (n_batch, n_param), from those by the numbers and the noise factors."""
+        return np.asarray(self.terms.pull_back(by_number) + self._model.pull_back_noise(by_factor))
+
+    def information(self, batch: ThetaBatch) -> Array:
+        """The information on the noise for a batch of one, float64 (n_param, n_param)."""
+        of_number = self.terms.pull_back(np.eye(self.terms.n_number))
+        of_factor = self._model.pull_back_noise(np.eye(len(self.each)))
+        numbers, found = self.terms(batch.theta)[0], np.zeros((self._model.n_param,) * 2)
+        for i, noise in enumerate(self.each):
+            slopes = np.concatenate([of_number, of_factor[i : i + 1]])
+            found += slopes.T @ noise.information(numbers, batch.noise_factor[0, i]) @ slopes
+        return found
+
+    @property
+    def lines(self) -> list[str]:
+        """Antennas whose factors the data do not tell apart."""
+        if not self._model.model.noise.of_antennas:
+            return []
+        names = [name.removeprefix("noise.factor") for name in self.terms.names]
+        pairs = only_products([noise.links for noise in self.each], self.terms.is_free)
+        return [
+            f"noise: baselines link {first_few([names[k] for k in first], ', ')} with "
+            f"{first_few([names[k] for k in second], ', ')} alone: the data know the products of their noise "
+            "factors, and how these are shared out is left to the priors; fix the factor of one antenna"
+            for first, second in pairs
+        ]
+
+
+def weight_ratios(weights: Sequence[Array], stated: Sequence[NDArray[np.floating]]) -> list[Array]:
+    """Weights over those that were stated, 0 where the latter are."""
+    return [
+        np.divide(weight, one, out=np.zeros_like(weight), where=one > 0)
+        for weight, one in zip(weights, stated, strict=True)
+    ]
