@@ -19,6 +19,8 @@ Bits = NDArray[np.int32]
 
 MAD_NORMAL = 1.4826
 """Standard deviation of a normal distribution over the median of its absolute deviations."""
+MIN_SAMPLES = 32
+"""Fewest samples that a noise is the median of. With so many it scatters by 20 %."""
 INFINITY_BITS = 0x7F800000
 """Infinity as an integer; floats that are not negative sort as the integers of their bits do."""
 RANK_MARGIN = 1e-9

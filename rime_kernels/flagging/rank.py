@@ -9,16 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import check
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.jit import loop
-from rime_kernels.errors import InputError
 from rime_kernels.flagging.lines import rank_line
+from rime_kernels.flagging.options import check_eta
 
 Mask = NDArray[np.bool_]
-
-
-def check_eta(eta: float) -> None:
-    """Refuse what is no share."""
-    if not 0.0 <= eta < 1.0:
-        raise InputError(f"rank_eta must be at least 0 and below 1, got {eta!r}")
 
 
 def rank_operator(flag: ArrayLike, eta: float = 0.2, given: ArrayLike = False) -> Mask:

@@ -1,4 +1,4 @@
-"""Smooth backgrounds of tiles of times and channels, from the samples that are not masked."""
+"""Smooth backgrounds of waterfalls of times and channels, from the samples that are not masked."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, summing_function
 from rime_kernels.flagging.lines import MAD_NORMAL, median_of_line
+from rime_kernels.flagging.options import smoothing_weights
 
 Line = NDArray[np.float32]
-Tile = NDArray[np.float32]
+Waterfall = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-
-MOST_SMOOTHING = 1e4
-"""Largest standard deviation of the Gaussian, samples."""
-N_BOX = 4
-"""Box filters in succession that stand for a Gaussian."""
 
 
 class Work(NamedTuple):
@@ -34,10 +30,10 @@ class Work(NamedTuple):
     sums : float64 (n_longer + 1,)
     """
 
-    deviation: Tile
-    background: Tile
-    weight: Tile
-    other: Tile
+    deviation: Waterfall
+    background: Waterfall
+    weight: Waterfall
+    other: Waterfall
     masked: Mask
     line: Line
     held: Line
@@ -48,7 +44,7 @@ class Work(NamedTuple):
 
 @inner_function
 def workspace(n_time: int, n_chan: int) -> Work:
-    """A workspace for tiles of this shape."""
+    """A workspace for waterfalls of this shape."""
     longer = max(n_time, n_chan)
     return Work(
         np.empty((n_time, n_chan), np.float32),
@@ -65,27 +61,8 @@ def workspace(n_time: int, n_chan: int) -> Work:
 
 
 def smoothing_kernel(sigma: float) -> Line:
-    """Weights of a Gaussian with finite support: four box filters one after the other.
-
-    The boxes have 2 r + 1 samples with r = floor(sqrt(12 sigma^2 / 4 + 1) / 2), so that their variances add
-    up to about sigma^2 (Getreuer 2013, Image Processing On Line 3, 286).
-
-    Parameters
-    ----------
-    sigma : float
-        Standard deviation, samples; 0 smooths nothing.
-
-    Returns
-    -------
-    float32 (8 r + 4,)
-        Their sum is 1; the last three are 0, for loops over four at a time.
-    """
-    radius = int(0.5 * math.sqrt(12.0 * sigma**2 / N_BOX + 1.0))
-    box = np.full(2 * radius + 1, 1.0 / (2 * radius + 1))
-    kernel = np.ones(1)
-    for _ in range(N_BOX):
-        kernel = np.convolve(kernel, box)
-    return np.concatenate([kernel, np.zeros(3)]).astype(np.float32)
+    """`smoothing_weights` in float32 with three zeros behind, for loops over four at a time."""
+    return np.concatenate([smoothing_weights(sigma), np.zeros(3)]).astype(np.float32)
 
 
 @inner_function
@@ -102,26 +79,26 @@ def _add_four(out: Line, weight: Line, a: Line, b: Line, c: Line, d: Line) -> No
 
 
 @inner_function
-def _smooth_time(tile: Tile, kernel: Line, out: Tile) -> None:
-    n_time, half, zero = len(tile), kernel_half(kernel), np.zeros(tile.shape[1], np.float32)
+def _smooth_time(waterfall: Waterfall, kernel: Line, out: Waterfall) -> None:
+    n_time, half, zero = len(waterfall), kernel_half(kernel), np.zeros(waterfall.shape[1], np.float32)
     for t in range(n_time):
         out[t, :] = np.float32(0.0)
         for k in range(0, len(kernel), 4):
             at = t + k - half
             if at + 3 >= 0 and at < n_time:
-                a = tile[at] if at >= 0 else zero
-                b = tile[at + 1] if 0 <= at + 1 < n_time else zero
-                c = tile[at + 2] if 0 <= at + 2 < n_time else zero
-                d = tile[at + 3] if at + 3 < n_time else zero
+                a = waterfall[at] if at >= 0 else zero
+                b = waterfall[at + 1] if 0 <= at + 1 < n_time else zero
+                c = waterfall[at + 2] if 0 <= at + 2 < n_time else zero
+                d = waterfall[at + 3] if at + 3 < n_time else zero
                 _add_four(out[t], kernel[k : k + 4], a, b, c, d)
 
 
 @inner_function
-def _smooth_channels(tile: Tile, kernel: Line, out: Tile) -> None:
-    n_chan, half = tile.shape[1], kernel_half(kernel)
+def _smooth_channels(waterfall: Waterfall, kernel: Line, out: Waterfall) -> None:
+    n_chan, half = waterfall.shape[1], kernel_half(kernel)
     padded = np.zeros(n_chan + len(kernel) + 3, np.float32)
-    for t in range(len(tile)):
-        padded[half : half + n_chan] = tile[t]
+    for t in range(len(waterfall)):
+        padded[half : half + n_chan] = waterfall[t]
         out[t, :] = np.float32(0.0)
         for k in range(0, len(kernel), 4):
             a, b, c, d = padded[k:], padded[k + 1 :], padded[k + 2 :], padded[k + 3 :]
@@ -129,16 +106,21 @@ def _smooth_channels(tile: Tile, kernel: Line, out: Tile) -> None:
 
 
 @inner_function
-def _smooth(tile: Tile, kernels: tuple[Line, Line], other: Tile) -> None:
-    """Convolve a tile (n_time, n_chan) in place along time, then channels; outside of it everything is 0."""
+def _smooth(waterfall: Waterfall, kernels: tuple[Line, Line], other: Waterfall) -> None:
+    """Convolve a waterfall (n_time, n_chan) in place along time, then channels; beyond it, all is 0."""
     in_time, in_channels = kernels
-    _smooth_time(tile, in_time, other)
-    _smooth_channels(other, in_channels, tile)
+    _smooth_time(waterfall, in_time, other)
+    _smooth_channels(other, in_channels, waterfall)
 
 
 @inner_function
 def _smooth_unmasked(
-    value: Tile, masked: Mask, kernels: tuple[Line, Line], background: Tile, weight: Tile, other: Tile
+    value: Waterfall,
+    masked: Mask,
+    kernels: tuple[Line, Line],
+    background: Waterfall,
+    weight: Waterfall,
+    other: Waterfall,
 ) -> None:
     """Weighted mean of the samples around each that are not masked; NaN where there are none."""
     for t in range(len(value)):
@@ -146,8 +128,8 @@ def _smooth_unmasked(
             left_out = masked[t, c]
             background[t, c] = np.float32(0.0) if left_out else value[t, c]
             weight[t, c] = np.float32(0.0) if left_out else np.float32(1.0)
-    for tile in (background, weight):
-        _smooth(tile, kernels, other)
+    for waterfall in (background, weight):
+        _smooth(waterfall, kernels, other)
     for t in range(len(value)):
         for c in range(value.shape[1]):
             some = weight[t, c]
@@ -156,7 +138,12 @@ def _smooth_unmasked(
 
 @inner_function
 def _reject(
-    value: Tile, background: Tile, chunks: NDArray[np.int64], reject: float, masked: Mask, line: Line
+    value: Waterfall,
+    background: Waterfall,
+    chunks: NDArray[np.int64],
+    reject: float,
+    masked: Mask,
+    line: Line,
 ) -> None:
     """Mask what is further from the background than `reject` times the noise of its chunk of channels."""
     for chunk in range(len(chunks) - 1):
@@ -195,15 +182,15 @@ def _interpolate(line: Line) -> None:
 
 @inner_function
 def fill_background(
-    value: Tile,
+    value: Waterfall,
     code: NDArray[np.uint8],
     kernels: tuple[Line, Line],
     chunks: NDArray[np.int64],
     reject: float,
-    background: Tile,
+    background: Waterfall,
     work: Work,
 ) -> None:
-    """Fill the smooth background of a tile.
+    """Fill the smooth background of a waterfall.
 
     Samples are smoothed where they are not masked; those that are then further from the background than
     `reject` times the noise (1.4826 times the median of absolute deviations) of their chunk of channels are

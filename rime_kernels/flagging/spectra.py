@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numba import get_num_threads, prange
@@ -14,67 +12,13 @@ from rime_kernels import check
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.errors import InputError
-from rime_kernels.flagging.lines import MAD_NORMAL, median_of_line, sum_threshold_one_sided
+from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES, median_of_line, sum_threshold_one_sided
+from rime_kernels.flagging.options import SpectrumOptions, check_width, window_scales
 
 Amplitude = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 LANES = 16
 """Spectra whose running medians are found side by side."""
-
-
-@dataclass(frozen=True)
-class SpectrumOptions:
-    """How single spectra are flagged.
-
-    Attributes
-    ----------
-    width : int
-        Channels of the running median; odd.
-    threshold : "sum" or "simple"
-    n_sigma : float
-        Of a single sample.
-    largest_window : int
-        Longest run of channels that SumThreshold looks at; a power of two.
-    falloff : float
-        SumThreshold's threshold for the mean of 2^i channels is n_sigma falloff^-i.
-
-    Raises
-    ------
-    InputError
-        A number out of its range.
-    """
-
-    width: int = 13
-    threshold: Literal["sum", "simple"] = "sum"
-    n_sigma: float = 11.0
-    largest_window: int = 8
-    falloff: float = 1.2
-
-    def __post_init__(self) -> None:
-        check_width(self.width)
-        check.one_of("threshold", self.threshold, ("sum", "simple"))
-        check_thresholds(self.n_sigma, self.largest_window, self.falloff)
-
-
-def check_width(width: int) -> None:
-    """Refuse a width of a running median that is not odd."""
-    if not isinstance(width, int) or width < 1 or width % 2 == 0:
-        raise InputError(f"width must be an odd number of channels, got {width!r}")
-
-
-def check_thresholds(n_sigma: float, largest_window: int, falloff: float) -> None:
-    """Refuse numbers that are no thresholds."""
-    if not 0.0 < n_sigma < math.inf:
-        raise InputError(f"n_sigma must be positive, got {n_sigma!r}")
-    if not isinstance(largest_window, int) or largest_window < 1 or largest_window & (largest_window - 1):
-        raise InputError(f"largest_window must be a power of two, as 8, got {largest_window!r}")
-    if not 1.0 <= falloff < math.inf:
-        raise InputError(f"falloff must be 1 or more, got {falloff!r}")
-
-
-def window_scales(largest_window: int, falloff: float) -> NDArray[np.float64]:
-    """Thresholds of windows of 1, 2, 4, ... samples, in those of one sample: falloff^-log2(window)."""
-    return falloff ** -np.arange(largest_window.bit_length(), dtype=np.float64)
 
 
 def amplitudes(amplitude: ArrayLike, flag: ArrayLike, shape: check.Shape) -> Amplitude:
@@ -325,6 +269,8 @@ def flag_spectra(
 ) -> Mask:
     """Flag each spectrum by itself: what exceeds a running median by many times the noise.
 
+    Nothing is found in spectra of less than `MIN_SAMPLES` samples that are not left out.
+
     Parameters
     ----------
     amplitude : float32 (n_spectrum, n_chan)
@@ -345,9 +291,10 @@ def flag_spectra(
     options = options or SpectrumOptions()
     value = check.array("amplitude", amplitude, np.float32, ("n_spectrum", "n_chan"))
     background = running_median(value, flag, width=options.width)
-    given = np.asarray(flag, bool) | ~np.isfinite(value)
+    given = np.broadcast_to(np.asarray(flag, bool), value.shape) | ~np.isfinite(value)
     deviation = np.where(given, np.float32(0.0), value - background)
     noise = noise_of_deviations(deviation)
+    noise[np.count_nonzero(~given, axis=1) < MIN_SAMPLES] = math.nan
     if options.threshold == "simple":
         return simple_threshold(deviation, noise, options.n_sigma)
     found = sum_threshold(

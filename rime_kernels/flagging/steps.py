@@ -1,4 +1,4 @@
-"""The steps in which one tile of times and channels is flagged; `rime_kernels.flagging.tiles` joins them."""
+"""The steps in which one waterfall is flagged; `rime_kernels.flagging.waterfalls` is the public call."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function
-from rime_kernels.flagging.lines import MAD_NORMAL, median_of_line, rank_line, sum_threshold_two_sided
+from rime_kernels.flagging.lines import (
+    MAD_NORMAL,
+    MIN_SAMPLES,
+    median_of_line,
+    rank_line,
+    sum_threshold_two_sided,
+)
 from rime_kernels.flagging.smoothing import Work, fill_background
 
 Line = NDArray[np.float32]
-Tile = NDArray[np.float32]
+Waterfall = NDArray[np.float32]
 Codes = NDArray[np.uint8]
 
 CLEAR, GIVEN, SPECTRUM, TIME, CHANNELS, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = map(np.uint8, range(9))
-"""Codes of `rime_kernels.flagging.tiles.CAUSES`."""
-MIN_SAMPLES = 32
-"""Fewest samples that a noise is the median of. With so many it scatters by 20 %."""
+"""Codes of `rime_kernels.flagging.waterfalls.CAUSES`."""
 
 
 class Numbers(NamedTuple):
-    """`TileOptions` as the loop reads them.
+    """`WaterfallOptions` as the loop reads them.
 
     Attributes
     ----------
@@ -67,20 +71,20 @@ def _noise(deviation: Line, code: Codes, line: Line) -> float:
 
 
 @inner_function
-def noise_of_tile(deviation: Tile, code: Codes, line: Line) -> float:
-    """Noise of all samples of a tile that are clear; NaN where they are too few."""
+def noise_of_waterfall(deviation: Waterfall, code: Codes, line: Line) -> float:
+    """Noise of all samples of a waterfall that are clear; NaN where they are too few."""
     return _noise(deviation.reshape(deviation.size), code.reshape(code.size), line)
 
 
 @inner_function
-def _thresholds(noise: float, of_tile: float, scales: NDArray[np.float64]) -> Line:
+def _thresholds(noise: float, of_all: float, scales: NDArray[np.float64]) -> Line:
     """Thresholds of all windows; infinite where neither noise is known."""
-    known = of_tile if math.isnan(noise) else noise
+    known = of_all if math.isnan(noise) else noise
     return (scales * (math.inf if math.isnan(known) else known)).astype(np.float32)
 
 
 @inner_function
-def find_in_spectrum(amplitude: Tile, numbers: Numbers, work: Work, code: Codes) -> None:
+def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
     """Flag channels whose median over time stands out."""
     n_time, n_chan = amplitude.shape
     spectrum, line = work.other[:1].copy(), work.line
@@ -98,7 +102,7 @@ def find_in_spectrum(amplitude: Tile, numbers: Numbers, work: Work, code: Codes)
     for c in range(n_chan):
         left_out = given[0, c] != CLEAR
         spectrum[0, c] = np.float32(0.0) if left_out else spectrum[0, c] - background[0, c]
-    noise = noise_of_tile(spectrum, given, line)
+    noise = noise_of_waterfall(spectrum, given, line)
     find_along_channels(spectrum, numbers, noise, work, SPECTRUM, given)
     for t in range(n_time):
         for c in range(n_chan):
@@ -107,7 +111,7 @@ def find_in_spectrum(amplitude: Tile, numbers: Numbers, work: Work, code: Codes)
 
 
 @inner_function
-def subtract_background(amplitude: Tile, numbers: Numbers, work: Work, code: Codes) -> None:
+def subtract_background(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
     """Fill `work.deviation` with the deviations from the smooth background, 0 where samples are left out."""
     kernels, background = (numbers.in_time, numbers.in_channels), work.background
     fill_background(amplitude, code, kernels, numbers.chunks, numbers.reject, background, work)
@@ -118,7 +122,7 @@ def subtract_background(amplitude: Tile, numbers: Numbers, work: Work, code: Cod
 
 
 @inner_function
-def find_along_time(deviation: Tile, numbers: Numbers, of_tile: float, work: Work, code: Codes) -> None:
+def find_along_time(deviation: Waterfall, numbers: Numbers, of_all: float, work: Work, code: Codes) -> None:
     """SumThreshold of each channel along time."""
     n = len(deviation)
     high, low, held = work.high[:n], work.low[:n], work.held[:n]
@@ -126,7 +130,7 @@ def find_along_time(deviation: Tile, numbers: Numbers, of_tile: float, work: Wor
     for c in range(deviation.shape[1]):
         for t in range(n):
             line[t], channel[t] = deviation[t, c], code[t, c]
-        thresholds = _thresholds(_noise(line, channel, work.line), of_tile, numbers.scales)
+        thresholds = _thresholds(_noise(line, channel, work.line), of_all, numbers.scales)
         sum_threshold_two_sided(line, thresholds, high, low, held)
         for t in range(n):
             if (high[t] or low[t]) and code[t, c] == CLEAR:
@@ -135,7 +139,7 @@ def find_along_time(deviation: Tile, numbers: Numbers, of_tile: float, work: Wor
 
 @inner_function
 def find_along_channels(
-    deviation: Tile, numbers: Numbers, of_tile: float, work: Work, cause: np.uint8, code: Codes
+    deviation: Waterfall, numbers: Numbers, of_all: float, work: Work, cause: np.uint8, code: Codes
 ) -> None:
     """SumThreshold of each integration along channels, each chunk of them with a noise of its own.
 
@@ -150,7 +154,7 @@ def find_along_channels(
             begin, end = max(0, first - margin), min(n_chan, last + margin)
             n = end - begin
             high, low = work.high[:n], work.low[:n]
-            thresholds = _thresholds(noise, of_tile, numbers.scales)
+            thresholds = _thresholds(noise, of_all, numbers.scales)
             line = deviation[t, begin:end]
             sum_threshold_two_sided(line, thresholds, high, low, work.held[:n])
             for c in range(first, last):
@@ -224,11 +228,11 @@ def flag_wholes(numbers: Numbers, code: Codes) -> None:
 
 
 @inner_function
-def flag_tile(amplitude: Tile, numbers: Numbers, work: Work, code: Codes) -> None:
+def flag_waterfall(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
     """All steps; written out in a loop with threads, they would take three times as long."""
     find_in_spectrum(amplitude, numbers, work, code)
     subtract_background(amplitude, numbers, work, code)
-    noise = noise_of_tile(work.deviation, code, work.line)
+    noise = noise_of_waterfall(work.deviation, code, work.line)
     find_along_time(work.deviation, numbers, noise, work, code)
     find_along_channels(work.deviation, numbers, noise, work, CHANNELS, code)
     extend(numbers, work, code)

@@ -11,17 +11,16 @@ import pytest
 from scipy import ndimage, stats
 
 from rime_kernels import InputError
+from rime_kernels.flagging.options import SpectrumOptions, WaterfallOptions, smoothing_weights
 from rime_kernels.flagging.rank import rank_operator
-from rime_kernels.flagging.smoothing import smoothing_kernel
 from rime_kernels.flagging.spectra import (
-    SpectrumOptions,
     flag_spectra,
     noise_of_deviations,
     running_median,
     simple_threshold,
     sum_threshold,
 )
-from rime_kernels.flagging.tiles import CAUSES, TileOptions, flag_tiles
+from rime_kernels.flagging.waterfalls import CAUSES, flag_waterfalls
 
 CODE = {name: code for code, name in enumerate(CAUSES)}
 RAYLEIGH_MEDIAN, RAYLEIGH_MAD = 1.1774100225154747, 0.4485
@@ -195,23 +194,23 @@ def test_rank_operator_grows_runs_by_their_share() -> None:
 
 def test_the_smoothing_kernel_is_a_gaussian() -> None:
     """Unit sum, the variance of four boxes, (2 r + 1)^2 - 1 twelfths each, and nearly normal values."""
-    kernel = smoothing_kernel(10.0)[:-3].astype(np.float64)
+    kernel = smoothing_weights(10.0)
     radius = (len(kernel) - 1) // 8
     x = np.arange(len(kernel)) - len(kernel) // 2
-    assert kernel.sum() == pytest.approx(1, abs=1e-6)  # float32
-    assert np.sum(kernel * x**2) == pytest.approx(4 * ((2 * radius + 1) ** 2 - 1) / 12, rel=1e-6)
+    assert kernel.sum() == pytest.approx(1, abs=1e-12)
+    assert np.sum(kernel * x**2) == pytest.approx(4 * ((2 * radius + 1) ** 2 - 1) / 12, rel=1e-12)
     # The excess kurtosis of four boxes is -1.2/4: they are a normal density to 4 % of its peak.
     sigma = np.sqrt(np.sum(kernel * x**2))
     assert np.abs(kernel - stats.norm.pdf(x, scale=sigma)).max() < 0.04 * kernel.max()
-    assert np.array_equal(smoothing_kernel(0.0), [1, 0, 0, 0])
+    assert np.array_equal(smoothing_weights(0.0), [1])
 
 
-# The 2-D flagger, written from its docstring in float64, for tiles that need no chunks.
+# The 2-D flagger, written from its docstring in float64, for waterfalls that need no chunks.
 
 
-def background_of(value: np.ndarray, masked: np.ndarray, options: TileOptions) -> np.ndarray:
+def background_of(value: np.ndarray, masked: np.ndarray, options: WaterfallOptions) -> np.ndarray:
     """Smooth background of float64 (n_time, n_chan), by scipy; one chunk."""
-    kernels = [smoothing_kernel(s)[:-3] for s in (options.smoothing_time, options.smoothing_channels)]
+    kernels = [smoothing_weights(s) for s in (options.smoothing_time, options.smoothing_channels)]
     if len(value) == 1:
         kernels[0] = np.ones(1)
     masked = masked.copy()
@@ -231,7 +230,7 @@ def background_of(value: np.ndarray, masked: np.ndarray, options: TileOptions) -
     return background
 
 
-def two_sided(line: np.ndarray, sigma: float, options: TileOptions) -> np.ndarray:
+def two_sided(line: np.ndarray, sigma: float, options: WaterfallOptions) -> np.ndarray:
     """SumThreshold to both sides."""
     high, low = np.zeros(len(line), bool), np.zeros(len(line), bool)
     for i in range(options.largest_window.bit_length()):
@@ -249,7 +248,7 @@ def sigma_of(deviation: np.ndarray, clear: np.ndarray) -> float:
     return float(1.4826 * np.median(np.abs(deviation[clear])))
 
 
-def first_steps(amplitude: np.ndarray, given: np.ndarray, options: TileOptions) -> np.ndarray:
+def first_steps(amplitude: np.ndarray, given: np.ndarray, options: WaterfallOptions) -> np.ndarray:
     """Codes of the spectrum, of time and of channels."""
     value = amplitude.astype(np.float64)
     code = given.astype(np.uint8)
@@ -273,7 +272,7 @@ def first_steps(amplitude: np.ndarray, given: np.ndarray, options: TileOptions) 
     return code
 
 
-def tile_with_interference(n_time: int, n_chan: int, seed: int = 8) -> np.ndarray:
+def waterfall_with_interference(n_time: int, n_chan: int, seed: int = 8) -> np.ndarray:
     """A line, a burst over half of the band, one over three channels, and a drifting line, on fringes."""
     rng = np.random.default_rng(seed)
     vis = rng.normal(size=(n_time, n_chan)) + 1j * rng.normal(size=(n_time, n_chan))
@@ -286,39 +285,39 @@ def tile_with_interference(n_time: int, n_chan: int, seed: int = 8) -> np.ndarra
     return np.abs(vis).astype(np.float32)
 
 
-OPTIONS = TileOptions(
+OPTIONS = WaterfallOptions(
     smoothing_time=6.0, smoothing_channels=5.0, n_chunk=1, extend_time=1, extend_channels=1,
     whole_channel=1.0, whole_time=1.0,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("n_time", [20, 45])
-def test_tiles_are_flagged_step_by_step(n_time: int) -> None:
+def test_waterfalls_are_flagged_step_by_step(n_time: int) -> None:
     """Codes are those of the formulas, with samples given as flagged, and fewer times than noise needs.
 
     Amplitudes and background are float32: a mean within 1e-6 of its threshold might differ; none is.
     """
-    amplitude = tile_with_interference(n_time, 72)
+    amplitude = waterfall_with_interference(n_time, 72)
     given = np.random.default_rng(9).random(amplitude.shape) < 0.1
     expected = first_steps(amplitude, given, OPTIONS)
-    found = flag_tiles(amplitude[None], given, OPTIONS)[0]
+    found = flag_waterfalls(amplitude[None], given, OPTIONS)[0]
     assert np.array_equal(found, expected)
     assert np.unique(found).tolist() == [0, 1, CODE["spectrum"], CODE["time"], CODE["channels"]]
 
 
 def test_flags_are_extended() -> None:
     """By the rules of scipy's dilation, and of the rank operator along time and then channels."""
-    amplitude = tile_with_interference(40, 72)
-    before = flag_tiles(amplitude[None], options=OPTIONS)[0] > 1
-    wide = flag_tiles(amplitude[None], options=_with(extend_time=3, extend_channels=5))[0]
+    amplitude = waterfall_with_interference(40, 72)
+    before = flag_waterfalls(amplitude[None], options=OPTIONS)[0] > 1
+    wide = flag_waterfalls(amplitude[None], options=_with(extend_time=3, extend_channels=5))[0]
     assert np.array_equal(wide > 1, ndimage.binary_dilation(before, np.ones((3, 5))))
     assert np.array_equal(wide == CODE["extension"], (wide > 1) & ~before)
-    ranked = flag_tiles(amplitude[None], options=_with(rank_eta=0.3))[0]
+    ranked = flag_waterfalls(amplitude[None], options=_with(rank_eta=0.3))[0]
     assert np.array_equal(ranked > 1, rank_operator(rank_operator(before.T, 0.3).T, 0.3))
     assert (ranked == CODE["rank operator"]).any()
 
 
-def _with(**changes: float) -> TileOptions:
+def _with(**changes: float) -> WaterfallOptions:
     return replace(OPTIONS, **changes)  # type: ignore[arg-type]
 
 
@@ -329,12 +328,12 @@ def test_whole_channels_and_times() -> None:
     given[20:, 100] = True
     amplitude[[1, 5, 8, 13, 18], 100] += 1000
     amplitude[30, :170] += 1000
-    code = flag_tiles(amplitude[None], given, _with(whole_channel=0.24, whole_time=0.8))[0]
+    code = flag_waterfalls(amplitude[None], given, _with(whole_channel=0.24, whole_time=0.8))[0]
     assert sorted(set(code[:20, 100])) == [CODE["time"], CODE["whole channel"]]
     assert (code[20:, 100] == 1).all()
     assert (code[30] != 0).all()
     assert CODE["whole time"] in code[30]
-    less = flag_tiles(amplitude[None], given, _with(whole_channel=0.26, whole_time=0.9))[0]
+    less = flag_waterfalls(amplitude[None], given, _with(whole_channel=0.26, whole_time=0.9))[0]
     assert np.count_nonzero(less[:20, 100]) == 5
     assert np.count_nonzero(less[30]) < 180
 
@@ -343,12 +342,18 @@ def test_nothing_is_found_in_too_few_samples() -> None:
     """A noise that is the median of less than 32 samples is no noise."""
     amplitude = noise_amplitudes(1, 5, 6)
     amplitude[0, 2, 3] = 1e6
-    assert not flag_tiles(amplitude).any()
-    assert flag_tiles(np.full((1, 40, 40), 1.0)).max() == 0  # nor where there is none
-    assert flag_tiles(np.zeros((0, 4, 4))).shape == (0, 4, 4)
+    assert not flag_waterfalls(amplitude).any()
+    few, enough = np.ones((1, 31), np.float32), np.ones((1, 32), np.float32)
+    few[:] += np.arange(31) % 3
+    enough[:] += np.arange(32) % 3
+    few[0, 9], enough[0, 9] = 1e6, 1e6
+    assert not flag_spectra(few).any()
+    assert np.flatnonzero(flag_spectra(enough)).tolist() == [9]
+    assert flag_waterfalls(np.full((1, 40, 40), 1.0)).max() == 0  # nor where there is none
+    assert flag_waterfalls(np.zeros((0, 4, 4))).shape == (0, 4, 4)
 
 
-def test_false_alarms_of_tiles() -> None:
+def test_false_alarms_of_waterfalls() -> None:
     """Single samples of pure noise: Rayleigh's law above the mean, sqrt(pi/2), at n times the noise.
 
     The noise is 1.4826 times the median deviation from the mean, 0.4484. Times and channels judge the same
@@ -357,7 +362,7 @@ def test_false_alarms_of_tiles() -> None:
     """
     amplitude = noise_amplitudes(2, 600, 1280, seed=11)
     options = _with(n_sigma=4.0, reject=1e3, largest_window=1, smoothing_time=20.0, smoothing_channels=20.0)
-    code = flag_tiles(amplitude, options=options)
+    code = flag_waterfalls(amplitude, options=options)
     found = np.isin(code, [CODE["time"], CODE["channels"]]).mean()
     single = math.exp(-((math.sqrt(math.pi / 2) + 4.0 * 1.4826 * 0.4484) ** 2) / 2)
     # 730 are expected, which scatter by 4 %; noises of 600 and 1280 samples, by 5 % and 3 %, add about 10 %.
@@ -373,10 +378,10 @@ def test_false_alarms_of_tiles() -> None:
         (lambda: SpectrumOptions(largest_window=6), "largest_window must be a power of two, as 8, got 6"),
         (lambda: SpectrumOptions(n_sigma=0.0), "n_sigma must be positive"),
         (lambda: SpectrumOptions(falloff=0.5), "falloff must be 1 or more"),
-        (lambda: TileOptions(extend_time=2), "extend_time must be an odd number of samples, got 2"),
-        (lambda: TileOptions(whole_time=0.0), "whole_time must be a share above 0"),
-        (lambda: TileOptions(smoothing_time=-1.0), "smoothing_time must lie in 0"),
-        (lambda: TileOptions(rank_eta=1.0), "rank_eta must be at least 0 and below 1"),
+        (lambda: WaterfallOptions(extend_time=2), "extend_time must be an odd number of samples, got 2"),
+        (lambda: WaterfallOptions(whole_time=0.0), "whole_time must be a share above 0"),
+        (lambda: WaterfallOptions(smoothing_time=-1.0), "smoothing_time must lie in 0"),
+        (lambda: WaterfallOptions(rank_eta=1.0), "rank_eta must be at least 0 and below 1"),
         (lambda: sum_threshold(np.full((1, 9), np.nan), [1.0]), "deviation must be finite"),
     ],
 )
