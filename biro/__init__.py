@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from biro.beams.cube_files import read_beam
     from biro.calibration.solving import solve_gains
     from biro.errors import BiroError
+    from biro.flagging.strategy import read_strategy
     from biro.gain_files import read_gains
     from biro.images.fits import read_image
     from biro.images.imager import image
     from biro.likelihood.likelihood import Likelihood
     from biro.maximum.maximum import maximise
-    from biro.measurement_set import read_columns, read_ms
+    from biro.measurement_set import flag, read_columns, read_ms, undo_flags
     from biro.models import ImageModel, SkyModel, read_model
     from biro.observation.join import join
     from biro.observation.observation import Observation
@@ -50,6 +51,7 @@ __all__ = [
     "add_source",
     "compare",
     "find_sources",
+    "flag",
     "image",
     "join",
     "maximise",
@@ -62,11 +64,13 @@ __all__ = [
     "read_model",
     "read_ms",
     "read_sky",
+    "read_strategy",
     "read_uvfits",
     "sample",
     "sbc",
     "simulate",
     "solve_gains",
+    "undo_flags",
 ]
 
 _HOME = {
@@ -80,6 +84,7 @@ _HOME = {
     "add_source": "biro.source_finding.add_source",
     "compare": "biro.posterior.comparison",
     "find_sources": "biro.source_finding.find",
+    "flag": "biro.measurement_set",
     "image": "biro.images.imager",
     "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",
@@ -91,10 +96,12 @@ _HOME = {
     "read_model": "biro.models",
     "read_ms": "biro.measurement_set",
     "read_sky": "biro.sky_files",
+    "read_strategy": "biro.flagging.strategy",
     "read_uvfits": "biro.uvfits.read",
     "sample": "biro.samplers.sampling",
     "simulate": "biro.simulation",
     "solve_gains": "biro.calibration.solving",
+    "undo_flags": "biro.measurement_set",
 }
 
 

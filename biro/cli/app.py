@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from biro._version import __version__
+from biro.cli.data import flag, info
 from biro.cli.demo import demo
 from biro.cli.find import find
 from biro.cli.fit import fit
 from biro.cli.guard import EXIT_CODES, guard, say
 from biro.cli.image import image
-from biro.cli.info import info
 from biro.cli.plot import compare, plot, watch
 from biro.cli.predict import predict
 from biro.cli.sbc import sbc
@@ -28,7 +28,10 @@ from biro.cli.solve import solve
 from biro.cli.tune import tune
 from biro.run.environment import Streams, problem_of_variables
 
-COMMANDS = (info, fit, sbc, predict, solve, image, find, simulate, convert, compare, plot, watch, demo, tune)
+COMMANDS = (
+    *(info, flag, fit, sbc, predict, solve, image, find, simulate, convert, compare, plot, watch, demo),
+    tune,
+)
 """In the order in which the help lists them."""
 
 app = typer.Typer(

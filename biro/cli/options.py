@@ -227,6 +227,10 @@ READING: dict[str, tuple[object, object]] = {
         _option("Sign of the phase; 'fourier' is for data with the other sign.", Convention),
         Convention.casa,
     ),
+    "flagger": (
+        _option("Leave out interference: meerkat, wsrt, long-baseline, or a strategy's TOML file."),
+        None,
+    ),
     "time_limit": (_option("How long to wait for a locked Measurement Set, s.", float), 30.0),
 }
 """Annotation and default of each reading option, by the name of the argument of `biro.read`."""

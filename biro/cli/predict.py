@@ -47,6 +47,7 @@ MODEL_COLUMN = "MODEL_DATA"
     "average_time",
     "average_channels",
     "smearing_radius",
+    "flagger",
 )
 def predict(
     obs: Observed,

@@ -22,6 +22,7 @@ from biro.cli.sky import read_sky_or_run
 if TYPE_CHECKING:
     from biro.observation.partition import Partition
     from biro.simulation.gains import GainScatter
+    from biro.simulation.interference import Interference
 
 
 @guard
@@ -54,16 +55,24 @@ def simulate(
     gain_interval: Annotated[
         str | None, typer.Option(help="Draw gains anew after so long, as '5 min'; default: never.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same noise and gains.")] = None,
+    rfi: Annotated[
+        str | None,
+        typer.Option(help="Add interference: line, burst, drifting band, power law, ..., by commas."),
+    ] = None,
+    rfi_strength: Annotated[str, typer.Option(help="Its amplitude in a visibility, as '10 Jy'.")] = "10 Jy",
+    seed: Annotated[int | None, typer.Option(help="Same seed, same noise, gains and interference.")] = None,
     gaussian_frame: SkyFrameOption = None,
     smearing: SmearingOption = Smearing.auto,
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Make a new Measurement Set of a sky, with noise, and gains that are written beside it."""
+    """Make a new Measurement Set of a sky, with noise; gains and the truth of interference lie beside it."""
     import secrets
     from dataclasses import replace
 
+    import numpy as np
+
+    from biro.files.atomic import atomic_path
     from biro.gain_files import write_gains
     from biro.measurement_set import create_ms
     from biro.simulation.simulator import Channels, Track, radiometer_noise
@@ -71,7 +80,9 @@ def simulate(
 
     scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
     beside = out.with_suffix(".gains.npz")
-    refuse_existing([out] if scatter is None else [out, beside], overwrite)
+    interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
+    written = {out: True, beside: scatter is not None, truth_file: interference is not None}
+    refuse_existing([place for place, is_made in written.items() if is_made], overwrite)
     seconds, width = quantity(integration, "s", "--integration"), quantity(chan_width, "Hz", "--chan-width")
     sigma = quantity(noise, "Jy", "--noise")
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -96,6 +107,12 @@ def simulate(
         backend=backend.value,
         smearing=smearing.value,
     )
+    if interference is not None:
+        observation, truth = interference.add(observation, seed)
+        (mask,) = truth
+        with atomic_path(truth_file) as draft, open(draft, "wb") as file:
+            np.savez_compressed(file, interference=mask)
+        say(f"{truth_file}: which visibilities have interference, {100 * mask.mean():.3g} %")
     create_ms(out, observation, overwrite=overwrite)
     if scatter is not None:
         write_gains(beside, scatter.draw(observation, seed))
@@ -123,6 +140,16 @@ def _average_text(part: Partition, smearing: Smearing) -> str:
     return (
         f"smearing {smearing.value}: visibilities are averages over {part.interval:.3g} s and {width}{where}"
     )
+
+
+def _interference(kinds: str | None, strength: str) -> Interference | None:
+    """The interference that options ask for, None where they ask for none."""
+    from biro.simulation.interference import Interference
+
+    if kinds is None:
+        return None
+    names = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
+    return Interference(names, quantity(strength, "Jy", "--rfi-strength"))
 
 
 def _gain_scatter(amplitude: float, phase: str, interval: str | None) -> GainScatter | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,8 @@ from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
+from biro.flagging.find import Samples, causes_text, find_interference
+from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
@@ -34,14 +37,19 @@ class Treatment:
     allow_unusable : bool
         Return the rows even when no visibility among them is usable, and correlations as they are stored
         (to predict into them).
+    flagger : Strategy, name or path, optional
+        How interference is looked for; default: not at all.
     """
 
     convention: Convention = "casa"
     allow_unusable: bool = False
+    flagger: StrategyLike | None = None
 
     def __post_init__(self) -> None:
         if self.convention not in ("casa", "fourier"):
             raise InputError(f"convention must be 'casa' or 'fourier', got {self.convention!r}")
+        if self.flagger is not None:
+            object.__setattr__(self, "flagger", read_strategy(self.flagger))
 
 
 @dataclass(frozen=True)
@@ -163,6 +171,7 @@ class _Assembly:
         self.request = request
         self.merge = merge
         self.counts = empty_counts()
+        self.interference: Counter[str] = Counter()
 
     def observation(self) -> Observation:
         index, metadata, counts = self.index, self.index.metadata, self.counts
@@ -175,6 +184,7 @@ class _Assembly:
             *index.scan_notes(),
         ]
         partitions = [self._partition(part) for part in selected]
+        notes += self._interference_notes()
         counts["not selected"] += index.n_visibilities - counts["total"]
         counts["total"] = index.n_visibilities
         if not treatment.allow_unusable:
@@ -224,10 +234,12 @@ class _Assembly:
 
     def _partition(self, part: PartitionRows) -> Partition:
         """Read one partition; autocorrelations that are not selected are counted here and not read."""
-        index, columns = self.index, self.index.columns
+        index, columns, treatment = self.index, self.index.columns, self.request.treatment
         if not self.request.selection.autocorrelations:
             part = self._without_autocorrelations(part)
         vis, weight, origin = self._visibilities(part)
+        if treatment.flagger is not None:
+            self._flag(part, vis, weight, read_strategy(treatment.flagger))
         rows = part.rows
         uvw = np.nan_to_num(columns.uvw[rows], nan=0.0, posinf=0.0, neginf=0.0)
         time = columns.time[rows]
@@ -244,7 +256,7 @@ class _Assembly:
             spw_id=part.spw_id,
             data_desc_id=part.data_desc_id,
             phase_centre=(field["direction"][0], field["direction"][1]),
-            uvw=-uvw if self.request.treatment.convention == "fourier" else uvw,
+            uvw=-uvw if treatment.convention == "fourier" else uvw,
             antenna1=columns.antenna1[rows],
             antenna2=columns.antenna2[rows],
             time=time,
@@ -298,6 +310,49 @@ class _Assembly:
             excluded.append(("FLAG", flag))
         apply_flags(vis, weight, excluded, self.counts)
         return vis, weight, origin
+
+    def _flag(
+        self,
+        part: PartitionRows,
+        vis: NDArray[np.complexfloating],
+        weight: NDArray[np.floating],
+        strategy: Strategy,
+    ) -> None:
+        """Set what interference is found in to 0, and count it."""
+        found = find_interference(samples_of(self.index, part, vis, weight > 0), strategy)
+        n_found = int(np.count_nonzero(found.flag))
+        self.counts["interference"] += n_found
+        self.counts["usable"] -= n_found
+        self.interference.update(found.counts | {"not judged": found.n_unjudged})
+        vis[found.flag] = 0
+        weight[found.flag] = 0
+
+    def _interference_notes(self) -> Iterator[str]:
+        """What a flagger found."""
+        flagger = self.request.treatment.flagger
+        if flagger is None:
+            return
+        lone = self.interference["not judged"]
+        yield f"flagger {read_strategy(flagger).name}: {causes_text(self.interference)}" + (
+            f"; {lone} visibilities among too few others to be judged" if lone else ""
+        )
+
+
+def samples_of(
+    index: RowIndex, part: PartitionRows, vis: NDArray[np.complexfloating], usable: NDArray[np.bool_]
+) -> Samples:
+    """The visibilities of a partition as flagging looks at them."""
+    columns, spw = index.columns, index.metadata["spws"][part.spw_id]
+    return Samples(
+        vis,
+        usable,
+        columns.antenna1[part.rows],
+        columns.antenna2[part.rows],
+        columns.time[part.rows],
+        np.nan_to_num(columns.uvw[part.rows]),
+        np.array(spw["chan_freq"])[part.chan],
+        np.abs(np.array(spw["chan_width"])[part.chan]),
+    )
 
 
 def _interval(interval: NDArray[np.float64], times: NDArray[np.float64]) -> float:

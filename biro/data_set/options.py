@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypedDict
 
+from biro.flagging.strategy import StrategyLike
 from biro.observation.partition import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weights
@@ -30,6 +31,7 @@ class DataOptions(TypedDict, total=False):
     convention: Convention
     selection: Selection | None
     allow_unusable: bool
+    flagger: StrategyLike | None
 
 
 class SetOptions(DataOptions, total=False):

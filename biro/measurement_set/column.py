@@ -99,7 +99,7 @@ def write_column(
     """
     source_column = _check_request(column, observation, mode, source_column)
     folder = existing_set(path, time_limit)
-    ask_storage(folder, time_limit, "looking whether it can be written", lambda: _check_writable(folder))
+    ask_storage(folder, time_limit, "looking whether it can be written", lambda: check_writable(folder))
     with _restoring(folder, column) as begun, MeasurementSetProcess(folder, time_limit) as child:
         prepared = child.call("prepare", path=str(folder), column=column, source=source_column, mode=mode)
         for number, (part, model) in enumerate(checked_models(observation.partitions, models)):
@@ -170,7 +170,7 @@ def _write_partition(
         child.call("write", model[chunk])
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Try to open every file of the main table for writing; nothing is changed.
 
     Raises

@@ -21,12 +21,14 @@ FREQUENCY_FRAMES = ("REST", "LSRK", "LSRD", "BARY", "GEO", "TOPO", "GALACTO", "L
 class Columns(TypedDict):
     """Columns of the main table.
 
-    `visibility` are those of complex numbers, `incomplete` those of which a run wrote only a part.
+    `visibility` are those of complex numbers, `incomplete` those of which a run wrote only a part, and
+    `half_flagged` says whether that is so of FLAG.
     """
 
     columns: list[str]
     visibility: list[str]
     incomplete: list[str]
+    half_flagged: bool
 
 
 class NewField(TypedDict):

@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from dataclasses import fields as fields_of
-from pathlib import Path
 from typing import Any, Unpack, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from biro.data_set.assembly import Request, Treatment, Visibilities, assemble
-from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
-from biro.data_set.metadata import Metadata
+from biro.data_set.assembly import Request, Treatment, assemble
 from biro.data_set.options import SetOptions
-from biro.errors import InputError, MeasurementSetError
-from biro.measurement_set.metadata import Columns
-from biro.measurement_set.process import MeasurementSetProcess
-from biro.measurement_set.storage import existing_set
+from biro.errors import InputError
+from biro.flagging.strategy import StrategyLike
+from biro.measurement_set.opened import TableOptions, opened_columns
 from biro.observation.averaging import Averaging
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.observation.partition import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weighting, Weights
-from biro.progress import bar
-
-WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
-"""In the order in which they are looked for."""
-_Cells = tuple[NDArray[np.generic], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How to read the tables of a Measurement Set.
-
-    Attributes
-    ----------
-    column : str or None
-        Default: CORRECTED_DATA where there is one, else DATA.
-    weight_column : str or None
-        Default: the first that has values, in the order WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM, SIGMA.
-    time_limit : float, s
-    """
-
-    column: str | None = None
-    weight_column: str | None = None
-    time_limit: float = 30.0
 
 
 def read_ms(
@@ -74,6 +43,7 @@ def read_ms(
     convention: Convention = "casa",
     selection: Selection | None = None,
     allow_unusable: bool = False,
+    flagger: StrategyLike | None = None,
     time_limit: float = 30.0,
 ) -> Observation:
     """Read calibrated visibilities of a Measurement Set, or of several as one observation.
@@ -136,6 +106,10 @@ def read_ms(
     allow_unusable : bool
         Return the rows even when no visibility among them is usable, and correlations as they are stored
         (to predict into them).
+    flagger : str, path or Strategy, optional
+        Look for interference ("meerkat", "wsrt", "long-baseline", or a TOML file, see `biro.read_strategy`)
+        before anything is averaged or formed. What is found is left out, and counted as "interference"; the
+        set is not changed. Default: nothing is looked for.
     time_limit : float, s
         How long to wait for a lock, or for a storage that does not answer.
 
@@ -174,7 +148,7 @@ def read_ms(
     if selection is not None and own.stated:
         raise InputError(f"give either selection= or {', '.join(own.stated)}, not both")
     averaging = Averaging(average_time, average_channels, smearing_radius)
-    treatment = Treatment(convention, allow_unusable)
+    treatment = Treatment(convention, allow_unusable, flagger)
     request = Request(selection or own, Weighting(weights, taper), averaging, treatment)
     table = TableOptions(column, weight_column, time_limit)
     return join([_read_set(each, request, table, (column,))[0] for each in distinct_paths(path, "read_ms")])
@@ -194,7 +168,7 @@ def read_columns(
     columns : sequence of str
         Names of the columns.
     **options
-        As those of `biro.read_ms`, without column.
+        As those of `biro.read_ms`, without column and flagger.
 
     Returns
     -------
@@ -213,6 +187,8 @@ def read_columns(
     if isinstance(columns, str) or not columns:
         raise InputError(f"columns must be a list of names, got {columns!r}")
     own: dict[str, Any] = {**options}
+    if own.get("flagger") is not None:
+        raise InputError("read_columns has no flagger: it would leave out other visibilities of each column")
     mine = [item.name for item in fields_of(TableOptions) if item.name != "column"]
     table = TableOptions(**{name: own.pop(name) for name in mine if name in own})
     request = Request.of("read_columns", cast(SetOptions, own), also=["scans"])
@@ -223,185 +199,10 @@ def _read_set(
     path: str | os.PathLike[str], request: Request, table: TableOptions, wanted: Sequence[str | None]
 ) -> tuple[Observation, ...]:
     """Columns of one Measurement Set."""
-    with MeasurementSetProcess(existing_set(path, table.time_limit), table.time_limit) as child:
-        columns = cast(Columns, child.call("open", path=str(child.path)))
-        names = [_visibility_column(child.path, columns, name) for name in wanted]
-        index = RowIndex(cast(Metadata, child.call("metadata")), _index_columns(child), str(child.path))
-        kept: dict[tuple[str, int, int], _Cells] | None = {} if len(names) > 1 else None
+    with opened_columns(path, table, wanted) as columns:
         found: list[Observation] = []
-        for name in names:
-            data = _MeasurementSet(child, index, columns["columns"], name, table.weight_column, kept)
+        for data in columns:
             # The hands of a model without polarisation are alike: those of the first column decide.
             merge = not found or any(part.corr_type == ("I",) for part in found[0].partitions)
             found.append(assemble(data, request, merge))
         return tuple(found)
-
-
-def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
-    """Ask the child for the columns that rows are selected by."""
-    child.send({"operation": "index"})
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for name in child.receive()[0]["columns"]:
-        array = child.receive()[1]
-        assert array is not None
-        arrays[name] = array
-    time = arrays["TIME"].astype(np.float64, copy=False)
-    interval = arrays.get("INTERVAL", np.zeros(len(time))).astype(np.float64, copy=False)
-    return IndexColumns(
-        antenna1=arrays["ANTENNA1"].astype(np.int32, copy=False),
-        antenna2=arrays["ANTENNA2"].astype(np.int32, copy=False),
-        field_id=arrays["FIELD_ID"].astype(np.int32, copy=False),
-        data_desc_id=arrays["DATA_DESC_ID"].astype(np.int32, copy=False),
-        scan_number=arrays["SCAN_NUMBER"].astype(np.int32, copy=False),
-        flag_row=arrays["FLAG_ROW"].astype(np.bool_, copy=False),
-        time=time,
-        interval=interval,
-        exposure=arrays.get("EXPOSURE", interval).astype(np.float64, copy=False),
-        uvw=arrays["UVW"].astype(np.float64, copy=False),
-    )
-
-
-def _visibility_column(path: Path, columns: Columns, wanted: str | None) -> str:
-    """The column to read; a column of which a run wrote only a part is refused."""
-    visibility = columns["visibility"]
-    column = wanted or ("CORRECTED_DATA" if "CORRECTED_DATA" in visibility else "DATA")
-    if column not in visibility:
-        raise MeasurementSetError(
-            f"{path}: no visibility column {column}; there are {', '.join(visibility) or 'none at all'}"
-        )
-    if column in columns["incomplete"]:
-        raise MeasurementSetError(
-            f"{path}: column {column} is half-written: a run that wrote it was interrupted; write it again "
-            "(biro predict --column), or read another (column=, --column)"
-        )
-    return column
-
-
-class _MeasurementSet:
-    """Reads the partitions of one open set; `kept` is what several columns have in common, read once."""
-
-    def __init__(
-        self,
-        child: MeasurementSetProcess,
-        index: RowIndex,
-        columns: list[str],
-        column: str,
-        weight_column: str | None,
-        kept: dict[tuple[str, int, int], _Cells] | None,
-    ) -> None:
-        self.child = child
-        self.index = index
-        self.columns = columns
-        self.column = column
-        self.weight_column = weight_column
-        self.kept = kept
-
-    def notes(self) -> Iterator[str]:
-        """What is odd about flags."""
-        if "FLAG" not in self.columns:
-            yield "there is no FLAG column: nothing but FLAG_ROW is taken as flagged"
-
-    def visibilities(self, part: PartitionRows) -> Visibilities:
-        """Read the visibilities, weights and flags of a partition."""
-        values, missing = self._column(self.column, part)
-        vis = cast(NDArray[np.complexfloating], values)
-        weight, undefined, origin = self._weights(part, vis.dtype)
-        missing |= undefined
-        flag = None
-        if "FLAG" in self.columns:
-            stored, undefined = self._common("FLAG", part)
-            missing |= undefined
-            flag = cast(NDArray[np.bool_], stored)
-        return Visibilities(vis, weight, flag, missing, origin)
-
-    def _weights(
-        self, part: PartitionRows, vis_type: np.dtype[np.complexfloating]
-    ) -> tuple[NDArray[np.floating], NDArray[np.bool_], str]:
-        """Weights; see `read_ms` for the rule.
-
-        Returns
-        -------
-        weight : float32 or float64 as the visibilities are (n_row, n_chan, n_corr), 1/Jy^2
-        undefined : bool (n_row,)
-            Rows without a value.
-        column : str
-        """
-        real: type[np.floating] = np.float32 if vis_type == np.complex64 else np.float64
-        names = self._weight_columns()
-        for name in names:
-            if name not in self.columns:
-                continue
-            values, undefined = self._common(name, part)
-            if undefined.all() and len(part.rows):
-                continue
-            weight = cast(NDArray[np.floating], values)
-            if weight.ndim == 2:
-                weight = weight[:, None, :]
-            if name.startswith("SIGMA"):
-                # A negative sigma is kept as a negative weight, so that it is counted as one.
-                with np.errstate(divide="ignore", over="ignore"):
-                    weight = (1.0 / (np.abs(weight.astype(np.float64)) * weight)).astype(real)
-            if weight.shape[1] != len(part.chan):
-                weight = np.repeat(weight, len(part.chan), axis=1)
-            return weight.astype(real, copy=False), undefined, name
-        raise MeasurementSetError(
-            f"{self.index.source}: no weights: none of {', '.join(names)} has a value in the rows selected"
-        )
-
-    def _weight_columns(self) -> tuple[str, ...]:
-        """Columns in which weights are looked for: the one that was asked for, or all."""
-        wanted = self.weight_column
-        if wanted is None:
-            return WEIGHT_COLUMNS
-        if wanted not in WEIGHT_COLUMNS or wanted not in self.columns:
-            present = [name for name in WEIGHT_COLUMNS if name in self.columns]
-            raise MeasurementSetError(
-                f"{self.index.source}: no weight column {wanted}; there are {', '.join(present)}"
-            )
-        return (wanted,)
-
-    def _common(self, name: str, part: PartitionRows) -> _Cells:
-        """A column that goes with every column of visibilities, as `_column` reads it."""
-        if self.kept is None:
-            return self._column(name, part)
-        key = name, part.field_id, part.data_desc_id
-        if key not in self.kept:
-            self.kept[key] = self._column(name, part)
-        values, undefined = self.kept[key]
-        return values.copy(), undefined.copy()  # whoever asks changes them in place
-
-    def _column(self, name: str, part: PartitionRows) -> _Cells:
-        """One column of a partition, and the rows that have no value in it.
-
-        Returns
-        -------
-        values : of the column's type (n_row, n_chan, n_corr), or (n_row, n_corr) of WEIGHT and SIGMA
-        undefined : bool (n_row,)
-        """
-        shape = part.shape[1:] if name in ("WEIGHT", "SIGMA") else part.shape
-        chan = None if len(part.chan) == part.shape[0] else part.chan.tolist()
-        corr = None if len(part.corr) == part.shape[1] else part.corr.tolist()
-        self.child.send(
-            {"operation": "read", "column": name, "shape": shape, "chan": chan, "corr": corr}, part.rows
-        )
-        values: NDArray[np.generic] | None = None
-        undefined = np.zeros(len(part.rows), bool)
-        n_read = 0
-        with bar(f"reading {name}", "rows", total=len(part.rows)) as shown:
-            while True:
-                header, chunk = self.child.receive()
-                if chunk is None:
-                    break
-                if values is None:
-                    values = np.empty((len(part.rows), *chunk.shape[1:]), chunk.dtype)
-                start = header["start"]
-                values[start : start + len(chunk)] = chunk
-                undefined[np.array(header["undefined"], int) + start] = True
-                n_read += len(chunk)
-                shown.update(len(chunk))
-        if n_read != len(part.rows):
-            raise MeasurementSetError(f"{self.index.source}: {name} gave {n_read} rows of {len(part.rows)}")
-        if values is None:
-            dtype = np.complex64 if name.endswith("DATA") else np.float32
-            values = np.empty((0, len(part.chan), len(part.corr)), dtype)
-        return values, undefined

@@ -17,8 +17,12 @@ CAUSES = (
     "non-finite weight",
     "negative weight",
     "zero weight",
+    "interference",
 )
-"""Why a visibility is left out. Where several causes hold, it is counted under the first of this order."""
+"""Why a visibility is left out. Where several causes hold, it is counted under the first of this order.
+
+Interference is looked for among what no other cause leaves out.
+"""
 BLOCK_VISIBILITIES = 1 << 22
 """Visibilities worked on at a time, so that the masks stay small beside the visibilities of a large set."""
 

@@ -19,8 +19,8 @@ from biro.data_set.assembly import Treatment
 from biro.data_set.options import SetOptions
 from biro.errors import DataError, InputError, MeasurementSetError
 from biro.measurement_set import create_ms, read_ms
+from biro.measurement_set.opened import TableOptions
 from biro.measurement_set.process import MeasurementSetProcess
-from biro.measurement_set.read import TableOptions
 from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
 from biro.observation.selection import Selection

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.components import ComponentReader
 from biro.measurement_set.child.create import Creator
+from biro.measurement_set.child.flag_writer import FlagWriter
 from biro.measurement_set.child.gain_writer import GainWriter
 from biro.measurement_set.child.gains import GainReader
 from biro.measurement_set.child.read import Reader
@@ -31,6 +32,9 @@ def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
     gain_writer = GainWriter(parent)
     names = ("create_gains", "fill_gains", "close_gains")
     yield from ((name, getattr(gain_writer, name)) for name in names)
+    flag_writer = FlagWriter(parent)
+    names = ("prepare_flags", "begin_flags", "select_flags", "write_flags", "finish_flags", "undo_flags")
+    yield from ((name, getattr(flag_writer, name)) for name in names)
     creator = Creator(parent)
     names = ("create", "fill", "select_rows", "fill_cells", "close_new")
     yield from ((name, getattr(creator, name)) for name in names)

@@ -47,6 +47,11 @@ def incomplete_columns(main: CasaTable) -> list[str]:
     return [name for name in names if main.getcolkeywords(name).get(COMPLETE) is False]
 
 
+def is_half_flagged(main: CasaTable) -> bool:
+    """Whether a run that wrote flags was interrupted."""
+    return "FLAG" in main.colnames() and main.getcolkeywords("FLAG").get(COMPLETE) is False
+
+
 def column_type(main: CasaTable, column: str) -> np.dtype[np.generic]:
     """Type of a column's elements."""
     return np.dtype(NUMPY_TYPES[main.getcoldesc(column)["valueType"].lower()])

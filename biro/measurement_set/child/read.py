@@ -14,6 +14,7 @@ from biro.measurement_set.child.casacore_table import (
     CasaTable,
     column_type,
     incomplete_columns,
+    is_half_flagged,
     open_subtable,
     open_table,
     read_cells,
@@ -73,6 +74,7 @@ class Reader:
             "columns": main.colnames(),
             "visibility": visibility,
             "incomplete": incomplete_columns(main),
+            "half_flagged": is_half_flagged(main),
         }
         self.parent.send({**columns})
 

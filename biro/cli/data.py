@@ -1,0 +1,103 @@
+"""`biro info` and `biro flag`: what a data set holds, and interference that is found in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from biro.cli.guard import after_result, guard, print_json, say
+from biro.cli.options import JsonFlag, ObservedSets, ReadingOptions, takes_reading_options
+from biro.run.environment import plain_pictures
+
+if TYPE_CHECKING:
+    from biro.flagging.report import FlagReport
+
+
+@guard
+@takes_reading_options()
+def info(obs: ObservedSets, as_json: JsonFlag = False, *, reading: ReadingOptions) -> None:
+    """Say what a data set holds and how noisy it is."""
+    from biro.reading import read
+
+    summary = read(obs, **reading).summary()
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        typer.echo(str(summary))
+
+
+@guard
+@takes_reading_options(
+    "stokes",
+    "autocorrelations",
+    "weights",
+    "taper",
+    "average_time",
+    "average_channels",
+    "smearing_radius",
+    "convention",
+    "flagger",
+)
+def flag(
+    obs: Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")],
+    strategy: Annotated[str, typer.Option(help="meerkat, wsrt, long-baseline, or a TOML file.")] = "meerkat",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Find, and write nothing.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Bring the flags back that were there before the last biro flag.")
+    ] = False,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Waterfalls before and after, occupancy, and flags.json."),
+    ] = None,
+    as_json: JsonFlag = False,
+    *,
+    reading: ReadingOptions,
+) -> None:
+    """Find interference, and write it into FLAG; the flags before are kept, and --undo brings them back."""
+    from biro.errors import InputError
+    from biro.measurement_set import flag as flag_set
+    from biro.measurement_set import undo_flags
+
+    if undo:
+        others = [name for name in reading if name != "time_limit"]
+        if dry_run or pictures is not None or others:
+            raise InputError("--undo brings all flags of the set back: it goes with --time-limit alone")
+        version = undo_flags(obs, **reading)
+        say(f"{obs}: the flags {version} are back, and that version is removed")
+        return
+    if pictures is not None:
+        _make_folder(pictures)
+    report = flag_set(obs, strategy, dry_run=dry_run, **reading)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        typer.echo(str(report))
+    if pictures is not None:
+        with after_result(f"{obs} is flagged" if report.written else "nothing was written", "draw again"):
+            _draw(report, pictures)
+    if report.written:
+        say("biro flag --undo brings the flags before back")
+
+
+def _make_folder(folder: Path) -> None:
+    from biro.errors import InputError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def _draw(report: FlagReport, folder: Path) -> None:
+    """Write the pictures and the figures."""
+    from biro.files.atomic import write_atomic
+    from biro.flagging.pictures import occupancy, waterfall
+
+    plain_pictures()
+    for number, part in enumerate(report.partitions):
+        waterfall(part).savefig(folder / f"waterfall-{number}.png")
+    occupancy(report).savefig(folder / "occupancy.png")
+    write_atomic(folder / "flags.json", json.dumps(report.to_dict(), indent=1).encode())

@@ -1,0 +1,1 @@
+"""Interference found in visibilities: strategies, waterfalls of baselines, causes and statistics."""

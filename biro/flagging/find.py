@@ -1,0 +1,188 @@
+"""Find interference in the visibilities of a partition, baseline by baseline, with its causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.flagging.strategy import Strategy
+from biro.observation.partition import typical_interval
+from rime_kernels.flagging.options import smoothing_weights
+
+CAUSES = (
+    *("clear", "given", "spectrum", "time", "channels", "extension", "rank operator"),
+    *("whole channel", "whole time", "static mask", "zero", "not finite"),
+)
+"""What a code means; those up to "whole time" are of `rime_kernels.flagging.waterfalls.CAUSES`."""
+CLEAR, GIVEN, CHANNELS = 0, 1, CAUSES.index("channels")
+MASK, ZERO, NOT_FINITE = range(CAUSES.index("static mask"), len(CAUSES))
+GAP = 10.0
+"""Integrations without a visibility across which no background is smoothed, and no run of samples reaches."""
+MOST_SAMPLES = 1 << 25
+"""Visibilities that are in one call of the kernels, so that copies stay small beside a large set."""
+
+
+class Samples(NamedTuple):
+    """Visibilities of one partition as flagging looks at them.
+
+    Attributes
+    ----------
+    vis : complex64 or complex128 (n_row, n_chan, n_corr)
+    usable : bool (n_row, n_chan, n_corr)
+        What is not left out for other causes.
+    antenna1, antenna2 : int32 (n_row,)
+    time : float64 (n_row,), s
+    uvw : float64 (n_row, 3), m
+    chan_freq, chan_width : float64 (n_chan,), Hz
+    """
+
+    vis: NDArray[np.complexfloating]
+    usable: NDArray[np.bool_]
+    antenna1: NDArray[np.int32]
+    antenna2: NDArray[np.int32]
+    time: NDArray[np.float64]
+    uvw: NDArray[np.float64]
+    chan_freq: NDArray[np.float64]
+    chan_width: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found in the visibilities of a partition.
+
+    Attributes
+    ----------
+    code : uint8 (n_row, n_chan, n_corr)
+        Places in `CAUSES`: 0 for clear visibilities, 1 for those that were left out before.
+    n_unjudged : int
+        Clear visibilities among too few others for a noise: a threshold looked at none of them.
+    """
+
+    code: NDArray[np.uint8]
+    n_unjudged: int
+
+    @property
+    def flag(self) -> NDArray[np.bool_]:
+        """Which visibilities are flagged now and were not before."""
+        return self.code > GIVEN
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Visibilities by cause."""
+        return dict(zip(CAUSES, map(int, np.bincount(self.code.ravel(), minlength=len(CAUSES))), strict=True))
+
+
+def causes_text(counts: Mapping[str, int]) -> str:
+    """Causes of what was found, the most frequent first: "time 120, spectrum 8"."""
+    found = sorted(((n, cause) for cause, n in counts.items() if n and cause in CAUSES[2:]), reverse=True)
+    return ", ".join(f"{cause} {n}" for n, cause in found) or "nothing"
+
+
+def find_interference(samples: Samples, strategy: Strategy) -> Found:
+    """Find interference in a partition.
+
+    Each correlation of each baseline is looked at by itself, in the order of time. Where it was not observed
+    for more than `GAP` typical integrations, the background is not smoothed across, and no run of samples
+    reaches across, but the noise is of both sides. Masked frequencies, visibilities that are
+    exactly 0 and those that are not finite are flagged first, and left out of all else.
+
+    Parameters
+    ----------
+    samples : Samples
+    strategy : Strategy
+
+    Returns
+    -------
+    Found
+    """
+    code = _first_causes(samples, strategy)
+    n_unjudged = 0
+    for rows in _waterfalls(samples, _reach(strategy)):
+        is_row = rows >= 0
+        part = np.where(is_row[:, :, None, None], code[rows], np.uint8(GIVEN))
+        with np.errstate(invalid="ignore"):
+            amplitude = np.abs(samples.vis[rows])
+        before = _as_lines(part)
+        found, lone = _judge(_as_lines(amplitude).astype(np.float32), before != CLEAR, strategy)
+        n_unjudged += lone
+        joined = np.where(before != CLEAR, before, found)
+        joined = np.moveaxis(joined.reshape(part.shape[0], part.shape[3], *part.shape[1:3]), 1, 3)
+        code[rows[is_row]] = joined[is_row]
+    return Found(code, n_unjudged)
+
+
+def _reach(strategy: Strategy) -> int:
+    """How many integrations the background and runs of samples reach across."""
+    if strategy.method != "waterfalls":
+        return 0
+    return (
+        len(smoothing_weights(strategy.waterfalls.smoothing_time)) // 2 + strategy.waterfalls.largest_window
+    )
+
+
+def _first_causes(samples: Samples, strategy: Strategy) -> NDArray[np.uint8]:
+    """Codes of what is flagged without looking at others."""
+    code = np.zeros(samples.vis.shape, np.uint8)
+    code[samples.vis == 0] = ZERO
+    code[~np.isfinite(samples.vis)] = NOT_FINITE
+    for mask in strategy.masks:
+        covered = mask.covers(samples.uvw, samples.chan_freq, samples.chan_width)
+        np.copyto(code, np.uint8(MASK), where=covered[:, :, None])
+    code[~samples.usable] = GIVEN
+    return code
+
+
+def _as_lines(cells: NDArray[np.generic]) -> NDArray[np.generic]:
+    """(n_waterfall, n_time, n_chan, n_corr) as (n_waterfall n_corr, n_time, n_chan)."""
+    moved = np.moveaxis(cells, 3, 1)
+    return np.ascontiguousarray(moved).reshape(-1, *moved.shape[2:])
+
+
+def _waterfalls(samples: Samples, n_pad: int) -> Iterator[NDArray[np.int64]]:
+    """Rows of baselines in the order of time, int64 (n_baseline, n_slot): those of equal length together.
+
+    Slots of -1 have no row: there are `n_pad` of them in each gap.
+    """
+    n_antenna = 1 + max(int(samples.antenna1.max(initial=0)), int(samples.antenna2.max(initial=0)))
+    first = np.minimum(samples.antenna1, samples.antenna2).astype(np.int64)
+    baseline = first * n_antenna + np.maximum(samples.antenna1, samples.antenna2)
+    order = np.lexsort((samples.time, baseline))
+    interval = typical_interval(np.unique(samples.time))
+    is_gap = np.diff(samples.time[order]) > GAP * interval
+    parts = np.split(order, np.flatnonzero(np.diff(baseline[order])) + 1) if len(order) else []
+    gaps = np.split(np.append(False, is_gap), np.cumsum([len(part) for part in parts])[:-1])
+    slots: dict[int, list[NDArray[np.int64]]] = {}
+    for rows, gap in zip(parts, gaps, strict=True):
+        place = np.arange(len(rows)) + n_pad * np.cumsum(np.append(False, gap[1:]))
+        line = np.full(place[-1] + 1, -1)
+        line[place] = rows
+        slots.setdefault(len(line), []).append(line)
+    size = max(1, int(np.prod(samples.vis.shape[1:])))
+    for length, lines in slots.items():
+        step = max(1, MOST_SAMPLES // (length * size))
+        for at in range(0, len(lines), step):
+            yield np.stack(lines[at : at + step])
+
+
+def _judge(
+    amplitude: NDArray[np.float32], given: NDArray[np.bool_], strategy: Strategy
+) -> tuple[NDArray[np.uint8], int]:
+    """Codes of lines (n_line, n_time, n_chan), and how many samples no threshold looked at."""
+    from rime_kernels.flagging.lines import MIN_SAMPLES
+    from rime_kernels.flagging.spectra import flag_spectra
+    from rime_kernels.flagging.waterfalls import flag_waterfalls
+
+    amplitude = np.where(given, np.float32(0.0), amplitude)
+    if strategy.method == "waterfalls":
+        code = flag_waterfalls(amplitude, given, strategy.waterfalls)
+        n_clear = np.count_nonzero(~given, axis=(1, 2))
+    else:
+        n_chan = amplitude.shape[2]
+        flag = flag_spectra(amplitude.reshape(-1, n_chan), given.reshape(-1, n_chan), strategy.spectra)
+        code = np.where(flag, np.uint8(CHANNELS), np.uint8(CLEAR)).reshape(amplitude.shape)
+        n_clear = np.count_nonzero(~given, axis=2).ravel()
+    return code, int(n_clear[n_clear < MIN_SAMPLES].sum())

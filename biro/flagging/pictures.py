@@ -1,0 +1,81 @@
+"""What flagging did: waterfalls of amplitudes before and after, and shares by frequency and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from biro.style import WIDTH, new_figure
+
+if TYPE_CHECKING:
+    from biro.flagging.report import FlagReport, PartitionFlags
+
+Array = NDArray[np.float64]
+BRIGHTEST = 99.0
+"""The colours of a waterfall end at this percentile of the amplitudes after flagging."""
+
+
+def waterfall(part: PartitionFlags) -> Figure:
+    """Mean amplitudes of all baselines against frequency and time, before and after; white: none left.
+
+    Parameters
+    ----------
+    part : PartitionFlags
+        Of a `FlagReport`.
+    """
+    before = _mean(part.sum_before, part.total - part.before)
+    after = _mean(part.sum_after, part.total - part.after)
+    shown = after if np.isfinite(after).any() else before
+    known = shown[np.isfinite(shown)]
+    top = float(np.percentile(known, BRIGHTEST)) if known.size else 1.0
+    with new_figure((WIDTH, 3.4)) as figure:
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        for ax, image, title in zip(axes, (before, after), ("before", "after"), strict=True):
+            drawn = ax.imshow(image, aspect="auto", origin="lower", extent=_extent(part), vmin=0.0, vmax=top)
+            ax.set(title=title, xlabel="frequency (MHz)")
+        axes[0].set_ylabel("integration")
+        figure.colorbar(drawn, ax=axes, label="mean amplitude (Jy)")
+        figure.suptitle(part.label)
+    return figure
+
+
+def occupancy(report: FlagReport) -> Figure:
+    """Share of visibilities that are flagged, before (crosses) and now (dots), by frequency and by time.
+
+    Parameters
+    ----------
+    report : FlagReport
+    """
+    start = min((float(part.time[0]) for part in report.partitions if part.time.size), default=0.0)
+    with new_figure((WIDTH, 2.8)) as figure:
+        by_channel, by_time = figure.subplots(1, 2, sharey=True)
+        for part in report.partitions:
+            hours = (part.time - start) / 3600.0
+            for ax, x, axis in ((by_channel, 1e-6 * part.chan_freq, 0), (by_time, hours, 1)):
+                now, was = (_share(flagged, part.total, axis) for flagged in (part.after, part.before))
+                (line,) = ax.plot(x, 100 * now, ".", ms=4, label=part.label)
+                ax.plot(x, 100 * was, "x", ms=3, mew=0.5, color=line.get_color())
+        by_channel.set(xlabel="frequency (MHz)", ylabel="flagged (%)", ylim=(0, None))
+        by_time.set(xlabel="time (h)")
+        if 1 < len(report.partitions) <= 8:
+            by_time.legend(fontsize="small")
+    return figure
+
+
+def _mean(sums: Array, number: NDArray[np.int64]) -> Array:
+    return np.where(number > 0, sums / np.maximum(1, number), np.nan)
+
+
+def _share(flagged: NDArray[np.int64], total: NDArray[np.int64], axis: int) -> Array:
+    return np.asarray(flagged.sum(axis=axis) / np.maximum(1, total.sum(axis=axis)))
+
+
+def _extent(part: PartitionFlags) -> tuple[float, float, float, float]:
+    """Edges of the picture: the middle of the first and last channels, and integrations from 0."""
+    low, high = 1e-6 * part.chan_freq[0], 1e-6 * part.chan_freq[-1]
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return float(low), float(high), 0.0, float(len(part.time))

@@ -1,0 +1,267 @@
+"""Write flags in the child process, keep the old ones as a named version, and bring them back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from casacore.tables import makearrcoldesc, makescacoldesc, maketabdesc
+from casacore.tables import table as new_table
+from numpy.typing import NDArray
+
+from biro.files.child_messages import ParentConnection, RefusalError
+from biro.measurement_set.backup import INFO, Backup, restore_backup
+from biro.measurement_set.child.casacore_table import (
+    COMPLETE,
+    CasaTable,
+    is_half_flagged,
+    open_subtable,
+    open_table,
+    read_cells,
+    undefined_rows,
+)
+
+PREFIX = "before_biro_"
+"""Names of the versions that biro makes begin so."""
+LIST = "FLAG_VERSION_LIST"
+SPARE_BYTES = 1 << 20
+"""Room that is left on the disk beyond what a version needs."""
+CHUNK_SAMPLES = 1 << 24
+"""Flags that are read or written at a time."""
+MJD_OF_UNIX = 40587.0 * 86400.0
+"""The epoch of Unix' clock, MJD in s."""
+
+
+class FlagWriter:
+    """Answers `prepare_flags`; then `undo_flags`, or `begin_flags`, `select_flags` up to `finish_flags`."""
+
+    def __init__(self, parent: ParentConnection) -> None:
+        self.parent = parent
+        self.checksums: list[tuple[NDArray[np.int64], int]] = []
+
+    def prepare_flags(self, path: str, undo: bool) -> None:
+        """Open for writing, and refuse what cannot be; nothing is changed yet. Answers with the version."""
+        self.path, self.versions = path, Path(f"{path}.flagversions")
+        self.parent.report("waiting for the end of another biro that writes to it")
+        restore_backup(Path(path), wait=True)
+        self.main = self._open()
+        if "FLAG" not in self.main.colnames():
+            raise RefusalError("there is no FLAG column to write to")
+        if is_half_flagged(self.main) and not undo:
+            raise RefusalError(
+                "FLAG is half-written: a run that flagged was interrupted; bring the flags before it back"
+                " first (undo=True, --undo)"
+            )
+        self.shapes = self._cell_shapes()
+        names = self._names()
+        if undo:
+            if not names:
+                raise RefusalError(f"no flags to bring back: {self.versions} has no version of biro")
+            self.name = names[-1]
+        else:
+            self.name = f"{PREFIX}{1 + max((int(name.removeprefix(PREFIX)) for name in names), default=0)}"
+            self._check_room()
+        self.parent.send({"version": self.name, "n_row": self.main.nrows()})
+
+    def begin_flags(self, comment: str) -> None:
+        """Keep the flags as they are as a version, and mark FLAG as not complete."""
+        self._save_version(comment)
+        self._mark()
+        self.parent.send({})
+
+    def _open(self) -> CasaTable:
+        self.parent.report(f"waiting for the lock of {os.path.join(self.path, 'table.dat')} for writing")
+        return open_table(self.path, readonly=False, lockoptions="permanentwait")
+
+    def _names(self) -> list[str]:
+        """Versions that biro has made, the oldest first."""
+        try:
+            found = [path.name.removeprefix("flags.") for path in self.versions.iterdir()]
+        except FileNotFoundError:
+            return []
+        mine = [name for name in found if name.startswith(PREFIX) and name.removeprefix(PREFIX).isdecimal()]
+        return sorted(mine, key=lambda name: int(name.removeprefix(PREFIX)))
+
+    def _cell_shapes(self) -> dict[int, tuple[int, int]]:
+        """(n_chan, n_corr) of each data description, as FLAG has it."""
+        description, ids = open_subtable(self.main, "DATA_DESCRIPTION"), self.main.getcol("DATA_DESC_ID")
+        self.description_ids = np.asarray(ids)
+        window, polarization = (
+            open_subtable(self.main, "SPECTRAL_WINDOW"),
+            open_subtable(self.main, "POLARIZATION"),
+        )
+        shapes = {}
+        for i in range(description.nrows()):
+            freq = window.getcell("CHAN_FREQ", int(description.getcell("SPECTRAL_WINDOW_ID", i)))
+            corr = polarization.getcell("CORR_TYPE", int(description.getcell("POLARIZATION_ID", i)))
+            shapes[i] = (np.size(freq), np.size(corr))
+        return shapes
+
+    def _check_room(self) -> None:
+        need = SPARE_BYTES + sum(
+            int(np.count_nonzero(self.description_ids == i)) * (int(np.prod(shape)) // 8 + 64)
+            for i, shape in self.shapes.items()
+        )
+        disk = os.statvfs(self.path)
+        free = disk.f_bavail * disk.f_frsize
+        if need > free:
+            raise RefusalError(
+                f"a copy of the flags needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free;"
+                " nothing was changed"
+            )
+
+    def _blocks(self, table: CasaTable) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+        """Rows whose FLAG has a value, in blocks of one data description, and their flags."""
+        for i, shape in self.shapes.items():
+            rows = np.flatnonzero(self.description_ids == i)
+            size = max(1, CHUNK_SAMPLES // int(np.prod(shape)))
+            for start in range(0, len(rows), size):
+                self.parent.report(f"reading FLAG of {table.name()}")
+                block = rows[start : start + size]
+                selected = table.selectrows(block)
+                missing = undefined_rows(selected, "FLAG", shape)
+                if missing.size:
+                    block = np.delete(block, missing)
+                    selected = table.selectrows(block)
+                if block.size:
+                    yield block, selected.getcol("FLAG")
+
+    def _save_version(self, comment: str) -> None:
+        """Copy FLAG and FLAG_ROW into a table of their own, as CASA's flagmanager does."""
+        self.versions.mkdir(exist_ok=True)
+        draft = self.versions / ".draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        n_chan, n_corr = next(iter(self.shapes.values()))
+        tile = [n_corr, n_chan, max(1, (1 << 20) // (n_chan * n_corr))]
+        manager = {"TYPE": "TiledShapeStMan", "NAME": "FLAG_manager", "COLUMNS": ["FLAG"]}
+        manager["SPEC"] = {"DEFAULTTILESHAPE": np.array(tile, np.int32)}  # type: ignore[assignment]
+        columns = [
+            makearrcoldesc("FLAG", False, ndim=2, valuetype="boolean", datamanagertype="TiledShapeStMan",
+                           datamanagergroup="FLAG_manager"),
+            makescacoldesc("FLAG_ROW", False),
+        ]  # fmt: skip
+        kept = new_table(
+            str(draft), maketabdesc(columns), nrow=self.main.nrows(), dminfo={"*1": manager}, ack=False
+        )
+        for rows, flag in self._blocks(self.main):
+            kept.selectrows(rows).putcol("FLAG", flag)
+        kept.putcol("FLAG_ROW", self.main.getcol("FLAG_ROW"))
+        kept.flush()
+        kept.close()
+        draft.rename(self.versions / f"flags.{self.name}")
+        self._write_list(lambda lines: [*lines, f"{self.name} : {comment}"])
+
+    def _write_list(self, change: Callable[[list[str]], list[str]]) -> None:
+        """Rewrite CASA's list of versions."""
+        place = self.versions / LIST
+        lines = place.read_text().splitlines() if place.is_file() else []
+        draft = self.versions / f".{LIST}"
+        draft.write_text("".join(f"{line}\n" for line in change(lines)))
+        draft.rename(place)
+
+    def _mark(self) -> None:
+        """Back up what casacore rewrites in place, and mark FLAG as not complete."""
+        self.backup = Backup(self.path)
+        self.backup.save(INFO)
+        for column in ("FLAG", "FLAG_ROW"):
+            manager = self.main.getdminfo(column)
+            if manager["TYPE"].startswith("Tiled"):
+                self.backup.save(f"table.f{manager['SEQNR']}")
+        self.main.putcolkeyword("FLAG", COMPLETE, False)
+        self.main.flush()
+
+    def select_flags(self, array: NDArray[np.int64], chan: list[int] | None, corr: list[int] | None) -> None:
+        """Take these rows, channels and correlations for the next write; sends nothing."""
+        self.rows, self.chan, self.corr = array, chan, corr
+
+    def write_flags(self, array: NDArray[np.bool_]) -> None:
+        """Add flags (n_row, n_chan, n_corr) of one data description, and of rows that are flagged whole."""
+        self.parent.report("writing FLAG")
+        shape = self.shapes[int(self.description_ids[self.rows[0]])]
+        chan = np.arange(shape[0]) if self.chan is None else np.array(self.chan)
+        corr = np.arange(shape[1]) if self.corr is None else np.array(self.corr)
+        selected = self.main.selectrows(self.rows)
+        flag = np.empty((len(self.rows), *shape), bool)
+        read_cells(selected, "FLAG", (0, len(flag)), undefined_rows(selected, "FLAG", shape), flag)
+        flag[:, chan[:, None], corr] |= array
+        self._put(self.rows, flag)
+        whole = self.rows[flag.all(axis=(1, 2))]
+        if whole.size:
+            self.main.selectrows(whole).putcol("FLAG_ROW", np.ones(len(whole), bool))
+        self.parent.send({})
+
+    def _put(self, rows: NDArray[np.int64], flag: NDArray[np.bool_]) -> None:
+        flag = np.ascontiguousarray(flag)
+        self.main.selectrows(rows).putcol("FLAG", flag)
+        self.checksums.append((rows, zlib.crc32(flag.data)))
+
+    def finish_flags(self, command: str, reason: str) -> None:
+        """Flush, read everything back, say in FLAG_CMD and HISTORY what was done, and end."""
+        self._check_back()
+        now = time.time() + MJD_OF_UNIX
+        self._add_row("FLAG_CMD", {
+            "TIME": now, "TYPE": "FLAG", "REASON": reason, "APPLIED": True, "COMMAND": command,
+        })  # fmt: skip
+        self._end(command, reason)
+
+    def _check_back(self) -> None:
+        self.parent.report("flushing FLAG")
+        self.main.flush()
+        self.main.close()
+        self.main = self._open()
+        for rows, expected in self.checksums:
+            self.parent.report("reading FLAG back")
+            flag = np.ascontiguousarray(self.main.selectrows(rows).getcol("FLAG"))
+            if zlib.crc32(flag.data) != expected:
+                raise RefusalError("FLAG does not read back as it was written; it is not complete")
+
+    def _end(self, command: str, message: str) -> None:
+        self._add_row("HISTORY", {
+            "TIME": time.time() + MJD_OF_UNIX, "OBSERVATION_ID": 0, "MESSAGE": f"{command}: {message}",
+            "PRIORITY": "NORMAL", "ORIGIN": "biro flag", "APPLICATION": "biro",
+        })  # fmt: skip
+        self.main.removecolkeyword("FLAG", COMPLETE)
+        self.main.flush()
+        self.main.close()
+        self.backup.remove()
+        self.parent.send({})
+
+    def _add_row(self, name: str, cells: dict[str, object]) -> None:
+        """Add a row to a subtable, where there is one."""
+        if name not in self.main.keywordnames():
+            return
+        self.parent.report(f"writing {name}")
+        place = self.main.getkeyword(name).removeprefix("Table: ")
+        with open_table(place, readonly=False, lockoptions="permanentwait") as subtable:
+            subtable.addrows(1)
+            for column, value in cells.items():
+                if column in subtable.colnames():
+                    subtable.putcell(column, subtable.nrows() - 1, value)
+
+    def undo_flags(self, command: str) -> None:
+        """Bring the flags of the newest version back, and remove it."""
+        place = self.versions / f"flags.{self.name}"
+        kept = open_table(str(place))
+        if kept.nrows() != self.main.nrows():
+            raise RefusalError(
+                f"{place} is of {kept.nrows()} rows, but the set has {self.main.nrows()}: rows were added or"
+                " removed since; its flags cannot be brought back"
+            )
+        self._mark()
+        for rows, flag in self._blocks(kept):
+            self.parent.report("writing FLAG")
+            self._put(rows, flag)
+        before, now = kept.getcol("FLAG_ROW"), self.main.getcol("FLAG_ROW")
+        changed = np.flatnonzero(before != now)
+        if changed.size:
+            self.main.selectrows(changed).putcol("FLAG_ROW", before[changed])
+        kept.close()
+        self._check_back()
+        shutil.rmtree(place)
+        self._write_list(lambda lines: [line for line in lines if line.split(" : ")[0] != self.name])
+        self._end(command, f"the flags {self.name} were brought back")

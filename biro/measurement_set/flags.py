@@ -1,0 +1,190 @@
+"""Flag interference in a Measurement Set, keep the flags as they were, and bring them back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TypedDict, Unpack, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.data_set.assembly import samples_of
+from biro.data_set.index import PartitionRows
+from biro.errors import MeasurementSetError
+from biro.flagging.find import Samples, causes_text, find_interference
+from biro.flagging.report import SHOWN, FlagReport, Tally
+from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
+from biro.formatting import check_names
+from biro.measurement_set.column import check_writable
+from biro.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
+from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.storage import ask_storage, existing_set
+from biro.observation.selection import Channels, Items, Length, Moment, Selection
+
+CHUNK_FLAGS = 1 << 24
+"""Flags that are sent to the child at a time."""
+Masks = list[tuple[PartitionRows, NDArray[np.uint8]]]
+"""Rows of partitions, and their flags as bits."""
+
+
+class FlagOptions(TypedDict, total=False):
+    """Which visibilities `biro.flag` looks at; `biro.read_ms` says what each means."""
+
+    column: str | None
+    weight_column: str | None
+    fields: Items | None
+    spws: Items | None
+    scans: int | list[int] | None
+    antennas: Items | None
+    time_range: tuple[Moment | None, Moment | None] | None
+    uv_range: str | tuple[Length | None, Length | None] | None
+    channels: Channels | None
+    correlations: str | list[str] | None
+    time_limit: float
+
+
+def flag(
+    path: str | os.PathLike[str],
+    strategy: StrategyLike = "meerkat",
+    *,
+    dry_run: bool = False,
+    **options: Unpack[FlagOptions],
+) -> FlagReport:
+    """Find interference in a Measurement Set, and write it into FLAG.
+
+    Autocorrelations are looked at, too. The flags as they were are kept first, as a version of CASA's
+    flagmanager beside the set (PATH.flagversions), which `biro.undo_flags` brings back. Flags are only ever
+    added: FLAG of what was found, and FLAG_ROW where all of a row is flagged now. While they are written,
+    FLAG has the keyword BIRO_COMPLETE = False; it is removed after all were written, flushed, read back and
+    found equal. FLAG_CMD and HISTORY say what was done; nothing else of the set changes.
+
+    Parameters
+    ----------
+    path : path of the Measurement Set
+    strategy : str, path or Strategy
+        "meerkat", "wsrt", "long-baseline", or a TOML file, see `biro.read_strategy`.
+    dry_run : bool
+        Find, and write nothing.
+    **options
+        column, weight_column, fields, spws, scans, antennas, time_range, uv_range, channels, correlations and
+        time_limit, as of `biro.read_ms`.
+
+    Returns
+    -------
+    FlagReport
+
+    Raises
+    ------
+    MeasurementSetError
+        As `biro.read_ms` raises it; or the set is read-only or locked, has no FLAG column, its disk has no
+        room for the version, or flags do not read back as they were written.
+    DataError
+        A selection that matches nothing.
+    InputError
+        An option or a strategy that is not understood.
+
+    Examples
+    --------
+    >>> print(flag("obs.ms", "wsrt", dry_run=True))
+    """
+    check_names(options, list(FlagOptions.__annotations__), "flag")
+    wanted = read_strategy(strategy)
+    own = dict(options)
+    limit = cast(float, own.pop("time_limit", 30.0))
+    table = TableOptions(
+        cast("str | None", own.pop("column", None)), cast("str | None", own.pop("weight_column", None)), limit
+    )
+    selection = Selection(**own, autocorrelations=True)  # type: ignore[arg-type]
+    folder = existing_set(path, limit)
+    if not dry_run:
+        ask_storage(folder, limit, "looking whether it can be written", lambda: check_writable(folder))
+    tally, masks = Tally(), cast(Masks, [])
+    with opened_columns(path, table, (table.column,)) as (data,):
+        n_row, names = data.index.n_row, data.index.metadata["antenna_names"]
+        for part in data.index.select(selection):
+            masks.append((part, _find(data, part, wanted, tally)))
+    version = "" if dry_run or not _any(masks) else _write(str(folder), masks, wanted, tally, n_row, limit)
+    return tally.report(str(path), wanted.name, version, names)
+
+
+def undo_flags(path: str | os.PathLike[str], *, time_limit: float = 30.0) -> str:
+    """Bring the flags back that were there before the last `biro.flag`, and remove that version.
+
+    Parameters
+    ----------
+    path : path of the Measurement Set
+    time_limit : float, s
+        How long to wait for a lock, or for a storage that does not answer.
+
+    Returns
+    -------
+    str
+        Name of the version.
+
+    Raises
+    ------
+    MeasurementSetError
+        There is no version of biro, it has other rows, or the set cannot be written.
+    """
+    folder = existing_set(path, time_limit)
+    ask_storage(folder, time_limit, "looking whether it can be written", lambda: check_writable(folder))
+    with MeasurementSetProcess(folder, time_limit) as child:
+        prepared = child.call("prepare_flags", path=str(folder), undo=True)
+        child.writing = True
+        child.call("undo_flags", command=f"biro flag {shlex.quote(str(path))} --undo")
+    return str(prepared["version"])
+
+
+def _find(data: OpenedColumn, part: PartitionRows, strategy: Strategy, tally: Tally) -> NDArray[np.uint8]:
+    """Flags of one partition, as bits."""
+    samples = _samples(data, part)
+    found = find_interference(samples, strategy)
+    label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
+    tally.add(label, samples, found, len(data.index.metadata["antenna_names"]))
+    return np.packbits(found.flag)
+
+
+def _samples(data: OpenedColumn, part: PartitionRows) -> Samples:
+    """Visibilities as stored; those that are not finite count as usable, so that they are flagged."""
+    vis, weight, flag, missing, _ = data.visibilities(part)
+    left_out = missing | data.index.columns.flag_row[part.rows]
+    with np.errstate(invalid="ignore"):
+        usable = (weight > 0) & np.isfinite(weight) & part.inside[:, :, None] & ~left_out[:, None, None]
+    if flag is not None:
+        usable &= ~flag
+    return samples_of(data.index, part, vis, usable)
+
+
+def _any(masks: Masks) -> bool:
+    return any(bits.any() for _, bits in masks)
+
+
+def _write(path: str, masks: Masks, strategy: Strategy, tally: Tally, n_row: int, limit: float) -> str:
+    """Write the flags; the name of the version that keeps those before."""
+    command = f"biro flag {shlex.quote(path)} --strategy {shlex.quote(strategy.name)}"
+    n_found = sum(tally.counts[cause] for cause in SHOWN)
+    with MeasurementSetProcess(existing_set(path, limit), limit) as child:
+        prepared = child.call("prepare_flags", path=path, undo=False)
+        if prepared["n_row"] != n_row:
+            raise MeasurementSetError(f"{path}: rows were added or removed while it was read; try again")
+        child.writing = True
+        child.call("begin_flags", comment=f"before {command}")
+        for part, bits in masks:
+            _send(child, part, bits)
+        reason = f"{n_found} visibilities of {tally.counts['total']}: {causes_text(tally.counts)}"
+        child.call("finish_flags", command=command, reason=reason)
+    return str(prepared["version"])
+
+
+def _send(child: MeasurementSetProcess, part: PartitionRows, bits: NDArray[np.uint8]) -> None:
+    """Send the rows of a partition in which something was found."""
+    shape = len(part.rows), len(part.chan), len(part.corr)
+    found = np.unpackbits(bits, count=int(np.prod(shape))).reshape(shape).astype(bool)
+    rows = np.flatnonzero(found.any(axis=(1, 2)))
+    size = max(1, CHUNK_FLAGS // (shape[1] * shape[2]))
+    for start in range(0, len(rows), size):
+        chunk = rows[start : start + size]
+        options = {"chan": part.chan.tolist(), "corr": part.corr.tolist()}
+        child.send({"operation": "select_flags", **options}, part.rows[chunk].astype(np.int64))
+        child.call("write_flags", found[chunk])

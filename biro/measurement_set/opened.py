@@ -1,0 +1,236 @@
+"""A Measurement Set that is open: its rows, and its columns read partition by partition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.data_set.assembly import Visibilities
+from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
+from biro.data_set.metadata import Metadata
+from biro.errors import MeasurementSetError
+from biro.measurement_set.metadata import Columns
+from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.storage import existing_set
+from biro.progress import bar
+
+WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
+"""In the order in which they are looked for."""
+_Cells = tuple[NDArray[np.generic], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read the tables of a Measurement Set.
+
+    Attributes
+    ----------
+    column : str or None
+        Default: CORRECTED_DATA where there is one, else DATA.
+    weight_column : str or None
+        Default: the first that has values, in the order WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM, SIGMA.
+    time_limit : float, s
+    """
+
+    column: str | None = None
+    weight_column: str | None = None
+    time_limit: float = 30.0
+
+
+@contextmanager
+def opened_columns(
+    path: str | os.PathLike[str], table: TableOptions, wanted: Sequence[str | None]
+) -> Iterator[list[OpenedColumn]]:
+    """Open a Measurement Set, for the columns that are wanted; None is the usual one.
+
+    Raises
+    ------
+    MeasurementSetError
+        As `biro.read_ms` raises it.
+    """
+    with MeasurementSetProcess(existing_set(path, table.time_limit), table.time_limit) as child:
+        columns = cast(Columns, child.call("open", path=str(child.path)))
+        names = [_visibility_column(child.path, columns, name) for name in wanted]
+        index = RowIndex(cast(Metadata, child.call("metadata")), _index_columns(child), str(child.path))
+        kept: dict[tuple[str, int, int], _Cells] | None = {} if len(names) > 1 else None
+        yield [OpenedColumn(child, index, columns, name, table.weight_column, kept) for name in names]
+
+
+def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
+    """Ask the child for the columns that rows are selected by."""
+    child.send({"operation": "index"})
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for name in child.receive()[0]["columns"]:
+        array = child.receive()[1]
+        assert array is not None
+        arrays[name] = array
+    time = arrays["TIME"].astype(np.float64, copy=False)
+    interval = arrays.get("INTERVAL", np.zeros(len(time))).astype(np.float64, copy=False)
+    return IndexColumns(
+        antenna1=arrays["ANTENNA1"].astype(np.int32, copy=False),
+        antenna2=arrays["ANTENNA2"].astype(np.int32, copy=False),
+        field_id=arrays["FIELD_ID"].astype(np.int32, copy=False),
+        data_desc_id=arrays["DATA_DESC_ID"].astype(np.int32, copy=False),
+        scan_number=arrays["SCAN_NUMBER"].astype(np.int32, copy=False),
+        flag_row=arrays["FLAG_ROW"].astype(np.bool_, copy=False),
+        time=time,
+        interval=interval,
+        exposure=arrays.get("EXPOSURE", interval).astype(np.float64, copy=False),
+        uvw=arrays["UVW"].astype(np.float64, copy=False),
+    )
+
+
+def _visibility_column(path: Path, columns: Columns, wanted: str | None) -> str:
+    """The column to read; a column of which a run wrote only a part is refused."""
+    visibility = columns["visibility"]
+    column = wanted or ("CORRECTED_DATA" if "CORRECTED_DATA" in visibility else "DATA")
+    if column not in visibility:
+        raise MeasurementSetError(
+            f"{path}: no visibility column {column}; there are {', '.join(visibility) or 'none at all'}"
+        )
+    if column in columns["incomplete"]:
+        raise MeasurementSetError(
+            f"{path}: column {column} is half-written: a run that wrote it was interrupted; write it again "
+            "(biro predict --column), or read another (column=, --column)"
+        )
+    return column
+
+
+class OpenedColumn:
+    """One column of a set that is open; `kept` is what several columns have in common, read once."""
+
+    def __init__(
+        self,
+        child: MeasurementSetProcess,
+        index: RowIndex,
+        columns: Columns,
+        column: str,
+        weight_column: str | None,
+        kept: dict[tuple[str, int, int], _Cells] | None,
+    ) -> None:
+        self.child = child
+        self.index = index
+        self.columns = columns["columns"]
+        self.is_half_flagged = columns["half_flagged"]
+        self.column = column
+        self.weight_column = weight_column
+        self.kept = kept
+
+    def notes(self) -> Iterator[str]:
+        """What is odd about flags."""
+        if "FLAG" not in self.columns:
+            yield "there is no FLAG column: nothing but FLAG_ROW is taken as flagged"
+        if self.is_half_flagged:
+            yield "FLAG is half-written: a run that flagged was interrupted (biro flag --undo)"
+
+    def visibilities(self, part: PartitionRows) -> Visibilities:
+        """Read the visibilities, weights and flags of a partition."""
+        values, missing = self._column(self.column, part)
+        vis = cast(NDArray[np.complexfloating], values)
+        weight, undefined, origin = self._weights(part, vis.dtype)
+        missing |= undefined
+        flag = None
+        if "FLAG" in self.columns:
+            stored, undefined = self._common("FLAG", part)
+            missing |= undefined
+            flag = cast(NDArray[np.bool_], stored)
+        return Visibilities(vis, weight, flag, missing, origin)
+
+    def _weights(
+        self, part: PartitionRows, vis_type: np.dtype[np.complexfloating]
+    ) -> tuple[NDArray[np.floating], NDArray[np.bool_], str]:
+        """Weights; see `read_ms` for the rule.
+
+        Returns
+        -------
+        weight : float32 or float64 as the visibilities are (n_row, n_chan, n_corr), 1/Jy^2
+        undefined : bool (n_row,)
+            Rows without a value.
+        column : str
+        """
+        real: type[np.floating] = np.float32 if vis_type == np.complex64 else np.float64
+        names = self._weight_columns()
+        for name in names:
+            if name not in self.columns:
+                continue
+            values, undefined = self._common(name, part)
+            if undefined.all() and len(part.rows):
+                continue
+            weight = cast(NDArray[np.floating], values)
+            if weight.ndim == 2:
+                weight = weight[:, None, :]
+            if name.startswith("SIGMA"):
+                # A negative sigma is kept as a negative weight, so that it is counted as one.
+                with np.errstate(divide="ignore", over="ignore"):
+                    weight = (1.0 / (np.abs(weight.astype(np.float64)) * weight)).astype(real)
+            if weight.shape[1] != len(part.chan):
+                weight = np.repeat(weight, len(part.chan), axis=1)
+            return weight.astype(real, copy=False), undefined, name
+        raise MeasurementSetError(
+            f"{self.index.source}: no weights: none of {', '.join(names)} has a value in the rows selected"
+        )
+
+    def _weight_columns(self) -> tuple[str, ...]:
+        """Columns in which weights are looked for: the one that was asked for, or all."""
+        wanted = self.weight_column
+        if wanted is None:
+            return WEIGHT_COLUMNS
+        if wanted not in WEIGHT_COLUMNS or wanted not in self.columns:
+            present = [name for name in WEIGHT_COLUMNS if name in self.columns]
+            raise MeasurementSetError(
+                f"{self.index.source}: no weight column {wanted}; there are {', '.join(present)}"
+            )
+        return (wanted,)
+
+    def _common(self, name: str, part: PartitionRows) -> _Cells:
+        """A column that goes with every column of visibilities, as `_column` reads it."""
+        if self.kept is None:
+            return self._column(name, part)
+        key = name, part.field_id, part.data_desc_id
+        if key not in self.kept:
+            self.kept[key] = self._column(name, part)
+        values, undefined = self.kept[key]
+        return values.copy(), undefined.copy()  # whoever asks changes them in place
+
+    def _column(self, name: str, part: PartitionRows) -> _Cells:
+        """One column of a partition, and the rows that have no value in it.
+
+        Returns
+        -------
+        values : of the column's type (n_row, n_chan, n_corr), or (n_row, n_corr) of WEIGHT and SIGMA
+        undefined : bool (n_row,)
+        """
+        shape = part.shape[1:] if name in ("WEIGHT", "SIGMA") else part.shape
+        chan = None if len(part.chan) == part.shape[0] else part.chan.tolist()
+        corr = None if len(part.corr) == part.shape[1] else part.corr.tolist()
+        self.child.send(
+            {"operation": "read", "column": name, "shape": shape, "chan": chan, "corr": corr}, part.rows
+        )
+        values: NDArray[np.generic] | None = None
+        undefined = np.zeros(len(part.rows), bool)
+        n_read = 0
+        with bar(f"reading {name}", "rows", total=len(part.rows)) as shown:
+            while True:
+                header, chunk = self.child.receive()
+                if chunk is None:
+                    break
+                if values is None:
+                    values = np.empty((len(part.rows), *chunk.shape[1:]), chunk.dtype)
+                start = header["start"]
+                values[start : start + len(chunk)] = chunk
+                undefined[np.array(header["undefined"], int) + start] = True
+                n_read += len(chunk)
+                shown.update(len(chunk))
+        if n_read != len(part.rows):
+            raise MeasurementSetError(f"{self.index.source}: {name} gave {n_read} rows of {len(part.rows)}")
+        if values is None:
+            dtype = np.complex64 if name.endswith("DATA") else np.float32
+            values = np.empty((0, len(part.chan), len(part.corr)), dtype)
+        return values, undefined

@@ -1,0 +1,240 @@
+"""The steps in which one waterfall is flagged; `rime_kernels.flagging.waterfalls` is the public call."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.compile.jit import inner_function
+from rime_kernels.flagging.lines import (
+    MAD_NORMAL,
+    MIN_SAMPLES,
+    median_of_line,
+    rank_line,
+    sum_threshold_two_sided,
+)
+from rime_kernels.flagging.smoothing import Work, fill_background
+
+Line = NDArray[np.float32]
+Waterfall = NDArray[np.float32]
+Codes = NDArray[np.uint8]
+
+CLEAR, GIVEN, SPECTRUM, TIME, CHANNELS, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = map(np.uint8, range(9))
+"""Codes of `rime_kernels.flagging.waterfalls.CAUSES`."""
+
+
+class Numbers(NamedTuple):
+    """`WaterfallOptions` as the loop reads them.
+
+    Attributes
+    ----------
+    in_time, in_channels, nothing : float32 (n_weight,)
+        Weights of the background's smoothing, and those that smooth nothing.
+    chunks : int64 (n_chunk + 1,)
+        First channels of the chunks, and the number of channels.
+    scales : float64 (n_window,)
+        Thresholds of windows of 1, 2, 4, ... samples, in units of the noise.
+    reject : float
+    half_time, half_channels : int
+        By how many samples flags are extended to either side.
+    rank_eta, whole_channel, whole_time : float
+    """
+
+    in_time: Line
+    in_channels: Line
+    nothing: Line
+    chunks: NDArray[np.int64]
+    scales: NDArray[np.float64]
+    reject: float
+    half_time: int
+    half_channels: int
+    rank_eta: float
+    whole_channel: float
+    whole_time: float
+
+
+@inner_function
+def _noise(deviation: Line, code: Codes, line: Line) -> float:
+    """Noise of the samples that are clear; NaN where they are too few or noise is 0."""
+    n = 0
+    for i in range(len(deviation)):
+        clear = code[i] == CLEAR
+        n += clear
+        line[i] = abs(deviation[i]) if clear else np.float32(math.inf)
+    if n < MIN_SAMPLES:
+        return math.nan
+    noise = MAD_NORMAL * median_of_line(line[: len(deviation)], n)
+    return noise if noise > 0.0 else math.nan
+
+
+@inner_function
+def noise_of_waterfall(deviation: Waterfall, code: Codes, line: Line) -> float:
+    """Noise of all samples of a waterfall that are clear; NaN where they are too few."""
+    return _noise(deviation.reshape(deviation.size), code.reshape(code.size), line)
+
+
+@inner_function
+def _thresholds(noise: float, of_all: float, scales: NDArray[np.float64]) -> Line:
+    """Thresholds of all windows; infinite where neither noise is known."""
+    known = of_all if math.isnan(noise) else noise
+    return (scales * (math.inf if math.isnan(known) else known)).astype(np.float32)
+
+
+@inner_function
+def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
+    """Flag channels whose median over time stands out."""
+    n_time, n_chan = amplitude.shape
+    spectrum, line = work.other[:1].copy(), work.line
+    given = np.zeros((1, n_chan), np.uint8)
+    for c in range(n_chan):
+        n = 0
+        for t in range(n_time):
+            clear = code[t, c] == CLEAR
+            n += clear
+            line[t] = amplitude[t, c] if clear else np.float32(math.inf)
+        given[0, c] = GIVEN if n == 0 else CLEAR
+        spectrum[0, c] = np.float32(0.0 if n == 0 else median_of_line(line[:n_time], n))
+    kernels, background = (numbers.nothing, numbers.in_channels), work.background[:1]
+    fill_background(spectrum, given, kernels, numbers.chunks, numbers.reject, background, work)
+    for c in range(n_chan):
+        left_out = given[0, c] != CLEAR
+        spectrum[0, c] = np.float32(0.0) if left_out else spectrum[0, c] - background[0, c]
+    noise = noise_of_waterfall(spectrum, given, line)
+    find_along_channels(spectrum, numbers, noise, work, SPECTRUM, given)
+    for t in range(n_time):
+        for c in range(n_chan):
+            if code[t, c] == CLEAR and given[0, c] == SPECTRUM:
+                code[t, c] = SPECTRUM
+
+
+@inner_function
+def subtract_background(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
+    """Fill `work.deviation` with the deviations from the smooth background, 0 where samples are left out."""
+    kernels, background = (numbers.in_time, numbers.in_channels), work.background
+    fill_background(amplitude, code, kernels, numbers.chunks, numbers.reject, background, work)
+    for t in range(len(amplitude)):
+        for c in range(amplitude.shape[1]):
+            left_out = code[t, c] == GIVEN
+            work.deviation[t, c] = np.float32(0.0) if left_out else amplitude[t, c] - background[t, c]
+
+
+@inner_function
+def find_along_time(deviation: Waterfall, numbers: Numbers, of_all: float, work: Work, code: Codes) -> None:
+    """SumThreshold of each channel along time."""
+    n = len(deviation)
+    high, low, held = work.high[:n], work.low[:n], work.held[:n]
+    line, channel = np.empty(n, np.float32), np.empty(n, np.uint8)
+    for c in range(deviation.shape[1]):
+        for t in range(n):
+            line[t], channel[t] = deviation[t, c], code[t, c]
+        thresholds = _thresholds(_noise(line, channel, work.line), of_all, numbers.scales)
+        sum_threshold_two_sided(line, thresholds, high, low, held)
+        for t in range(n):
+            if (high[t] or low[t]) and code[t, c] == CLEAR:
+                code[t, c] = TIME
+
+
+@inner_function
+def find_along_channels(
+    deviation: Waterfall, numbers: Numbers, of_all: float, work: Work, cause: np.uint8, code: Codes
+) -> None:
+    """SumThreshold of each integration along channels, each chunk of them with a noise of its own.
+
+    Windows reach beyond the edges of a chunk, with its thresholds.
+    """
+    n_chan, margin = deviation.shape[1], (1 << (len(numbers.scales) - 1)) - 1
+    for t in range(len(deviation)):
+        was = code[t].copy()
+        for chunk in range(len(numbers.chunks) - 1):
+            first, last = numbers.chunks[chunk], numbers.chunks[chunk + 1]
+            noise = _noise(deviation[t, first:last], was[first:last], work.line)
+            begin, end = max(0, first - margin), min(n_chan, last + margin)
+            n = end - begin
+            high, low = work.high[:n], work.low[:n]
+            thresholds = _thresholds(noise, of_all, numbers.scales)
+            line = deviation[t, begin:end]
+            sum_threshold_two_sided(line, thresholds, high, low, work.held[:n])
+            for c in range(first, last):
+                if (high[c - begin] or low[c - begin]) and code[t, c] == CLEAR:
+                    code[t, c] = cause
+
+
+@inner_function
+def extend(numbers: Numbers, work: Work, code: Codes) -> None:
+    """Flag what is next to flags, in time and then in channels."""
+    n_time, n_chan = code.shape
+    for t in range(n_time):
+        for c in range(n_chan):
+            work.masked[t, c] = False
+            for other in range(max(0, t - numbers.half_time), min(n_time, t + numbers.half_time + 1)):
+                work.masked[t, c] |= code[other, c] > GIVEN
+    for t in range(n_time):
+        for c in range(n_chan):
+            near = False
+            for other in range(max(0, c - numbers.half_channels), min(n_chan, c + numbers.half_channels + 1)):
+                near = near or work.masked[t, other]
+            if near and code[t, c] == CLEAR:
+                code[t, c] = EXTENSION
+
+
+@inner_function
+def _rank_of_line(codes: Codes, numbers: Numbers, work: Work) -> None:
+    n = len(codes)
+    found, given = work.high[:n], work.low[:n]
+    for i in range(n):
+        found[i], given[i] = codes[i] > GIVEN, codes[i] == GIVEN
+    rank_line(found, given, numbers.rank_eta, work.sums[: n + 1], found)
+    for i in range(n):
+        if found[i] and codes[i] == CLEAR:
+            codes[i] = RANK
+
+
+@inner_function
+def extend_by_rank(numbers: Numbers, work: Work, code: Codes) -> None:
+    """The scale-invariant rank operator along time, and then along channels."""
+    if numbers.rank_eta == 0.0:
+        return
+    line = np.empty(len(code), np.uint8)
+    for c in range(code.shape[1]):
+        line[:] = code[:, c]
+        _rank_of_line(line, numbers, work)
+        code[:, c] = line
+    for t in range(len(code)):
+        _rank_of_line(code[t], numbers, work)
+
+
+@inner_function
+def flag_wholes(numbers: Numbers, code: Codes) -> None:
+    """Flag channels and integrations of which too much was found; both are judged by the same flags."""
+    n_time, n_chan = code.shape
+    channel, there = np.zeros(n_chan, np.int64), np.zeros(n_chan, np.int64)
+    whole_time = np.zeros(n_time, np.bool_)
+    for t in range(n_time):
+        n_found, n_there = 0, 0
+        for c in range(n_chan):
+            found, is_there = code[t, c] > GIVEN, code[t, c] != GIVEN
+            n_found, n_there = n_found + found, n_there + is_there
+            channel[c], there[c] = channel[c] + found, there[c] + is_there
+        whole_time[t] = n_found > numbers.whole_time * n_there
+    for t in range(n_time):
+        for c in range(n_chan):
+            if code[t, c] == CLEAR and channel[c] > numbers.whole_channel * there[c]:
+                code[t, c] = WHOLE_CHANNEL
+            elif code[t, c] == CLEAR and whole_time[t]:
+                code[t, c] = WHOLE_TIME
+
+
+@inner_function
+def flag_waterfall(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
+    """All steps; written out in a loop with threads, they would take three times as long."""
+    find_in_spectrum(amplitude, numbers, work, code)
+    subtract_background(amplitude, numbers, work, code)
+    noise = noise_of_waterfall(work.deviation, code, work.line)
+    find_along_time(work.deviation, numbers, noise, work, code)
+    find_along_channels(work.deviation, numbers, noise, work, CHANNELS, code)
+    extend(numbers, work, code)
+    extend_by_rank(numbers, work, code)
+    flag_wholes(numbers, code)

@@ -1,0 +1,403 @@
+"""Interference found in visibilities and written into FLAG: strategies, causes, the set before and after."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from casacore.tables import table
+from typer.testing import CliRunner
+
+import biro
+from biro.cli.app import app
+from biro.errors import InputError, MeasurementSetError
+from biro.flagging.find import CAUSES, Samples, find_interference
+from biro.flagging.pictures import occupancy, waterfall
+from biro.flagging.strategy import Mask, Strategy, read_strategy
+from biro.measurement_set import create_ms
+from biro.observation.flags import CAUSES as COUNTED
+from rime_kernels.flagging.options import WaterfallOptions
+from rime_kernels.flagging.waterfalls import CAUSES as OF_KERNEL
+
+N_TIME, N_CHAN = 50, 64
+CHAN_FREQ = 1.4e9 + 1e6 * np.arange(N_CHAN)
+INTERVAL = 8.0
+
+
+def code(cause: str) -> int:
+    return CAUSES.index(cause)
+
+
+def made(seed: int = 1, gap: float = 0.0) -> tuple[Samples, np.ndarray]:
+    """Two baselines in shuffled rows, one of them with antennas swapped now and then; truth of interference.
+
+    A line at channel 20 and a burst at integration 30, in the first baseline alone. After half of the times
+    there is a gap, s.
+    """
+    rng = np.random.default_rng(seed)
+    shape = (2, N_TIME, N_CHAN, 1)
+    vis = 5 + rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    truth = np.zeros(shape, bool)
+    truth[0, :, 20], truth[0, 30] = True, True
+    vis[truth] += 30
+    time = np.arange(N_TIME) * INTERVAL + gap * (np.arange(N_TIME) >= N_TIME // 2)
+    order = rng.permutation(2 * N_TIME)
+    swapped = rng.random(2 * N_TIME) < 0.3
+    second = np.repeat([1, 2], N_TIME)[order]
+    samples = Samples(
+        vis.reshape(-1, N_CHAN, 1)[order].astype(np.complex64),
+        np.ones((2 * N_TIME, N_CHAN, 1), bool),
+        np.where(swapped, second, 0).astype(np.int32),
+        np.where(swapped, 0, second).astype(np.int32),
+        5e9 + np.tile(time, 2)[order],
+        np.stack([np.where(second == 1, 100.0, 1000.0), *np.zeros((2, 2 * N_TIME))], axis=1),
+        CHAN_FREQ,
+        np.full(N_CHAN, 1e6),
+    )
+    return samples, truth.reshape(-1, N_CHAN, 1)[order]
+
+
+NARROW = WaterfallOptions(
+    smoothing_time=5.0, smoothing_channels=4.0, extend_time=1, extend_channels=1, n_sigma=7.0
+)
+STRATEGY = Strategy("test", waterfalls=NARROW)
+
+
+def test_interference_is_found_on_its_baseline() -> None:
+    """7 sigma of Rice's law leave about 1e-9 to chance, and runs a little more."""
+    samples, truth = made()
+    found = find_interference(samples, STRATEGY)
+    assert np.array_equal(found.flag, truth)
+    assert found.counts["spectrum"] == N_TIME
+    assert sum(found.counts.values()) == truth.size
+    assert found.n_unjudged == 0
+
+
+def test_codes_of_the_kernel_are_the_first() -> None:
+    assert CAUSES[: len(OF_KERNEL)] == OF_KERNEL
+    assert COUNTED[-1] == "interference"  # looked for among what no other cause leaves out
+
+
+def test_what_was_flagged_before_is_left_out() -> None:
+    samples, truth = made()
+    found = find_interference(samples._replace(usable=~truth), STRATEGY)
+    assert not found.flag.any()
+    assert found.counts["given"] == truth.sum()
+
+
+def test_zeros_and_what_is_not_finite_are_flagged() -> None:
+    samples, truth = made()
+    samples.vis[3, 5], samples.vis[4, 6], samples.vis[4, 7] = 0, np.nan, complex(0, np.inf)
+    code_of = find_interference(samples, STRATEGY).code
+    assert code_of[3, 5, 0] == code("zero")
+    assert code_of[4, 6, 0] == code_of[4, 7, 0] == code("not finite")
+    clear = ~truth
+    clear[3, 5], clear[4, 6:8] = False, False
+    assert not code_of[clear].any()
+
+
+def test_a_mask_flags_channels_that_it_touches_on_its_baselines() -> None:
+    samples, _ = made()
+    mask = Mask.of("1.4096 GHz..1.4114 GHz", "..500 m")
+    strategy = Strategy("test", masks=(mask,), waterfalls=NARROW)
+    is_masked = find_interference(samples, strategy).code == code("static mask")
+    is_short = samples.uvw[:, 0] == 100.0
+    # Channels are 1 MHz wide: 10 reaches from 1409.5 to 1410.5 MHz, 11 up to 1411.5.
+    assert np.array_equal(np.flatnonzero(is_masked[is_short].all(axis=(0, 2))), [10, 11])
+    assert is_masked.sum() == 2 * is_short.sum()
+    everywhere = find_interference(samples, Strategy("test", masks=(Mask.of("0 Hz..2 GHz"),)))
+    assert (everywhere.code == code("static mask")).all()
+
+
+@pytest.mark.parametrize(("gap", "is_found"), [(0.0, True), (1000.0, False)])
+def test_a_background_ends_at_a_gap(gap: float, is_found: bool) -> None:
+    """A baseline whose amplitude is another after a gap of 100 integrations is not flagged there."""
+    samples, truth = made(gap=gap)
+    vis = samples.vis - 30 * truth
+    late = samples.time > 5e9 + gap + INTERVAL * (N_TIME // 2 - 0.5)
+    vis[late] += 20
+    found = find_interference(samples._replace(vis=vis), STRATEGY)
+    assert found.flag.any() == is_found
+
+
+def test_too_few_visibilities_are_not_judged_and_counted() -> None:
+    samples, _ = made()
+    few = Samples(*(item[:30, :1] if item.ndim == 3 else item for item in samples[:2]), *samples[2:])
+    few = few._replace(
+        antenna1=samples.antenna1[:30], antenna2=samples.antenna2[:30], time=samples.time[:30],
+        uvw=samples.uvw[:30], chan_freq=CHAN_FREQ[:1], chan_width=np.array([1e6]),
+    )  # fmt: skip
+    found = find_interference(few, STRATEGY)
+    assert found.n_unjudged == 30
+    assert not found.code.any()
+
+
+def test_spectra_are_judged_one_by_one() -> None:
+    """11 sigma above a running median: a narrow line is found, and a burst in all channels is not."""
+    samples, truth = made()
+    found = find_interference(samples, Strategy("test", "spectra"))
+    line = np.zeros(truth.shape, bool)
+    line[:, 20] = truth[:, 20]
+    burst = truth.all(axis=(1, 2))
+    assert np.array_equal(found.flag[~burst], line[~burst])
+    assert found.flag[burst].sum() <= 1
+    assert set(np.unique(found.code)) == {0, code("channels")}
+
+
+# Strategies.
+
+
+def test_strategies_that_come_with_biro() -> None:
+    """The first has the defaults; the others say what they change."""
+    assert read_strategy("meerkat") == Strategy()
+    assert read_strategy("wsrt").waterfalls == WaterfallOptions(
+        smoothing_channels=5.0, n_chunk=1, rank_eta=0.2
+    )
+    assert read_strategy("long-baseline").waterfalls.n_sigma == 6.0
+
+
+def test_a_strategy_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(
+        'method = "spectra"\n[spectra]\nwidth = 9\nn_sigma = 8\n'
+        '[[mask]]\nfreq = "1.1 GHz..1200 MHz"\nuv_range = "..1 km"\n'
+    )
+    strategy = read_strategy(file)
+    assert (strategy.method, strategy.spectra.width, strategy.spectra.n_sigma) == ("spectra", 9, 8.0)
+    (mask,) = strategy.masks
+    assert (mask.low, mask.high) == pytest.approx((1.1e9, 1.2e9))
+    assert mask.uv_range is not None
+    assert mask.uv_range.high == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('method = "waterfall"', "method must be one of 'waterfalls', 'spectra'; got 'waterfall'"),
+        ("[waterfalls]\nn_sigm = 3", r"unknown \[waterfalls\] key 'n_sigm' \(did you mean 'n_sigma'\?\)"),
+        ("[waterfalls]\nn_sigma = true", r"\[waterfalls\] n_sigma must be a number, got True"),
+        ("[waterfalls]\nn_chunk = 1.5", r"\[waterfalls\] n_chunk must be a whole number, got 1.5"),
+        ("[waterfalls]\nextend_time = 2", "extend_time must be an odd number of samples, got 2"),
+        ("waterfalls = 3", r"waterfalls must be a table \[waterfalls\]"),
+        ("[mask]\nfreq = 3", r"mask must be tables \[\[mask\]\]"),
+        ('[[mask]]\nuv_range = "1 km.."', "freq and uv_range must be texts, got None"),
+        ('[[mask]]\nfreq = "2 GHz..1 GHz"', "freq '2 GHz..1 GHz' is not understood"),
+        ('[[mask]]\nfreq = "1 m..2 m"', "freq '1 m..2 m' is not understood"),
+        ('[[mask]]\nfrq = "1 GHz..2 GHz"', r"unknown \[\[mask\]\] key 'frq'"),
+        ("method = ", "not valid TOML"),
+        ("\x00\xff", "not valid TOML"),
+    ],
+)
+def test_a_file_that_is_no_strategy_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "s.toml"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=message):
+        read_strategy(file)
+
+
+def test_a_name_that_is_no_strategy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"merkat: no such strategy or file \(did you mean 'meerkat'\?\); biro has"
+    ):
+        read_strategy("merkat")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_strategy(tmp_path)
+    with pytest.raises(InputError, match="must be a name or a path, got 3"):
+        read_strategy(3)  # type: ignore[arg-type]
+
+
+# Measurement Sets.
+
+
+@pytest.fixture
+def strategy_file(tmp_path: Path) -> Path:
+    file = tmp_path / "narrow.toml"
+    words = (f"{name} = {getattr(NARROW, name)}" for name in NARROW.__dataclass_fields__)
+    file.write_text("\n".join(["[waterfalls]", *words]))
+    return file
+
+
+@pytest.fixture
+def made_set(tmp_path: Path) -> tuple[Path, np.ndarray]:
+    """A Measurement Set of `made`, with 10 flags, and the truth."""
+    samples, truth = made()
+    flag = np.zeros(truth.shape, bool)
+    flag[7, 30:40] = True
+    observation = biro.Observation.from_arrays(
+        samples.vis, samples.uvw, samples.antenna1, samples.antenna2, samples.time, CHAN_FREQ, ["XX"],
+        flag=flag, chan_width=1e6, antenna_positions=1e3 * np.eye(3), interval=INTERVAL,
+    )  # fmt: skip
+    path = tmp_path / "made.ms"
+    create_ms(path, observation)
+    with table(str(path), readonly=False, ack=False) as main:
+        main.putcol("FLAG", flag)
+        main.putcol("DATA", samples.vis)
+        main.putcol("WEIGHT_SPECTRUM", np.ones(flag.shape, np.float32))
+        main.putcell("FLAG_ROW", 11, True)
+    return path, truth
+
+
+def columns(path: Path) -> dict[str, np.ndarray]:
+    """All columns of the main table."""
+    with table(str(path), ack=False) as main:
+        names = [name for name in main.colnames() if main.nrows() and main.iscelldefined(name, 0)]
+        return {name: np.asarray(main.getcol(name)) for name in names}
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """All files of a set, except for its locks, which every opening writes to."""
+    files = (file for file in path.rglob("*") if file.is_file() and file.name != "table.lock")
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def test_flags_are_written_and_brought_back(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
+    """FLAG and FLAG_ROW alone change, by what was found; undone, all columns are as they were to the bit."""
+    path, truth = made_set
+    before = columns(path)
+    report = biro.flag(path, strategy_file)
+    after = columns(path)
+    changed = {name for name in before if before[name].tobytes() != after[name].tobytes()}
+    assert changed == {"FLAG", "FLAG_ROW"}
+    expected = before["FLAG"] | truth
+    expected[11] = before["FLAG"][11]  # flagged by FLAG_ROW already
+    assert np.array_equal(after["FLAG"], expected)
+    burst = truth.all(axis=(1, 2))
+    assert burst.any()
+    assert np.array_equal(after["FLAG_ROW"], before["FLAG_ROW"] | burst)
+    assert report.written
+    assert report.n_found == (expected & ~before["FLAG"]).sum()
+    assert report.counts["given"] == 10 + N_CHAN
+    assert report.counts["total"] == truth.size
+    with table(str(path), ack=False) as main:
+        assert "BIRO_COMPLETE" not in main.getcolkeywords("FLAG")
+    with table(f"{path}/FLAG_CMD", ack=False) as rows:
+        assert rows.getcell("COMMAND", rows.nrows() - 1).startswith("biro flag ")
+        assert f"{report.n_found} visibilities" in rows.getcell("REASON", rows.nrows() - 1)
+    with table(f"{path}/HISTORY", ack=False) as rows:
+        assert rows.getcell("ORIGIN", rows.nrows() - 1) == "biro flag"
+    # A version as CASA's flagmanager lists it.
+    versions = Path(f"{path}.flagversions")
+    assert (versions / "FLAG_VERSION_LIST").read_text().startswith("before_biro_1 : before biro flag")
+    with table(str(versions / "flags.before_biro_1"), ack=False) as kept:
+        assert np.array_equal(kept.getcol("FLAG"), before["FLAG"])
+    assert biro.undo_flags(path) == "before_biro_1"
+    restored = columns(path)
+    assert all(before[name].tobytes() == restored[name].tobytes() for name in before)
+    with pytest.raises(MeasurementSetError, match="no flags to bring back"):
+        biro.undo_flags(path)
+
+
+def test_a_dry_run_changes_nothing(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
+    path, truth = made_set
+    before = contents(path)
+    report = biro.flag(path, strategy_file, dry_run=True)
+    assert contents(path) == before
+    assert not Path(f"{path}.flagversions").exists()
+    assert not report.written
+    assert report.n_found > N_TIME
+    again = biro.flag(path, strategy_file, dry_run=True, channels="0:20")
+    assert again.counts["total"] == 2 * N_TIME * 20
+    assert again.n_found == truth[:, :20].sum() - 20 * bool(truth[11, :20].all())
+
+
+def test_a_run_that_was_interrupted_is_undone_first(
+    made_set: tuple[Path, np.ndarray], strategy_file: Path
+) -> None:
+    """What such a run leaves: a version, a mark, and some of the flags."""
+    path, _ = made_set
+    before = columns(path)
+    biro.flag(path, strategy_file)
+    with table(str(path), readonly=False, ack=False) as main:
+        main.putcolkeyword("FLAG", "BIRO_COMPLETE", False)
+        main.putcol("FLAG", before["FLAG"][:50], 0, 50)
+    with pytest.raises(MeasurementSetError, match=r"FLAG is half-written: .* --undo"):
+        biro.flag(path, Strategy("all", masks=(Mask.of("1 Hz..9 GHz"),)))
+    assert any("FLAG is half-written" in note for note in biro.read(path).notes)
+    biro.undo_flags(path)
+    assert np.array_equal(columns(path)["FLAG"], before["FLAG"])
+    assert not any("half-written" in note for note in biro.read(path).notes)
+
+
+def test_sets_without_interference_are_left_alone(made_set: tuple[Path, np.ndarray]) -> None:
+    path, _ = made_set
+    before = contents(path)
+    quiet = Strategy("quiet", waterfalls=WaterfallOptions(n_sigma=1e6))
+    assert not biro.flag(path, quiet).written
+    assert contents(path) == before
+
+
+def test_reading_with_a_flagger_leaves_interference_out(
+    made_set: tuple[Path, np.ndarray], strategy_file: Path
+) -> None:
+    """Counted under a cause of its own; the set stays as it is, and flags are those that would be written."""
+    path, truth = made_set
+    before = contents(path)
+    observation = biro.read(path, flagger=strategy_file)
+    assert contents(path) == before
+    (part,) = observation.partitions
+    n_found = truth.sum() - truth[11].sum() - truth[7, 30:40].sum()
+    assert observation.counts["interference"] == n_found
+    assert observation.counts["usable"] == (part.weight > 0).sum()
+    assert sum(observation.counts[cause] for cause in COUNTED) + observation.counts["usable"] == truth.size
+    assert not part.vis[truth].any()
+    assert any(note.startswith("flagger") and "spectrum" in note for note in observation.notes)
+    assert f"interference      {n_found:>12}" in str(observation.summary())
+    with pytest.raises(TypeError, match="flaggr"):
+        biro.read_ms(path, flaggr="wsrt")  # type: ignore[call-arg]
+    with pytest.raises(InputError, match="read_columns has no flagger"):
+        biro.read_columns(path, ["DATA"], flagger="wsrt")
+
+
+def test_real_data(measurement_set: Callable[[str], Path], tmp_path: Path) -> None:
+    """Of the VLBA's set, what is written is what reading leaves out: less than 1 % of good data."""
+    path = Path(shutil.copytree(measurement_set("vlba_j1033p6051_ku"), tmp_path / "copy.ms"))
+    observation = biro.read(path, flagger="meerkat", autocorrelations=True)
+    before = columns(path)["FLAG"]
+    report = biro.flag(path)
+    after = columns(path)["FLAG"]
+    assert not (before & ~after).any()
+    assert report.n_found == observation.counts["interference"] == (after & ~before).sum()
+    assert 0 < report.n_found < 0.01 * report.counts["total"]
+
+
+def test_pictures(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
+    """The waterfall after flagging has no line and no burst; shares are those of the truth."""
+    path, _ = made_set
+    report = biro.flag(path, strategy_file, dry_run=True)
+    (part,) = report.partitions
+    before, after = (np.asarray(ax.images[0].get_array()) for ax in waterfall(part).axes[:2])
+    assert before[:, 20].min() > 15 > np.nanmax(after)
+    by_channel = occupancy(report).axes[0].lines[0].get_ydata()
+    assert by_channel[20] == pytest.approx(51, abs=2)  # one of two baselines, and a row
+    assert report.by_antenna()["0"] > report.by_antenna()["2"]
+
+
+def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp_path: Path) -> None:
+    path, _ = made_set
+
+    def run(*words: object) -> tuple[int, str, str]:
+        done = CliRunner().invoke(app, ["flag", *map(str, words)])
+        return done.exit_code, done.stdout, done.stderr
+
+    exit_code, out, _ = run(path, "--strategy", strategy_file, "--dry-run")
+    assert exit_code == 0
+    assert "nothing was written" in out
+    exit_code, out, _ = run(path, "--strategy", strategy_file, "--pictures", tmp_path / "p", "--json")
+    found = json.loads(out)
+    assert (exit_code, found["written"], found["version"]) == (0, True, "before_biro_1")
+    assert found["counts"]["spectrum"] > 0
+    names = {file.name for file in (tmp_path / "p").iterdir()}
+    assert names == {"flags.json", "occupancy.png", "waterfall-0.png"}
+    exit_code, _, message = run(path, "--undo", "--dry-run")
+    assert exit_code == 2
+    assert "--undo brings all flags of the set back" in message
+    exit_code, _, message = run(path, "--undo")
+    assert exit_code == 0
+    assert "before_biro_1 are back" in message
+    exit_code, _, message = run(path, "--strategy", "wrst")
+    assert (exit_code, message.count("\n")) == (2, 1)
+    assert "did you mean 'wsrt'" in message
