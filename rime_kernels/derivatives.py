@@ -61,7 +61,7 @@ class Derivatives:
     ) -> tuple[NDArray[np.float64], Gradient]:
         """The same for a batch that is small enough to be worked out at once."""
         with CALL_LOCK:
-            adjoint = self._engine.chi2_and_adjoint(sources, t)
+            adjoint = self._engine.start_adjoint(sources, t)()
         chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
         if t is not None:
@@ -94,7 +94,7 @@ class Derivatives:
         scale = float(np.abs(model).max() / largest) if largest > 0.0 else 1.0
         scale = scale if scale > 0.0 else 1.0
         with CALL_LOCK:
-            adjoint = self._engine.chi2_and_adjoint(sources, None, model - scale * residual)
+            adjoint = self._engine.start_adjoint(sources, None, model - scale * residual)()
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
         return gradient.times(0.5 / scale)
 

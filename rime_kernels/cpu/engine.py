@@ -151,15 +151,20 @@ class Engine:
         chi2 = self._run(sources, Output.CHI2 if scaled_dof is None else Output.LOG, scaled_dof)
         return lambda: chi2
 
-    def chi2_and_adjoint(
+    def start_adjoint(
         self,
         sources: Sources,
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None = None,
-    ) -> Adjoint:
-        """chi2, and its derivatives with respect to the inputs of the loops; `vis` replaces the data."""
+    ) -> Callable[[], Adjoint]:
+        """Compute chi2 and its derivatives with respect to the inputs of the loops, at once.
+
+        `vis` replaces the data. Gives a function that returns them.
+        """
         lanes = self._lanes if vis is None else with_data(self._lanes, vis)
-        return self._adjoint(sources, scaled_dof, lanes, Output.CHI2 if scaled_dof is None else Output.LOG)
+        output = Output.CHI2 if scaled_dof is None else Output.LOG
+        found = self._adjoint(sources, scaled_dof, lanes, output)
+        return lambda: found
 
     def laid_out(self, residual: NDArray[np.complexfloating]) -> NDArray[np.floating]:
         """A residual V - D (n_row, n_chan, n_corr) in the order of the lanes, in the place of the data."""

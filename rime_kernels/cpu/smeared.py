@@ -80,7 +80,7 @@ class SmearedRows:
     ) -> Adjoint:
         """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
         if not sources.n_batch:
-            return self._engine.chi2_and_adjoint(sources, scaled_dof)
+            return self._engine.start_adjoint(sources, scaled_dof)()
         residual = (self.mean(sources) - (self._fixed.vis if vis is None else vis)).astype(self._complex)
         chi2, y = self._chi2(residual, scaled_dof)
         of_dof = None

@@ -85,7 +85,7 @@ class Engine:
         self._kept = KeptTerms()
         self._streams = device.streams(2)
         self._recordings = Recordings(self._workspace)
-        self._begun: Chi2 | None = None
+        self._begun: Callable[[], Any] | None = None
         self._beams = jones.DeviceBeams(single)
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
@@ -111,8 +111,8 @@ class Engine:
         """
         if self._begun is not None:
             self._begun()  # calls share their arrays: one that nobody has waited for is waited for
-        self._begun = functools.cache(self._start(sources, scaled_dof))
-        return self._begun
+        self._begun = found = functools.cache(self._start(sources, scaled_dof))
+        return found
 
     def _start(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
         self._until_it_fits(lambda: self._load_beam(sources))
@@ -130,36 +130,43 @@ class Engine:
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
 
-    def chi2_and_adjoint(
+    def start_adjoint(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None
-    ) -> Adjoint:
-        """chi2 and its derivatives with respect to what the kernels read; with `vis` in place of the data.
+    ) -> Callable[[], Adjoint]:
+        """Begin to work out chi2 and its derivatives with respect to what the kernels read.
 
-        Recorded and played as chi2 is, but not with other data.
+        With `vis` in place of the data. Recorded and played as chi2 is, but not with other data; the function
+        returned waits.
         """
         if self._begun is not None:
             self._begun()
         if vis is not None:
-            return self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
-        self._until_it_fits(lambda: self._load_beam(sources))
-        given, _ = self._given(sources, scaled_dof)
-        key = self._key("adjoint", sources, given, scaled_dof)
-        recording = self._recordings.get(key)
-        if recording is None:
-            return self._new_adjoint(sources, scaled_dof, key)
-        found: Adjoint = recording.play(given)()
+            start = self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
+        else:
+            self._until_it_fits(lambda: self._load_beam(sources))
+            given, _ = self._given(sources, scaled_dof)
+            key = self._key("adjoint", sources, given, scaled_dof)
+            recording = self._recordings.get(key)
+            if recording is None:
+                start = self._new_adjoint(sources, scaled_dof, key)
+            else:
+                start = recording.play(given)
+        self._begun = found = functools.cache(start)
         return found
 
-    def _new_adjoint(self, sources: Sources, scaled_dof: NDArray[np.float64] | None, key: Any) -> Adjoint:
+    def _new_adjoint(
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None, key: Any
+    ) -> Callable[[], Adjoint]:
         """The same for calls of which there is no recording; one is made under `key`, or none for None."""
         call = self._until_it_fits(lambda: self._call(sources, scaled_dof, for_adjoint=True))
         if not call.n_batch:
-            return self._adjoint_sums(call).nothing()
+            nothing = self._adjoint_sums(call).nothing()
+            return lambda: nothing
         recording = None if key is None else self._recorded(key, call, self._adjoint_in_one)
         if recording is not None:
-            found: Adjoint = recording.play(call.given)()
-            return found
-        return self._until_it_fits(lambda: self._adjoint(call))
+            return recording.play(call.given)
+        found = self._until_it_fits(lambda: self._adjoint(call))
+        return lambda: found
 
     def _given(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None

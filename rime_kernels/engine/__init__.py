@@ -55,14 +55,17 @@ class Engine(Protocol):
         """Begin to compute chi2, float64 (n_batch,); the function returned waits for it."""
         ...
 
-    def chi2_and_adjoint(
+    def start_adjoint(
         self,
         sources: Sources,
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None = None,
         /,
-    ) -> Adjoint:
-        """chi2 and its derivatives; `vis` (n_row, n_chan, n_corr) takes the place of the data."""
+    ) -> Callable[[], Adjoint]:
+        """Begin to compute chi2 and its derivatives; the function returned waits for them.
+
+        `vis` (n_row, n_chan, n_corr) takes the place of the data.
+        """
         ...
 
     def keep(self, sources: Sources, cells: RowCells) -> KeptVisibilities | None:

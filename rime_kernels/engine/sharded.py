@@ -124,25 +124,30 @@ class ShardedEngine:
 
         return finish
 
-    def chi2_and_adjoint(
+    def start_adjoint(
         self,
         sources: Sources,
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None = None,
-    ) -> Adjoint:
-        """chi2, and its derivatives with respect to the inputs of the loops; `vis` replaces the data."""
+    ) -> Callable[[], Adjoint]:
+        """Begin to compute chi2 and its derivatives; `vis` replaces the data. The function returned waits."""
         data = None if vis is None else vis.reshape(self._shape)
 
-        def pull(shard: _Shard) -> Adjoint:
-            return shard.engine.chi2_and_adjoint(
-                sources, scaled_dof, None if data is None else data[shard.rows]
-            )
+        def begin(shard: _Shard) -> Callable[[], Adjoint]:
+            own = None if data is None else data[shard.rows]
+            return shard.engine.start_adjoint(sources, scaled_dof, own)
 
-        total: Adjoint | None = None
-        for part in self._start(("adjoint", scaled_dof is None, *_kind_of(sources)), pull)():
-            total = plus(total, part)
-        assert total is not None, "rows are not empty"
-        return total
+        kind = "adjoint", scaled_dof is None, vis is None, *_kind_of(sources)
+        wait = self._start(kind, begin, lambda finish: finish())
+
+        def finish() -> Adjoint:
+            total: Adjoint | None = None
+            for part in wait():
+                total = plus(total, part)
+            assert total is not None, "rows are not empty"
+            return total
+
+        return finish
 
     def keep(self, sources: Sources, cells: RowCells) -> None:
         """What gains are fitted to does not stay on several devices."""

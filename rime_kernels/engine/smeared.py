@@ -143,15 +143,18 @@ class SmearedEngine:
                 chi2[entries] += block.chi2(some, None if scaled_dof is None else scaled_dof[entries])
         return lambda: chi2
 
-    def chi2_and_adjoint(
+    def start_adjoint(
         self,
         sources: Sources,
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None = None,
-    ) -> Adjoint:
-        """chi2, and its derivatives with respect to the inputs of the loops; `vis` replaces the data."""
+    ) -> Callable[[], Adjoint]:
+        """Compute chi2 and its derivatives with respect to the inputs of the loops, at once.
+
+        `vis` replaces the data. Gives a function that returns them.
+        """
         data = None if vis is None else vis.reshape(self._shape)
-        return joined(
+        found = joined(
             [
                 self._adjoint(
                     sources.entries(b, b + 1), None if scaled_dof is None else scaled_dof[b : b + 1], data
@@ -159,6 +162,7 @@ class SmearedEngine:
                 for b in range(max(1, sources.n_batch))
             ]
         )
+        return lambda: found
 
     def _adjoint(
         self, sources: Sources, t: NDArray[np.float64] | None, data: NDArray[np.complexfloating] | None

@@ -115,7 +115,7 @@ class SmearedRows(GivenEngine):
     ) -> Adjoint:
         """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
         if not sources.n_batch:
-            return super().chi2_and_adjoint(sources, scaled_dof)
+            return super().start_adjoint(sources, scaled_dof)()
         return self._until_it_fits(lambda: self._pulled(sources, scaled_dof, vis))
 
     def plan(self, sources: Sources) -> str:
