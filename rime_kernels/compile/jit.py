@@ -57,6 +57,16 @@ def loop(function: Callable[P, R]) -> Callable[P, R]:
     return _cached(function, parallel=True)
 
 
+def loop_over_parts(function: Callable[P, R]) -> Callable[P, R]:
+    """As `loop`, for a loop over long functions: each is optimised by itself, not where it is called.
+
+    What flags interference takes half of the time so (measured), and twice as long to compile.
+    """
+    compiled: Callable[P, R] = njit(parallel=True, error_model="numpy", fastmath=FASTMATH)(function)
+    enable(compiled)
+    return compiled
+
+
 def serial_loop(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a CPU loop without threads, as `loop` otherwise."""
     return _cached(function, parallel=False)

@@ -8,27 +8,17 @@ import numpy as np
 from numba import get_num_threads, prange
 from numpy.typing import ArrayLike, NDArray
 
-from rime_kernels import check
+from rime_kernels import check, device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.errors import InputError
+from rime_kernels.flagging.inputs import amplitudes, with_thresholds
 from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES, median_of_line, sum_threshold_one_sided
-from rime_kernels.flagging.options import SpectrumOptions, check_width, window_scales
+from rime_kernels.flagging.options import SpectrumOptions, check_width
 
 Amplitude = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 LANES = 16
 """Spectra whose running medians are found side by side."""
-
-
-def amplitudes(amplitude: ArrayLike, flag: ArrayLike, shape: check.Shape) -> Amplitude:
-    """Amplitudes as float32, infinite where they are flagged or not finite."""
-    sizes: dict[str, int] = {}
-    value = check.array("amplitude", amplitude, np.float32, shape, sizes)
-    given = np.broadcast_to(np.asarray(flag, bool), value.shape)
-    if value.size and np.min(value, where=np.isfinite(value) & ~given, initial=0.0) < 0.0:
-        raise InputError("amplitude must not be negative")
-    return np.where(given | ~np.isfinite(value), np.float32(np.inf), value)
 
 
 def running_median(amplitude: ArrayLike, flag: ArrayLike = False, *, width: int = 13) -> Amplitude:
@@ -196,7 +186,7 @@ def simple_threshold(deviation: ArrayLike, noise: ArrayLike, n_sigma: float = 11
     -------
     bool (n_spectrum, n_chan)
     """
-    value, threshold = _with_thresholds(deviation, noise, SpectrumOptions(n_sigma=n_sigma, largest_window=1))
+    value, threshold = with_thresholds(deviation, noise, SpectrumOptions(n_sigma=n_sigma, largest_window=1))
     return value > threshold
 
 
@@ -235,25 +225,12 @@ def sum_threshold(
         A number out of its range, or arrays of other shapes.
     """
     options = SpectrumOptions(n_sigma=n_sigma, largest_window=largest_window, falloff=falloff)
-    value, thresholds = _with_thresholds(deviation, noise, options)
+    value, thresholds = with_thresholds(deviation, noise, options)
     found = np.empty(value.shape, bool)
     held = np.empty((get_num_threads(), value.shape[1]), np.float32)
     with CALL_LOCK:
         _sum_thresholds(value, thresholds, held, found)
     return found
-
-
-def _with_thresholds(
-    deviation: ArrayLike, noise: ArrayLike, options: SpectrumOptions
-) -> tuple[Amplitude, Amplitude]:
-    """Deviations, and thresholds float32 (n_spectrum, n_window), infinite where noise is no noise."""
-    sizes: dict[str, int] = {}
-    value = check.array("deviation", deviation, np.float32, ("n_spectrum", "n_chan"), sizes)
-    check.finite("deviation", value)
-    sigma = check.array("noise", noise, np.float64, ("n_spectrum",), sizes)
-    usable = np.where((sigma > 0.0) & np.isfinite(sigma), sigma, np.inf)
-    scales = window_scales(options.largest_window, options.falloff)
-    return value, (options.n_sigma * usable[:, None] * scales).astype(np.float32)
 
 
 @loop
@@ -265,7 +242,11 @@ def _sum_thresholds(deviation: Amplitude, thresholds: Amplitude, held: Amplitude
 
 
 def flag_spectra(
-    amplitude: ArrayLike, flag: ArrayLike = False, options: SpectrumOptions | None = None
+    amplitude: ArrayLike,
+    flag: ArrayLike = False,
+    options: SpectrumOptions | None = None,
+    *,
+    backend: device.Backend = "cpu",
 ) -> Mask:
     """Flag each spectrum by itself: what exceeds a running median by many times the noise.
 
@@ -278,6 +259,8 @@ def flag_spectra(
     flag : bool, broadcast against amplitude
         Samples that are left out; none of them is among those found.
     options : SpectrumOptions, optional
+    backend : "auto", "cpu" or "cuda"
+        Where it is computed. Both find the same.
 
     Returns
     -------
@@ -287,8 +270,14 @@ def flag_spectra(
     ------
     InputError
         A negative amplitude, or another shape.
+    BackendError
+        "cuda" where there is no device.
     """
     options = options or SpectrumOptions()
+    if device.resolve(backend)[0] == "cuda":
+        from rime_kernels.flagging.cuda.spectra import flag_spectra as on_device
+
+        return on_device(amplitude, flag, options)
     value = check.array("amplitude", amplitude, np.float32, ("n_spectrum", "n_chan"))
     background = running_median(value, flag, width=options.width)
     given = np.broadcast_to(np.asarray(flag, bool), value.shape) | ~np.isfinite(value)

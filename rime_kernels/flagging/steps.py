@@ -229,7 +229,7 @@ def flag_wholes(numbers: Numbers, code: Codes) -> None:
 
 @inner_function
 def flag_waterfall(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
-    """All steps; written out in a loop with threads, they would take three times as long."""
+    """All steps, one after the other."""
     find_in_spectrum(amplitude, numbers, work, code)
     subtract_background(amplitude, numbers, work, code)
     noise = noise_of_waterfall(work.deviation, code, work.line)

@@ -7,12 +7,12 @@ from numba import get_num_threads, prange
 from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.compile.jit import loop
+from rime_kernels.compile.jit import loop_over_parts
 from rime_kernels.flagging import steps
+from rime_kernels.flagging.inputs import amplitudes
 from rime_kernels.flagging.lines import MIN_SAMPLES
 from rime_kernels.flagging.options import WaterfallOptions, window_scales
 from rime_kernels.flagging.smoothing import smoothing_kernel, workspace
-from rime_kernels.flagging.spectra import amplitudes
 
 CAUSES = (
     "clear",
@@ -90,7 +90,7 @@ def flag_waterfalls(
     return code
 
 
-@loop
+@loop_over_parts
 def _flag_waterfalls(
     value: NDArray[np.float32], numbers: steps.Numbers, n_worker: int, code: NDArray[np.uint8]
 ) -> None:

@@ -1,0 +1,1 @@
+"""Interference found by a GPU: kernels, and the calls that launch them."""
