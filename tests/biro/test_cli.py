@@ -537,6 +537,21 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
             "memory_limit must be bytes, or text such as",
         ),
         (
+            ["fit", "{folder}/obs.ms", "{folder}/sky.toml", "-o", "{tmp}/r", "--devices", "both"],
+            "--devices takes all, how many GPUs, or their numbers as 0,1; got 'both'",
+        ),
+        (
+            ["fit", "{folder}/obs.ms", "{folder}/sky.toml", "-o", "{tmp}/r", "--devices", "0,0"],
+            "devices must be",
+        ),
+        (
+            [
+                *("fit", "{folder}/obs.ms", "{folder}/sky.toml", "-o", "{tmp}/r"),
+                *("--devices", "2", "--backend", "cpu"),
+            ],
+            'devices=2 are GPUs: they need backend="cuda"',
+        ),
+        (
             ["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--memory-limit", "much"],
             "memory_limit must be bytes, or text such as",
         ),
