@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from biro.formatting import first_few
 from biro.models import BoundModel
-from biro.models.components.antenna_terms.gain import is_correlation_time
+from biro.models.components.antenna_terms.gain import is_of_prior
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -60,8 +60,8 @@ def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> s
         Of combinations only those are named that have one of these parameters.
     """
     model = likelihood.model
-    looked = np.array([not is_correlation_time(name) for name in likelihood.parameter_names])
-    names = [name for name in likelihood.parameter_names if not is_correlation_time(name)]
+    looked = np.array([not is_of_prior(name) for name in likelihood.parameter_names])
+    names = [name for name in likelihood.parameter_names if not is_of_prior(name)]
     if len(names) ** 2 * float(likelihood.n_vis.sum()) > MOST_WORK:
         log.info("undetermined combinations of %d parameters were not looked for: too much work", len(names))
         return ""

@@ -15,7 +15,7 @@ import numpy as np
 
 from biro.errors import BackendError, InputError
 from biro.maximum.partition_fit import fits_at
-from biro.models.components.antenna_terms.gain import is_correlation_time
+from biro.models.components.antenna_terms.gain import is_of_prior
 from biro.posterior.posterior import Posterior
 from biro.posterior.restored import exact, restored
 from biro.posterior.samples import Provenance
@@ -270,10 +270,10 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
 def _doubts_of_maximum(names: Sequence[str]) -> list[str]:
     """Parameters of which the normal approximation about the maximum says too little."""
     return [
-        f"{name}: too short at the maximum, where steps are smallest, and its error and the "
-        "evidence mean little: sample it, or fix it"
+        f"{name}: too {'large' if name.endswith('.sd') else 'short'} at the maximum, where steps are "
+        "smallest, and its error and the evidence mean little: sample it, or fix it"
         for name in names
-        if is_correlation_time(name)
+        if is_of_prior(name)
     ]
 
 

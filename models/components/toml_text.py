@@ -195,7 +195,7 @@ class _Emitter:
 def _has_frozen(value: object) -> bool:
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
     if isinstance(value, PerSegment):
-        inside = (value.prior, value.correlated)
+        inside = (value.prior, value.correlated, value.sd)
     return isinstance(value, Frozen) or any(_has_frozen(item) for item in inside)
 
 

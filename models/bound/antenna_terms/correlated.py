@@ -13,8 +13,10 @@ parameter and
 
 for which the mean of exp(i (x_k - x_(k-1))) is r_k, too.
 
-T may be a parameter. The e_k keep their standard normal prior whatever T is, so that T changes the values
-alone: of a = (t_k - t_(k-1)) / T,
+Segments that are independent, of whose prior s is fitted, are the limit T -> 0: r_k = 0.
+
+T and s may be parameters; dx/ds = x/s. The e_k keep their standard normal prior whatever these are, so that
+T changes the values alone: of a = (t_k - t_(k-1)) / T,
 
     dr/dT = r a / T,  d sqrt(1 - r^2)/dT = -r^2 a / (T sqrt(1 - r^2)),  d sqrt(2 a)/dT = -sqrt(2 a) / (2 T)
 """
@@ -81,7 +83,7 @@ class Chain:
         Time since the segment before that has a parameter; 0 where there is none, for the value stays what it
         was, and inf where there is a parameter for the first time.
     sd : float64 (n_antenna, 2)
-        s; of phases that are uniform over the circle 1, by which x_0 is multiplied.
+        s, or 1 where it is fitted; of phases that are uniform over the circle 1, by which x_0 is multiplied.
     is_walk : bool (n_antenna, 2)
         Phases that are uniform over the circle.
     middle : float64 (n_antenna, 2)
@@ -91,6 +93,8 @@ class Chain:
         T, s, where it is not fitted.
     time_slot : int
         The slot of T where it is fitted; else that of the constant 0.
+    sd_slot : int
+        The slot of s likewise.
     """
 
     away: Array
@@ -100,41 +104,42 @@ class Chain:
     is_log: bool
     time: float
     time_slot: int
+    sd_slot: int
 
     @property
     def is_fitted(self) -> bool:
-        """Whether T is a parameter."""
-        return self.time_slot != ZERO
+        """Whether T or s is a parameter."""
+        return self.time_slot != ZERO or self.sd_slot != ZERO
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal chains."""
         arrays = (self.away, self.sd, self.is_walk, self.middle)
-        return *(array.tobytes() for array in arrays), self.is_log, self.time, self.time_slot
+        return *(array.tobytes() for array in arrays), self.is_log, self.time, self.time_slot, self.sd_slot
 
     @cached_property
     def known(self) -> Steps:
-        """The steps where T is known."""
-        return self.at(np.array([self.time]))
+        """The steps where T and s are known."""
+        return self.at(None, None)
 
     @property
     def keep(self) -> Array:
-        """Where T is known: float64 (n_segment, n_antenna, 2)."""
+        """Where T and s are known: float64 (n_segment, n_antenna, 2)."""
         return np.asarray(self.known.keep[0, :, :, 0])
 
     @property
     def step(self) -> Array:
-        """Where T is known: float64 (n_segment, n_antenna, 2)."""
+        """Where T and s are known: float64 (n_segment, n_antenna, 2)."""
         return np.asarray(self.known.step[0, :, :, 0])
 
-    def at(self, time: Array) -> Steps:
-        """The steps at each T (n_batch,), s."""
-        away = self._of_batch(self.away) / _column(time)
+    def at(self, time: Array | None, sd: Array | None) -> Steps:
+        """The steps at each T (n_batch,), s, and each s (n_batch,); None where they are known."""
+        away = self._of_batch(self.away) / _column(np.array([self.time]) if time is None else time)
         first = np.isinf(away)
         walk = np.where(first, 1.0, np.sqrt(2.0 * np.where(first, 0.0, away)))
         keep = np.where(self._walks & ~first, 1.0, np.exp(-away))
         step = self._of_batch(self.sd) * np.where(self._walks, walk, np.sqrt(-np.expm1(-2.0 * away)))
-        return Steps(keep, step)
+        return Steps(keep, step if sd is None else step * _column(sd))
 
     def by_time(self, time: Array, steps: Steps, parameters: Array) -> Array:
         """Derivatives with respect to T of what each step adds, of the shape of the parameters, per s.
@@ -144,7 +149,9 @@ class Chain:
         away = self._of_batch(self.away) / _column(time)
         away = np.where(np.isinf(away), 0.0, away)
         none = steps.step == 0.0
-        of_square = self._of_batch(self.sd) ** 2 * steps.keep**2 / np.where(none, 1.0, steps.step)
+        # step^2 = s^2 (1 - keep^2): from it s^2, which may be fitted.
+        missed = np.where(none, 1.0, -np.expm1(-2.0 * away))
+        of_square = steps.step * steps.keep**2 / np.where(missed == 0.0, 1.0, missed)
         of_step = np.where(
             self._walks, -0.5 * steps.step * (away > 0.0), np.where(none, 0.0, -away * of_square)
         )
@@ -152,6 +159,10 @@ class Chain:
         before = np.zeros(parameters.shape)
         before[:, 1:] = steps.states(parameters)[:, :-1]
         return np.asarray((of_keep * before + of_step * parameters) / _column(time))
+
+    def by_sd(self, sd: Array, steps: Steps, parameters: Array) -> Array:
+        """Derivatives of what each step adds with respect to s (n_batch,), where it is fitted."""
+        return np.asarray(steps.step * parameters / _column(sd))
 
     @property
     def _walks(self) -> NDArray[np.bool_]:
@@ -173,6 +184,7 @@ def chain_of(
     free: NDArray[np.bool_],
     dimension: Dimension,
     time_slot: int,
+    sd_slot: int,
 ) -> Chain:
     """The chain of antennas with these priors, each feed's.
 
@@ -187,6 +199,8 @@ def chain_of(
         Of the quantity.
     time_slot : int
         The slot of T where it is fitted; else that of the constant 0.
+    sd_slot : int
+        The slot of s likewise.
     """
     away, shape = np.zeros(free.shape), free.shape[1:]
     sd, middle, is_walk, is_log = np.ones(shape), np.zeros(shape), np.zeros(shape, bool), False
@@ -196,13 +210,16 @@ def chain_of(
             rows = np.flatnonzero(free[:, antenna, feed])
             if one is None or not rows.size:
                 continue
-            away[rows, antenna, feed] = np.diff(time[rows], prepend=-np.inf)
+            if one.coherence is None:
+                away[:, antenna, feed] = np.inf  # nothing is left of the segment before
+            else:
+                away[rows, antenna, feed] = np.diff(time[rows], prepend=-np.inf)
             coherence = one.coherence if isinstance(one.coherence, float) else coherence
             is_walk[antenna, feed] = one.is_circle
             if one.is_circle:
                 continue
             is_log = isinstance(one.prior, LogNormal)
             by = 1.0 if is_log else units.factor(one.prior.unit, dimension)
-            sd[antenna, feed] = float(one.prior.sd) * by
+            sd[antenna, feed] = 1.0 if one.sd is not None else float(one.prior.sd) * by
             middle[antenna, feed] = np.log(one.prior.median) if is_log else one.prior.mean * by
-    return Chain(away, sd, is_walk, middle, is_log, coherence, time_slot)
+    return Chain(away, sd, is_walk, middle, is_log, coherence, time_slot, sd_slot)

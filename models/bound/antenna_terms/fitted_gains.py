@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +80,10 @@ class _FactorValues:
             self._neutral = (table[place] == ZERO) * 1.0 if factor.is_amplitude else None
             return
         self._gathered, self._shape = Gathered(values, table), table.shape
-        slot = np.array([self._chain.time_slot])
-        self._time = Gathered(values, slot) if self._chain.is_fitted else None
+        slots = self._chain.time_slot, self._chain.sd_slot
+        self._time, self._sd = (
+            Gathered(values, np.array([slot])) if slot != ZERO else None for slot in slots
+        )
         self._place = np.arange(table.size).reshape(table.shape)[place]
         self._back = Scatter(self._place.reshape(-1), table.size)
         self._middle = np.broadcast_to(self._chain.middle[:, None], table.shape)[place]
@@ -97,9 +99,8 @@ class _FactorValues:
             return np.asarray(self._gathered(changes) * self._by)
         steps = self._steps(values)
         added = steps.step * self._gathered(changes)
-        if self._time is not None:
-            of_time = self._time(changes)[:, :, None, None, None]
-            added = added + self._by_time(values, steps) * of_time
+        for gathered, by in self._of_prior(values, steps):
+            added = added + by * gathered(changes)[:, :, None, None, None]
         change = self._taken(steps.sums(added)) * self._by
         return np.asarray(change * self(values)) if self._chain.is_log else change
 
@@ -115,21 +116,24 @@ class _FactorValues:
             self._back.add(states, slopes.reshape(len(slopes), -1))
             steps = self._steps(values)
             by_added = steps.sums_back(states.reshape(shape))
-            if self._time is not None:
-                by_time = np.sum(by_added * self._by_time(values, steps), axis=(1, 2, 3, 4))
-                self._time.pull_back(values, by_time[:, None], into)
+            for gathered, by in self._of_prior(values, steps):
+                gathered.pull_back(values, np.sum(by_added * by, axis=(1, 2, 3, 4))[:, None], into)
             slopes = steps.step * by_added
         self._gathered.pull_back(values, slopes, into)
 
     def _steps(self, values: Array) -> Steps:
         assert self._chain is not None
-        return self._chain.known if self._time is None else self._chain.at(self._time(values)[:, 0])
+        if not self._chain.is_fitted:
+            return self._chain.known
+        time, sd = (None if one is None else one(values)[:, 0] for one in (self._time, self._sd))
+        return self._chain.at(time, sd)
 
-    def _by_time(self, values: Array, steps: Steps) -> Array:
-        """Derivatives of what steps add with respect to the correlation time."""
+    def _of_prior(self, values: Array, steps: Steps) -> Iterator[tuple[Gathered, Array]]:
+        """The correlation time and the sd, where fitted, and derivatives of what steps add by each."""
         assert self._chain is not None
-        assert self._time is not None
-        return self._chain.by_time(self._time(values)[:, 0], steps, self._gathered(values))
+        for gathered, slopes in ((self._time, self._chain.by_time), (self._sd, self._chain.by_sd)):
+            if gathered is not None:
+                yield gathered, slopes(gathered(values)[:, 0], steps, self._gathered(values))
 
     def _of_states(self, states: Array) -> Array:
         assert self._chain is not None

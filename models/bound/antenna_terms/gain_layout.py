@@ -18,7 +18,7 @@ from biro.models.components.noise import grouped
 from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
 from biro.models.quantities.prior import Normal, Prior
-from biro.models.quantities.units import NUMBER, TIME
+from biro.models.quantities.units import NUMBER, TIME, Dimension
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -134,7 +134,7 @@ class GainLayout:
         ]
         self._weights = [view.antenna_weight for view in self.partitions]
         self._cuts: dict[str | float, Segments] = {}
-        self._times: dict[str, tuple[Prior, int]] = {}
+        self._shared: dict[str, tuple[Prior, int]] = {}
 
     def add(self, gain: Gain, owner: str) -> None:
         """Add the parameters of one term.
@@ -148,7 +148,7 @@ class GainLayout:
         for key in DIMENSIONS:
             of_antenna = [self._priors(gain, key, name) for name in self._names]
             kinds = dict.fromkeys(
-                (one.time, one.coherence, one.chan_blocks, one.group)
+                (one.time, one.coherence, one.sd, one.chan_blocks, one.group)
                 for pair in of_antenna
                 for one in pair
                 if one is not None
@@ -156,7 +156,9 @@ class GainLayout:
             for kind in kinds:
                 own = [
                     tuple(
-                        one if one and (one.time, one.coherence, one.chan_blocks, one.group) == kind else None
+                        one
+                        if one and (one.time, one.coherence, one.sd, one.chan_blocks, one.group) == kind
+                        else None
                         for one in pair
                     )
                     for pair in of_antenna
@@ -207,30 +209,36 @@ class GainLayout:
             )
             if key in ("phase", "delay", "rate"):
                 free &= ~self._references(
-                    gain, owner, key, segments, weight, members, alone and not kind.coherence
+                    gain, owner, key, segments, weight, members, alone and not kind.is_process
                 )
-            time_slot = self._time_slot(owner, key, kind.coherence) if free.any() else ZERO
+            time_slot, sd_slot = (
+                self._shared_slot(owner, f"{key}.{word}", own, dimension) if free.any() else ZERO
+                for word, own, dimension in (
+                    ("correlated", kind.coherence, TIME),
+                    ("sd", kind.sd, NUMBER if key in NEUTRAL else DIMENSIONS[key]),
+                )
+            )
             table = self._slots_of(gain, owner, key, priors, segments, group, free)
             chain = None
-            if kind.coherence:
-                chain = chain_of(priors, segments.middle, free, DIMENSIONS[key], time_slot)
+            if kind.is_process:
+                chain = chain_of(priors, segments.middle, free, DIMENSIONS[key], time_slot, sd_slot)
             states = States(table, chain)
             for i in members:
                 self.factors[i].append(self._factor(key, states, segments, members, i))
 
-    def _time_slot(self, owner: str, key: str, coherence: float | Prior | None) -> int:
-        """The slot of a correlation time that is fitted, one for all antennas; else that of 0."""
-        if not isinstance(coherence, Prior):
+    def _shared_slot(self, owner: str, key: str, prior: object, dimension: Dimension) -> int:
+        """The slot of a correlation time or an sd that is fitted, one for all antennas; else that of 0."""
+        if not isinstance(prior, Prior):
             return ZERO
         place = f"{owner}.{key}"
-        if place not in self._times:
-            slot = self.slots.add(owner, f"{key}.correlated", coherence, TIME)
-            self._times[place] = coherence, slot
-        known, slot = self._times[place]
-        if known != coherence:
+        if place not in self._shared:
+            self._shared[place] = prior, self.slots.add(owner, key, prior, dimension)
+        known, slot = self._shared[place]
+        if known != prior:
+            what = "correlation time" if key.endswith("correlated") else "standard deviation"
             raise ModelError(
-                f"{place}.correlated: one correlation time is fitted for all antennas, but they have "
-                "different priors of it; give them the same, or fixed times"
+                f"{place}: one {what} is fitted for all antennas, but they have different priors of it; "
+                "give them the same, or fixed ones"
             )
         return slot
 
@@ -326,7 +334,7 @@ class GainLayout:
             for n, segment in enumerate(rows):
                 place = f"[{self._names[antenna]}]{segments.index(int(segment))}"
                 name, one, dimension = key + word, prior.prior, DIMENSIONS[key]
-                if prior.coherence and not (n == 0 and prior.is_circle):
+                if prior.is_process and not (n == 0 and prior.is_circle):
                     name, one, dimension = f"{name}.step", _STANDARD, NUMBER
                 for block in range(n_block):
                     index = f"{place}{tail}" + (f"[{block}]" if n_block > 1 else "")

@@ -138,7 +138,7 @@ def log_gains(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> LogGains:
     ------
     ModelError
         A prior that is not normal in x, nor uniform in ln amplitude or over the circle; a correlation time
-        that is fitted.
+        or a standard deviation that is fitted.
     """
     tables = {factor.states.key: factor for slots in terms for factor in slots.factors}
     used = np.unique(np.concatenate([np.unique(factor.states.table) for factor in tables.values()]))
@@ -157,7 +157,7 @@ def log_gains(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> LogGains:
             if factor.states.chain is None:
                 prior.add(k, parameters[k], float(scale[k]))
         if factor.states.chain is not None:
-            _refuse_fitted_time(factor, resolved)
+            _refuse_fitted_prior(factor, resolved)
             prior.add_chain(number[factor.states.table], factor.states.chain, parameters)
     each = [
         PartitionGains(
@@ -184,13 +184,16 @@ def log_gains(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> LogGains:
     )
 
 
-def _refuse_fitted_time(factor: Factor, resolved: ResolvedSlots) -> None:
+def _refuse_fitted_prior(factor: Factor, resolved: ResolvedSlots) -> None:
     chain = factor.states.chain
     if chain is not None and chain.is_fitted:
-        name = resolved.parameters[resolved.forms[chain.time_slot].terms[0][0]].name
+        slot, what, fixed = chain.sd_slot, "standard deviation", "sd = 0.1"
+        if chain.time_slot != ZERO:
+            slot, what, fixed = chain.time_slot, "correlation time", "correlated = '10 min'"
+        name = resolved.parameters[resolved.forms[slot].terms[0][0]].name
         raise ModelError(
-            f"{name}: gains whose correlation time has a prior are neither integrated over nor solved for; "
-            "fix it, correlated = '10 min', or use gains=\"sample\""
+            f"{name}: gains whose {what} has a prior are neither integrated over nor solved for; "
+            f'fix it, {fixed}, or use gains="sample"'
         )
 
 

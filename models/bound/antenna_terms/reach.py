@@ -3,7 +3,7 @@
 Most parameters of gains change the visibilities of one segment alone, so that those of different segments do
 not mix in sums over visibilities. Where segments are correlated (`correlated`), this holds of the states x of
 a chain, which the parameters step through: x_k = keep_k x_(k-1) + step_k e_k. Where the correlation time
-is fitted, keep and step follow it, and the parameters count everywhere.
+or the standard deviation is fitted, keep and step follow it, and the parameters count everywhere.
 """
 
 from __future__ import annotations

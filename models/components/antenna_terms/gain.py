@@ -35,7 +35,7 @@ DIMENSIONS: dict[str, Dimension] = {
 """Quantities of a gain; those of a ratio belong to the first feed alone."""
 NEUTRAL = {"amplitude": 1.0, "ratio_amplitude": 1.0}
 """What quantities are that are not given; 0 otherwise."""
-_TIME = re.compile(rf"gain\d*\.({'|'.join(DIMENSIONS)})\.correlated")
+_SHARED = re.compile(rf"gain\d*\.({'|'.join(DIMENSIONS)})\.(correlated|sd)")
 _SI = {"phase": "rad", "delay": "s", "rate": "Hz", "ratio_phase": "rad"}
 _NAME = re.compile(rf"gain\d*\.({'|'.join(DIMENSIONS)})(\.[rlxy])?(\.step)?\[")
 _DEFAULTS: dict[str, dict[str, Entry]] = {
@@ -51,9 +51,9 @@ def is_gain(name: str) -> bool:
     return _NAME.match(name) is not None
 
 
-def is_correlation_time(name: str) -> bool:
-    """Whether a parameter of this name is the correlation time of gains."""
-    return _TIME.fullmatch(name) is not None
+def is_of_prior(name: str) -> bool:
+    """Whether a parameter of this name belongs to the prior of gains: a correlation time, or an sd."""
+    return _SHARED.fullmatch(name) is not None
 
 
 @strict

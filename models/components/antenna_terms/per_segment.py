@@ -12,13 +12,13 @@ from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, quantity, read_entry
 from biro.models.quantities.prior import LogNormal, Normal, Prior, Uniform
 from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
-from biro.models.quantities.units import Dimension
+from biro.models.quantities.units import NUMBER, Dimension
 
 TIMES = ("track", "scan", "integration")
 """Segments of time that need no length."""
 GROUPS = GROUPINGS
 MAX_BLOCKS = 10_000
-_OWN = ("per", "correlated", "chan_blocks")
+_OWN = ("per", "correlated", "sd", "chan_blocks")
 
 
 @strict
@@ -37,6 +37,9 @@ class PerSegment:
         exp(-dt/correlated) of normal priors and of ln x of log-normal ones; of a phase that is uniform over
         the circle, steps of variance 2 dt/correlated, so that exp(i phase) has that correlation. With a prior
         it is fitted: one parameter for all antennas.
+    sd : Prior, optional
+        Of the standard deviation of the normal or log-normal `prior`, which then is fitted: one parameter for
+        all antennas; the number in `prior` does not count.
     chan_blocks : int, default 1
         Blocks of neighbouring channels, as equal as can be, with parameters of their own.
     """
@@ -46,6 +49,7 @@ class PerSegment:
     _: KW_ONLY
     per: Entry = "track"
     correlated: Entry = None
+    sd: Entry = None
     chan_blocks: int = 1
 
     def __post_init__(self) -> None:
@@ -70,6 +74,8 @@ class PerSegment:
             object.__setattr__(self, "correlated", made)
         if self.correlated is not None:
             self._check_correlated()
+        if self.sd is not None:
+            self._check_sd()
 
     group: ClassVar[str]
     time: ClassVar[str | float]
@@ -88,6 +94,23 @@ class PerSegment:
         if not isinstance(prior, Uniform) or not prior.unit:
             return False
         return abs(units.convert(prior.high - prior.low, prior.unit, "deg") / 360.0 - 1.0) < 1e-12
+
+    @property
+    def is_process(self) -> bool:
+        """Whether parameters are standard normal steps, of which values are made."""
+        return self.correlated is not None or self.sd is not None
+
+    def _check_sd(self) -> None:
+        """Refuse standard deviations of other priors, and those that are no prior above 0."""
+        if not isinstance(self.prior, (Normal, LogNormal)):
+            raise ModelError(f"sd: of a normal or log-normal prior, found {self.prior.family}")
+        if not isinstance(self.sd, Prior):
+            raise ModelError(f"sd: expected a prior, found {short_repr(self.sd)}")
+        if not isinstance(self.sd, LogNormal) and self.sd.support[0] < 0.0:
+            raise ModelError(
+                "sd: a standard deviation is above 0, and so is its prior: half-normal, log-uniform, or "
+                f"another with low >= 0, found {self.sd.family}"
+            )
 
     def _check_correlated(self) -> None:
         if isinstance(self.correlated, Prior):
@@ -157,11 +180,20 @@ def read_per_segment(value: Entry, dimension: Dimension, defaults: Mapping[str, 
             family, _, key = name.partition(".")
             if table["prior"] == family:
                 table.setdefault(key, number)
+        if isinstance(own.get("sd"), Mapping):
+            of_sd = NUMBER if table["prior"] == LogNormal.family else dimension
+            own["sd"] = made = read_entry("sd", quantity, own["sd"], of_sd)
+            table["sd"] = f"1 {made.unit}" if isinstance(made, Prior) and made.unit else 1.0
+        elif "sd" in own:
+            table["sd"] = own.pop("sd")
         value = PerSegment(quantity(table, dimension), **own)
     elif isinstance(value, Prior):
         value = PerSegment(value)
     if isinstance(value, PerSegment):
         units.factor(value.prior.unit, dimension)
+        if value.sd is not None:
+            of_sd = NUMBER if isinstance(value.prior, LogNormal) else dimension
+            read_entry("sd", units.factor, value.sd.unit, of_sd)
         return value
     made = quantity(value, dimension)
     if not isinstance(made, Fixed):
