@@ -160,6 +160,15 @@ def test_strategies_that_come_with_biro() -> None:
     assert read_strategy("long-baseline").waterfalls.n_sigma == 6.0
 
 
+def test_the_example_of_the_documentation_is_a_strategy(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how_to" / "flag.md").read_text()
+    file = tmp_path / "s.toml"
+    file.write_text(page.split("```toml\n")[1].split("```")[0])
+    strategy = read_strategy(file)
+    assert (strategy.method, strategy.waterfalls.n_sigma, strategy.spectra.width) == ("waterfalls", 5.0, 13)
+    assert [mask.low for mask in strategy.masks] == pytest.approx([1.525e9])
+
+
 def test_a_strategy_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text(
