@@ -10,9 +10,7 @@ any number of GPUs. On a CPU nothing is measured. Results are written as they co
 from __future__ import annotations
 
 import functools
-import statistics
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -20,7 +18,7 @@ from chi2.cases import EXTENT, FULL, TINY, Case, field, sources
 from common.machine import machine, machine_slug
 from common.options import make_parser, output_path, parse
 from common.results import write
-from common.timing import seconds_of
+from common.timing import in_turns
 from common.types import Line
 
 from rime_kernels import Rime, device
@@ -46,14 +44,6 @@ def shared_by() -> dict[str, Devices | None]:
     found: dict[str, Devices | None] = {"one": None, "one, shards": [0]}
     n_device = len(device.names())
     return found | ({f"{n_device} GPUs": "all"} if n_device > 1 else {})
-
-
-def in_turns(calls: list[Callable[[], object]], repeat: int) -> list[float]:
-    """Median seconds of each, after three calls that compile and record."""
-    for call in 3 * calls:
-        call()
-    turns = [[seconds_of(call) for call in calls] for _ in range(repeat)]
-    return [statistics.median(times) for times in zip(*turns, strict=True)]
 
 
 def measured(case: Case, precision: Precision, repeat: int) -> Line:

@@ -10,9 +10,7 @@ percent on the longest baselines. Where all rows had the nodes of the longest, r
 from __future__ import annotations
 
 import functools
-import statistics
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
@@ -20,7 +18,7 @@ from chi2.cases import EXTENT, FULL, QUICK, TINY, Case, field, for_cpu, sources
 from common.machine import machine, machine_slug
 from common.options import make_parser, output_path, parse
 from common.results import write
-from common.timing import seconds_of
+from common.timing import in_turns
 from common.types import Line, Options
 
 from rime_kernels import Rime, Smearing, device
@@ -57,14 +55,6 @@ def rimes(case: Case, run_on: str, precision: Precision, smeared: Smearing) -> l
     options: Options = {"backend": run_on, "precision": precision, "form": case.form, "extent": EXTENT}
     given = {"vis": whole.vis, "weight": whole.weight}
     return [Rime(whole.rows, **given, **options, smearing=each) for each in (None, smeared)]
-
-
-def in_turns(calls: list[Callable[[], object]], repeat: int) -> list[float]:
-    """Median seconds of each, after two calls that compile and record; a quick run compiles alone."""
-    for call in (1 if repeat == 1 else 2) * calls:
-        call()
-    turns = [[seconds_of(call) for call in calls] for _ in range(repeat)]
-    return [statistics.median(times) for times in zip(*turns, strict=True)]
 
 
 def measured(case: Case, run_on: str, precision: Precision, repeat: int, error: float) -> Line:

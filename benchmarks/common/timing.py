@@ -46,3 +46,11 @@ def measure(call: Callable[[], object], repeat: int, longest: float = _LONGEST) 
         n = min(_MOST_CALLS, int(_SHORTEST / warm))
     found = [seconds_of(call) for _ in range(min(n, max(repeat, _MOST_CALLS)))]
     return Timing(first, statistics.median(found), min(found), len(found))
+
+
+def in_turns(calls: list[Callable[[], object]], repeat: int) -> list[float]:
+    """Median seconds of each, after two calls that compile and record; a quick run compiles alone."""
+    for call in (1 if repeat == 1 else 2) * calls:
+        call()
+    turns = [[seconds_of(call) for call in calls] for _ in range(repeat)]
+    return [statistics.median(times) for times in zip(*turns, strict=True)]

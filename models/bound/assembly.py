@@ -16,13 +16,12 @@ from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.bound.light_curves import KnotTable
 from biro.models.bound.positions.places import Frame, Places
 from biro.models.bound.shapes.profiles import Profiles
-from biro.models.bound.si_values import ArrayOfValues, SIValues, fold_constants
+from biro.models.bound.si_values import ArrayOfValues, Gathered, SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
     BeamScale,
     Brightness,
     FaradayRotation,
-    FeedTurns,
     PointingErrors,
     Shapes,
     SpectralTerms,
@@ -151,8 +150,8 @@ class Assembly:
         self._antennas = [None if one is None or one.change_nothing else one for one in antennas]
         self._beams = list(dict.fromkeys(each.beam for each in partitions))
         self._turns = [
-            None if slots is None else FeedTurns(slots, values)
-            for slots in (None if one is None else one.rotation_in_beam(resolved).turn for one in terms)
+            None if slots is None else Gathered(values, slots)
+            for slots in (None if one is None else one.turns_in_beam(resolved) for one in terms)
         ]
         keys: list[Key] = [
             (

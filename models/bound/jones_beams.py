@@ -201,10 +201,10 @@ def partition_beams(
     applies = None if seen.all() else seen
     made: dict[tuple[bytes, ...], PartitionBeam] = {}
     found = []
-    for view, (offset, rm, turn) in zip(partitions, rotations, strict=True):
+    for view, (offset, rm, is_fitted) in zip(partitions, rotations, strict=True):
         beam = _partition_beam(model, beams, view)
         turned = beam.feed_angle if offset is None else beam.feed_angle + offset
-        no_turn = None if turn is None else np.zeros(turn.shape)
+        no_turn = np.zeros((len(view.antenna_names), 2)) if is_fitted else None
         rm = None if rm is None else _short(rm)
         beam = replace(beam, feed_angle=turned, applies=applies, rm=rm, turn=no_turn)
         parts = (beam.which, beam.angle, beam.feed_angle, beam.chan_freq, beam.rm, beam.turn)

@@ -268,27 +268,6 @@ class BeamScale:
         self._value.pull_back(values, slopes * self._beam.scale_slope(self._value(values)), into)
 
 
-class FeedTurns:
-    """What is fitted of the turns of the feeds of each antenna, `JonesBeam.turn` (n_batch, n_antenna, 2).
-
-    `slots` int (n_antenna, 2).
-    """
-
-    def __init__(self, slots: NDArray[np.int64], values: SIValues) -> None:
-        self._turn = Gathered(values, slots)
-
-    def __call__(self, values: Array) -> Array:
-        return self._turn(values)
-
-    def push_forward(self, values: Array, changes: Array) -> Array:
-        """As the numbers themselves."""
-        return self._turn(changes)
-
-    def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """Derivatives with respect to the numbers."""
-        self._turn.pull_back(values, slopes, into)
-
-
 class PointingErrors:
     """Pointing error of each antenna and time, rad (n_batch, n_time or 1, n_antenna, 2)."""
 

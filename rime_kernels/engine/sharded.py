@@ -92,7 +92,7 @@ class ShardedEngine:
         atexit.unregister(_give_all_back)
         atexit.register(_give_all_back)
         _LIVE.add(self)
-        _WORKERS.update((id(worker), worker) for worker in workers)
+        _WORKERS.update(workers)
 
     def run(self, sources: Sources, output: Output) -> Visibilities:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr)."""
@@ -187,7 +187,7 @@ class ShardedEngine:
 
 
 _LIVE: weakref.WeakSet[ShardedEngine] = weakref.WeakSet()
-_WORKERS: dict[int, Worker] = {}  # all that there have been
+_WORKERS: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _give_back(devices: list[tuple[Worker, list[_Shard]]]) -> list[Future[None]]:
@@ -204,7 +204,7 @@ def _give_all_back() -> None:
     """The process ends: free what is on devices, and have nothing else freed there."""
     for future in [future for engine in _LIVE for future in _give_back(engine._devices)]:
         future.exception()
-    for worker in _WORKERS.values():
+    for worker in _WORKERS:
         worker.close()
 
 

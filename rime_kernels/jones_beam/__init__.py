@@ -122,16 +122,8 @@ class JonesBeam:
 
     @property
     def motion(self) -> NDArray[np.float64]:
-        """`pointing`, and `turn` after it, as kernels read them.
-
-        (n_batch or 1, n_time or 1, n_antenna or 1, 4); without `turn` the last axis is that of `pointing`.
-        """
-        pointing = np.zeros((1, 1, 1, 2)) if self.pointing is None else self.pointing
-        if self.turn is None:
-            return pointing
-        shape = np.broadcast_shapes(pointing.shape, self.turn[:, None].shape)
-        both = np.broadcast_to(pointing, shape), np.broadcast_to(self.turn[:, None], shape)
-        return np.concatenate(both, axis=-1)
+        """`motion_of` its pointing errors and turns."""
+        return motion_of(self.pointing, self.turn)
 
     @property
     def feed_angles(self) -> NDArray[np.float64]:
@@ -197,3 +189,29 @@ class JonesBeam:
         for name, size in times.items():
             if size not in (1, n_time):
                 raise InputError(f"beam.{name} must have 1 or n_time = {n_time} time slots, got {size}")
+
+
+def motion_of(
+    pointing: NDArray[np.float64] | None, turn: NDArray[np.float64] | None, n_batch: int = 1
+) -> NDArray[np.float64]:
+    """Pointing errors, and turns after them, as kernels read them; or changes of both.
+
+    Parameters
+    ----------
+    pointing : float64 (n_batch or 1, n_time or 1, n_antenna, 2), or None for 0
+    turn : float64 (n_batch or 1, n_antenna, 2), or None
+    n_batch : int
+        Entries where there are no pointing errors.
+
+    Returns
+    -------
+    float64 (n_batch or 1, n_time or 1, n_antenna or 1, 4)
+        Without `turn` the last axis is that of `pointing`, 2.
+    """
+    if pointing is None:
+        pointing = np.zeros((n_batch, 1, 1, 2))
+    if turn is None:
+        return pointing
+    shape = np.broadcast_shapes(pointing.shape, turn[:, None].shape)
+    both = np.broadcast_to(pointing, shape), np.broadcast_to(turn[:, None], shape)
+    return np.concatenate(both, axis=-1)

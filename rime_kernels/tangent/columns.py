@@ -27,7 +27,7 @@ from rime_kernels.cpu.tangent import Changes, Samples, Sky, fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
-from rime_kernels.jones_beam import JonesBeam
+from rime_kernels.jones_beam import JonesBeam, motion_of
 from rime_kernels.physics import beam, phase
 from rime_kernels.physics.envelope import GaussianFrame, projections
 from rime_kernels.physics.feeds import feeds_of
@@ -324,7 +324,7 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Chan
     """The changes of the sources, for pairs of a change and a source that it affects."""
     n_change, n_stokes = len(change.lm), sky.stokes.shape[2]
     beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
-    pointing = _of_motion(change)
+    pointing = motion_of(change.pointing, change.turn, n_change)
     which, source = np.nonzero(_touched(sources, change, beam_scale, pointing))
     gaussian = source - sources.n_point
     lm = change.lm[which, source]
@@ -350,16 +350,6 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Chan
         of_cross,
         _of_profiles(sources, change, which, source),
     )
-
-
-def _of_motion(change: Gradient) -> Array:
-    """Changes of pointing errors, and of turns after them: `JonesBeam.motion`."""
-    pointing = np.zeros((len(change.lm), 1, 1, 2)) if change.pointing is None else change.pointing
-    if change.turn is None:
-        return pointing
-    shape = np.broadcast_shapes(pointing.shape, change.turn[:, None].shape)
-    both = np.broadcast_to(pointing, shape), np.broadcast_to(change.turn[:, None], shape)
-    return np.concatenate(both, axis=-1)
 
 
 def _of_profiles(

@@ -183,6 +183,11 @@ FITTED_TIMES = Gain(
     ],
 )
 def test_gradients_are_those_of_differences(sky: SkyModel) -> None:
+    assert_gradients_of_differences(sky)
+
+
+def assert_gradients_of_differences(sky: SkyModel) -> None:
+    """Derivatives of the log-posterior by all parameters, of data of a draw of the prior, about it."""
     likelihood = biro.Likelihood(small(), sky, backend="cpu")
     rng = np.random.default_rng(3)
     truth = likelihood.prior_transform(rng.uniform(0.3, 0.7, likelihood.n_param))

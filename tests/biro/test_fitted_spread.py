@@ -19,7 +19,14 @@ from biro.models import (
     SkyModel,
     Uniform,
 )
-from tests.biro.test_fitted_gains import TIMES, TURN, drifting, simulated, small
+from tests.biro.test_fitted_gains import (
+    TIMES,
+    TURN,
+    assert_gradients_of_differences,
+    drifting,
+    simulated,
+    small,
+)
 
 SPREAD = HalfNormal(0.3)
 GAINS = {
@@ -78,21 +85,7 @@ def test_values_and_density_are_those_of_a_fixed_sd(name: str) -> None:
 
 @pytest.mark.parametrize("name", GAINS)
 def test_gradients_are_those_of_differences(name: str) -> None:
-    likelihood = biro.Likelihood(small(), sky(name), backend="cpu")
-    rng = np.random.default_rng(3)
-    truth = likelihood.prior_transform(rng.uniform(0.3, 0.7, likelihood.n_param))
-    likelihood = biro.Likelihood(simulated(likelihood, truth, 0.02, 4), sky(name), backend="cpu")
-    sigma = 1.0 / np.sqrt(np.diag(likelihood.fisher(truth)))
-    theta = truth + sigma * rng.normal(size=truth.size)
-    _, gradient = likelihood.log_posterior_and_gradient(theta)
-    step = 1e-3 * sigma * np.eye(truth.size)
-    ahead, far = (
-        likelihood.log_posterior(theta + k * step) - likelihood.log_posterior(theta - k * step)
-        for k in (1, 2)
-    )
-    found = (8 * ahead - far) / (12 * np.diag(step))
-    # Differences of fourth order in steps of 1e-3 sigma; roundings of ln L make 1e-10 a sigma.
-    assert np.abs((found - gradient) * sigma).max() < 1e-7
+    assert_gradients_of_differences(sky(name))
 
 
 @pytest.mark.thorough

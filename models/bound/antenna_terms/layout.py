@@ -38,13 +38,13 @@ class BeamRotation(NamedTuple):
         Numbers.
     rm : float64 (n_time, n_antenna), rad/m2, or None
         Known rotation measures of the ionosphere.
-    turn : int (n_antenna, 2), or None
-        Slots of what is fitted: an angle and a rotation measure, `JonesBeam.turn`.
+    is_fitted : bool
+        Whether an angle or a rotation measure is fitted beside them.
     """
 
     offset: Array | None
     rm: Array | None
-    turn: Index | None = None
+    is_fitted: bool = False
 
 
 NO_ROTATION = BeamRotation(None, None)
@@ -113,18 +113,24 @@ class TermSlots:
         """What turns the feeds in a beam of Jones matrices, beyond what the data state of them."""
         if not self.in_beam:
             return NO_ROTATION
-        n_antenna = self.angle.shape[1]
-        slots = [np.full(n_antenna, ZERO) if each is None else each for each in (self.offset, self.rm)]
-        turn = np.stack(slots, axis=-1)
-        is_free = resolved.is_free(turn)
+        turn = self._turn_slots
         # What is free has all of its value from its slot.
-        offset, given = np.where(is_free, 0.0, resolved.base[turn]).T
-        turn = np.where(is_free, turn, ZERO)
-        rm: Array = np.zeros((1, n_antenna)) if self.known is None else self.known[1][self.time_block]
+        offset, given = np.where(resolved.is_free(turn), 0.0, resolved.base[turn]).T
+        rm: Array = np.zeros((1, len(turn))) if self.known is None else self.known[1][self.time_block]
         rm = rm + given
-        return BeamRotation(
-            offset if offset.any() else None, rm if rm.any() else None, turn if is_free.any() else None
-        )
+        fitted = self.turns_in_beam(resolved)
+        return BeamRotation(offset if offset.any() else None, rm if rm.any() else None, fitted is not None)
+
+    def turns_in_beam(self, resolved: ResolvedSlots) -> Index | None:
+        """Slots of what is fitted of that, `JonesBeam.turn`, int (n_antenna, 2); None where nothing is."""
+        is_free = resolved.is_free(self._turn_slots)
+        return np.where(is_free, self._turn_slots, ZERO) if self.in_beam and is_free.any() else None
+
+    @property
+    def _turn_slots(self) -> Index:
+        """Slots of the offset and of the rotation measure of each antenna, int (n_antenna, 2)."""
+        none = np.full(self.angle.shape[1], ZERO)
+        return np.stack([none if each is None else each for each in (self.offset, self.rm)], axis=-1)
 
 
 class AllTerms(NamedTuple):

@@ -287,9 +287,12 @@ def _pull_antenna(
     add_vector(of_brightness, n, of_b, scale)
     add_vector(of_brightness, 2 * n, of_c, scale)
     add_vector(of_brightness, 3 * n, of_d, scale)
+    has_turns = beam.pointing.shape[2] > 2
+    if not has_turns and not beam.beams.applies[s]:
+        return
     two = constant(2.0, scale)
     g = times_brightness(h, ahead(sky.bright, 4 * n * s), sky.circular, like)
-    if beam.pointing.shape[2] > 2:
+    if has_turns:
         of_angle, _ = dot(g, turned_circular(t) if sky.circular else turned_linear(t))
         store(work.of_place, 0, two * convert(of_angle, scale))
         pull_turn(

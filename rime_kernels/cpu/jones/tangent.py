@@ -32,7 +32,7 @@ class _Slopes(NamedTuple):
     vis: Array  # complex128 (n_source, n_corr): what the source adds to V
     by_stokes: Array  # complex128 (n_source, n_stokes, n_corr)
     by_place: Array  # complex128 (n_source, 4, n_corr): by x and y of the first antenna, and of the second
-    by_angle: Array  # complex128 (n_source, 2, n_corr): by phi of the first antenna, and of the second
+    by_angle: Array  # complex128 (n_source, 2, n_corr): by phi of both antennas, where feeds turn
     place: Array  # float64 (n_source, 2, 2): x and y of both antennas
     along: Array  # float64 (n_source, 2): scaled coordinates along and across of a Gaussian
     bare: Array  # complex128 (n_profile, n_corr): `vis` of profiles without the envelope
@@ -133,6 +133,7 @@ def _fill_slopes(
 ) -> None:  # fmt: skip
     """Fill `_Slopes` of a sample."""
     n_source, n_corr, n_stokes = slopes.vis.shape[0], product.size, slopes.by_stokes.shape[1]
+    has_turns = sky.pointing.shape[2] > 2
     scale, time = samples.chan_freq[chan] / _C, samples.time[row]
     p, q = np.empty((4, 2, 2), np.complex128), np.empty((4, 2, 2), np.complex128)
     for s in range(n_source):
@@ -161,8 +162,9 @@ def _fill_slopes(
             for k in range(2):
                 slopes.by_place[s, k, c] = factor * _element(p[1 + k], bright, q[0], product[c])
                 slopes.by_place[s, 2 + k, c] = factor * _element(p[0], bright, q[1 + k], product[c])
-            slopes.by_angle[s, 0, c] = factor * _element(p[3], bright, q[0], product[c])
-            slopes.by_angle[s, 1, c] = factor * _element(p[0], bright, q[3], product[c])
+            if has_turns:
+                slopes.by_angle[s, 0, c] = factor * _element(p[3], bright, q[0], product[c])
+                slopes.by_angle[s, 1, c] = factor * _element(p[0], bright, q[3], product[c])
 
 
 @inner_function
