@@ -53,6 +53,7 @@ def make_deviations(width: int) -> Compiled:
     Blocks along x are of spectra, along y of parts of `n_part` channels.
     """
     half, infinity = width // 2, float("inf")
+    n_kept = width + 1
 
     @device.inline
     def replace(window: Array, old: Scalar, new: Scalar) -> None:
@@ -70,8 +71,8 @@ def make_deviations(width: int) -> Compiled:
         n_chan, first = amplitude.shape[0], cuda.blockIdx.y * n_part
         if s >= amplitude.shape[1]:
             return
-        window = cuda.local.array(width + 1, float32)
-        for k in range(width + 1):
+        window = cuda.local.array(n_kept, float32)
+        for k in range(n_kept):
             window[k] = float32(infinity)
         count = int32(0)
         for enters in range(max(0, first - half), min(first + n_part, n_chan) + half):
