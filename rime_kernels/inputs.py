@@ -54,6 +54,8 @@ class Variant:
         There are profiles, and which of a user's own are among them; None without any.
     jones : bool
         A GPU's kernels see the sums through the matrices of `AntennaTerms`.
+    diagonal : bool
+        These stay diagonal: `AntennaTerms.stays_diagonal`.
     jones_beam : bool
         A GPU's kernels have a matrix of a `JonesBeam` for each antenna and source.
     turned : bool
@@ -70,6 +72,7 @@ class Variant:
     log: bool = False
     profiles: tuple[RegisteredProfile, ...] | None = None
     jones: bool = False
+    diagonal: bool = False
     jones_beam: bool = False
     turned: bool = False
     given: bool = False

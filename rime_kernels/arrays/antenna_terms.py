@@ -31,17 +31,22 @@ class AntennaTerms:
         The block of each time slot of the rows.
     chan_block : int32 (n_chan,)
         The block of each channel.
+    stays_diagonal : bool
+        The matrices are diagonal for all parameters, as gains are, and derivatives by their other elements
+        are not asked for: a GPU works with the diagonal alone, and gives 0 for these.
 
     Raises
     ------
     InputError
-        A wrong shape or type, or a block that `jones` does not have. Values are not checked: NaN makes NaN in
+        A wrong shape or type, a block that `jones` does not have, or matrices that are not diagonal although
+        they should stay so. Other values are not checked: NaN makes NaN in
         its entry of the batch.
     """
 
     jones: NDArray[np.complex128]
     time_block: NDArray[np.int32]
     chan_block: NDArray[np.int32]
+    stays_diagonal: bool = False
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
@@ -52,14 +57,25 @@ class AntennaTerms:
             if not getattr(self, name).size:
                 raise InputError(f"{name} must have the block of each {axis}, got none")
             check.index(name, getattr(self, name), f"n_{name}", sizes[name])
+        if self.stays_diagonal and not self.diagonal:
+            raise InputError(
+                "stays_diagonal needs matrices that are 0 off the diagonal, got others; leave it out where "
+                "there is leakage or rotation between the feeds"
+            )
 
     @classmethod
     def unchecked(
-        cls, jones: NDArray[np.complex128], time_block: NDArray[np.int32], chan_block: NDArray[np.int32]
+        cls,
+        jones: NDArray[np.complex128],
+        time_block: NDArray[np.int32],
+        chan_block: NDArray[np.int32],
+        stays_diagonal: bool = False,
     ) -> AntennaTerms:
         """Terms of contiguous arrays that have the right shapes and types: see `Sources.unchecked`."""
         new = object.__new__(cls)
-        new.__dict__.update(jones=jones, time_block=time_block, chan_block=chan_block)
+        new.__dict__.update(
+            jones=jones, time_block=time_block, chan_block=chan_block, stays_diagonal=stays_diagonal
+        )
         return new
 
     @cached_property
@@ -77,4 +93,5 @@ class AntennaTerms:
         """The entries start .. stop - 1 of the batch, or the one of all entries."""
         if len(self.jones) == 1:
             return self
-        return AntennaTerms.unchecked(self.jones[start:stop], self.time_block, self.chan_block)
+        part = self.jones[start:stop]
+        return AntennaTerms.unchecked(part, self.time_block, self.chan_block, self.stays_diagonal)

@@ -196,7 +196,8 @@ class Sources:
         """The same sources in arrays of their own, checked."""
         beam, terms = self.beam, self.antenna_terms
         if terms is not None:
-            terms = AntennaTerms(terms.jones.copy(), terms.time_block.copy(), terms.chan_block.copy())
+            blocks = terms.time_block.copy(), terms.chan_block.copy()
+            terms = AntennaTerms(terms.jones.copy(), *blocks, terms.stays_diagonal)
         if isinstance(beam, JonesBeam):
             beam = beam.copy()
         elif beam is not None:

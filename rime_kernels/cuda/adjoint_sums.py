@@ -61,7 +61,7 @@ class AdjointSums:
         first, stop = self._gather.units(slab)
         itemsize, gather = np.dtype(self._variant.real).itemsize, self._gather
         each = gather.n_copy * self._n_source * gather.moments.n_value * itemsize
-        of_pairs = 0 if self._antennas is None else self._antennas.record_size(slab) * itemsize
+        of_pairs = 0 if self._antennas is None else self._antennas.record_bytes(slab)
         return int((stop - first) * gather.n_column * each) + int(gather.antenna_bytes(slab)) + of_pairs
 
     def total_bytes(self) -> int:
@@ -92,7 +92,7 @@ class AdjointSums:
         gather.launch(workspace, piece, arrays, records, by_pair, stream, main)
         collect(self._groups, first, stop, gather.n_copy, records, self._totals(workspace, n_batch), main)
         if self._antennas is not None:
-            self._antennas.collect(workspace, piece, n_batch, by_pair, main)
+            self._antennas.collect(workspace, piece, arrays, by_pair, main)
 
     def nothing(self) -> Adjoint:
         """The derivatives of an empty batch."""

@@ -9,10 +9,10 @@ from rime_kernels import device
 from rime_kernels.arrays import AntennaTerms
 from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.kernels import antenna_sums as kernels
-from rime_kernels.cuda.kernels.antennas import N_RECORD
 from rime_kernels.cuda.kernels.arguments import typed
-from rime_kernels.cuda.launch import Slab
-from rime_kernels.inputs import Constants
+from rime_kernels.cuda.kernels.samples import record_size
+from rime_kernels.cuda.launch import Arrays, Slab
+from rime_kernels.inputs import Constants, Variant
 
 # Sums that are worth a thread each: rows of a block are summed in so many groups as make as many.
 _TOTALS, _LEAST_ROWS = 65536, 256
@@ -22,7 +22,8 @@ class AntennaSums:
     """Sums for the matrices of one kind of call, on the device.
 
     A thread adds what some rows left for one number of the matrix of an antenna: row after row, and of each
-    channel after channel of a block. Groups of rows of one block of times are added in their order.
+    channel after channel of a block. Groups of rows of one block of times are added in their order. Where
+    matrices stay diagonal, channels are added first.
 
     Parameters
     ----------
@@ -30,9 +31,13 @@ class AntennaSums:
         In the order of time.
     terms : AntennaTerms
         Of a call; blocks and sizes alone matter.
+    variant : Variant
+        Of the kernel that leaves the samples.
     """
 
-    def __init__(self, fixed: Constants, terms: AntennaTerms) -> None:
+    def __init__(self, fixed: Constants, terms: AntennaTerms, variant: Variant) -> None:
+        self._variant, self._n_time = variant, terms.time_block.size
+        self._matrix = tuple(np.asarray(fixed.matrix, np.complex128).ravel().tolist())
         self._n_time_block, self._n_antenna, self._n_chan_block = terms.jones.shape[1:4]
         self._n_chan = fixed.chan_freq.size
         # Templates that lack correlations need matrices that stay diagonal.
@@ -42,9 +47,10 @@ class AntennaSums:
         group = np.repeat(np.arange(block.size), np.diff(starts))
         antennas = np.stack([fixed.antenna1, fixed.antenna2], axis=1).astype(np.int64)
         entry = (group[:, None] * self._n_antenna + antennas).ravel()
+        row_start, rows = _sorted(entry, self.n_group * self._n_antenna)
         tables = (
-            starts, *_sorted(entry, self.n_group * self._n_antenna),
-            *_sorted(terms.chan_block, self._n_chan_block), *_sorted(block, self._n_time_block),
+            starts, row_start, rows, *_sorted(terms.chan_block, self._n_chan_block),
+            *_sorted(block, self._n_time_block), block, antennas[:, ::-1].ravel()[rows],
         )  # fmt: skip
         self._tables = typed(kernels.AntennaTables(*(device.upload(x.astype(np.int32)) for x in tables)))
 
@@ -52,9 +58,20 @@ class AntennaSums:
     def _n_item(self) -> int:
         return int(self._n_antenna * self._n_chan_block * 8)
 
+    @property
+    def _n_corr(self) -> int:
+        return len(self._matrix) // 4
+
     def record_size(self, slab: Slab) -> int:
         """Numbers that the samples of a slab leave, of one entry of the batch."""
-        return N_RECORD * self._n_chan * (slab.place.stop - slab.place.start)
+        of_sample = record_size(self._variant, self._n_corr)
+        return of_sample * self._n_chan * (slab.place.stop - slab.place.start)
+
+    def record_bytes(self, slab: Slab) -> int:
+        """Bytes of these, and of what becomes of them on the way to the totals."""
+        n_row = slab.place.stop - slab.place.start
+        of_rows = 16 * n_row * self._n_chan_block * self._n_corr if self._variant.diagonal else 0
+        return self.record_size(slab) * np.dtype(self._variant.real).itemsize + of_rows
 
     def total_bytes(self) -> int:
         """Totals of one entry of the batch."""
@@ -65,16 +82,37 @@ class AntennaSums:
         return n_batch, self._n_time_block, self._n_item
 
     def collect(
-        self, workspace: device.Workspace, slab: Slab, n_batch: int, records: DeviceArray, main: Stream
+        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, records: DeviceArray, main: Stream
     ) -> None:
         """Add what a slab left to the totals; slabs come in the order of their rows."""
+        n_batch = len(records)
         first, stop = slab.place.start, slab.place.stop
         low = int(np.searchsorted(self._starts, first, side="right")) - 1
         n_group = int(np.searchsorted(self._starts, stop)) - low
         totals, n_thread = self._totals(workspace, n_batch), device.threads_per_block()
+        if self._variant.diagonal:
+            pairs = self._row_pairs(workspace, records, stop - first, main)
+            n_item = n_batch * n_group * self._n_antenna * self._n_chan_block * 2
+            kernels.make_collect_gains(self._matrix)[-(-n_item // n_thread), n_thread, main](
+                first, stop - first, low, n_group, self._tables, pairs, arrays.jones, self._n_time, totals
+            )
+            return
         kernels.make_collect_pairs()[-(-n_batch * n_group * self._n_item // n_thread), n_thread, main](
             first, stop - first, low, n_group, self._tables, records, totals
         )
+
+    def _row_pairs(
+        self, workspace: device.Workspace, records: DeviceArray, n_row: int, main: Stream
+    ) -> DeviceArray:
+        """Sums of each row over the channels of each block."""
+        n_part, n_block = 2 * self._n_corr, self._n_chan_block
+        n_lane = min(4 if device.simulated() else 32, 1 << (-(-self._n_chan // n_block) - 1).bit_length())
+        n_unit = max(1, device.threads_per_block() // (n_lane * n_part))
+        pairs = workspace.array("pairs of rows", (len(records), n_row, n_block, n_part), np.float64)
+        n_grid = -(-len(records) * n_row * n_block // n_unit)
+        kernel = kernels.make_row_pairs(self._n_corr, n_lane, n_unit)
+        kernel[n_grid, n_unit * n_lane * n_part, main](self._tables, records, pairs)
+        return pairs
 
     def add_up(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
         """Put the totals together, into `out` of this `shape`."""
@@ -89,16 +127,19 @@ class AntennaSums:
     def jones(self, fetched: NDArray[np.float64]) -> NDArray[np.complex128]:
         """`Adjoint.jones` from what was fetched."""
         shape = len(fetched), self._n_time_block, self._n_antenna, self._n_chan_block
-        parts = 2.0 * fetched.reshape(*shape, 2, 4)
-        found: NDArray[np.complex128] = (parts[..., 0, :] + 1j * parts[..., 1, :]).reshape(*shape, 2, 2)
+        parts, found = fetched.reshape(*shape, 2, 4), np.empty((*shape, 4), np.complex128)
+        np.multiply(parts[..., 0, :], 2.0, out=found.real)
+        np.multiply(parts[..., 1, :], 2.0, out=found.imag)
+        found = found.reshape(*shape, 2, 2)
         return found * np.eye(2) if self._stays_diagonal else found
 
 
-def blocks_of(terms: AntennaTerms | None) -> tuple[bytes, bytes, tuple[int, ...]] | None:
-    """What calls have in common whose sums are the same: blocks of all times and channels, and sizes."""
+def blocks_of(terms: AntennaTerms | None) -> tuple[bytes, bytes, tuple[int, ...], bool] | None:
+    """What calls have in common whose sums are the same: blocks of all times and channels, sizes, kind."""
     if terms is None:
         return None
-    return terms.time_block.tobytes(), terms.chan_block.tobytes(), terms.jones.shape[1:]
+    blocks = terms.time_block.tobytes(), terms.chan_block.tobytes()
+    return *blocks, terms.jones.shape[1:], terms.stays_diagonal
 
 
 def _groups(block: NDArray[np.int32], n_item: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

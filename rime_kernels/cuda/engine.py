@@ -249,18 +249,18 @@ class Engine:
     ) -> Call:
         shared_beam, beam = _beam_codes(sources)
         shifted, is_log = sources.template_shift is not None, scaled_dof is not None
-        matrices = jones.beam_of(sources)
+        matrices, terms = jones.beam_of(sources), sources.antenna_terms
         has_matrices = matrices is not None
         factored = self._factored and not jones.by_rows(sources, for_adjoint=for_adjoint)
         variant = Variant(
             self._single, factored, beam, sources.polarised or has_matrices, shifted, is_log,
-            registered_profiles(sources), sources.antenna_terms is not None, has_matrices,
-            matrices is not None and matrices.turn is not None,
+            registered_profiles(sources), terms is not None, terms is not None and terms.stays_diagonal,
+            has_matrices, matrices is not None and matrices.turn is not None,
         )  # fmt: skip
         layout = self._layout(variant, sources)
         given, kept = self._given(sources, scaled_dof)
         n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
-        beams, terms = self._load_beam(sources), sources.antenna_terms
+        beams = self._load_beam(sources)
         return Call(given, shared_beam, variant, layout, n_shape, spectrum, n_profile, terms, kept, beams)
 
     def _load_beam(self, sources: Sources) -> Record:
@@ -433,7 +433,7 @@ class Engine:
                 self._adjoints.clear()
             gather = gather_of(call.layout, call.n_gaussian > 0, given)
             n_template = len(self._fixed.template)
-            antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms)
+            antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms, call.variant)
             self._adjoints[key] = AdjointSums(
                 gather, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile,
                 antennas,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,14 +44,24 @@ def feeds_of(
     InputError
         Correlations that are not all of linear or all of circular feeds, nor all Stokes parameters.
     """
+    known = _known_feeds(np.asarray(matrix, np.complex128).tobytes(), stokes)
+    if known is not None:
+        return known
+    raise InputError(
+        f"{what} need data in the correlations of feeds (XX, XY, YX, YY or RR, RL, LR, LL), got Stokes "
+        "parameters or other sums of them; read the correlations of the feeds"
+    )
+
+
+@functools.lru_cache(maxsize=64)  # every call asks for its rows
+def _known_feeds(matrix: bytes, stokes: bool) -> tuple[NDArray[np.complex128], tuple[int, ...]] | None:
+    """`feeds_of`; None where no feeds have these correlations."""
+    rows = np.frombuffer(matrix, np.complex128).reshape(-1, 4)
     for full in (*_FEEDS, _STOKES) if stokes else _FEEDS:
-        same = np.all(np.abs(full[None] - np.asarray(matrix)[:, None]) < 1e-6, axis=2)
+        same = np.all(np.abs(full[None] - rows[:, None]) < 1e-6, axis=2)
         if same.any(axis=1).all():
             place = tuple(int(k) for k in np.argmax(same, axis=1))
             if len(set(place)) < len(place):
                 raise InputError("antenna terms need each correlation once, got one twice; leave one out")
             return full, place
-    raise InputError(
-        f"{what} need data in the correlations of feeds (XX, XY, YX, YY or RR, RL, LR, LL), got Stokes "
-        "parameters or other sums of them; read the correlations of the feeds"
-    )
+    return None

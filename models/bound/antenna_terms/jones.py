@@ -60,6 +60,13 @@ class Jones:
         # Matrices that are gains and nothing else.
         self._is_gain = others and bool(np.all(self._known_rotation == np.eye(2)))
 
+    @property
+    def stays_diagonal(self) -> bool:
+        """Whether the matrices are diagonal for every theta: no leakage, and no rotation of linear feeds."""
+        if self._is_gain:
+            return True
+        return self._leakage is None and self._slots.basis == "circular"
+
     def __call__(self, values: Array) -> Complex:
         if self._is_gain:
             gain = self.gain(values)[..., 0]
@@ -223,7 +230,7 @@ class Terms:
         else:
             constant = jones(trial.of(np.zeros((1, len(resolved.parameters))))).copy()
             constant.flags.writeable = False  # so that a GPU keeps them from call to call
-            self._fixed = AntennaTerms.unchecked(constant, *self._blocks)
+            self._fixed = AntennaTerms.unchecked(constant, *self._blocks, jones.stays_diagonal)
 
     @property
     def change_nothing(self) -> bool:
@@ -235,7 +242,7 @@ class Terms:
         if self._jones is None:
             assert self._fixed is not None
             return self._fixed
-        return AntennaTerms.unchecked(self._jones(values), *self._blocks)
+        return AntennaTerms.unchecked(self._jones(values), *self._blocks, self._jones.stays_diagonal)
 
     def push_forward(self, values: Array, changes: Array) -> Complex | None:
         """Changes of the matrices; None where no parameter changes them."""

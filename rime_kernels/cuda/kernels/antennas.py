@@ -24,9 +24,6 @@ from rime_kernels.cuda.kernels.correlations import make_back, make_correlation
 from rime_kernels.cuda.kernels.samples import End, Samples
 from rime_kernels.physics.feeds import feeds_of
 
-N_RECORD = 16
-"""What a sample leaves for the matrices of its two antennas: eight numbers each, as `Matrices` has them."""
-
 
 class Pair(NamedTuple):
     """The two antennas of a sample, in the order of its row."""
@@ -39,12 +36,13 @@ class Pair(NamedTuple):
 
 
 @functools.cache
-def make_pair_of(uses: bool, has_adjoint: bool) -> Compiled:
+def make_pair_of(end: End) -> Compiled:
     """Function that gives the `Pair` of a row's antennas at a time slot and a channel.
 
     `records` is (n_batch, .), `row` the row's number in the slab; below 0 where there is none.
     """
-    if not uses:
+    n_record, has_adjoint = end.n_record, end.has_adjoint
+    if not end.variant.jones:
 
         @device.inline
         def no_pair(
@@ -69,10 +67,27 @@ def make_pair_of(uses: bool, has_adjoint: bool) -> Compiled:
         q = start + int64(8) * ((matrix + int64(second)) * n_block + of_chan)
         into = int64(-1)
         if has_adjoint and row >= 0:
-            into = int64(N_RECORD) * (int64(row) * int64(n_chan) + int64(c))
+            into = int64(n_record) * (int64(row) * int64(n_chan) + int64(c))
         return Pair(jones, p, q, records[int64(b) if has_adjoint else int64(0)], into)
 
     return pair_of
+
+
+@device.inline
+def half(a_re: Scalar, a_im: Scalar, x_re: Scalar, x_im: Scalar) -> tuple[Scalar, Scalar]:
+    """The product of two complex numbers."""
+    return a_re * x_re - a_im * x_im, a_re * x_im + a_im * x_re
+
+
+@functools.cache
+def _make_gain(real: Compiled) -> Compiled:
+    """Function that reads the element of a feed on the diagonal of the matrix that begins at `at`."""
+
+    @device.inline
+    def gain(jones: Array, at: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+        return real(jones[at + 6 * feed]), real(jones[at + 6 * feed + 1])
+
+    return gain
 
 
 @functools.cache
@@ -96,10 +111,22 @@ def make_see(end: End) -> Compiled:
     place = feeds_of(np.reshape(end.matrix, (-1, 4)))[1]
     first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)
     element, has_adjoint = _make_element(end), end.has_adjoint
+    if end.variant.diagonal:
+        gain = _make_gain(real)
 
-    @device.inline
-    def half(a_re: Scalar, a_im: Scalar, x_re: Scalar, x_im: Scalar) -> tuple[Scalar, Scalar]:
-        return a_re * x_re - a_im * x_im, a_re * x_im + a_im * x_re
+        @device.inline
+        def see_gains(j: int, sign: Scalar, sums: Array, samples: Samples, pair: Pair) -> None:
+            re, im, full = samples.model_re, samples.model_im, samples.matrices.full
+            for k in range(n_corr):
+                x_re, x_im = element(place[k], j, sign, sums, samples)
+                if has_adjoint:
+                    full[place[k]], full[4 + place[k]] = x_re, x_im
+                a_re, a_im = gain(pair.jones, pair.p, first[k])
+                b_re, b_im = gain(pair.jones, pair.q, second[k])
+                g_re, g_im = half(a_re, a_im, b_re, -b_im)
+                re[k], im[k] = half(g_re, g_im, x_re, x_im)
+
+        return see_gains
 
     @device.inline
     def see_through(j: int, sign: Scalar, sums: Array, samples: Samples, pair: Pair) -> None:
@@ -152,12 +179,14 @@ def make_pull(end: End) -> Compiled:
 
     In `Samples.re` and `im` those of X take their place, which templates are part of; `Samples.back` has them
     in Stokes parameters, of all correlations of the feeds. What the matrices of the two antennas gather,
-    R A_q X^H and R^H A_p X, goes to `Pair.records`.
+    R A_q X^H and R^H A_p X, goes to `Pair.records`; of matrices that stay diagonal, R conj(X).
     """
     n_corr, n_stokes, width = end.n_corr, end.variant.n_stokes, end.width
     real = float32 if end.variant.single else float64
     full, place = feeds_of(np.reshape(end.matrix, (-1, 4)))
     add_back = make_back(tuple(full.ravel().tolist()), end.variant.single, n_stokes)
+    if end.variant.diagonal:
+        return _make_pull_gains(end, real, place, add_back)
     product, product_with_adjoint = _make_product(real, False, False), _make_product(real, False, True)
     product_of_adjoint = _make_product(real, True, False)
 
@@ -196,6 +225,34 @@ def make_pull(end: End) -> Compiled:
             leave(rest, pair.records, pair.into + int64(8))
 
     return pull
+
+
+def _make_pull_gains(end: End, real: Compiled, place: tuple[int, ...], add_back: Compiled) -> Compiled:
+    """The same where matrices stay diagonal, element by element."""
+    n_corr, width, gain = end.n_corr, end.width, _make_gain(real)
+    first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)
+
+    @device.part
+    def leave(re: Scalar, im: Scalar, records: Array, into: Scalar) -> None:
+        records[into], records[into + 1] = re, im
+
+    @device.inline
+    def pull_gains(j: int, sign: Scalar, samples: Samples, pair: Pair) -> None:
+        full = samples.matrices.full
+        for k in range(n_corr):
+            d = j * n_corr + k
+            r_re, r_im = samples.re[d], samples.im[d]
+            if pair.into >= 0:
+                u_re, u_im = half(r_re, r_im, full[place[k]], -full[4 + place[k]])
+                leave(u_re, u_im, pair.records, pair.into + int64(2 * k))
+            a_re, a_im = gain(pair.jones, pair.p, first[k])
+            b_re, b_im = gain(pair.jones, pair.q, second[k])
+            g_re, g_im = half(a_re, -a_im, b_re, b_im)
+            x_re, x_im = half(g_re, g_im, r_re, r_im)
+            add_back(place[k], x_re, x_im, sign, samples.back, j, width)
+            samples.re[d], samples.im[d] = x_re, x_im
+
+    return pull_gains
 
 
 @functools.cache

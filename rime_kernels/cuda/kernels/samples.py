@@ -44,9 +44,23 @@ class End(NamedTuple):
         return 8 if self.variant.jones and self.has_adjoint else 1
 
     @property
+    def n_record(self) -> int:
+        """What a sample leaves for the matrices of its antennas."""
+        return record_size(self.variant, self.n_corr)
+
+    @property
     def n_back(self) -> int:
         """Residuals, in Stokes parameters, of the samples at hand."""
         return 2 * self.variant.n_stokes * self.width if self.has_adjoint else 1
+
+
+def record_size(variant: Variant, n_corr: int) -> int:
+    """Numbers that a sample leaves for the matrices of its two antennas.
+
+    Eight for each of them, as `Matrices` has them. Of matrices that stay diagonal w (V - D) conj(X) of each
+    correlation, real and imaginary part, which are multiplied by the gain of the other antenna later.
+    """
+    return 2 * n_corr if variant.diagonal else 16
 
 
 class Matrices(NamedTuple):

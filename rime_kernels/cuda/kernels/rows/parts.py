@@ -91,7 +91,7 @@ class RowRecords(NamedTuple):
     unit_start: Array  # int32 (n_block + 1,): the first unit of each block of rows
     moments: Array  # flat (n_batch, units of the slab, n_run, n_source, `Moments.n_value`)
     by_row: Array  # float64, flat (n_batch, all rows, n_run, 4): l, m of antenna1 and of antenna2
-    by_pair: Array  # (n_batch, rows of the slab times n_chan times `antennas.N_RECORD`)
+    by_pair: Array  # (n_batch, rows of the slab times n_chan times `End.n_record`)
 
 
 class Place(NamedTuple):

@@ -157,7 +157,7 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
     read_samples, sample_chi2 = make_read_samples(kernel), ending.make_sample_chi2(end)
     move_up, clear_back = ending.make_move_up(end), ending.make_clear_back(end)
     gather_templates = ending.make_gather_templates(single, kernel.n_template, kernel.variant.shifted)
-    pair_of = make_pair_of(kernel.variant.jones, kernel.has_adjoint)
+    pair_of = make_pair_of(end)
 
     @device.part
     def finish_chi2(
@@ -201,7 +201,7 @@ def make_finish_visibilities(kernel: RowKernel) -> Compiled:
     """Function that writes a thread's visibilities, `Results.vis`, and spends its sums."""
     end, run, real = kernel.end, kernel.shape.run, float32 if kernel.variant.single else float64
     write, move_up = ending.make_write_visibilities(end), ending.make_move_up(end)
-    pair_of = make_pair_of(kernel.variant.jones, kernel.has_adjoint)
+    pair_of = make_pair_of(end)
 
     @device.part
     def finish_visibilities(

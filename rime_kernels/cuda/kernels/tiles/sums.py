@@ -153,7 +153,7 @@ def make_ends(kernel: TileKernel) -> Compiled:
 def make_tile_pair(kernel: TileKernel) -> Compiled:
     """Function that gives the `Pair` of sample j of step i, in the order of its row's antennas."""
     ends, uses, has_adjoint = make_ends(kernel), kernel.variant.jones, kernel.has_adjoint
-    pair_of, width = make_pair_of(uses, has_adjoint), kernel.end.width
+    pair_of, width = make_pair_of(kernel.end), kernel.end.width
 
     @device.inline
     def tile_pair(
