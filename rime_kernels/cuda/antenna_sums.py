@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +13,8 @@ from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.kernels import antenna_sums as kernels
 from rime_kernels.cuda.kernels.arguments import typed
 from rime_kernels.cuda.kernels.samples import record_size
-from rime_kernels.cuda.launch import Arrays, Slab
-from rime_kernels.inputs import Constants, Variant
+from rime_kernels.cuda.launch import Arrays, Layout, Slab, Tiles
+from rime_kernels.inputs import Constants
 
 # Sums that are worth a thread each: rows of a block are summed in so many groups as make as many.
 _TOTALS, _LEAST_ROWS = 65536, 256
@@ -31,12 +33,12 @@ class AntennaSums:
         In the order of time.
     terms : AntennaTerms
         Of a call; blocks and sizes alone matter.
-    variant : Variant
+    layout : Tiles or Runs
         Of the kernel that leaves the samples.
     """
 
-    def __init__(self, fixed: Constants, terms: AntennaTerms, variant: Variant) -> None:
-        self._variant, self._n_time = variant, terms.time_block.size
+    def __init__(self, fixed: Constants, terms: AntennaTerms, layout: Layout) -> None:
+        self._layout, self._variant, self._n_time = layout, layout.variant, terms.time_block.size
         self._matrix = tuple(np.asarray(fixed.matrix, np.complex128).ravel().tolist())
         self._n_time_block, self._n_antenna, self._n_chan_block = terms.jones.shape[1:4]
         self._n_chan = fixed.chan_freq.size
@@ -59,11 +61,19 @@ class AntennaSums:
         return int(self._n_antenna * self._n_chan_block * 8)
 
     @property
+    def _tiles(self) -> Tiles | None:
+        """The layout by which diagonal matrices have left what they did; None where rows have."""
+        is_staged = self._variant.diagonal and not self._variant.jones_beam
+        return self._layout if is_staged and isinstance(self._layout, Tiles) else None
+
+    @property
     def _n_corr(self) -> int:
         return len(self._matrix) // 4
 
     def record_size(self, slab: Slab) -> int:
         """Numbers that the samples of a slab leave, of one entry of the batch."""
+        if self._tiles is not None:
+            return 2 * self._tiles.n_datum(slab)
         of_sample = record_size(self._variant, self._n_corr)
         return of_sample * self._n_chan * (slab.place.stop - slab.place.start)
 
@@ -91,7 +101,7 @@ class AntennaSums:
         n_group = int(np.searchsorted(self._starts, stop)) - low
         totals, n_thread = self._totals(workspace, n_batch), device.threads_per_block()
         if self._variant.diagonal:
-            pairs = self._row_pairs(workspace, records, stop - first, main)
+            pairs = self._pairs_of_rows(workspace, slab, records, main)
             n_item = n_batch * n_group * self._n_antenna * self._n_chan_block * 2
             kernels.make_collect_gains(self._matrix)[-(-n_item // n_thread), n_thread, main](
                 first, stop - first, low, n_group, self._tables, pairs, arrays.jones, self._n_time, totals
@@ -101,14 +111,25 @@ class AntennaSums:
             first, stop - first, low, n_group, self._tables, records, totals
         )
 
-    def _row_pairs(
-        self, workspace: device.Workspace, records: DeviceArray, n_row: int, main: Stream
+    def _pairs_of_rows(
+        self, workspace: device.Workspace, slab: Slab, records: DeviceArray, main: Stream
     ) -> DeviceArray:
         """Sums of each row over the channels of each block."""
-        n_part, n_block = 2 * self._n_corr, self._n_chan_block
+        n_part, n_block, n_row = 2 * self._n_corr, self._n_chan_block, slab.place.stop - slab.place.start
+        pairs = workspace.array("pairs of rows", (len(records), n_row, n_block, n_part), np.float64)
+        if self._tiles is not None:
+            (first, stop), place, n_thread = (
+                self._tiles.layers(slab),
+                self._tiles.place,
+                device.threads_per_block(),
+            )
+            n_item = len(records) * (stop - first) * n_block * math.prod(place.shape[1:])
+            kernels.make_tile_pairs()[-(-n_item // n_thread), n_thread, main](
+                first, stop - first, slab.place.start, self._tables, place, records, pairs
+            )
+            return pairs
         n_lane = min(4 if device.simulated() else 32, 1 << (-(-self._n_chan // n_block) - 1).bit_length())
         n_unit = max(1, device.threads_per_block() // (n_lane * n_part))
-        pairs = workspace.array("pairs of rows", (len(records), n_row, n_block, n_part), np.float64)
         n_grid = -(-len(records) * n_row * n_block // n_unit)
         kernel = kernels.make_row_pairs(self._n_corr, n_lane, n_unit)
         kernel[n_grid, n_unit * n_lane * n_part, main](self._tables, records, pairs)

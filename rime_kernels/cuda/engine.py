@@ -433,7 +433,7 @@ class Engine:
                 self._adjoints.clear()
             gather = gather_of(call.layout, call.n_gaussian > 0, given)
             n_template = len(self._fixed.template)
-            antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms, call.variant)
+            antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms, call.layout)
             self._adjoints[key] = AdjointSums(
                 gather, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile,
                 antennas,

@@ -98,6 +98,8 @@ class Tiles:
         Partial sums of each chi2.
     arrangement : object
         The same one where data are laid out alike.
+    place : int32, on the device
+        See `TileTable`.
     coordinates : float64, on the device, m
         Those that phases are made of: (n_time, n_antenna, 3), of `Runs` (n_row, 3).
     """
@@ -119,10 +121,10 @@ class Tiles:
         self.n_sum = tiles.n_layer * self.n_chan * tiles.n_split
         no_table = device.empty((1, 1), np.int32)
         self._no_records = TileRecords(no_table, no_table, *no_records(variant))
-        self._place, layer_time, antenna, group = (device.upload(value) for value in tiles[:4])
+        self.place, layer_time, antenna, group = (device.upload(value) for value in tiles[:4])
         self._freq = device.upload(fixed.chan_freq)
         self.coordinates = device.upload(fixed.antenna_uvw)
-        tables = TileTables(self._place, layer_time, antenna, group, self.coordinates, self._freq)
+        tables = TileTables(self.place, layer_time, antenna, group, self.coordinates, self._freq)
         self._tables = typed(tables)
         # How far the antennas' coordinates reach, at any time and channel.
         farthest = np.linalg.norm(fixed.antenna_uvw, axis=2).max(initial=0.0)
@@ -156,7 +158,7 @@ class Tiles:
         """Lay values of the slab's rows out as the chi2 reads them, times `turned` where antennas swap."""
         n_thread = device.threads_per_block()
         tile_parts.make_arrange()[-(-out.size // n_thread), n_thread, stream](
-            self.layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self._place,
+            self.layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self.place,
             values, out,
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from numba import float64, int64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.antennas import half
+from rime_kernels.cuda.kernels.tiles.parts import NO_ROW
 from rime_kernels.physics.feeds import feeds_of
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -66,6 +67,43 @@ def make_collect_pairs() -> Compiled:
         totals[b, g, antenna, block, part] = total
 
     return collect_pairs
+
+
+@functools.cache
+def make_tile_pairs() -> Compiled:
+    """`make_row_pairs` of records that lie as `tiles` reads data, (n_batch, .), for some layers of rows.
+
+    `place` is that of `TileTables`. A thread for each place and block of channels; neighbouring threads read
+    neighbouring tiles.
+    """
+
+    @device.kernel(0)
+    def tile_pairs(
+        first_layer: int, n_layer: int, first_row: int, tables: AntennaTables, place: Array, records: Array,
+        out: Array,
+    ) -> None:  # fmt: skip
+        n_split, n_baseline, n_tile = int64(place.shape[1]), int64(place.shape[2]), int64(place.shape[3])
+        n_block, n_corr, n_chan = int64(out.shape[2]), int64(out.shape[3]) // 2, int64(tables.chans.size)
+        i = int64(cuda.grid(1))
+        if i >= out.shape[0] * n_layer * n_split * n_block * n_baseline * n_tile:
+            return
+        tile, n, block = i % n_tile, i // n_tile % n_baseline, i // (n_tile * n_baseline) % n_block
+        of_split = i // (n_tile * n_baseline * n_block)
+        split, layer, b = of_split % n_split, of_split // n_split % n_layer, of_split // (n_split * n_layer)
+        found = place[first_layer + layer, split, n, tile]
+        if found == NO_ROW:
+            return
+        row = abs(found) - 1 - first_row
+        for c in range(n_corr):
+            re, im = 0.0, 0.0
+            for x in range(tables.chan_start[block], tables.chan_start[block + 1]):
+                item = (layer * n_chan + tables.chans[x]) * n_split + split
+                at = int64(2) * (((item * n_baseline + n) * n_corr + c) * n_tile + tile)
+                re += float64(records[b, at])
+                im += float64(records[b, at + 1])
+            out[b, row, block, 2 * c], out[b, row, block, 2 * c + 1] = re, im
+
+    return tile_pairs
 
 
 @functools.cache

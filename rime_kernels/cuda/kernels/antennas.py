@@ -15,7 +15,7 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from numba import float32, float64, int64
+from numba import float32, float64, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
@@ -28,11 +28,12 @@ from rime_kernels.physics.feeds import feeds_of
 class Pair(NamedTuple):
     """The two antennas of a sample, in the order of its row."""
 
-    jones: Array  # the row of `Sky.jones` of the entry
+    jones: Array  # the row of `Sky.jones` of the entry; shared memory where it is `End.staged`
     p: Scalar  # where in it their matrices lie
     q: Scalar
     records: Array  # of the entry: what its samples leave
     into: Scalar  # where those of this one begin; below 0 where there is no row
+    step: Scalar  # between correlations, where matrices stay diagonal
 
 
 @functools.cache
@@ -49,7 +50,7 @@ def make_pair_of(end: End) -> Compiled:
             sky: Sky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar, row: Scalar,
             c: Scalar, n_chan: Scalar,
         ) -> Pair:  # fmt: skip
-            return Pair(sky.jones[0], int64(0), int64(0), records[0], int64(-1))
+            return Pair(sky.jones[0], int64(0), int64(0), records[0], int64(-1), int64(2))
 
         return no_pair
 
@@ -68,7 +69,7 @@ def make_pair_of(end: End) -> Compiled:
         into = int64(-1)
         if has_adjoint and row >= 0:
             into = int64(n_record) * (int64(row) * int64(n_chan) + int64(c))
-        return Pair(jones, p, q, records[int64(b) if has_adjoint else int64(0)], into)
+        return Pair(jones, p, q, records[int64(b) if has_adjoint else int64(0)], into, int64(2))
 
     return pair_of
 
@@ -80,8 +81,16 @@ def half(a_re: Scalar, a_im: Scalar, x_re: Scalar, x_im: Scalar) -> tuple[Scalar
 
 
 @functools.cache
-def _make_gain(real: Compiled) -> Compiled:
+def _make_gain(real: Compiled, staged: bool) -> Compiled:
     """Function that reads the element of a feed on the diagonal of the matrix that begins at `at`."""
+    if staged:
+
+        @device.inline
+        def staged_gain(terms: Array, at: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+            z = terms[uint32(at + uint32(feed))]
+            return z.real, z.imag
+
+        return staged_gain
 
     @device.inline
     def gain(jones: Array, at: Scalar, feed: int) -> tuple[Scalar, Scalar]:
@@ -112,7 +121,7 @@ def make_see(end: End) -> Compiled:
     first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)
     element, has_adjoint = _make_element(end), end.has_adjoint
     if end.variant.diagonal:
-        gain = _make_gain(real)
+        gain = _make_gain(real, end.staged)
 
         @device.inline
         def see_gains(j: int, sign: Scalar, sums: Array, samples: Samples, pair: Pair) -> None:
@@ -229,7 +238,7 @@ def make_pull(end: End) -> Compiled:
 
 def _make_pull_gains(end: End, real: Compiled, place: tuple[int, ...], add_back: Compiled) -> Compiled:
     """The same where matrices stay diagonal, element by element."""
-    n_corr, width, gain = end.n_corr, end.width, _make_gain(real)
+    n_corr, width, gain = end.n_corr, end.width, _make_gain(real, end.staged)
     first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)
 
     @device.part
@@ -244,7 +253,7 @@ def _make_pull_gains(end: End, real: Compiled, place: tuple[int, ...], add_back:
             r_re, r_im = samples.re[d], samples.im[d]
             if pair.into >= 0:
                 u_re, u_im = half(r_re, r_im, full[place[k]], -full[4 + place[k]])
-                leave(u_re, u_im, pair.records, pair.into + int64(2 * k))
+                leave(u_re, u_im, pair.records, pair.into + int64(k) * pair.step)
             a_re, a_im = gain(pair.jones, pair.p, first[k])
             b_re, b_im = gain(pair.jones, pair.q, second[k])
             g_re, g_im = half(a_re, -a_im, b_re, b_im)

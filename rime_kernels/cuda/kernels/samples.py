@@ -18,6 +18,7 @@ class End(NamedTuple):
     n: int  # samples whose sums a thread has
     width: int  # of them, those whose data are at hand together
     swaps: bool  # a weight below 0 says that the sums are those of the baseline turned round
+    staged: bool = False  # matrices that stay diagonal are read from shared memory: `tiles.sums`
 
     @property
     def n_corr(self) -> int:
@@ -58,7 +59,7 @@ def record_size(variant: Variant, n_corr: int) -> int:
     """Numbers that a sample leaves for the matrices of its two antennas.
 
     Eight for each of them, as `Matrices` has them. Of matrices that stay diagonal w (V - D) conj(X) of each
-    correlation, real and imaginary part, which are multiplied by the gain of the other antenna later.
+    correlation, real and imaginary part, which are multiplied by the element of the other antenna later.
     """
     return 2 * n_corr if variant.diagonal else 16
 

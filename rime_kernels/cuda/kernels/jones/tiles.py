@@ -75,7 +75,10 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
             # Nothing is left for matrices of antennas: any array may stand there.
             finish_chi2(block, tile, work, tables, sky, columns, results.sums, sky.jones, shared, own)
         elif tile.active:
-            finish_visibilities(block, tile, work, tables, sky, results.vis, sky.jones, own.sums, own.samples)
+            finish_visibilities(
+                block, tile, work, tables, sky, results.vis, shared.staged.term, sky.jones, own.sums,
+                own.samples,
+            )  # fmt: skip
 
     return sum_tiles
 

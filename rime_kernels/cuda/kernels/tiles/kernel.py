@@ -72,7 +72,8 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     clear_gaps, find_tile = index.make_clear_gaps(kernel), index.make_find_tile(kernel)
     find_corner, look_ahead = index.make_find_corner(kernel), sums.make_look_ahead(kernel)
     sweep_sources, finish_chi2 = _make_sweep(kernel), make_finish(kernel)
-    finish_visibilities = sums.make_finish_visibilities(kernel)
+    finish_visibilities, stage_gains = sums.make_finish_visibilities(kernel), sums.make_stage_gains(kernel)
+    has_gains = kernel.end.staged
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
 
     @device.kernel(kernel.shape.max_register)
@@ -94,14 +95,19 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         for sweep in range(n_sweep):
             if sweep >= first_sweep:
                 sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
+            if has_gains and sweep == 0:
+                # All threads have met since the last term was read.
+                stage_gains(block, work, tables, sky, shared.staged.term)
+                cuda.syncthreads()
             if is_chi2 and sweep == 0:
                 finish_chi2(
                     block, tile, work, tables, sky, columns, results.sums, records.by_pair, shared, own
                 )
         if not is_chi2 and tile.active:
             finish_visibilities(
-                block, tile, work, tables, sky, results.vis, records.by_pair, own.sums, own.samples
-            )
+                block, tile, work, tables, sky, results.vis, shared.staged.term, records.by_pair, own.sums,
+                own.samples,
+            )  # fmt: skip
         if has_voltage:
             write_antennas(block, work, uint32(tables.antenna.shape[1]), shared, records.by_antenna)
 
@@ -340,8 +346,8 @@ def make_finish(kernel: TileKernel) -> Compiled:
                 total += own.glance[k] * real(0)
             baselines = baselines_of(block, tile, tables)
             total += tile_chi2(
-                block, tile, work, tables, baselines, slots, sky, columns, by_pair, own.samples, own.sums,
-                of_kind,
+                block, tile, work, tables, baselines, slots, sky, columns, shared.staged.term, by_pair,
+                own.samples, own.sums, of_kind,
             )  # fmt: skip
             if has_adjoint:
                 fill_baselines(slots, baselines, own.gathering.uvw)

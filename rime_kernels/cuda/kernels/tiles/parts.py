@@ -71,7 +71,10 @@ class TileKernel:
         """
         width = 1 if self.has_adjoint or self.variant.log else self.shape.side
         n_baseline = self.shape.side**2
-        return End(self.variant, self.matrix, self.n_template, self.has_adjoint, n_baseline, width, True)
+        staged = self.variant.diagonal and not self.variant.jones_beam
+        return End(
+            self.variant, self.matrix, self.n_template, self.has_adjoint, n_baseline, width, True, staged
+        )  # fmt: skip
 
     @property
     def has_sums(self) -> bool:
@@ -188,7 +191,9 @@ class TileRecords(NamedTuple):
     member: Array  # int32 (n_copy, n_member): twice the tile, 1 more where the group is its second side
     moments: Array  # flat (n_batch, items of the slab, n_copy, n_source, `Moments.n_value`)
     by_antenna: Array  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
-    by_pair: Array  # (n_batch, rows of the slab times n_chan times `End.n_record`)
+    # (n_batch, rows of the slab times n_chan times `End.n_record`); where matrices are `End.staged` two numbers
+    # of each datum, as the chi2 reads data.
+    by_pair: Array
 
 
 class Slots(NamedTuple):

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from numba import float32, float64, int32, uint32, uint64
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
@@ -151,14 +151,35 @@ def make_ends(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def make_tile_pair(kernel: TileKernel) -> Compiled:
-    """Function that gives the `Pair` of sample j of step i, in the order of its row's antennas."""
+    """Function that gives the `Pair` of sample j of step i, in the order of its row's antennas.
+
+    `at` is where the first datum of the sample lies, `term` the shared memory in which `make_stage_gains` has
+    put matrices that stay diagonal.
+    """
     ends, uses, has_adjoint = make_ends(kernel), kernel.variant.jones, kernel.has_adjoint
     pair_of, width = make_pair_of(kernel.end), kernel.end.width
+    if kernel.end.staged:
+
+        @device.inline
+        def staged_pair(
+            i: Scalar, j: Scalar, sign: Scalar, at: Scalar, term: Array, block: Block, tile: Tile,
+            work: TileWork, tables: TileTables, baselines: Baselines, sky: Sky, by_pair: Array,
+        ) -> Pair:  # fmt: skip
+            x, y = ends(i, j, baselines)
+            if sign < 0:  # the row has its antennas in the other order
+                x, y = y, x
+            into, b = int64(-1), int64(0)
+            if has_adjoint:
+                into, b = int64(2) * int64(at), int64(block.b)
+            step = int64(2) * int64(tables.place.shape[3])
+            return Pair(term, uint32(uint32(2) * x), uint32(uint32(2) * y), by_pair[b], into, step)
+
+        return staged_pair
 
     @device.inline
     def tile_pair(
-        i: Scalar, j: Scalar, sign: Scalar, block: Block, tile: Tile, work: TileWork, tables: TileTables,
-        baselines: Baselines, sky: Sky, by_pair: Array,
+        i: Scalar, j: Scalar, sign: Scalar, at: Scalar, term: Array, block: Block, tile: Tile, work: TileWork,
+        tables: TileTables, baselines: Baselines, sky: Sky, by_pair: Array,
     ) -> Pair:  # fmt: skip
         if not uses:
             return pair_of(sky, by_pair, block.b, 0, 0, 0, 0, 0, 0)
@@ -178,6 +199,38 @@ def make_tile_pair(kernel: TileKernel) -> Compiled:
         return pair_of(sky, by_pair, block.b, time, first, second, row, c, n_chan)
 
     return tile_pair
+
+
+@functools.cache
+def make_stage_gains(kernel: TileKernel) -> Compiled:
+    """Function that puts the elements of matrices that stay diagonal where the terms of sources were.
+
+    Those of both feeds of each of a block's slots, `Slots`; no thread may still read terms.
+    """
+    n_thread, real = kernel.shape.n_thread, float32 if kernel.variant.single else float64
+
+    @device.part
+    def stage_gains(block: Block, work: TileWork, tables: TileTables, sky: Sky, term: Array) -> None:
+        n_used, n_chan = block.n_used, uint32(tables.chan_freq.size)
+        jones = sky.jones[min(int64(block.b), int64(sky.jones.shape[0] - 1))]
+        n_time, n_block = int64(sky.n_jones_time), int64(sky.n_jones_chan)
+        x = uint32(block.thread)
+        while x < block.n_x:
+            j = uint32(x // n_used)
+            slot, item = uint32(x - j * n_used), uint32(block.first_item + j)
+            layer = uint32(item // n_chan)
+            c = uint32(item - layer * n_chan)
+            time, antenna = (
+                tables.layer_time[uint32(work.first_layer) + layer],
+                tables.antenna[block.split, slot],
+            )
+            matrix = int64(jones[time]) * int64(sky.n_jones_antenna) + int64(antenna)
+            at = n_time + int64(n_chan) + int64(8) * (matrix * n_block + int64(jones[n_time + int64(c)]))
+            term[uint32(2) * x] = complex(real(jones[at]), real(jones[at + 1]))
+            term[uint32(2) * x + uint32(1)] = complex(real(jones[at + 6]), real(jones[at + 7]))
+            x = uint32(x + uint32(n_thread))
+
+    return stage_gains
 
 
 @functools.cache
@@ -277,7 +330,8 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
     @device.part
     def finish_chi2(
         block: Block, tile: Tile, work: TileWork, tables: TileTables, baselines: Baselines, slots: Slots,
-        sky: Sky, columns: Columns, by_pair: Array, samples: Samples, sums: Array, of_kind: Array,
+        sky: Sky, columns: Columns, term: Array, by_pair: Array, samples: Samples, sums: Array,
+        of_kind: Array,
     ) -> Scalar:  # fmt: skip
         u, v, w = slots.u, slots.v, slots.w
         n_tile, factor = uint32(tables.place.shape[3]), sky.template_factor[block.b]
@@ -286,12 +340,14 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
         at = uint64(tile.first_datum + uint64(tile.tile))
         for i in range(n // width):
             fill_factors(i, baselines, slots, factor, samples)
+            begin = at
             at = read_samples(at, n_tile, columns, samples)
             if has_adjoint:
                 clear_back(samples.back)
             for j in range(width):
                 sign = math.copysign(real(1), samples.weight[j * n_corr])
-                pair = tile_pair(i, j, sign, block, tile, work, tables, baselines, sky, by_pair)
+                first = begin + uint64(j * n_corr) * uint64(n_tile)
+                pair = tile_pair(i, j, sign, first, term, block, tile, work, tables, baselines, sky, by_pair)
                 total = sample_chi2(total, j, samples, sums, tail, of_kind, pair)
             # The samples at hand are always the first sums, so that every index is a constant (registers).
             move_up(sums, samples.back)
@@ -320,8 +376,8 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
 
     @device.part
     def finish_visibilities(
-        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, vis: Array, by_pair: Array,
-        sums: Array, samples: Samples,
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, vis: Array, term: Array,
+        by_pair: Array, sums: Array, samples: Samples,
     ) -> None:  # fmt: skip
         baselines, back = baselines_of(block, tile, tables), samples.back
         n_chan = uint32(tables.chan_freq.size)
@@ -333,7 +389,9 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
             if found != NO_ROW:
                 sign = real(1) if found > 0 else real(-1)
                 i, j = k // width, k % width
-                pair = tile_pair(i, j, sign, block, tile, work, tables, baselines, sky, by_pair)
+                pair = tile_pair(
+                    i, j, sign, uint64(0), term, block, tile, work, tables, baselines, sky, by_pair
+                )
                 row = abs(found) - 1 - work.first_place
                 write(vis, block.b, row, c, sign, sums, samples, pair)
             move_up(sums, back)
