@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -31,8 +32,21 @@ class FittedGains:
 
     def __init__(self, factors: Sequence[Factor], values: SIValues) -> None:
         self._factors = [_FactorValues(factor, values) for factor in factors]
+        self._last: tuple[weakref.ref[Array], Complex] | None = None
 
     def __call__(self, values: Array) -> Complex:
+        """The gains; derivatives ask for those of the same values once more, which are kept for them."""
+        if self._last is not None and self._last[0]() is values:
+            return self._last[1]
+        found = self._worked_out(values)
+        found.flags.writeable = False
+        self._last = weakref.ref(values), found
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_last": None}  # a weak reference cannot be sent to another process
+
+    def _worked_out(self, values: Array) -> Complex:
         amplitude, phase = np.ones((1, 1, 1, 1, 1)), np.zeros((1, 1, 1, 1, 1))
         for one in self._factors:
             if one.is_amplitude:
@@ -58,7 +72,8 @@ class FittedGains:
         Parameters
         ----------
         by_log : complex128 (n_batch, n_time_block, n_antenna, n_chan_block, 2)
-            Of d ln g of each feed the derivative is Re(by_log d ln g).
+            Of d ln g of each feed the derivative is Re(by_log d ln g). The last axis may be 1 where feeds
+            share all.
         """
         for one in self._factors:
             slopes = by_log.real / one(values) if one.is_amplitude else -by_log.imag

@@ -105,8 +105,10 @@ class Jones:
             slopes = self._left.conj().swapaxes(-1, -2) @ slopes
         if self._is_gain:
             if self._fitted is not None:
-                by_gain = np.stack([slopes[..., 0, 0], slopes[..., 1, 1]], axis=-1).conj()
-                self._fitted.pull_back(values, by_gain * self.gain(values)[..., 0], into)
+                gain, first, second = self.gain(values)[..., 0], slopes[..., 0, 0], slopes[..., 1, 1]
+                one_for_both = gain.shape[-1] == 1
+                both = (first + second)[..., None] if one_for_both else np.stack([first, second], axis=-1)
+                self._fitted.pull_back(values, np.conj(both, out=both) * gain, into)
             return
         conjugated = slopes.conj()
         if self._fitted is not None:

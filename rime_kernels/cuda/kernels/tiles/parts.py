@@ -191,8 +191,8 @@ class TileRecords(NamedTuple):
     member: Array  # int32 (n_copy, n_member): twice the tile, 1 more where the group is its second side
     moments: Array  # flat (n_batch, items of the slab, n_copy, n_source, `Moments.n_value`)
     by_antenna: Array  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
-    # (n_batch, rows of the slab times n_chan times `End.n_record`); where matrices are `End.staged` two numbers
-    # of each datum, as the chi2 reads data.
+    # (n_batch, rows of the slab times n_chan times `End.n_record`); where matrices are `End.staged` two
+    # numbers of each datum, as the chi2 reads data.
     by_pair: Array
 
 
