@@ -19,7 +19,7 @@ from biro.models.quantities.units import Dimension
 from biro.posterior.samples import Samples
 from biro.run.log_file import NOTICE
 from biro.target.checked import Target
-from biro.target.protocol import SampledLikelihood
+from biro.target.protocol import SampledLikelihood, solves_gains
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,9 @@ Start: TypeAlias = Maximum | Samples | Mapping[str, float]
 def start_point(likelihood: SampledLikelihood, start: Start) -> NDArray[np.float64]:
     """The parameters that a sampler starts from, float64 (n_param,), in the units of the likelihood.
 
-    Parameters that the start lacks begin in the middle of their prior; which these are, and which values are
-    not used because the model has no such parameter, is logged.
+    Gains that the start lacks are those that fit best beside its sky; other parameters that it lacks begin in
+    the middle of their prior. Which these are, and which values are not used because the model has no such
+    parameter, is logged.
 
     Parameters
     ----------
@@ -57,9 +58,16 @@ def start_point(likelihood: SampledLikelihood, start: Start) -> NDArray[np.float
     for i, name in enumerate(names):
         theta[i] = given.get(name, theta[i])
     _check(likelihood, theta)
-    lacking = [name for name in names if name not in given]
-    if lacking:
-        log.log(NOTICE, "the start lacks %s: the middle of the prior is taken", first_few(lacking))
+    lacking = np.array([name not in given for name in names])
+    best = _with_best_gains(likelihood, theta)
+    solved = lacking & (best != theta)
+    theta[solved] = best[solved]
+    for which, taken in (
+        (solved, "those that fit its sky best are"),
+        (lacking & ~solved, "the middle of the prior is"),
+    ):
+        if which.any():
+            log.log(NOTICE, "the start lacks %s: %s taken", first_few(np.array(names)[which].tolist()), taken)
     if unknown:
         log.log(NOTICE, "of the start, %s is not used: the model has none", first_few(unknown))
     return theta
@@ -72,6 +80,11 @@ def start_text(start: Start | None) -> str:
     if isinstance(start, Mapping):
         return "the values given"
     return "the maximum given" if isinstance(start, Maximum) else "the best fit of the posterior given"
+
+
+def _with_best_gains(likelihood: SampledLikelihood, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """theta with the gains that fit best beside its sky, where the likelihood finds them."""
+    return likelihood.with_best_gains(theta[None])[0] if solves_gains(likelihood) else theta
 
 
 def _numbers(start: object, unit_of: Mapping[str, str]) -> dict[str, float]:

@@ -12,6 +12,7 @@ import biro
 from biro.errors import InputError
 from biro.free_gains.accuracy import correction
 from biro.models import Gain, LogNormal, LogUniform, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
+from biro.posterior.start_point import start_point
 from tests.biro.test_antenna_terms import eht, observation
 from tests.biro.test_fitted_gains import TURN, drifting, exercise, plain, simulated, small, true_theta
 
@@ -168,6 +169,26 @@ def test_best_gains_are_those_of_the_joint_posterior(known: tuple[biro.Likelihoo
     per_log = [np.log(theta[is_amplitude]).sum() for theta in (best, *others)]
     values = full.log_posterior(np.vstack([best, others])) + per_log
     assert (values[1:] < values[0]).all()
+
+
+def test_a_start_without_gains_has_those_that_fit_its_sky_best(
+    known: tuple[biro.Likelihood, np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the true sky they leave no more than the noise: chi2 is at most N + 5 sqrt(2 N). One given stays."""
+    full, truth = known
+    sky_alone = biro.Likelihood(full.observation, full.sky, backend="cpu", gains="solve")
+    start = dict(zip(sky_alone.parameter_names, outer_of(sky_alone, full, truth), strict=True))
+    with caplog.at_level("INFO", "biro"):
+        found = start_point(full, start)
+    assert "those that fit its sky best are taken" in caplog.text
+    n = 2 * np.count_nonzero(full.observation.partitions[0].weight)
+    assert full.chi2(found).sum() < n + 5.0 * np.sqrt(2.0 * n)
+    first = next(i for i, name in enumerate(full.parameter_names) if name not in start)
+    again = start_point(full, {**start, full.parameter_names[first]: truth[first]})
+    assert again[first] == truth[first]
+    others = np.arange(found.size) != first
+    # The second search begins where the first one ended.
+    np.testing.assert_allclose(again[others], found[others], rtol=0, atol=1e-6)
 
 
 def test_errors_are_those_of_the_joint_information(known: tuple[biro.Likelihood, np.ndarray]) -> None:
