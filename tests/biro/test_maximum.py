@@ -719,8 +719,8 @@ def test_evidences_of_laplace_and_nested_sampling_agree(tmp_path: Path) -> None:
     found = biro.maximise(likelihood, seed=1)
     assert likelihood.n_param == 6
     posterior = biro.sample(likelihood, "none", seed=1, progress=False)
-    nested = biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=100)
-    # Importance sampling says how far from normal it is; nested sampling knows ln Z to some 0.3.
+    nested = biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=50)
+    # Importance sampling says how far from normal it is; nested sampling knows ln Z to some 0.5.
     assert posterior.diagnostics["overlap"] > 0.7
     assert found.log_evidence == pytest.approx(posterior.log_evidence, abs=0.1)
     assert nested.log_evidence == pytest.approx(posterior.log_evidence, abs=4 * nested.log_evidence_err)
