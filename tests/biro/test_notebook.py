@@ -37,8 +37,15 @@ def executed(name, folder, shorter=None):
 
 
 @pytest.mark.slow
-def test_the_quickstart_runs(tmp_path):
-    shown, n_picture = executed("quickstart.ipynb", tmp_path)
+@pytest.mark.parametrize(
+    "options",
+    [", n_tau=20, tau_change=0.2", pytest.param("", marks=pytest.mark.thorough)],
+    ids=["few", "all"],
+)
+def test_the_quickstart_runs(tmp_path, options):
+    """With fewer steps than emcee takes otherwise."""
+    shorter = {"progress=False)": f"progress=False{options})"}
+    shown, n_picture = executed("quickstart.ipynb", tmp_path, shorter)
     assert "core.fwhm" in shown
     assert "NOT CONVERGED" not in shown
     # Corner plot, data against model, residuals.
