@@ -81,7 +81,7 @@ CORE_AND_JET = {
 def test_3c273_with_emcee(vla: biro.Observation, model: Callable[[str], biro.SkyModel]) -> None:
     # As the programs of the reference, which do not average their models.
     likelihood = biro.Likelihood(vla, model(real.CORE_3C273 + real.JET_3C273), smearing="off")
-    posterior = biro.sample(likelihood, "emcee", seed=1, progress=False, n_tau=30.0)
+    posterior = biro.sample(likelihood, "emcee", seed=1, progress=False, n_tau=20.0)
     check(posterior, CORE_AND_JET)
     table = posterior.summary()
     # The reference gives the core's position without an error; its peak is known to 0.2 mas.
