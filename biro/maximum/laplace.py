@@ -10,12 +10,17 @@ distribution: ln of the fraction inside is added to ln Z (Genz 1992, as computed
 
 A parameter may have its maximum at a limit of its prior, with the density falling from there. At the
 distance x from that limit its density is proportional to exp(-g x - h x^2 / 2), up to the other limit: g is
-the slope of ln p, and h the curvature that remains when the other parameters follow it.
+the slope of ln p, and h the curvature that remains when the other parameters follow it. With F, how far these
+follow per unit, the mean products of distances from the maximum are
+
+    S = C + F M F^T        M_ii = <x_i^2>, M_ij = <x_i> <x_j>
+
+of the one-sided densities: the errors of all parameters contain what a parameter at a limit leaves open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -47,6 +52,8 @@ Its density is then flat: 68 % of the probability takes 0.68 of the width of the
 """
 _CUT, _MOST_CUT = 1e-6, 50
 """Parameters that lose more than `_CUT` to their limits are integrated together, at most `_MOST_CUT`."""
+_NODES = 64
+"""Of Gauss' rule over quantiles: mean squares are right to 2e-3."""
 _STRAIGHT = 1e-8
 """A curvature that changes ln p by less counts as none: rounding changes the formulas by as much."""
 
@@ -116,8 +123,8 @@ class Laplace:
     precision_matrix : float64 (n_param, n_param)
         P.
     covariance : float64 (n_param, n_param)
-        Rows and columns of parameters at a limit of their prior are 0; those of parameters about which the
-        data say nothing are NaN.
+        C, while parameters at a limit of their prior stay there: their rows and columns are 0. Those of
+        parameters about which the data say nothing are NaN. `spread` is that of all parameters.
     side : int (n_param,)
         -1 for a parameter at the low limit of its prior, +1 for one at the high limit, else 0.
     slope : float64 (n_param,)
@@ -180,13 +187,27 @@ class Laplace:
     def error(self) -> Array:
         """Error of each parameter, float64 (n_param,), in the units of theta.
 
-        It is one sigma; for a parameter at a limit it is the distance from there within which 68.3 % of the
-        probability lies; NaN where the data say nothing.
+        It is one sigma, the root of the diagonal of `spread`; for a parameter at a limit it is the distance
+        from there within which 68.3 % of the probability lies; NaN where the data say nothing.
         """
-        error = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        error = np.sqrt(np.maximum(np.diag(self.spread), 0.0))
         for i in np.flatnonzero(self.side):
             error[i] = self._distance(np.array(ONE_SIGMA), i)
         return error
+
+    @cached_property
+    def spread(self) -> Array:
+        """S, mean products of the distances from the maximum, float64 (n_param, n_param).
+
+        It is the covariance where no parameter is at a limit of its prior.
+        """
+        ends = np.flatnonzero(self.side)
+        if not ends.size:
+            return self.covariance
+        follow = np.zeros((ends.size, self.theta.size))
+        follow[np.arange(ends.size), ends] = -self.side[ends]
+        follow[:, self.side == 0] = -self._pull(follow[:, ends])
+        return self.covariance + follow.T @ one_sided_moments(map(self._one_sided, ends)) @ follow
 
     def log_evidence(self, log_posterior: float) -> float | None:
         """ln Z by Laplace's formula; None where P is singular."""
@@ -356,6 +377,10 @@ class Laplace:
         """Distance from the limit at which a parameter is to the other limit."""
         return float(self.room[0 if self.side[i] > 0 else 1, i])
 
+    def _one_sided(self, i: int | np.intp) -> tuple[float, float, float]:
+        """Slope, curvature and width of the density of a parameter at a limit."""
+        return float(self.slope[i]), self._left_to(i), self._across(i)
+
     def _distance(self, part: Array, i: int | np.intp, wider: float = 1.0) -> Array:
         """Quantiles at the probabilities `part`: of the distance of a parameter from its limit."""
         return distance_from_limit(part, self.slope[i] / wider, self._left_to(i) / wider**2, self._across(i))
@@ -398,6 +423,21 @@ def distance_from_limit(part: Array, slope: float, bend: float, width: float) ->
     beyond = np.logaddexp(shares[0] + special.log_ndtr(-near), shares[1] + special.log_ndtr(-far))
     quantile: Array = np.clip((-special.ndtri_exp(beyond) - near) / root, 0.0, width)
     return quantile
+
+
+def one_sided_moments(densities: Iterable[tuple[float, float, float]]) -> Array:
+    """Mean products of the distances of parameters from their limits, float64 (n_end, n_end).
+
+    `densities` has slope, curvature and width of each, as `distance_from_limit` takes them. The distances are
+    independent of each other. Means are integrals of quantiles, by Gauss' rule.
+    """
+    nodes, weight = np.polynomial.legendre.leggauss(_NODES)
+    part, weight = 0.5 * (nodes + 1.0), 0.5 * weight
+    distances = np.array([distance_from_limit(part, *density) for density in densities])
+    mean = distances @ weight
+    moments: Array = np.outer(mean, mean)
+    np.fill_diagonal(moments, distances**2 @ weight)
+    return moments
 
 
 def log_integral(slope: float, bend: float, width: float) -> float:

@@ -133,8 +133,11 @@ class Maximum(Tabular):
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """(n_param, n_param); 0 for parameters at an end of their prior, NaN where the data say nothing."""
-        return self.laplace.covariance.copy()
+        """Mean products of distances from the maximum, (n_param, n_param); NaN where the data say nothing.
+
+        A parameter at an end of its prior has a one-sided density, and the others follow it.
+        """
+        return self.laplace.spread.copy()
 
     @property
     def log_evidence(self) -> float | None:
@@ -220,7 +223,7 @@ class Maximum(Tabular):
         """All of it; None where parameters are so many that it is worked out by segments."""
         if isinstance(self.laplace, SegmentLaplace):
             return None
-        return [[_finite(x) for x in row] for row in self.laplace.covariance]
+        return [[_finite(x) for x in row] for row in self.laplace.spread]
 
     def _mode_record(self, mode: Mode) -> dict[str, JsonValue]:
         return {

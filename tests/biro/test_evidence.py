@@ -35,8 +35,8 @@ def three_parameters() -> GaussianLikelihood:
 
 @pytest.mark.parametrize(("sampler", "repeats"), [("dynesty", 8), ("dynesty-dynamic", 5)])
 def test_pulls_of_the_evidence(sampler, repeats):
-    options = {"n_live": 60, "batch": 16, "dlogz": 0.1}
-    options |= {"n_effective": 600} if sampler == "dynesty-dynamic" else {}
+    options = {"n_live": 40, "batch": 16, "dlogz": 0.1}
+    options |= {"n_effective": 400} if sampler == "dynesty-dynamic" else {}
     pulls = []
     for seed in range(1, repeats + 1):
         likelihood = three_parameters()

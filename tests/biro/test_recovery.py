@@ -206,7 +206,7 @@ def test_every_parameter_of_a_simulated_sky_comes_back(tmp_path, sampler) -> Non
     path.write_text(POINT_AND_GAUSSIAN)
     likelihood = biro.Likelihood(simulated(path), biro.read_model(path), backend="cpu")
     assert set(likelihood.parameter_names) == set(TRUTH)
-    options = {"n_live": 64, "dlogz": 2.0} if sampler == "dynesty" else {"tau_change": 0.1}
+    options = {"n_live": 48, "dlogz": 2.0} if sampler == "dynesty" else {"tau_change": 0.1}
     posterior = biro.sample(likelihood, sampler, seed=1, progress=False, **options)
     table = posterior.summary()
     for name, truth in TRUTH.items():

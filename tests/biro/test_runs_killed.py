@@ -1,4 +1,4 @@
-"""Runs of every sampler killed with SIGKILL twenty times, at random moments, and resumed after each."""
+"""Runs of every sampler killed with SIGKILL ten times, at random moments, and resumed after each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from biro.posterior.posterior import Posterior
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
 MEAN, SIGMA = np.array([1.0, -1.0]), np.array([0.3, 0.5])
-N_KILL = 20
+N_KILL = 10
 
 
 def killed(sampler: str, folder: Path, pause: float, most_calls: int) -> tuple[dict[str, Any], Posterior]:

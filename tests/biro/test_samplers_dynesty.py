@@ -27,7 +27,7 @@ def key_of_this_test(tmp_path, monkeypatch):
 
 def test_closed_form_evidence_and_posterior():
     likelihood = five_parameters()
-    posterior = sample(likelihood, "dynesty", seed=3, progress=False, n_live=150)
+    posterior = sample(likelihood, "dynesty", seed=3, progress=False, n_live=100)
     assert abs(posterior.log_evidence - likelihood.log_evidence) < 3 * posterior.log_evidence_err
     assert 0.05 < posterior.log_evidence_err < 0.6
     mean = posterior.weight @ posterior.samples

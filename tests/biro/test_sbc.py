@@ -396,12 +396,12 @@ SAMPLERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_pass(sampler) -> None:
-    """Point and Gaussian, fitted noise, 60 replicates: no test fails that should not, with a fixed seed.
+    """Point and Gaussian, fitted noise, 32 replicates: no test fails that should not, with a fixed seed.
 
     Bands and errors below are those of so many; docs/trust.md has 300.
     """
     found = run_sbc(
-        likelihood(POINT + LOBE), sampler, replicates=60, seed=1, progress=False, **SAMPLERS[sampler]
+        likelihood(POINT + LOBE), sampler, replicates=32, seed=1, progress=False, **SAMPLERS[sampler]
     )
     print(found)
     assert not found.failed

@@ -1,6 +1,6 @@
 """Every variant of the CUDA kernels against explicit sums, on a device or in Numba's simulator.
 
-Without either, one test a file runs them in a process of their own where CUDA is simulated.
+Without either, four tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
 """
 
 import importlib.metadata
@@ -27,6 +27,13 @@ HALF = [
 VARIANTS = [
     pytest.param(*each, marks=() if each in HALF else pytest.mark.on_device)
     for each in itertools.product(["factored", "row"], [True, False], ["none", "shared", "pointing"])
+]
+# Files that one process runs where CUDA is simulated: a minute or so each.
+TOGETHER = [
+    ("cuda", "student_chi2", "templates"),
+    ("gradient_cuda", "cuda_any", "kept_cuda"),
+    ("jones_gradient_cuda", "jones_cuda"),
+    ("memory", "cuda_extremes", "cuda_recordings"),
 ]
 # Phases of some 100 turns, rounded to 1e-16 of that; float32 terms of float64 phases.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
@@ -190,27 +197,12 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
 
 @pytest.mark.slow
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cuda",
-        "cuda_any",
-        "cuda_extremes",
-        "cuda_recordings",
-        "gradient_cuda",
-        "jones_cuda",
-        "jones_gradient_cuda",
-        "kept_cuda",
-        "memory",
-        "templates",
-        "student_chi2",
-    ],
-)
-def test_the_kernels_in_the_simulator(name) -> None:
-    file = Path(__file__).with_name(f"test_{name}.py")
+@pytest.mark.parametrize("names", TOGETHER, ids="-".join)
+def test_the_kernels_in_the_simulator(names) -> None:
+    files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in names]
     # Memory of a device does not grow where there is none, and single precision has the same steps as double.
     chosen = ["-m", "cuda and not thorough and not on_device", "-k", "not does_not_grow and not single"]
-    command = [sys.executable, "-m", "pytest", str(file), "-q", "-x", *chosen, "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *files, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=600

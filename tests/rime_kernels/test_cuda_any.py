@@ -123,7 +123,7 @@ def tiles_always(cuda_backend: str) -> Any:
 
 @pytest.mark.cuda
 @settings(
-    max_examples=8 if device.simulated() else 300,
+    max_examples=5 if device.simulated() else 300,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

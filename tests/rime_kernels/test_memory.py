@@ -72,7 +72,7 @@ def assert_same(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...])
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("whole", FORMS, indirect=True)
+@pytest.mark.parametrize("whole", FORMS_ON_DEVICE, indirect=True)
 def test_without_a_limit_it_is_the_explicit_sum(whole, reference, error_of) -> None:
     rime, sources, answers = whole
     for each, (chi2, vis) in zip(sources, answers, strict=True):
@@ -231,7 +231,7 @@ def test_visibilities_that_do_not_fit_are_cut(whole, monkeypatch) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("whole", FORMS, indirect=True)
+@pytest.mark.parametrize("whole", FORMS_ON_DEVICE, indirect=True)
 def test_data_that_do_not_fit_are_streamed(whole, monkeypatch) -> None:
     rime, sources, answers = whole
     small = with_data(rime.rows, form=rime.form)

@@ -159,11 +159,16 @@ def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
 
 
 def expected_gradient(reference: ModuleType, rows: Rows, sources: Sources, name: str) -> np.ndarray:
-    """Differences of the explicit chi2, element by element, of all entries of the batch at once."""
+    """Differences of the explicit chi2, element by element, of all entries of the batch at once.
+
+    Of brightnesses every seventh alone, NaN elsewhere: `test_gradient.py` has all of them.
+    """
     values = getattr(sources, name)
-    found = np.zeros(values.shape)
-    for index in np.ndindex(*values.shape[1:]):
+    found = np.full(values.shape, np.nan)
+    every = 7 if name in ("stokes", "spectral_terms") else 1  # coprime to the lengths of all axes
+    for index in list(np.ndindex(*values.shape[1:]))[::every]:
         one = np.zeros(values.shape)
+        found[:, *index] = 0.0
         one[:, *index] = np.abs(values[:, *index]) if name in ("shape", "profile") else 1.0
         if not one.any():
             continue  # a parameter that the kind has not
@@ -192,9 +197,12 @@ def test_gradient(backend, problem, sky, beam_of, reference, own, form, precisio
         parts = [(..., slice(0, 2)), (..., 2)] if name == "shape" else [...]
         for part in parts:  # angles are not widths
             # Of the largest derivative: differences keep 1e-8; float32 rounds each of some hundred terms.
-            largest = np.abs(expected[part]).max()
+            known = np.isfinite(expected[part])
+            largest = np.abs(expected[part][known]).max()
             tolerance = {"double": 1e-7, "single": 2e-5}[precision] * largest
-            np.testing.assert_allclose(found[part], expected[part], rtol=0.0, atol=tolerance, err_msg=name)
+            np.testing.assert_allclose(
+                found[part][known], expected[part][known], rtol=0.0, atol=tolerance, err_msg=name
+            )
 
 
 def change_of(sources: Sources, n_change: int) -> Gradient:

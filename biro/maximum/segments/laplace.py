@@ -12,7 +12,7 @@ from scipy import special
 
 from biro.arrow.matrix import Arrow
 from biro.arrow.space import ArrowPrecision, ArrowSpace
-from biro.maximum.laplace import ONE_SIGMA, WIDER, distance_from_limit, log_integral
+from biro.maximum.laplace import ONE_SIGMA, WIDER, distance_from_limit, log_integral, one_sided_moments
 
 Array = NDArray[np.float64]
 _HELD = 1e8
@@ -33,8 +33,8 @@ class Ends(NamedTuple):
 class SegmentLaplace:
     """The normal approximation about a maximum; `biro.maximum.laplace.Laplace` has the formulas.
 
-    Parameters at a limit of their prior are held there, each by itself. A parameter whose error is larger
-    than its prior is wide is one about which the data say nothing.
+    Parameters at a limit of their prior leave it each by itself, and the others follow. A parameter whose
+    error is larger than its prior is wide is one about which the data say nothing.
 
     Attributes
     ----------
@@ -50,6 +50,8 @@ class SegmentLaplace:
         As `Laplace.error`.
     slope, left : float64 (n_param,)
         Of parameters at a limit: by how much ln p falls per unit, and its curvature.
+    follow : float64 (n_end, n_param)
+        By how much all parameters change per unit of the distance of one from its limit.
     width : float64 (n_param,)
     room : float64 (2, n_param)
         Distances from theta to the limits of its prior.
@@ -65,6 +67,7 @@ class SegmentLaplace:
     error: Array
     slope: Array
     left: Array
+    follow: Array
     width: Array
     room: Array
     log_det: float
@@ -89,13 +92,18 @@ class SegmentLaplace:
         held = np.where(at_end, _HELD / variances, 0.0)
         precision = ArrowPrecision(space, arrow + space.of_diagonal(held)) if at_end.any() else free
         log_det = precision.log_det - float(np.log(held[at_end]).sum())
-        error = np.sqrt(precision.variances() if at_end.any() else variances)
         slope = np.where(at_end, np.abs(ends.gradient), 0.0)
-        for i in np.flatnonzero(at_end):
-            across = float(ends.room[0 if ends.side[i] > 0 else 1, i])
-            error[i] = distance_from_limit(np.array(ONE_SIGMA), slope[i], left[i], across)
+        follow, densities = _follow(free, ends.side), _densities(ends, slope, left)
+        error = np.sqrt(variances)
+        if densities:
+            moved = follow * (one_sided_moments(densities) @ follow)
+            error = np.sqrt(precision.variances() + moved.sum(axis=0))
+        for i, density in zip(np.flatnonzero(at_end), densities, strict=True):
+            error[i] = distance_from_limit(np.array(ONE_SIGMA), *density)
         error[error > width] = np.nan
-        return cls(theta, space, arrow, precision, ends.side, error, slope, left, width, ends.room, log_det)
+        return cls(
+            theta, space, arrow, precision, ends.side, error, slope, left, follow, width, ends.room, log_det
+        )
 
     @property
     def null(self) -> Array:
@@ -112,10 +120,18 @@ class SegmentLaplace:
 
     @property
     def covariance(self) -> Array:
-        """float64 (n_param, n_param): all of it, which is large."""
+        """As `Laplace.covariance`, float64 (n_param, n_param): all of it, which is large."""
         covariance = self.precision.solve(np.eye(self.theta.size))
         covariance[self.side != 0], covariance[:, self.side != 0] = 0.0, 0.0
         return covariance
+
+    @property
+    def spread(self) -> Array:
+        """As `Laplace.spread`, float64 (n_param, n_param): all of it, which is large."""
+        if not self.side.any():
+            return self.covariance
+        densities = _densities(self, self.slope, self.left)
+        return self.covariance + self.follow.T @ one_sided_moments(densities) @ self.follow
 
     def combinations(self, names: Sequence[str]) -> list[str]:
         """Names of the parameters about which the data say nothing."""
@@ -138,11 +154,13 @@ class SegmentLaplace:
         if np.isfinite(dof):
             standard *= WIDER / np.sqrt(rng.chisquare(dof, n) / dof)[:, None]
         theta = self.theta + self.precision.draw(standard.T).T
-        for i in np.flatnonzero(self.side):
+        ends = np.flatnonzero(self.side)
+        theta[:, ends] = self.theta[ends]
+        for i, follow in zip(ends, self.follow, strict=True):
             away = distance_from_limit(
-                rng.random(n), self.slope[i] / wider, self.left[i] / wider**2, self._across(i)
+                rng.random(n), self.slope[i] / wider, self.left[i] / wider**2, _across(self, i)
             )
-            theta[:, i] = self.theta[i] - self.side[i] * away
+            theta += away[:, None] * follow
         return theta
 
     def log_density(self, theta: Array) -> Array:
@@ -176,16 +194,32 @@ class SegmentLaplace:
         return np.where(moved, shift, moves[:, 0])
 
     def _squared(self, away: Array) -> Array:
-        """x^T P x of the parameters inside their limits."""
-        inner = np.where(self.side == 0, away, 0.0)
+        """x^T P x of the parameters inside their limits, x measured from where those at a limit pull them."""
+        inner = np.where(self.side == 0, away - np.abs(away[:, self.side != 0]) @ self.follow, 0.0)
         return np.asarray(np.sum(self.precision.whiten(inner.T) ** 2, axis=0))
 
     def _at_ends(self, away: Array, wider: float = 1.0) -> Array:
         there, slope, left = np.abs(away), self.slope / wider, self.left / wider**2
         return -(there @ slope) - 0.5 * there**2 @ left
 
-    def _across(self, i: int | np.intp) -> float:
-        return float(self.room[0 if self.side[i] > 0 else 1, i])
-
     def _log_integral(self, i: int | np.intp, wider: float = 1.0) -> float:
-        return log_integral(self.slope[i] / wider, self.left[i] / wider**2, self._across(i))
+        return log_integral(self.slope[i] / wider, self.left[i] / wider**2, _across(self, i))
+
+
+def _across(ends: Ends | SegmentLaplace, i: int | np.intp) -> float:
+    """Distance from the limit at which a parameter is to the other limit."""
+    return float(ends.room[0 if ends.side[i] > 0 else 1, i])
+
+
+def _densities(ends: Ends | SegmentLaplace, slope: Array, left: Array) -> list[tuple[float, float, float]]:
+    """Slope, curvature and width of the density of each parameter at a limit."""
+    return [(float(slope[i]), float(left[i]), _across(ends, i)) for i in np.flatnonzero(ends.side)]
+
+
+def _follow(free: ArrowPrecision, side: NDArray[np.int64]) -> Array:
+    """How all parameters follow those that leave their limits, each by itself, float64 (n_end, n_param)."""
+    ends = np.flatnonzero(side)
+    columns = free.solve(np.eye(side.size)[:, ends])
+    columns /= columns[ends, np.arange(ends.size)]
+    columns[ends] = np.eye(ends.size)
+    return np.asarray(-side[ends][:, None] * columns.T)
