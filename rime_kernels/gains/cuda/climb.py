@@ -44,13 +44,16 @@ def make_longest(shape: Shape) -> Compiled:
         longest = 0.0
         for place in range(group.place + thread, group.end, n_thread):
             log, phase = log_gain(tables, place, step)
-            longest = max(longest, max(abs(log), abs(phase)))
+            if abs(log) > longest:
+                longest = abs(log)
+            if abs(phase) > longest:
+                longest = abs(phase)
         shown[thread] = longest
         wait()
         half = n_thread // 2
         while half > 0:
-            if thread < half:
-                shown[thread] = max(shown[thread], shown[thread + half])
+            if thread < half and shown[thread + half] > shown[thread]:
+                shown[thread] = shown[thread + half]
             wait()
             half //= 2
         longest = shown[0]
@@ -58,6 +61,61 @@ def make_longest(shape: Shape) -> Compiled:
         return longest
 
     return longest_of
+
+
+@functools.cache
+def make_direction(shape: Shape) -> Compiled:
+    """Function that fills a step of Newton's method at x, by the group's inverse matrix.
+
+    It gives twice what the step should gain, NaN without a step; whether the matrix is that of x; and whether
+    there is one. One of another place is renewed where it leads on too slowly, after a step to gain `last`.
+    """
+    n_thread, block_sum, multiply = shape.n_thread, make_block_sum(shape.n_thread), make_multiply(shape)
+    assemble, invert = make_assemble(shape), make_invert(shape)
+
+    @device.inline
+    def direction(
+        thread: Scalar, group: Group, tables: GroupTables, priors: Priors, sums: Array, state: State,
+        sweep: Sweep, room: Room, x: Array, slope: Array, last: Scalar, has_inverse: Scalar, step: Array,
+    ) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+        gain, is_new, is_known = math.nan, False, has_inverse
+        while True:
+            if not is_known:
+                assemble(thread, group, tables, priors, sums, state, x, 0)
+                log = invert(thread, group, state.inverse, 1e-14, sweep, room.total)
+                is_known = is_new = log > -math.inf
+                if not is_known:
+                    break
+            multiply(thread, group, state.inverse, slope, room.partial, step)
+            gain = 0.0
+            for i in range(thread, group.n, n_thread):
+                gain += slope[i] * step[i]
+                step[i] = -step[i]
+            gain = block_sum(thread, gain, room.total)
+            if is_new or gain <= SLOW * last:
+                break
+            is_known = False
+        return gain, is_new, is_known
+
+    return direction
+
+
+@functools.cache
+def make_turn_back(shape: Shape) -> Compiled:
+    """Function that brings phases within half a turn of the means of their priors, and counts turns."""
+    n_thread = shape.n_thread
+
+    @device.inline
+    def turn_back(thread: Scalar, group: Group, tables: GroupTables, priors: Priors, x: Array) -> Scalar:
+        n_turned = 0.0
+        for i in range(thread, group.n, n_thread):
+            if tables.returns[group.first + i] == 1:
+                turns = math.floor((x[i] - priors.middle[group.first + i]) / _TURN + 0.5)
+                x[i] -= _TURN * turns
+                n_turned += abs(turns)
+        return n_turned
+
+    return turn_back
 
 
 @functools.cache
@@ -70,8 +128,7 @@ def make_climb(shape: Shape) -> Compiled:
     n_thread, n_wide, n_partial = shape.n_thread, shape.n_wide, shape.n_partial
     n_own, n_a, n_column = shape.n_own, shape.n_a, shape.n_column
     wait, block_sum, longest_of = meet(), make_block_sum(n_thread), make_longest(shape)
-    evaluate, multiply = make_evaluate(shape), make_multiply(shape)
-    assemble, invert = make_assemble(shape), make_invert(shape)
+    evaluate, direction, turn_back = make_evaluate(shape), make_direction(shape), make_turn_back(shape)
 
     @device.kernel(128)
     def climb(
@@ -103,23 +160,9 @@ def make_climb(shape: Shape) -> Compiled:
             )
             value, last, is_new, is_first, is_done = of_cells + of_priors, math.inf, False, True, False
             while n_step < _MOST and not is_done:
-                gain = math.nan
-                while True:
-                    if not has_inverse:
-                        assemble(thread, group, tables, priors, sums, state, x, 0)
-                        log = invert(thread, group, state.inverse, 1e-14, sweep, total)
-                        has_inverse = is_new = log > -math.inf
-                        if not has_inverse:
-                            break
-                    multiply(thread, group, state.inverse, slope, partial, step)
-                    gain = 0.0
-                    for i in range(thread, group.n, n_thread):
-                        gain += slope[i] * step[i]
-                        step[i] = -step[i]
-                    gain = block_sum(thread, gain, total)
-                    if is_new or gain <= SLOW * last:
-                        break
-                    has_inverse = False
+                gain, is_new, has_inverse = direction(
+                    thread, group, tables, priors, sums, state, sweep, room, x, slope, last, has_inverse, step
+                )
                 # Neither NaN nor infinite, and not so far that another start may be better.
                 if not gain < math.inf or (is_first and gain > FAR * group.n):
                     has_inverse = False
@@ -157,15 +200,8 @@ def make_climb(shape: Shape) -> Compiled:
                     is_done = True
                 else:
                     has_inverse = False
-                is_new = False
                 n_step += 1
-            n_turned = 0.0
-            if is_done:
-                for i in range(thread, group.n, n_thread):
-                    if tables.returns[group.first + i] == 1:
-                        turns = math.floor((x[i] - priors.middle[group.first + i]) / _TURN + 0.5)
-                        x[i] -= _TURN * turns
-                        n_turned += abs(turns)
+            n_turned = turn_back(thread, group, tables, priors, x) if is_done else 0.0
             n_turned = block_sum(thread, n_turned, total)
         of_cells, of_priors = evaluate(thread, group, tables, priors, sums, state.by_entry, room, x, slope)
         if thread == 0:

@@ -275,7 +275,7 @@ def make_assemble(shape: Shape) -> Compiled:
                     for s in range(int64(tables.slot_first[at]), int64(tables.slot_first[at + 1])):
                         signal += by_pair[3 * (int64(tables.slot[s]) // 2) + 2]
                     state.signal[at] = signal
-                    total += FLAT * (FLOOR + (1.0 - FLOOR) * math.exp(-max(signal, 0.0)))
+                    total += FLAT * (FLOOR + (1.0 - FLOOR) * (math.exp(-signal) if signal > 0.0 else 1.0))
             matrix[group.square + i * n + j] = total
             matrix[group.square + j * n + i] = total
         wait()
@@ -300,7 +300,8 @@ def make_invert(shape: Shape) -> Compiled:
     def invert(
         thread: Scalar, group: Group, matrix: Array, least: Scalar, sweep: Sweep, total: Array
     ) -> Scalar:
-        own, left, column, before, rest = sweep
+        own, left, column = sweep.own, sweep.left, sweep.column
+        before, rest = sweep.before, sweep.rest
         n, row, col = group.n, thread // n_across, thread % n_across
         for a in range(n_a):
             for b in range(n_b):
