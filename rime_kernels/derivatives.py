@@ -11,9 +11,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.engine import Engine, KeptVisibilities
+from rime_kernels.engine import Engine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, gradient_of
 from rime_kernels.tangent.columns import Fixed
@@ -98,16 +99,8 @@ class Derivatives:
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
         return gradient.times(0.5 / scale)
 
-    def kept_adjoint(
-        self,
-        sources: Sources,
-        kept: KeptVisibilities,
-        gain: NDArray[np.complex128],
-        by_power: NDArray[np.float64],
-        by_cross: NDArray[np.complex128],
-    ) -> Gradient:
+    def of_kept(self, sources: Sources, adjoint: Adjoint) -> Gradient:
         """Re(J^H W r) for what `KeptVisibilities.adjoint` has in the place of V - D."""
-        adjoint = kept.adjoint(gain, by_power, by_cross)
         return gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm).times(0.5)
 
     def information(

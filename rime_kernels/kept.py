@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.compile.types import DeviceArray
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.engine import KeptVisibilities
 from rime_kernels.gradient import Gradient
@@ -38,4 +40,14 @@ class KeptModel:
     def pulled(self, gain: Complex, by_power: Array, by_cross: Complex) -> Gradient:
         """Re(J^H W r), r = 2 a |g|^2 V + conj(b) conj(g) D, with a `by_power` and b `by_cross` (n_cell,)."""
         with CALL_LOCK:
-            return self.derivatives.kept_adjoint(self.sources, self.kept, gain, by_power, by_cross)
+            return self.derivatives.of_kept(self.sources, self.kept.adjoint(gain, by_power, by_cross))
+
+    def sums_there(self, scale: float) -> DeviceArray:
+        """`sums` that stay on the device, until others take their place."""
+        with CALL_LOCK:
+            return self.kept.sums_there(scale)
+
+    def pulled_there(self, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]) -> Gradient:
+        """`pulled` of arrays on the device: parts of g, (2 n_cell,); a, Re b and Im b, times `scale`."""
+        with CALL_LOCK:
+            return self.derivatives.of_kept(self.sources, self.kept.adjoint_there(scale, gain, slopes))

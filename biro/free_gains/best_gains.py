@@ -10,9 +10,10 @@ where the data say little of it stands in `rime_kernels.gains.laplace`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,18 @@ from biro.models.bound.antenna_terms.log_gains import LogGains
 from biro.observation.partition import Partition
 from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.device import DeviceMemoryError
 from rime_kernels.gains import cell_sums, laplace
 from rime_kernels.gains.arrays import Sums, Work
+from rime_kernels.gains.cuda.tables import fits
 from rime_kernels.gains.maximum import climb_all
 from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
+from rime_kernels.kept import KeptModel
 
+if TYPE_CHECKING:
+    from rime_kernels.gains.cuda.solver import Found, GroupSolver
+
+log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 Visibilities = Sequence[NDArray[np.complexfloating]]
@@ -57,6 +65,9 @@ class FreeGains:
         self.partitions, self.gains = tuple(partitions), gains
         self.layout = gain_layout(self.partitions, gains)
         self._last: Array | None = None
+        self._solver: GroupSolver | None = None
+        self._square: float | None = None
+        self._may_solve = fits(self.layout.cells, self.layout.groups)
         self.work = Work.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
 
     def models(
@@ -83,7 +94,8 @@ class FreeGains:
     def best(self, models: Sequence[CellModel], factor: Array) -> BestGains:
         """The gains that fit best.
 
-        The search begins at those that were found last, or where these are far off, anew.
+        The search begins at those that were found last, or where these are far off, anew. It runs where the
+        models are, on a GPU as long as it leads from one sky to the next there.
 
         Parameters
         ----------
@@ -92,13 +104,55 @@ class FreeGains:
         factor : float64 (n_partition,)
             Noise factors.
         """
-        found = BestGains(self, models, factor, self._last)
+        solver = self._solver_of(models)
+        if solver is not None:
+            (model,) = models
+            assert isinstance(model, KeptModel), "what a solver is for"
+            with CALL_LOCK:
+                near = solver.best(self.layout.groups, model.sums_there(float(factor[0]) ** -2))
+            if near is not None:
+                self._last = near.x
+                return DeviceGains(self, model, factor, solver, near)
+        found = BestGains(self, models, factor, np.zeros(self.layout.n) if self._last is None else self._last)
+        found.climb(warm=self._last is not None)
         if found.converged:
             self._last = found.x
+            if solver is not None:
+                solver.place(found.x)
+        return found
+
+    def _solver_of(self, models: Sequence[CellModel]) -> GroupSolver | None:
+        """That of the device where the models are; None where they are not, or it has none for them."""
+        if not (self._may_solve and len(models) == 1 and isinstance(models[0], KeptModel)):
+            return None
+        if self._solver is None:
+            # Imported here, since it brings CUDA.
+            from rime_kernels.gains.cuda.solver import GroupSolver
+
+            try:
+                self._solver = GroupSolver(self.layout.cells, self.layout.groups, self.returns)
+            except DeviceMemoryError as error:
+                log.info("gains are fitted on the CPU: %s", error)
+                self._may_solve = False
+        return self._solver
+
+    def square_of_data(self, model: KeptModel) -> float:
+        """sum w |D|^2 of the only partition."""
+        if self._square is None:
+            self._square = model.chi2(np.zeros(self.layout.cells.first.size - 1, np.complex128))
+        return self._square
+
+    @cached_property
+    def returns(self) -> NDArray[np.bool_]:
+        """Phases with normal priors that are brought within half a turn of their means, (n,), by groups."""
+        own = self.gains.is_angle & (self.gains.weight > 0.0)
+        own[self.gains.links.earlier] = False
+        own[self.gains.links.later] = False
+        found = np.zeros(self.layout.n, bool)
+        found[self.layout.place[own]] = True
         return found
 
 
-@dataclass(eq=False)
 class BestGains:
     """The gains that fit the visibilities of one sky best.
 
@@ -107,47 +161,46 @@ class BestGains:
     free : FreeGains
     models : sequence of CellModel
     factor : float64 (n_partition,)
-    start : float64 (n,) or None
-        Coordinates to begin the search at.
+    x : float64 (n,)
+        Coordinates, in the order of groups.
 
     Attributes
     ----------
     x : float64 (n,)
-        Coordinates, in the order of groups.
     converged : bool
-    gain : complex128 (n_cell,)
-        Of each cell: the product of the gains of its antennas.
     """
 
-    free: FreeGains
-    models: Sequence[CellModel]
-    factor: Array
-    start: Array | None
+    def __init__(self, free: FreeGains, models: Sequence[CellModel], factor: Array, x: Array) -> None:
+        self.free, self.models, self.factor, self.x = free, models, factor, x
+        self.converged = True
 
-    def __post_init__(self) -> None:
-        layout = self.free.layout
-        sums = [model.sums(factor**-2) for _, model, factor in self._each()]
-        self.sums = Sums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
+    def climb(self, *, warm: bool) -> None:
+        """Go to the maximum; from x, if `warm`, or from where a search begins anew."""
+        layout, work, steps = self.free.layout, self.free.work, np.empty(self.free.layout.n_group)
+        self.x = self.x.copy()
         with CALL_LOCK:
-            self.x = np.zeros(layout.n) if self.start is None else self.start.copy()
-            steps, work, warm = np.empty(layout.n_group), self.free.work, self.start is not None
             climb_all(layout.cells, layout.groups, self.sums, self.x, warm, work, steps)
             if self._turn_back():
                 climb_all(layout.cells, layout.groups, self.sums, self.x, True, work, steps)
-        self.n_step = steps
         self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
-        self.gain = self._gains_at(self.x)
 
     def _turn_back(self) -> bool:
         """Bring phases with normal priors within half a turn of their means: whether any was not."""
-        layout, gains = self.free.layout, self.free.gains
-        own = gains.is_angle & (gains.weight > 0.0)
-        own[gains.links.earlier] = False
-        own[gains.links.later] = False
-        place = layout.place[own]
-        turns = np.rint((self.x[place] - layout.groups.middle[place]) / (2.0 * np.pi))
-        self.x[place] -= 2.0 * np.pi * turns
+        away = np.where(self.free.returns, self.x - self.free.layout.groups.middle, 0.0)
+        turns = np.rint(away / (2.0 * np.pi))
+        self.x -= 2.0 * np.pi * turns
         return bool(turns.any())
+
+    @cached_property
+    def sums(self) -> Sums:
+        """Of all cells, by noise factors."""
+        sums = [model.sums(factor**-2) for _, model, factor in self._each()]
+        return Sums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
+
+    @cached_property
+    def gain(self) -> Complex:
+        """Of each cell the product of the gains of its antennas, complex128 (n_cell,)."""
+        return self._gains_at(self.x)
 
     def _each(self) -> Iterator[tuple[PartitionCells, CellModel, float]]:
         return zip(self.free.layout.partitions, self.models, self.factor.tolist(), strict=True)
@@ -167,18 +220,18 @@ class BestGains:
     @property
     def log_prior(self) -> float:
         """ln of the prior's density at the best gains, per unit of their coordinates."""
-        groups, gains, away = (
-            self.free.layout.groups,
-            self.free.gains,
-            self.x - self.free.layout.groups.middle,
-        )
-        linked = away[groups.later] - groups.keep * away[groups.earlier]
-        squares = (groups.weight * away**2).sum() + (groups.link_weight * linked**2).sum()
         # A phase that nothing determines has a normal prior in place of the uniform one.
         pinned = 0.5 * (_LOG_2PI + np.log(PIN)) * self.free.layout.pinned.size
         # What holds phases is taken back as it is on average over the circle.
         held = 0.5 * HOLD * np.pi**2 / 3.0 * self.free.layout.n_held
-        return float(gains.log_norm + pinned + held - 0.5 * squares)
+        return float(self.free.gains.log_norm + pinned + held - self._of_priors())
+
+    def _of_priors(self) -> float:
+        """Half the sum of squares of normal priors, over their variances."""
+        groups = self.free.layout.groups
+        away = self.x - groups.middle
+        linked = away[groups.later] - groups.keep * away[groups.earlier]
+        return float(0.5 * ((groups.weight * away**2).sum() + (groups.link_weight * linked**2).sum()))
 
     def log_volume(self) -> float:
         """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""
@@ -285,5 +338,77 @@ class BestGains:
         return found
 
 
+class DeviceGains(BestGains):
+    """Those that were found on a device, where what is asked for next is computed, too.
+
+    What another search has taken the place of there meanwhile, and all else, is computed on the CPU.
+
+    Parameters
+    ----------
+    free : FreeGains
+    model : KeptModel
+    factor : float64 (1,)
+    solver : GroupSolver
+    found : Found
+        What its last search has given.
+    """
+
+    def __init__(
+        self, free: FreeGains, model: KeptModel, factor: Array, solver: GroupSolver, found: Found
+    ) -> None:
+        super().__init__(free, [model], factor, found.x)
+        self._model, self._solver, self._found, self._turn = model, solver, found, solver.turn
+        self._by_scale = 0.0
+
+    @cached_property
+    def chi2(self) -> Array:
+        """See `BestGains`; by the sums of cells, where this loses no digits that matter."""
+        square = self.free.square_of_data(self._model)
+        if square * _ROUNDING > _MATTERS:
+            return self._chi2_with(self.gain)
+        return square + 2.0 * self.factor**2 * self._found.of_cells
+
+    def _of_priors(self) -> float:
+        return self._found.of_priors
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether what the device has is that of this maximum."""
+        return self._turn == self._solver.turn
+
+    def log_volume(self) -> float:
+        """See `BestGains`."""
+        if not self._is_last:
+            return super().log_volume()
+        with CALL_LOCK:
+            log_determinant = self._solver.log_determinant(self.free.layout.groups)
+        return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant)
+
+    def log_volume_and_slopes(self) -> tuple[float, Slopes]:
+        """See `BestGains`; the derivatives are on the device."""
+        if not self._is_last:
+            return super().log_volume_and_slopes()
+        with CALL_LOCK:
+            log_determinant, self._by_scale, slopes = self._solver.slopes(self.free.layout.groups)
+        return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant), slopes
+
+    def pulled(self, slopes: Slopes) -> list[Gradient]:
+        """See `BestGains`."""
+        if isinstance(slopes[0], np.ndarray):
+            return super().pulled(slopes)
+        assert self._is_last, "derivatives on the device are used before the next search"
+        return [self._model.pulled_there(float(self.factor[0]) ** -2, self._solver.gain, slopes)]
+
+    def by_factor(self, slopes: Slopes) -> Array:
+        """See `BestGains`."""
+        if isinstance(slopes[0], np.ndarray):
+            return super().by_factor(slopes)
+        return np.asarray(-2.0 * self._by_scale / self.factor)
+
+
 Slopes = tuple[Array, Array, Array]
 """By m, Re r and Im r of each cell (`rime_kernels.gains.curvature`), float64 (n_cell,)."""
+_ROUNDING = 1e-15
+"""Of sums over cells that are as large as the sum w |D|^2, and nearly cancel in chi2, relative to it."""
+_MATTERS = 1e-4
+"""Error of chi2."""

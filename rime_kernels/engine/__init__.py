@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
+from rime_kernels.compile.types import DeviceArray
 from rime_kernels.inputs import Output
 
 # Complex in the working precision; float64 for `Output.WEIGHTED`.
@@ -35,6 +36,14 @@ class KeptVisibilities(Protocol):
         by_cross: NDArray[np.complex128],
     ) -> Adjoint:
         """Derivatives of chi2 where V - D is 2 a |g|^2 V + conj(b) conj(g) D, a and b those of cells."""
+        ...
+
+    def sums_there(self, scale: float) -> DeviceArray:
+        """`sums` that stay on the device, until others take their place."""
+        ...
+
+    def adjoint_there(self, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]) -> Adjoint:
+        """`adjoint` of arrays on the device: parts of g, (2 n_cell,); a, Re b and Im b, times `scale`."""
         ...
 
 

@@ -29,8 +29,8 @@ from rime_kernels.gains.arrays import Array, Cells, Groups, Sums, Work
 from rime_kernels.gains.curvature import assemble, objective, turned
 from rime_kernels.gains.envelope import back_substitute, factorise, invert, log_determinant, solve
 
-_FLAT = 0.5 / math.pi
-_FLOOR = 0.05
+FLAT = 0.5 / math.pi
+FLOOR = 0.05
 """Of P, where phases are weakly tied to a reference but strongly to each other."""
 
 
@@ -43,7 +43,7 @@ def _determinant(
     assemble(cells, groups, sums, g, x, True, slope, matrix, signal)
     for i in range(first, end):
         if groups.circle[i] == i:
-            matrix[groups.row[i] + i] += _FLAT * (_FLOOR + (1.0 - _FLOOR) * math.exp(-max(signal[i], 0.0)))
+            matrix[groups.row[i] + i] += FLAT * (FLOOR + (1.0 - FLOOR) * math.exp(-max(signal[i], 0.0)))
     if factorise(groups, first, end, matrix, 0.0) >= 0:
         return np.nan
     return log_determinant(groups, first, end, matrix)
@@ -98,7 +98,7 @@ def sensitivities(
         for i in range(first, end):
             moved[i] = 0.0
             if groups.circle[i] == i:  # from here on S_ii P'/2
-                slope = -_FLAT * (1.0 - _FLOOR) * math.exp(-signal[i]) if signal[i] > 0.0 else 0.0
+                slope = -FLAT * (1.0 - FLOOR) * math.exp(-signal[i]) if signal[i] > 0.0 else 0.0
                 signal[i] = 0.5 * slope * matrix[groups.row[i] + i]
         for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
             c = groups.cell[at]

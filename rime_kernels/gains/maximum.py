@@ -13,15 +13,15 @@ from rime_kernels.gains.start import begin_cold
 
 _MOST = 60
 """Steps."""
-_CLOSE = 1e-13
+CLOSE = 1e-13
 """The search ends where a step is expected to gain less than half of this, times the group's coordinates."""
-_CLOSER = 1e-3 * _CLOSE
+CLOSER = 1e-3 * CLOSE
 """The same where steps go by the factor of an earlier place."""
-_SLOW = 0.05
+SLOW = 0.05
 """Second derivatives are worked out anew where a step gains more than this, times what that before gained."""
-_FAR = 4.0
+FAR = 4.0
 """Where the first step should gain more than half of this times the coordinates, both starts are tried."""
-_LONGEST = 1.0
+LONGEST = 1.0
 """Of a step in ln amplitude or phase, in e-folds and radians."""
 
 
@@ -92,7 +92,7 @@ def _climb(
             gain = 0.0
             for i in range(first, end):
                 gain -= slope[i] * step[i]
-            if is_new or gain <= _SLOW * last:
+            if is_new or gain <= SLOW * last:
                 break
             work.has_factor[g] = False
         if n == 0 and gain > far * (end - first):
@@ -101,8 +101,8 @@ def _climb(
             work.has_factor[g] = False
             return -1
         longest = _longest(cells, groups, g, step)
-        part = min(1.0, _LONGEST / longest) if longest > 0.0 else 1.0
-        if gain < (_CLOSE if is_new else _CLOSER) * (end - first):
+        part = min(1.0, LONGEST / longest) if longest > 0.0 else 1.0
+        if gain < (CLOSE if is_new else CLOSER) * (end - first):
             for i in range(first, end):
                 x[i] += part * step[i]
             return n
@@ -142,7 +142,7 @@ def climb_all(
         first, end = groups.first[g], groups.first[g + 1]
         n = -2
         if warm:
-            n = _climb(cells, groups, sums, g, x, work, _FAR)
+            n = _climb(cells, groups, sums, g, x, work, FAR)
         if n == -2:
             work.has_factor[g] = False
             begin_cold(cells, groups, sums, g, work.other, work.known, work.step, work.trial)

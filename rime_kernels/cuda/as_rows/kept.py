@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,8 @@ class KeptVisibilities:
 
     def sums(self, scale: float) -> Array:
         """float64 (3, n_cell): sum w |V|^2, and real and imaginary part of sum w D conj(V), times `scale`."""
-        return self._engine.cell_sums(self, scale)
+        found: Array = self._engine.cell_sums(self, scale).copy_to_host()
+        return found
 
     def chi2(self, gain: Complex) -> float:
         """sum w |D - g V|^2."""
@@ -49,6 +51,14 @@ class KeptVisibilities:
     def adjoint(self, gain: Complex, by_power: Array, by_cross: Complex) -> Adjoint:
         """Derivatives of chi2 where V - D is 2 a |g|^2 V + conj(b) conj(g) D."""
         return self._engine.cell_adjoint(self, gain, by_power, by_cross)
+
+    def sums_there(self, scale: float) -> DeviceArray:
+        """`sums` that stay on the device, until others take their place."""
+        return self._engine.cell_sums(self, scale)
+
+    def adjoint_there(self, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]) -> Adjoint:
+        """`adjoint` of arrays on the device (`cells.make_cell_slopes`)."""
+        return self._engine.adjoint_there(self, scale, gain, slopes)
 
 
 class KeepingEngine(GivenEngine):
@@ -64,15 +74,14 @@ class KeepingEngine(GivenEngine):
             return None
         return KeptVisibilities(self, sources, cells)
 
-    def cell_sums(self, kept: KeptVisibilities, scale: float) -> Array:
-        """See `KeptVisibilities`."""
+    def cell_sums(self, kept: KeptVisibilities, scale: float) -> DeviceArray:
+        """See `KeptVisibilities.sums_there`."""
         n_corr, n_unit = self._sizes(kept)
         rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
         out = self._workspace.array("sums of cells", (3, n_unit * n_corr), np.float64)
         kernel = kernels.make_cell_sums(n_corr, _n_lane())
         kernel[n_unit, _n_lane() * n_corr, 0](float(scale), tables, rows.model, rows.vis, rows.weight, out)
-        found: Array = out.copy_to_host()
-        return found
+        return out
 
     def cell_chi2(self, kept: KeptVisibilities, gain: Complex) -> float:
         """See `KeptVisibilities`."""
@@ -89,13 +98,21 @@ class KeepingEngine(GivenEngine):
     def cell_adjoint(
         self, kept: KeptVisibilities, gain: Complex, by_power: Array, by_cross: Complex
     ) -> Adjoint:
+        """See `KeptVisibilities`."""
+        parts = [gain.view(np.float64), by_power, by_cross.real, by_cross.imag]
+        there, *slopes = self._workspace.fill("gains", parts)
+        return self.adjoint_there(kept, 1.0, there, slopes)
+
+    def adjoint_there(
+        self, kept: KeptVisibilities, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]
+    ) -> Adjoint:
         """See `KeptVisibilities`; what stands in the place of V - D takes that of V."""
         n_corr, n_unit = self._sizes(kept)
         rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
-        sent = self._workspace.fill("gains", [gain.view(np.float64), by_power, by_cross.view(np.float64)])
         self._last = None
         kernel = kernels.make_cell_slopes(n_corr, _n_lane())
-        kernel[n_unit, _n_lane() * n_corr, 0](tables, rows.model, rows.vis, rows.weight, *sent)
+        arrays = rows.model, rows.vis, rows.weight, gain, *slopes
+        kernel[n_unit, _n_lane() * n_corr, 0](float(scale), tables, *arrays)
         return self._until_it_fits(lambda: self._pulled(kept.sources, rows))
 
     def _pulled(self, sources: Sources, rows: _Rows) -> Adjoint:

@@ -142,22 +142,22 @@ def make_cell_chi2(n_corr: int, n_lane: int) -> Compiled:
 def make_cell_slopes(n_corr: int, n_lane: int) -> Compiled:
     """Kernel that puts 2 a |g|^2 V + conj(b) conj(g) D in the place of V, and 0 where the weight is 0.
 
-    `by_power` a (n_cell,), `by_cross` b and `gain` g as real and imaginary parts (2 n_cell,), all float64
-    (`rime_kernels.gains.cell_sums.slopes_of_rows`).
+    `by_power` a, `by_real` and `by_imag` b (n_cell,), all three times `scale`, and `gain` g as real and
+    imaginary parts (2 n_cell,), all float64 (`rime_kernels.gains.cell_sums.slopes_of_rows`).
     """
     place = make_place(n_corr)
 
     @device.kernel(0)
     def cell_slopes(
-        tables: CellTables, model: Array, data: Array, weight: Array, gain: Array, by_power: Array,
-        by_cross: Array,
+        scale: float, tables: CellTables, model: Array, data: Array, weight: Array, gain: Array,
+        by_power: Array, by_real: Array, by_imag: Array,
     ) -> None:  # fmt: skip
         thread, unit = int64(cuda.threadIdx.x), int64(cuda.blockIdx.x)
         span, c = span_of(tables, unit), thread % n_corr
         cell = unit * n_corr + c
         g_re, g_im = gain[2 * cell], gain[2 * cell + 1]
-        b_re, b_im = by_cross[2 * cell], by_cross[2 * cell + 1]
-        own = 2.0 * by_power[cell] * (g_re * g_re + g_im * g_im)
+        b_re, b_im = scale * by_real[cell], scale * by_imag[cell]
+        own = 2.0 * scale * by_power[cell] * (g_re * g_re + g_im * g_im)
         h_re, h_im = b_re * g_re - b_im * g_im, -(b_re * g_im + b_im * g_re)
         for s in range(thread // n_corr, span.n, n_lane):
             i = place(tables, span, s, c)

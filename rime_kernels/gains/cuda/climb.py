@@ -1,0 +1,214 @@
+"""The kernel that brings the coordinates of each group from earlier ones to the maximum."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from numba import float64, int64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.cuda.kernels.lane_sums import make_block_sum, meet
+from rime_kernels.gains.cuda.parts import (
+    Group,
+    Priors,
+    Room,
+    Shape,
+    State,
+    Sweep,
+    group_of,
+    log_gain,
+    make_assemble,
+    make_evaluate,
+    make_invert,
+    make_multiply,
+)
+from rime_kernels.gains.cuda.tables import GroupTables
+from rime_kernels.gains.maximum import CLOSE, CLOSER, FAR, LONGEST, SLOW
+
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Module = device.cuda
+_MOST = 20
+"""Steps; a group that needs more is left to the CPU, as one whose second derivatives are not positive."""
+_TURN = 2.0 * math.pi
+
+
+@functools.cache
+def make_longest(shape: Shape) -> Compiled:
+    """Function that gives the largest change of ln amplitude or phase that a cell would see."""
+    n_thread, wait = shape.n_thread, meet()
+
+    @device.inline
+    def longest_of(thread: Scalar, group: Group, tables: GroupTables, step: Array, shown: Array) -> Scalar:
+        longest = 0.0
+        for place in range(group.place + thread, group.end, n_thread):
+            log, phase = log_gain(tables, place, step)
+            if abs(log) > longest:
+                longest = abs(log)
+            if abs(phase) > longest:
+                longest = abs(phase)
+        shown[thread] = longest
+        wait()
+        half = n_thread // 2
+        while half > 0:
+            if thread < half and shown[thread + half] > shown[thread]:
+                shown[thread] = shown[thread + half]
+            wait()
+            half //= 2
+        longest = shown[0]
+        wait()
+        return longest
+
+    return longest_of
+
+
+@functools.cache
+def make_direction(shape: Shape) -> Compiled:
+    """Function that fills a step of Newton's method at x, by the group's inverse matrix.
+
+    It gives twice what the step should gain, NaN without a step; whether the matrix is that of x; and whether
+    there is one. One of another place is renewed where it leads on too slowly, after a step to gain `last`.
+    """
+    n_thread, block_sum, multiply = shape.n_thread, make_block_sum(shape.n_thread), make_multiply(shape)
+    assemble, invert = make_assemble(shape), make_invert(shape)
+
+    @device.inline
+    def direction(
+        thread: Scalar, group: Group, tables: GroupTables, priors: Priors, sums: Array, state: State,
+        sweep: Sweep, room: Room, x: Array, slope: Array, last: Scalar, has_inverse: Scalar, step: Array,
+    ) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+        gain, is_new, is_known = math.nan, False, has_inverse
+        while True:
+            if not is_known:
+                assemble(thread, group, tables, priors, sums, state, x, 0)
+                log = invert(thread, group, state.inverse, 1e-14, sweep, room.total)
+                is_known = is_new = log > -math.inf
+                if not is_known:
+                    break
+            multiply(thread, group, state.inverse, slope, room.partial, step)
+            gain = 0.0
+            for i in range(thread, group.n, n_thread):
+                gain += slope[i] * step[i]
+                step[i] = -step[i]
+            gain = block_sum(thread, gain, room.total)
+            if is_new or gain <= SLOW * last:
+                break
+            is_known = False
+        return gain, is_new, is_known
+
+    return direction
+
+
+@functools.cache
+def make_turn_back(shape: Shape) -> Compiled:
+    """Function that brings phases within half a turn of the means of their priors, and counts turns."""
+    n_thread = shape.n_thread
+
+    @device.inline
+    def turn_back(thread: Scalar, group: Group, tables: GroupTables, priors: Priors, x: Array) -> Scalar:
+        n_turned = 0.0
+        for i in range(thread, group.n, n_thread):
+            if tables.returns[group.first + i] == 1:
+                turns = math.floor((x[i] - priors.middle[group.first + i]) / _TURN + 0.5)
+                x[i] -= _TURN * turns
+                n_turned += abs(turns)
+        return n_turned
+
+    return turn_back
+
+
+@functools.cache
+def make_climb(shape: Shape) -> Compiled:
+    """Kernel of one block for each group, as `rime_kernels.gains.maximum.climb_all` for `warm`.
+
+    `answer` float64: of each group the number of steps, or less than 0 where there is no maximum near `start`
+    (n,); what cells and what priors have of f there; then its coordinates (n,).
+    """
+    n_thread, n_wide, n_partial = shape.n_thread, shape.n_wide, shape.n_partial
+    n_own, n_a, n_column = shape.n_own, shape.n_a, shape.n_column
+    wait, block_sum, longest_of = meet(), make_block_sum(n_thread), make_longest(shape)
+    evaluate, direction, turn_back = make_evaluate(shape), make_direction(shape), make_turn_back(shape)
+
+    @device.kernel(128)
+    def climb(
+        tables: GroupTables, priors: Priors, sums: Array, state: State, start: Array, answer: Array
+    ) -> None:
+        x = cuda.shared.array(n_wide, float64)
+        trial = cuda.shared.array(n_wide, float64)
+        slope = cuda.shared.array(n_wide, float64)
+        other = cuda.shared.array(n_wide, float64)
+        step = cuda.shared.array(n_wide, float64)
+        total = cuda.shared.array(n_thread, float64)
+        partial = cuda.shared.array(n_partial, float64)
+        own = cuda.local.array(n_own, float64)
+        left = cuda.local.array(n_a, float64)
+        column = cuda.shared.array(n_column, float64)
+        before = cuda.shared.array(n_wide, float64)
+        rest = cuda.shared.array(n_wide, float64)
+        sweep = Sweep(own, left, column, before, rest)
+        room = Room(total, partial)
+        thread, group = int64(cuda.threadIdx.x), group_of(tables, int64(cuda.blockIdx.x))
+        n_group = int64(tables.first.size) - 1
+        for i in range(thread, group.n, n_thread):
+            x[i] = start[group.first + i]
+        has_inverse, n_turned, n_step, is_done = state.has_inverse[group.number] == 1, 1.0, 0, False
+        wait()
+        while n_turned > 0.0:
+            of_cells, of_priors = evaluate(
+                thread, group, tables, priors, sums, state.by_entry, room, x, slope
+            )
+            value, last, is_new, is_first, is_done = of_cells + of_priors, math.inf, False, True, False
+            while n_step < _MOST and not is_done:
+                gain, is_new, has_inverse = direction(
+                    thread, group, tables, priors, sums, state, sweep, room, x, slope, last, has_inverse, step
+                )
+                # Neither NaN nor infinite, and not so far that another start may be better.
+                if not gain < math.inf or (is_first and gain > FAR * group.n):
+                    has_inverse = False
+                    break
+                is_first = False
+                longest, part = longest_of(thread, group, tables, step, total), 1.0
+                if longest > LONGEST:
+                    part = LONGEST / longest
+                if gain <= (CLOSE if is_new else CLOSER) * group.n:
+                    for i in range(thread, group.n, n_thread):
+                        x[i] += part * step[i]
+                    wait()
+                    is_done = True
+                    break
+                is_better, found = False, value
+                for _ in range(30):
+                    for i in range(thread, group.n, n_thread):
+                        trial[i] = x[i] + part * step[i]
+                    wait()
+                    of_cells, of_priors = evaluate(
+                        thread, group, tables, priors, sums, state.by_entry, room, trial, other
+                    )
+                    found = of_cells + of_priors
+                    # Close to the maximum differences of f are roundings.
+                    is_better = found < value or gain * part < 1e-9 * (abs(value) + 1.0)
+                    if is_better or not is_new:
+                        break
+                    part *= 0.4
+                if is_better:
+                    for i in range(thread, group.n, n_thread):
+                        x[i], slope[i] = trial[i], other[i]
+                    value, last = found, gain
+                    wait()
+                elif is_new:
+                    is_done = True
+                else:
+                    has_inverse = False
+                n_step += 1
+            n_turned = turn_back(thread, group, tables, priors, x) if is_done else 0.0
+            n_turned = block_sum(thread, n_turned, total)
+        of_cells, of_priors = evaluate(thread, group, tables, priors, sums, state.by_entry, room, x, slope)
+        if thread == 0:
+            state.has_inverse[group.number] = 1 if has_inverse else 0
+            answer[group.number] = n_step if is_done else -1
+            answer[n_group + group.number], answer[2 * n_group + group.number] = of_cells, of_priors
+        for i in range(thread, group.n, n_thread):
+            answer[3 * n_group + group.first + i] = x[i]
+
+    return climb

@@ -1,0 +1,192 @@
+"""The determinant at the maximum of each group, and derivatives of the integral by the sums of cells.
+
+Formulas are those of `rime_kernels.gains.laplace`, where S, t and u are explained. Kernels follow each other,
+of one block for each group: `determinants` with P leaves S, which `derive` uses; `determinants` without P
+leaves H^-1, with which `finish` adds how the maximum moves.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from numba import float64, int64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.cuda.kernels.lane_sums import make_block_sum, meet
+from rime_kernels.gains.cuda.parts import (
+    Group,
+    Priors,
+    Shape,
+    State,
+    Sweep,
+    group_of,
+    log_gain,
+    make_assemble,
+    make_gather,
+    make_invert,
+    make_multiply,
+    turned,
+)
+from rime_kernels.gains.cuda.tables import GroupTables
+from rime_kernels.gains.laplace import FLAT, FLOOR
+
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Module = device.cuda
+
+
+@functools.cache
+def make_determinants(shape: Shape) -> Compiled:
+    """Kernel that gives ln det(H + P), or ln det H where `is_held` is 0, and leaves the inverse.
+
+    `found` float64 (n_group,), NaN where the matrix is not positive; `best` (n,) are coordinates.
+    """
+    n_thread, n_wide = shape.n_thread, shape.n_wide
+    n_own, n_a, n_column = shape.n_own, shape.n_a, shape.n_column
+    assemble, invert, wait = make_assemble(shape), make_invert(shape), meet()
+
+    @device.kernel(128)
+    def determinants(
+        tables: GroupTables,
+        priors: Priors,
+        sums: Array,
+        state: State,
+        best: Array,
+        is_held: int,
+        found: Array,
+    ) -> None:
+        x = cuda.shared.array(n_wide, float64)
+        total = cuda.shared.array(n_thread, float64)
+        own = cuda.local.array(n_own, float64)
+        left = cuda.local.array(n_a, float64)
+        column = cuda.shared.array(n_column, float64)
+        before = cuda.shared.array(n_wide, float64)
+        rest = cuda.shared.array(n_wide, float64)
+        sweep = Sweep(own, left, column, before, rest)
+        thread, group = int64(cuda.threadIdx.x), group_of(tables, int64(cuda.blockIdx.x))
+        for i in range(thread, group.n, n_thread):
+            x[i] = best[group.first + i]
+        wait()
+        assemble(thread, group, tables, priors, sums, state, x, is_held)
+        log = invert(thread, group, state.inverse, 0.0, sweep, total)
+        if thread == 0:
+            found[group.number] = log
+            state.has_inverse[group.number] = 1 if log > -math.inf else 0
+
+    return determinants
+
+
+@device.inline
+def elements(
+    tables: GroupTables, group: Group, place: Scalar, inverse: Array
+) -> tuple[Scalar, Scalar, Scalar]:
+    """S_aa, S_ap and S_pp of a cell."""
+    both, mixed, twist = 0.0, 0.0, 0.0
+    first, end = int64(tables.entry_first[place]), int64(tables.entry_first[place + 1])
+    for e in range(first, end):
+        one = int64(tables.entry[e])
+        for k in range(first, end):
+            other = int64(tables.entry[k])
+            value = inverse[group.square + one // 2 * group.n + other // 2]
+            value *= tables.entry_factor[e] * tables.entry_factor[k]
+            if one % 2 == 1 and other % 2 == 1:
+                twist += value
+            elif one % 2 == 1:
+                mixed += value
+            elif other % 2 == 0:
+                both += value
+    return both, mixed, twist
+
+
+@functools.cache
+def make_derive(shape: Shape) -> Compiled:
+    """Kernel that gives derivatives of ln Z, the gains being held, and t.
+
+    `slopes` float64 (3, n_cell) become those by m, Re r and Im r; `moved` (n,) becomes t.
+    """
+    n_thread, n_wide, n_partial, wait = shape.n_thread, shape.n_wide, shape.n_partial, meet()
+    gather = make_gather(shape)
+
+    @device.kernel(128)
+    def derive(
+        tables: GroupTables, sums: Array, state: State, best: Array, slopes: Array, moved: Array
+    ) -> None:
+        x = cuda.shared.array(n_wide, float64)
+        tilt = cuda.shared.array(n_wide, float64)
+        by = cuda.shared.array(n_wide, float64)
+        partial = cuda.shared.array(n_partial, float64)
+        thread, group = int64(cuda.threadIdx.x), group_of(tables, int64(cuda.blockIdx.x))
+        inverse, by_entry = state.inverse, state.by_entry
+        for i in range(thread, group.n, n_thread):
+            at = group.first + i
+            x[i], tilt[i] = best[at], 0.0
+            if tables.circle[at] == 1 and state.signal[at] > 0.0:  # S_ii P'/2
+                slope = -FLAT * (1.0 - FLOOR) * math.exp(-state.signal[at])
+                tilt[i] = 0.5 * slope * inverse[group.square + i * (group.n + 1)]
+        wait()
+        for place in range(group.place + thread, group.end, n_thread):
+            cell, number = turned(tables, sums, place, x), int64(tables.cell[place])
+            both, mixed, twist = elements(tables, group, place, inverse)
+            tilted = 0.0
+            for e in range(int64(tables.entry_first[place]), int64(tables.entry_first[place + 1])):
+                if int64(tables.entry[e]) % 2 == 1:
+                    tilted += tilt[int64(tables.entry[e]) // 2]
+            slopes[0, number] = -0.5 - both
+            slopes[1, number] = 1.0 + 0.5 * (both - twist) - tilted
+            slopes[2, number] = mixed
+            by_log = 0.5 * ((4.0 * cell.power - cell.real) * both + cell.real * twist) - cell.imag * mixed
+            by_phase = 0.5 * cell.imag * (twist - both) + cell.real * mixed
+            by_entry[2 * place] = by_log + tilted * cell.real
+            by_entry[2 * place + 1] = by_phase + tilted * cell.imag
+        wait()
+        gather(thread, group, tables, by_entry, partial, by)
+        for i in range(thread, group.n, n_thread):
+            moved[group.first + i] = by[i]
+
+    return derive
+
+
+@functools.cache
+def make_finish(shape: Shape) -> Compiled:
+    """Kernel that adds how the maximum moves to the derivatives of `derive`, and gives gains of cells.
+
+    `gain` float64 (2 n_cell,) are real and imaginary parts. `by_scale` (n_group,) becomes the sum over
+    cells of these sums times what the derivatives differ by from those of ln L, -1/2, 1 and 0.
+    """
+    n_thread, n_wide, n_partial, wait = shape.n_thread, shape.n_wide, shape.n_partial, meet()
+    multiply, block_sum = make_multiply(shape), make_block_sum(n_thread)
+
+    @device.kernel(128)
+    def finish(
+        tables: GroupTables, sums: Array, state: State, best: Array, moved: Array, slopes: Array,
+        gain: Array, by_scale: Array,
+    ) -> None:  # fmt: skip
+        x = cuda.shared.array(n_wide, float64)
+        by = cuda.shared.array(n_wide, float64)
+        u = cuda.shared.array(n_wide, float64)
+        partial = cuda.shared.array(n_partial, float64)
+        shown = cuda.shared.array(n_thread, float64)
+        thread = int64(cuda.threadIdx.x)
+        group, total = group_of(tables, int64(cuda.blockIdx.x)), 0.0
+        for i in range(thread, group.n, n_thread):
+            x[i], by[i] = best[group.first + i], moved[group.first + i]
+        wait()
+        multiply(thread, group, state.inverse, by, partial, u)
+        wait()
+        for place in range(group.place + thread, group.end, n_thread):
+            cell, number = turned(tables, sums, place, x), int64(tables.cell[place])
+            log, phase = log_gain(tables, place, x)
+            by_log, by_phase = log_gain(tables, place, u)
+            slopes[0, number] += by_log
+            slopes[1, number] -= by_log
+            slopes[2, number] -= by_phase
+            total += (slopes[0, number] + 0.5) * cell.power + (slopes[1, number] - 1.0) * cell.real
+            total += slopes[2, number] * cell.imag
+            size = math.exp(log)
+            gain[2 * number], gain[2 * number + 1] = size * math.cos(phase), size * math.sin(phase)
+        total = block_sum(thread, total, shown)
+        if thread == 0:
+            by_scale[group.number] = total
+
+    return finish
