@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,8 @@ def serve(link: pkl5.Intracomm, where: str, number: int) -> None:
     try:
         _Service(link, where, number).run()
     except BaseException as error:
-        print(f"biro: {failure_of(RuntimeError(error), where)}: all ranks end", file=sys.stderr, flush=True)
+        # Not by way of sys.stderr, which leads nowhere where rank 0 alone speaks.
+        os.write(2, f"biro: {where}: {type(error).__name__}: {error}: all ranks end\n".encode())
         from mpi4py import MPI
 
         MPI.COMM_WORLD.Abort(1)

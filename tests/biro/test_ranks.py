@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,12 +18,23 @@ from biro.errors import BackendError, InputError
 from biro.models.files.toml import from_toml
 from biro.ranks.messages import failure_of
 from biro.ranks.start import Facts, difference, start, versions
+from biro.ranks.world import Launch
 from rime_kernels import rime as rime_module
 from rime_kernels.engine.device_threads import HostCPU
 
 PROGRAM = Path(__file__).with_name("ranks_program.py")
 # All ranks end within so many seconds, whatever happens to one of them; and time to start.
 SECONDS = 120
+SKY = """
+[[source]]
+name = "a"
+type = "point"
+east = "3 arcsec"
+north = "-5 arcsec"
+I = {I}
+[noise]
+factor = 1
+"""
 
 
 def mpiexec(n: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -92,3 +104,39 @@ def test_errors_of_ranks_keep_their_class_and_name_the_rank() -> None:
     assert type(failure) is InputError
     assert str(failure) == "rank 3 (b): no such thing"
     assert type(failure_of(MemoryError(), "rank 1 (b)")) is BackendError
+
+
+def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
+    """A fit of a flux of 0.5 Jy, and lines about what cannot be done."""
+    (tmp_path / "sky.toml").write_text(SKY.format(I='"0.5 Jy"'))
+    prior = '{ prior = "uniform", low = 0, high = 2, unit = "Jy" }'
+    (tmp_path / "model.toml").write_text(SKY.format(I=prior))
+    obs, run, biro_of = tmp_path / "obs.ms", tmp_path / "run", ("-m", "biro")
+    field = "--telescope KAT-7 --start 2026-03-01 --freq 1.8GHz --chan-width 1MHz --noise 100mJy"
+    field += " --seed 1 --integration 60s --duration 10min"
+    centre = ("--phase-centre", "05h00m00s -45d00m00s")
+    done = subprocess.run(
+        [sys.executable, *biro_of, "simulate", obs, tmp_path / "sky.toml", *field.split(), *centre],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fit = ("fit", obs, tmp_path / "model.toml", "-o", run, "--sampler", "none", "--no-pictures", "--json")
+    done = mpiexec(2, *biro_of, *fit, "--backend", "cpu")
+    assert done.returncode == 0, done.stderr
+    flux = json.loads(done.stdout)["parameters"]["a.I"]
+    # 0.1 Jy of noise, 21 baselines, 10 times, two correlations: 4.9 mJy about the truth.
+    assert abs(flux["median"] - 0.5) < 4 * 0.0049
+    assert done.stderr.count("shared by 2 ranks") == 1
+    assert json.loads((run / "run.json").read_text())["facts"]["likelihood"]["ranks"] == 2
+    done = mpiexec(2, *biro_of, "info", obs)
+    assert done.returncode == 2
+    assert done.stderr.count("2 ranks were started, which `biro fit` alone uses: start `biro info`") == 1
+
+
+def test_what_has_started_ranks_is_told_by_its_variables() -> None:
+    assert Launch.of({}) == Launch(0, 1)
+    assert Launch.of({"SLURM_NTASKS": "4"}) == Launch(0, 1)  # of a batch script, which runs once
+    assert Launch.of({"PMI_RANK": "1", "PMI_SIZE": "3"}) == Launch(1, 3)
+    assert Launch.of({"PMIX_RANK": "2", "SLURM_STEP_NUM_TASKS": "4"}) == Launch(2, 4)
