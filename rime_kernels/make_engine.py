@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.engine import Engine
-from rime_kernels.engine.sharded import ShardedEngine, Worker
+from rime_kernels.engine.sharded import ShardedEngine, Team
 from rime_kernels.engine.smeared import Blocks, Settings, SmearedEngine
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants
 from rime_kernels.smearing.average import Average
 
 
+class _Recipe(NamedTuple):
+    """Some rows, and how they are computed; see `rime_kernels.engine.local_shards.Recipe`."""
+
+    backend: str
+    average: Average | None
+    fixed: Constants
+    table: RowTable
+    settings: Settings
+
+    def __call__(self, n_engine: int) -> Engine:
+        limit = self.settings.memory_limit
+        if limit is None and self.backend == "cuda":
+            limit = device.memory_budget()
+        own = self.settings._replace(memory_limit=None if limit is None else max(1, limit // n_engine))
+        return _engine_class(self.backend, self.average)(self.fixed, self.table, **own._asdict())
+
+
 def make_engine(
     backend: str,
-    workers: Sequence[Worker] | None,
+    team: Team | None,
     average: Average | None,
     fixed: Constants,
     table: RowTable,
     settings: Settings,
 ) -> Engine:
-    """The engine of all rows, on the current device or, with `workers`, shared by theirs."""
-    if workers is None:
+    """The engine of all rows, on the current device or, with a team, shared by its devices."""
+    if team is None:
         return _engine_class(backend, average)(fixed, table, **settings._asdict())
 
-    def make(rows: NDArray[np.int64], some: Constants, of_some: RowTable, n_engine: int) -> Engine:
-        limit = settings.memory_limit
-        if limit is None and backend == "cuda":
-            limit = device.memory_budget()
-        own = settings._replace(memory_limit=None if limit is None else max(1, limit // n_engine))
+    def recipe_of(rows: NDArray[np.int64], some: Constants, of_some: RowTable) -> _Recipe:
         of_rows = None if average is None else average.of_rows(rows)
-        return _engine_class(backend, of_rows)(some, of_some, **own._asdict())
+        return _Recipe(backend, of_rows, some, of_some, settings)
 
-    return ShardedEngine(make, workers, fixed, table)
+    return ShardedEngine(recipe_of, team, fixed, table)
 
 
 def _engine_class(backend: str, average: Average | None) -> Callable[..., Engine]:

@@ -15,6 +15,7 @@ from rime_kernels.derivatives import Derivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.engine.device_threads import Devices, threads_of
+from rime_kernels.engine.sharded import Ranks, Team
 from rime_kernels.engine.smeared import Settings
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
@@ -75,6 +76,8 @@ class Rime:
         GPUs of one kind that share the rows, in shards of whole time slots that follow from the rows alone:
         all, the first so many, or those of these numbers. The result is the same to the bit for any number of
         them. `memory_limit` is that of each. Default: the one that is current, without shards.
+    ranks : Ranks, optional
+        Other processes that share the rows with this one, in the same shards; `devices` are those of each.
 
     Attributes
     ----------
@@ -110,6 +113,7 @@ class Rime:
         smearing: Smearing | None = None,
         memory_limit: int | str | None = None,
         devices: Devices | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         check.one_of("precision", precision, ("single", "double"))
         check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
@@ -135,9 +139,10 @@ class Rime:
             gaussian_frame,
             None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
         )
+        team = None if devices is None or ranks is not None else Team(threads_of(self.backend, devices))
         self._engine: Engine = make_engine(
             self.backend,
-            None if devices is None else threads_of(self.backend, devices),
+            team if ranks is None else ranks.team(backend, self.backend, devices),
             average,
             constants(rows, table, geometry.uvw, data, (templates, self._template_lm), single),
             table,

@@ -26,6 +26,7 @@ from biro.cli.simulate import simulate
 from biro.cli.sky import convert
 from biro.cli.solve import solve
 from biro.cli.tune import tune
+from biro.ranks.world import Launch
 from biro.run.environment import Streams, problem_of_variables
 
 COMMANDS = (
@@ -55,6 +56,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
@@ -62,6 +64,13 @@ def common(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is chosen and why.")] = False,
 ) -> None:
     """Bayesian sky-model inference for radio interferometry."""
+    n_rank = Launch.of(os.environ).n_rank
+    if n_rank > 1 and context.invoked_subcommand != "fit":
+        say(
+            f"biro: {n_rank} ranks were started, which `biro fit` alone uses: start "
+            f"`biro {context.invoked_subcommand}` without them"
+        )
+        raise typer.Exit(2)
     import logging
 
     from biro.run.log_file import NOTICE
@@ -81,6 +90,8 @@ def main(argv: list[str] | None = None) -> None:
     if problem is not None:
         say(f"biro: {problem}")
         sys.exit(2)
+    if Launch.of(os.environ).rank:  # rank 0 speaks for all
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process)
     os.environ["MPLBACKEND"] = "agg"  # commands draw into files alone, whatever a notebook is set to use
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = list(sys.argv[1:] if argv is None else argv)

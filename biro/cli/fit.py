@@ -74,13 +74,16 @@ def fit(
 ) -> None:
     """Sample the posterior of a sky model.
 
-    Everything is written into RUN; the same command resumes a run that was interrupted.
+    Everything is written into RUN; the same command resumes a run that was interrupted. mpiexec -n N biro fit
+    shares the data among N processes.
     """
     from biro.likelihood.likelihood import Likelihood
     from biro.models import read_model
+    from biro.ranks.world import world
     from biro.reading import read
     from biro.samplers.sampling import sample
 
+    comm = world()
     options = keyword_options(set_option or [])
     sky = read_model(model)
     observation = read(obs, **reading)
@@ -95,6 +98,7 @@ def fit(
         smearing=smearing.value,
         gains=gains.value,
         devices=devices_of(devices),
+        comm=comm,
     )
     say(_problem_text(likelihood, backend.value))
     for line in likelihood.observation.instrument_lines(likelihood.sky):
@@ -170,8 +174,9 @@ def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"
     from rime_kernels.device import resolve
 
     free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
+    shared = "" if likelihood.ranks is None else f", shared by {likelihood.ranks.n_rank} ranks"
     return (
-        f"{free}, {likelihood.n_vis.sum()} visibilities in {_forms_text(likelihood.forms)}; "
+        f"{free}, {likelihood.n_vis.sum()} visibilities{shared} in {_forms_text(likelihood.forms)}; "
         f"{likelihood.precision} precision, {resolve(backend)[1]} (-v says more)"
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from biro.images.templates import Templates
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
+from biro.ranks.start import start
 from biro.smearing import Choice, Mode, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together
 from rime_kernels.arrays import Sources
@@ -23,6 +24,9 @@ from rime_kernels.engine.device_threads import Devices, check_devices
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.tangent.grouped import GroupedInformation
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -48,11 +52,16 @@ class EngineOptions:
     image_accuracy: float
     smearing: Mode | Sequence[Mode] = "auto"
     devices: Devices | None = None
+    comm: MPI.Intracomm | None = None
 
     def __post_init__(self) -> None:
         self.memory_shares([1])
         if self.devices is not None:
             check_devices(self.devices)
+
+    def keywords(self) -> dict[str, Any]:
+        """The same as arguments of a likelihood, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def memory_shares(self, sizes: Sequence[int]) -> list[int | None]:
         """Bytes for each partition, in proportion to the size of its data; None without a limit."""
@@ -96,6 +105,7 @@ class PartitionEngines:
         self.smearing = _choices(observation, model, options, templates)
         self.image_digest, self.shifts = templates.digest(), templates.shifts
         self.image_outlines = templates.outlines()
+        ranks = None if options.comm is None else start(options.comm)
         limits = options.memory_shares([part.vis.size for part in observation.partitions])
         self.rimes = [
             Rime(
@@ -112,6 +122,7 @@ class PartitionEngines:
                 smearing=self.smearing[i].smearing if templates.needs_phases else None,
                 memory_limit=limit,
                 devices=options.devices,
+                ranks=ranks,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
         ]

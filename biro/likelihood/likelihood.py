@@ -6,10 +6,10 @@ import copy
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
 from biro.likelihood.inner import without_gain_priors
 from biro.likelihood.lone_gains import lone_gains
-from biro.likelihood.noise_range import with_noise_range
+from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
 from biro.likelihood.treatments.inner_gains import InnerGains
@@ -37,7 +37,9 @@ from biro.models.components.noise import SPLITS
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
 from biro.observation.unequal_noise import unequal_noise
-from biro.observation.weighting import WITH_TAPER, with_systematic
+from biro.observation.weighting import with_systematic
+from biro.ranks.closing import Closing
+from biro.ranks.start import start
 from biro.smearing import Mode
 from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
@@ -45,11 +47,14 @@ from rime_kernels.engine.device_threads import Devices
 from rime_kernels.geometry import Form, Precision
 from rime_kernels.physics.envelope import GaussianFrame
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 log = logging.getLogger(__name__)
 _HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
 
 
-class Likelihood(Density):
+class Likelihood(Density, Closing):
     """Likelihood of visibilities, or of their closures, given a sky model.
 
     For each partition (field x data description), over its N unflagged complex correlations of
@@ -91,6 +96,10 @@ class Likelihood(Density):
         GPUs of one kind that share the data: all, the first so many, or those of these numbers. Each has
         shards of whole time slots, which follow from the data alone, so that results are the same to the bit
         for any number of GPUs. Default: one GPU, without shards, which differs by roundings.
+    comm : mpi4py.MPI.Intracomm, optional
+        Ranks of MPI that share the data in the same shards, so that results are the same to the bit for any
+        number of ranks; `devices` are those of each. Only rank 0 goes on: the others serve it here until
+        `close`, or the end of its process, and then end. They may give None for observation and sky.
     image_accuracy : float
         Rms error over rms of the visibilities of the model's images, which are worked out once.
     smearing : "auto", "on" or "off", or one of them for each partition
@@ -115,7 +124,7 @@ class Likelihood(Density):
     ------
     InputError
         An image of the model cannot be read or used; or there are no closures, or noise is not Gaussian where
-        closures are asked for.
+        closures are asked for; or ranks with other data or versions.
     BackendError
         `backend="cuda"` without a working GPU; devices that are not there.
     ModelError
@@ -136,12 +145,14 @@ class Likelihood(Density):
         smearing: Mode | Sequence[Mode] = "auto",
         gains: Gains = "sample",
         devices: Devices | None = None,
+        comm: MPI.Intracomm | None = None,
     ) -> None:
         for value, reader in ((observation, "read"), (sky, "read_model")):
             if isinstance(value, str | PathLike):
                 raise InputError(
                     f"a likelihood takes what biro.{reader} gives, found the path {str(value)!r}"
                 )
+        self.ranks = None if comm is None else start(comm, observation)
         options = EngineOptions(
             backend=backend,
             precision="double" if precision == "auto" else precision,
@@ -151,6 +162,7 @@ class Likelihood(Density):
             image_accuracy=image_accuracy,
             smearing=smearing,
             devices=devices,
+            comm=comm,
         )
         check_gains(gains)
         self.gains, self._given = gains, observation
@@ -167,12 +179,7 @@ class Likelihood(Density):
             outer = without_gain_priors(sky)
         if outer is not sky:
             self.model = outer.bind(views, self._beam)
-        fits_noise = self.model.noise_parameters or self.model.noise_terms is not None
-        if fits_noise and any(part.tapered for part in observation.partitions):
-            raise InputError(
-                "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
-                f"too small: {WITH_TAPER}"
-            )
+        refuse_tapered(self.model, observation.partitions)
         self.precision_reason = "as asked"
         if precision == "auto":
             options = self._with_chosen_precision(sky, options)
@@ -347,7 +354,7 @@ class Likelihood(Density):
         belongs = self.full_model.has_fitted_gains or self.model.noise_terms is not None
         if size > 2 * N_RESIDUALS and not belongs:
             few = thinned(self.observation, N_RESIDUALS)
-            of_few = Likelihood(few, self._sky, **asdict(self._options), gains=self.gains)
+            of_few = Likelihood(few, self._sky, **self._options.keywords(), gains=self.gains)
             return (of_few if self._inner else of_few.full).remarks(theta)
         data = self.corrected(theta).partitions
         models, factors = self.predict(theta), self.noise_factor(theta)
@@ -428,6 +435,7 @@ class Likelihood(Density):
             **(images if self._engines.image_digest else {}),
             "memory_limit": self.memory_limit,
             **({} if self.devices is None else {"devices": self.devices}),
+            **({} if self.ranks is None else {"ranks": self.ranks.n_rank}),
             "noise": self._treatment.noise,
             "gains": self.gains,
             **({self.gains: self.gains_lines} if self.gains_lines else {}),
@@ -482,7 +490,7 @@ class Likelihood(Density):
     def _with_chosen_precision(self, sky: SkyModel, options: EngineOptions) -> EngineOptions:
         def likelihood_of(observation: Observation, precision: Precision) -> Likelihood:
             return Likelihood(
-                observation, sky, gains=self.gains, **asdict(replace(options, precision=precision))
+                observation, sky, gains=self.gains, **replace(options, precision=precision).keywords()
             )
 
         choice = choose_precision(self.observation, likelihood_of)

@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from biro.models import SkyModel
+from biro.errors import InputError
+from biro.models import BoundModel, SkyModel
 from biro.models.components.noise import HIGHEST, LOWEST
 from biro.observation.noise import MAX_SAMPLES, measure_noise
 from biro.observation.partition import Partition
+from biro.observation.weighting import WITH_TAPER
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,21 @@ def with_noise_range(sky: SkyModel, partitions: Sequence[Partition]) -> SkyModel
     if (low, high) != (LOWEST, HIGHEST):
         log.info("the prior of the noise factor reaches over %.0e .. %.0e, as the data scatter", low, high)
     return replace(sky, noise=sky.noise.with_factor_between(low, high))
+
+
+def refuse_tapered(model: BoundModel, partitions: Sequence[Partition]) -> None:
+    """Refuse to fit noise to data whose weights are tapered.
+
+    Raises
+    ------
+    InputError
+    """
+    fits_noise = model.noise_parameters or model.noise_terms is not None
+    if fits_noise and any(part.tapered for part in partitions):
+        raise InputError(
+            "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
+            f"too small: {WITH_TAPER}"
+        )
 
 
 def noise_range(partitions: Sequence[Partition]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The GPUs that a call names, each with a thread of its own."""
+"""What computes for one process: the GPUs that a call names, each with a thread of its own, or the CPU."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Devices: TypeAlias = Literal["all"] | int | Sequence[int]
 
 
 class DeviceThread:
-    """A thread for which one GPU is the current one; see `rime_kernels.engine.sharded.Worker`.
+    """A thread for which one GPU is the current one; see `rime_kernels.engine.local_shards.Worker`.
 
     It lives as long as the process, for what is on its GPU is given back in it.
     """
 
     def __init__(self, number: int, name: str) -> None:
-        self.name, self._number = f"GPU {number} ({name})", number
+        self.name, self.kind, self._number = f"GPU {number} ({name})", name, number
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         threading.Thread(target=self._run, name=f"biro-gpu-{number}", daemon=True).start()
 
@@ -50,6 +50,24 @@ class DeviceThread:
             except BaseException as error:
                 future.set_exception(error)
             del future, work  # nothing of it may live here until the next work comes
+
+
+class HostCPU:
+    """The CPU, whose work is done at once by the thread that asks: a `Worker` like `DeviceThread`."""
+
+    name = kind = "CPU"
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do it now."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        """There is nothing to be given back."""
 
 
 @functools.cache
@@ -103,3 +121,26 @@ def threads_of(backend: Literal["cpu", "cuda"], devices: Devices) -> list[Device
             f"devices={devices!r}: {' and '.join(kinds)} are GPUs of different kinds; name those of one kind"
         )
     return [_thread_of(i, names[i]) for i in numbers]
+
+
+def workers_of(
+    backend: Literal["cpu", "cuda"], devices: Devices | None, number: int
+) -> Sequence[DeviceThread | HostCPU]:
+    """What computes for one of several processes of a host.
+
+    Parameters
+    ----------
+    backend : "cpu" or "cuda"
+    devices : Devices, optional
+        Those of this process. Default: one GPU, in turn.
+    number : int
+        Of this process among those of the host.
+
+    Raises
+    ------
+    InputError, BackendError
+        As `threads_of`.
+    """
+    if devices is not None:
+        return threads_of(backend, devices)
+    return [HostCPU()] if backend == "cpu" else threads_of("cuda", [number % len(device.names())])

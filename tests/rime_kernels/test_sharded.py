@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
-from rime_kernels.engine.device_threads import check_devices, threads_of
+from rime_kernels.engine.device_threads import HostCPU, check_devices, threads_of
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
@@ -21,28 +20,10 @@ from rime_kernels.geometry import row_table
 ORDER = 1e-12
 
 
-class Inline:
-    """A device whose work is done at once, by the thread that asks."""
-
-    def __init__(self, number: int) -> None:
-        self.name = f"device {number}"
-
-    def submit(self, work: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(work())
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """`devices=n` are n pretended ones."""
-    monkeypatch.setattr(rime_module, "threads_of", lambda _, n: [Inline(i) for i in range(n)])
+    monkeypatch.setattr(rime_module, "threads_of", lambda _, n: [HostCPU() for _ in range(n)])
 
 
 def data_for(rows: Rows) -> dict[str, np.ndarray]:
@@ -166,13 +147,13 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
     assert rime.chi2(none).shape == (0,)
     assert rime.predict(none).shape[0] == 0
     expected = rime.chi2(sources)
-    (_, shards) = rime._engine._devices[1]  # type: ignore[attr-defined]
+    (_, engines) = rime._engine._here._devices[1]  # type: ignore[attr-defined]
 
     def fail(*_: object) -> None:
         raise BackendError("the device is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(shards[0].engine, "start_chi2", fail)
+        patched.setattr(engines[0], "start_chi2", fail)
         with pytest.raises(BackendError, match="the device is lost"):
             rime.chi2(sources)
     np.testing.assert_array_equal(rime.chi2(sources), expected)

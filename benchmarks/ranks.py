@@ -1,0 +1,133 @@
+"""Measure what ranks of MPI cost: the latency of a likelihood call, and ranks beside threads.
+
+    python benchmarks/ranks.py [--quick] [--output FILE]
+
+An empty call is chi2 of one source and a few rows, which takes as long as messages and calls of Python do:
+on 1, 2, 16 and 64 ranks of one machine, with more ranks than cores as well. Then chi2 of a larger case on two
+ranks of one thread, beside one process with two threads, and beside the same with the shards that ranks have.
+"Same bits" says whether chi2 is the same for any number of ranks. Without mpi4py nothing is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from chi2.cases import EXTENT, FULL, Case, field, sources
+from common.machine import machine, machine_slug
+from common.options import make_parser, output_path, parse
+from common.results import write
+from common.timing import measure
+from common.types import Line
+
+from rime_kernels import Rime
+
+N_RANK = (1, 2, 16, 64)
+NAME = "27 antennas, 100 points"
+WITHIN = 1.05
+"""Two ranks of one thread should need at most so many times what one process with two threads needs."""
+
+
+def case_of(name: str) -> Case:
+    """The empty call, or the case with which ranks and threads are compared."""
+    whole = next(case for case in FULL if case.name == NAME)
+    return replace(whole, n_antenna=3, n_time=4, n_chan=2, n_point=1) if name == "empty" else whole
+
+
+def worker(name: str, repeat: int, shared: bool) -> None:
+    """Measure one case on as many ranks as there are, and print a line of JSON on rank 0."""
+    ranks = None
+    if shared:
+        from mpi4py import MPI
+
+        from biro.ranks.start import start
+
+        ranks = start(MPI.COMM_WORLD)
+    case = case_of(name)
+    whole, sky = field(case), sources(case)
+    rime = Rime(
+        whole.rows,
+        vis=whole.vis,
+        weight=whole.weight,
+        backend="cpu",
+        form=case.form,
+        extent=EXTENT,
+        ranks=ranks,
+    )
+    chi2 = rime.chi2(sky)
+    timing = measure(lambda: rime.chi2(sky), repeat)
+    print(json.dumps({"ms": 1e3 * timing.median, "chi2": chi2.tolist()}))
+
+
+def measured(name: str, n_rank: int, n_thread: int, repeat: int) -> Line:
+    """Measure one line: on ranks, or in one process without shards where there are none (0)."""
+    words = [sys.executable, __file__, "--worker", name, str(repeat), str(int(n_rank > 0))]
+    command = ["mpiexec", "-n", str(n_rank), *words] if n_rank else words
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"NUMBA_NUM_THREADS": str(n_thread)},
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {"case": name, "n_rank": n_rank, "n_thread": n_thread, "repeat": repeat, **found}
+
+
+def text(line: Line) -> str:
+    """A line of the table."""
+    by = f"{line['n_rank']} ranks" if line["n_rank"] else "one process, no shards"
+    return f"{line['case']:10}{by:>24}{line['n_thread']:9}{line['ms']:12.3f}"
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--worker"]:
+        name, repeat, shared = sys.argv[2:]
+        worker(name, int(repeat), shared == "1")
+        return 0
+    args = parse(make_parser(__doc__, repeat=200))
+    about, lines = machine("cpu"), list[Line]()
+    sizes = {name: asdict(case_of(name)) for name in ("empty", "whole")}
+    found: dict[str, object] = {"machine": about, "quick": args.quick, "sizes": sizes, "lines": lines}
+    path = output_path(args, "ranks", f"{machine_slug(about)}.json")
+    os.environ["PATH"] = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of a virtual environment
+    )
+    if find_spec("mpi4py") is None or shutil.which("mpiexec") is None:
+        print("nothing is measured: mpi4py or mpiexec is missing (pip install mpi4py mpich)")
+        write(path, found)
+        return 0
+    print(f"{'case':10}{'shared by':>24}{'threads':>9}{'median, ms':>12}")
+    runs = [("empty", 0, 1)] + [("empty", n, 1) for n in N_RANK[: 2 if args.quick else None]]
+    if not args.quick:
+        runs += [("whole", 0, 2), ("whole", 1, 2), ("whole", 2, 1)]
+    for name, n_rank, n_thread in runs:
+        is_long = name == "whole" or n_rank > (os.cpu_count() or 1)
+        repeat = max(1, args.repeat // 10) if is_long else args.repeat
+        lines.append(measured(name, n_rank, n_thread, repeat))
+        print(text(lines[-1]), flush=True)
+        write(path, found)
+    same = [
+        np.array_equal(line["chi2"], other["chi2"])
+        for line in lines
+        for other in lines
+        if line["case"] == other["case"] and line["n_rank"] and other["n_rank"]
+    ]
+    found["same bits"] = all(same)
+    if not args.quick:
+        found["ranks over threads"] = lines[-1]["ms"] / lines[-3]["ms"]
+        print(f"two ranks over two threads: {found['ranks over threads']:.3f}; goal {WITHIN}")
+    print(f"same bits: {found['same bits']}")
+    write(path, found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""What has other ranks at work until it is closed."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from biro.ranks.ranks import Ranks
+
+
+class Closing:
+    """A likelihood whose data ranks of MPI may share: a context manager that lets the others end.
+
+    Attributes
+    ----------
+    ranks : Ranks or None
+        None where this process is alone.
+    """
+
+    ranks: Ranks | None = None
+
+    def close(self) -> None:
+        """Let the other ranks end, which serve all likelihoods of `comm`; none of these can be asked then."""
+        if self.ranks is not None:
+            self.ranks.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,119 @@
+"""What ranks say to each other: what rank 0 asks for, and what the others answer."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import BackendError, BiroError
+from rime_kernels.arrays import Sources
+from rime_kernels.device import Backend
+from rime_kernels.engine.device_threads import Devices
+from rime_kernels.engine.local_shards import Call
+from rime_kernels.jones_beam import JonesBeam
+
+_CONSTANT = ("coefficient", "grid", "antenna_class", "angle", "feed_angle")
+"""Arrays of a `JonesBeam` that are the same in all calls of a likelihood, and may be large."""
+
+
+class Hold(NamedTuple):
+    """Make room for the shards of an engine on devices of a rank; it answers with a `Found`."""
+
+    engine: int
+    backend: Backend
+    devices: Devices | None
+
+
+class Found(NamedTuple):
+    """The backend that a rank has found, and its devices: name and kind of each."""
+
+    backend: str
+    names: list[str]
+    kinds: list[str]
+
+
+class Add(NamedTuple):
+    """A shard for a device of one rank, which receives its recipe; it answers when the engine is made."""
+
+    engine: int
+    rank: int
+    device: int
+    n_engine: int
+
+
+class Work(NamedTuple):
+    """A call on all shards of an engine; each rank that holds some answers with their results.
+
+    `constant` are the arrays that `lean` has taken out of the sources; None where they are those of the call
+    before. With `has_vis`, each rank receives the data that take the place of those of its shards.
+    """
+
+    engine: int
+    call: Call
+    constant: tuple[NDArray[Any], ...] | None
+    has_vis: bool
+
+
+class Stop(NamedTuple):
+    """Rank 0 is done."""
+
+
+Request = Hold | Add | Work | Stop
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A request, the number that its answers have, and the engines that rank 0 needs no longer."""
+
+    request: Request
+    ticket: int
+    dropped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a rank has found, or why it could not."""
+
+    value: Any = None
+    failure: BiroError | None = field(default=None)
+
+
+def failure_of(error: Exception, where: str) -> BiroError:
+    """What rank 0 is to raise for an error of another rank, in one line that names the rank.
+
+    Errors that biro raises on purpose keep their class; others are taken for failures of the machine, and say
+    where they come from.
+    """
+    if isinstance(error, BiroError):
+        return type(error)(f"{where}: {error}")
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return BackendError(f"{where}: {type(error).__name__}: {error}{place}")
+
+
+def lean(sources: Sources) -> tuple[Sources, tuple[NDArray[Any], ...]]:
+    """The sources without the large arrays of their beam that are the same in all calls, and these arrays."""
+    beam = sources.beam
+    if not isinstance(beam, JonesBeam):
+        return sources, ()
+    constant = tuple(getattr(beam, name) for name in _CONSTANT)
+    return _with_arrays(sources, beam, [array[:0] for array in constant]), constant
+
+
+def whole(sources: Sources, constant: Sequence[NDArray[Any]]) -> Sources:
+    """The sources with the arrays that `lean` has taken out."""
+    return _with_arrays(sources, sources.beam, constant) if isinstance(sources.beam, JonesBeam) else sources
+
+
+def _with_arrays(sources: Sources, beam: JonesBeam, arrays: Sequence[NDArray[Any]]) -> Sources:
+    new, other = copy.copy(sources), copy.copy(beam)
+    for name, array in zip(_CONSTANT, arrays, strict=True):
+        object.__setattr__(other, name, np.asarray(array))
+    object.__setattr__(new, "beam", other)
+    return new

@@ -1,0 +1,208 @@
+"""Rank 0's side: what it asks of the other ranks, and how their answers come back."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import BackendError, InputError
+from biro.ranks.messages import Add, Answer, Envelope, Found, Hold, Request, Stop, Work, lean
+from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.device import Backend
+from rime_kernels.engine.device_threads import Devices, workers_of
+from rime_kernels.engine.local_shards import Call, Recipe
+from rime_kernels.engine.sharded import Team
+
+if TYPE_CHECKING:
+    from mpi4py.util import pkl5
+
+N_TICKET = 1 << 14
+"""Numbers of requests repeat after so many: the smallest bound of the tags of MPI is 32767."""
+
+
+class Ranks:
+    """The ranks of a communicator as rank 0 sees them; see `rime_kernels.engine.sharded.Ranks`.
+
+    Requests go to all ranks by a broadcast, answers come back from each, under the number of the request, so
+    that several requests may be under way. `stop` lets the other ranks end; so does the end of the process.
+
+    Parameters
+    ----------
+    link : mpi4py.util.pkl5.Intracomm
+        That nobody else uses.
+    hosts : sequence of str
+        Name of the host of each rank.
+    number : int
+        Of this rank among those of its host.
+    """
+
+    def __init__(self, link: pkl5.Intracomm, hosts: Sequence[str], number: int) -> None:
+        self._link, self._hosts, self._number = link, hosts, number
+        self._engines, self._tickets = itertools.count(), itertools.count()
+        self._dropped: list[int] = []
+        self._awaited: dict[int, list[int]] = {}  # the ranks that have yet to answer, by ticket
+        self._is_open, self._is_torn = True, False
+        atexit.register(self.stop)
+
+    @property
+    def n_rank(self) -> int:
+        """Number of ranks, this one included."""
+        return len(self._hosts)
+
+    def where(self, rank: int) -> str:
+        """A rank and its host, for messages."""
+        return f"rank {rank} ({self._hosts[rank]})"
+
+    def check_open(self) -> None:
+        """Refuse to go on once the other ranks were told to stop.
+
+        Raises
+        ------
+        InputError
+        """
+        if not self._is_open:
+            raise InputError("the other ranks were told to stop: close a likelihood when all work is done")
+
+    def team(self, asked: Backend, backend: str, devices: Devices | None) -> Team:
+        """See `rime_kernels.engine.sharded.Ranks`."""
+        workers = workers_of("cuda" if backend == "cuda" else "cpu", devices, self._number)
+        engine = next(self._engines)
+        try:
+            found: list[Found] = self.ask(Hold(engine, asked, devices))()
+            self._check_alike(backend, {worker.kind for worker in workers}, found)
+        except BaseException:
+            self.drop(engine)
+            raise
+        return Team(workers, _FarShards(self, engine, found))
+
+    def _check_alike(self, backend: str, kinds: set[str], found: Sequence[Found]) -> None:
+        """Refuse ranks whose results could differ from those of rank 0."""
+        for rank, each in enumerate(found, 1):
+            if each.backend != backend:
+                has, lacks = (0, rank) if backend == "cuda" else (rank, 0)
+                raise BackendError(
+                    f"{self.where(has)} has a GPU, {self.where(lacks)} has none: give each rank one, or say "
+                    'backend="cpu"'
+                )
+            if not kinds.issuperset(each.kinds):
+                raise BackendError(
+                    f"{self.where(rank)} has {', '.join(each.kinds)}, rank 0 has {', '.join(kinds)}: devices "
+                    "must be of one kind"
+                )
+
+    def ask(self, request: Request, ranks: Sequence[int] | None = None) -> Callable[[], list[Any]]:
+        """Send a request to all ranks; the function returned waits for answers of some, by default of all.
+
+        Raises
+        ------
+        BiroError
+            That function: the first failure among the answers.
+        """
+        with CALL_LOCK:
+            self.check_open()
+            ticket = next(self._tickets) % N_TICKET
+            dropped = tuple(self._dropped)
+            del self._dropped[: len(dropped)]
+            self._awaited[ticket] = list(range(1, self.n_rank)) if ranks is None else list(ranks)
+            with self._unbroken():
+                self._link.bcast(Envelope(request, ticket, dropped))
+        return lambda: self._answers(ticket)
+
+    def send(self, rank: int, value: Any) -> None:
+        """Send a rank what belongs to the request before."""
+        with CALL_LOCK, self._unbroken():
+            self._link.send(value, rank)
+
+    def drop(self, engine: int) -> None:
+        """Have the shards of an engine given up with the next request."""
+        self._dropped.append(engine)
+
+    def stop(self) -> None:
+        """Let the other ranks end; nothing may be asked of them afterwards."""
+        from mpi4py import MPI
+
+        if not self._is_open or MPI.Is_finalized():
+            return
+        with CALL_LOCK:
+            if self._is_torn:  # the others wait for the rest of a message that will never come
+                sys.stderr.write("biro: a message to the other ranks was cut off: all ranks end\n")
+                sys.stderr.flush()
+                MPI.COMM_WORLD.Abort(1)
+            for ticket in list(self._awaited):
+                self._receive(ticket)  # answers that nobody waited for, after an error
+            self.ask(Stop(), [])()
+            self._is_open = False
+            atexit.unregister(self.stop)
+
+    def _answers(self, ticket: int) -> list[Any]:
+        with CALL_LOCK:
+            answers = self._receive(ticket)
+        for answer in answers:
+            if answer.failure is not None:
+                raise answer.failure
+        return [answer.value for answer in answers]
+
+    def _receive(self, ticket: int) -> list[Answer]:
+        ranks = self._awaited.pop(ticket)
+        with self._unbroken():
+            return [self._link.recv(source=rank, tag=1 + ticket) for rank in ranks]
+
+    @contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """Note where an exception cuts a message off, after which ranks do not understand each other."""
+        try:
+            yield
+        except BaseException:
+            self._is_torn = True
+            raise
+
+
+class _FarShards:
+    """See `rime_kernels.engine.sharded.FarShards`."""
+
+    def __init__(self, ranks: Ranks, engine: int, found: Sequence[Found]) -> None:
+        self._ranks, self._engine = ranks, engine
+        self.names = [f"{ranks.where(i)}: {name}" for i, each in enumerate(found, 1) for name in each.names]
+        self._places = [(i, k) for i, each in enumerate(found, 1) for k in range(len(each.names))]
+        self._n_shard = [0] * ranks.n_rank
+        self._constant: tuple[NDArray[Any], ...] = ()
+        weakref.finalize(self, ranks.drop, engine).atexit = False
+
+    def add(self, device: int, recipe: Recipe, n_engine: int) -> None:
+        """Send a shard to the rank that has the device."""
+        rank, number = self._places[device]
+        wait = self._ranks.ask(Add(self._engine, rank, number, n_engine), [rank])
+        self._ranks.send(rank, recipe)
+        wait()
+        self._n_shard[rank] += 1
+
+    def start(
+        self, call: Call, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> Callable[[], list[Any]]:
+        """Begin a call on all shards of other ranks; the function returned waits for the results."""
+        ranks = [rank for rank, n in enumerate(self._n_shard) if n]
+        if not ranks:
+            return list
+        sources, constant = lean(call.sources)
+        is_known = len(constant) == len(self._constant) and all(
+            a is b for a, b in zip(constant, self._constant, strict=True)
+        )
+        self._constant = constant
+        work = Work(
+            self._engine, call._replace(sources=sources), None if is_known else constant, vis is not None
+        )
+        wait = self._ranks.ask(work, ranks)
+        if vis is not None:
+            first = 0
+            for rank in ranks:
+                self._ranks.send(rank, vis[first : first + self._n_shard[rank]])
+                first += self._n_shard[rank]
+        return lambda: [each for part in wait() for each in part]

@@ -1,0 +1,96 @@
+"""The side of the ranks other than 0: they hold shards, and compute what rank 0 asks for until it is done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from biro.ranks.messages import Add, Answer, Envelope, Found, Hold, Request, Stop, Work, failure_of, whole
+from rime_kernels import device
+from rime_kernels.engine.device_threads import workers_of
+from rime_kernels.engine.local_shards import LocalShards
+
+if TYPE_CHECKING:
+    from mpi4py.util import pkl5
+
+
+def serve(link: pkl5.Intracomm, where: str, number: int) -> None:
+    """Do what rank 0 asks for until it says that it is done.
+
+    An error in the work is answered, and rank 0 raises it. Where ranks no longer understand each other, all
+    end at once, with one line. Signals that stop a run are left to rank 0, which may have to save its state.
+
+    Parameters
+    ----------
+    link : mpi4py.util.pkl5.Intracomm
+    where : str
+        This rank and its host, for messages.
+    number : int
+        Of this rank among those of its host.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+    try:
+        _Service(link, where, number).run()
+    except BaseException as error:
+        # Not by way of sys.stderr, which leads nowhere where rank 0 alone speaks.
+        os.write(2, f"biro: {where}: {type(error).__name__}: {error}: all ranks end\n".encode())
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Abort(1)
+
+
+class _Service:
+    """See `serve`; the shards of each engine by its number."""
+
+    def __init__(self, link: pkl5.Intracomm, where: str, number: int) -> None:
+        self._link, self._where, self._number = link, where, number
+        self._shards: dict[int, LocalShards] = {}
+        self._constant: dict[int, Any] = {}
+        self._sent: list[Any] = []
+
+    def run(self) -> None:
+        """Serve until the end."""
+        while True:
+            envelope: Envelope = self._link.bcast(None)
+            for engine in envelope.dropped:
+                self._shards.pop(engine, None)
+                self._constant.pop(engine, None)
+            request = envelope.request
+            if isinstance(request, Stop):
+                return
+            if isinstance(request, Add) and request.rank != self._link.rank:
+                continue
+            shards = self._shards.get(request.engine)
+            if isinstance(request, Work) and (shards is None or not shards.n_shard):
+                continue  # rank 0 knows, and awaits nothing
+            # What belongs to the request is received before anything can fail.
+            follows = isinstance(request, Add) or (isinstance(request, Work) and request.has_vis)
+            self._answer(envelope, self._link.recv(source=0) if follows else None)
+
+    def _answer(self, envelope: Envelope, received: Any) -> None:
+        try:
+            answer = Answer(self._do(envelope.request, received))
+        except Exception as error:
+            answer = Answer(failure=failure_of(error, self._where))
+        # Not waited for: rank 0 may be sending the next request before it takes this answer.
+        self._sent = [request for request in self._sent if not request.test()[0]]
+        self._sent.append(self._link.isend(answer, 0, 1 + envelope.ticket))
+
+    def _do(self, request: Request, received: Any) -> Any:
+        if isinstance(request, Hold):
+            backend, _ = device.resolve(request.backend)
+            workers = workers_of(backend, request.devices, self._number)
+            self._shards[request.engine] = LocalShards(workers)
+            return Found(backend, [each.name for each in workers], [each.kind for each in workers])
+        if isinstance(request, Add):
+            self._shards[request.engine].add(request.device, received, request.n_engine)
+            return None
+        assert isinstance(request, Work), "there are no others"
+        if request.constant is not None:
+            self._constant[request.engine] = request.constant
+        sources = whole(request.call.sources, self._constant.get(request.engine, ()))
+        return self._shards[request.engine].start(request.call._replace(sources=sources), received)()

@@ -1,0 +1,122 @@
+"""Ranks begin: they find each other alike, rank 0 goes on with its program, and the others serve it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from biro._version import __version__
+from biro.errors import InputError
+from biro.observation.observation import Observation
+from biro.ranks.ranks import Ranks
+from biro.ranks.service import serve
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_RANKS: dict[int, Ranks] = {}
+"""Those that have begun, by the handle of the communicator."""
+
+
+class Facts(NamedTuple):
+    """What must be the same on all ranks.
+
+    Attributes
+    ----------
+    host : str
+        Of the rank; it may differ.
+    versions : dict of str to str
+        Of biro, and of the packages that results depend on.
+    data : str or None
+        Hash of the observation that this rank was given; None without one.
+    """
+
+    host: str
+    versions: dict[str, str]
+    data: str | None
+
+
+def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
+    """Let the ranks of a communicator work together; returns on rank 0 alone.
+
+    The other ranks stay here until rank 0 is done, and then leave by `SystemExit`. Called again on rank 0, it
+    returns what it returned before.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    observation : Observation, optional
+        What this rank has read; where a rank other than 0 has one, it must be that of rank 0.
+
+    Returns
+    -------
+    Ranks
+
+    Raises
+    ------
+    InputError
+        On rank 0: something else than a communicator; versions or data that differ between ranks; ranks that
+        were told to stop before.
+    """
+    check_communicator(comm)
+    if (known := _RANKS.get(comm.handle)) is not None:
+        known.check_open()
+        return known
+    from mpi4py import MPI
+    from mpi4py.util import pkl5
+
+    own = Facts(MPI.Get_processor_name(), versions(), None if observation is None else observation.digest())
+    link = pkl5.Intracomm(comm.Dup())
+    facts = link.gather(own)
+    problem: str | None = link.bcast(None if facts is None else difference(facts))
+    if comm.rank:
+        if problem is None:
+            of_host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+            serve(link, f"rank {comm.rank} ({own.host})", of_host.rank)
+        sys.exit(0)
+    if problem is not None:
+        raise InputError(problem)
+    assert facts is not None, "rank 0 has those of all"
+    ranks = Ranks(link, [each.host for each in facts], comm.Split_type(MPI.COMM_TYPE_SHARED).rank)
+    _RANKS[comm.handle] = ranks
+    return ranks
+
+
+def check_communicator(comm: Any) -> None:
+    """Refuse what is no communicator of mpi4py.
+
+    Raises
+    ------
+    InputError
+    """
+    module = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has imported it
+    if module is None or not isinstance(comm, module.Intracomm):
+        raise InputError(
+            f"comm must be a communicator of mpi4py, such as MPI.COMM_WORLD, got {type(comm).__name__}"
+        )
+
+
+def versions() -> dict[str, str]:
+    """The versions that must be the same on all ranks."""
+    others = {name: metadata.version(name) for name in ("numba", "llvmlite", "numpy")}
+    return {"biro": __version__, "Python": ".".join(map(str, sys.version_info[:2])), **others}
+
+
+def difference(facts: list[Facts]) -> str | None:
+    """In what a rank differs from rank 0 as it must not, in one line; None where all are alike."""
+    first = facts[0]
+    for rank, each in enumerate(facts[1:], 1):
+        where = f"rank {rank} ({each.host})"
+        for name, version in first.versions.items():
+            if each.versions.get(name) != version:
+                return (
+                    f"{where} has {name} {each.versions.get(name)}, rank 0 ({first.host}) has {version}: "
+                    "install the same versions on all hosts"
+                )
+        if each.data is not None and each.data != first.data:
+            return (
+                f"{where} was given other data than rank 0 ({first.host}): let all ranks read the same "
+                "with the same options, or give rank 0 alone an observation, and the others None"
+            )
+    return None

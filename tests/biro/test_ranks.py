@@ -1,0 +1,142 @@
+"""Ranks of MPI that share the data of a likelihood: the same bits for any number of them, and what fails."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks_program import MODEL, found, made
+
+import biro
+from biro.errors import BackendError, InputError
+from biro.models.files.toml import from_toml
+from biro.ranks.messages import failure_of
+from biro.ranks.start import Facts, difference, start, versions
+from biro.ranks.world import Launch
+from rime_kernels import rime as rime_module
+from rime_kernels.engine.device_threads import HostCPU
+
+PROGRAM = Path(__file__).with_name("ranks_program.py")
+# All ranks end within so many seconds, whatever happens to one of them; and time to start.
+SECONDS = 120
+SKY = """
+[[source]]
+name = "a"
+type = "point"
+east = "3 arcsec"
+north = "-5 arcsec"
+I = {I}
+[noise]
+factor = 1
+"""
+
+
+def mpiexec(n: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with these words on n ranks."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed (pip install 'biro-rime[mpi]')")
+    beside = f"{Path(sys.executable).parent}"
+    program = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
+    if program is None:
+        pytest.skip("mpiexec is not installed (pip install mpich)")
+    command = [program, "-n", str(n), sys.executable, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def test_any_number_of_ranks_gives_the_bits_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one process with the same shards, and the sums of one without, in another order."""
+    monkeypatch.setattr(rime_module, "threads_of", lambda _, n: [HostCPU() for _ in range(n)])
+    alone = found(biro.Likelihood(made(), from_toml(MODEL), backend="cpu", devices=1))
+    whole = found(biro.Likelihood(made(), from_toml(MODEL), backend="cpu"))
+    for n in (2, 3):
+        done = mpiexec(n, PROGRAM, tmp_path / f"{n}.npz")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not done.stdout
+        ranks = dict(np.load(tmp_path / f"{n}.npz"))
+        assert ranks["ranks"] == n
+        assert [f"rank {i} (" in str(ranks["plan"]) for i in (1, 2)] == [n > 1, n > 2]
+        assert (tmp_path / f"{n}.by").read_text() == "0"
+        for name, values in alone.items():
+            np.testing.assert_array_equal(ranks[name], values, err_msg=name)
+    for name, values in whole.items():
+        # Sums of some hundred terms in double precision; a value is off by as much as its largest term, chi2.
+        largest = max(np.abs(values).max(), np.abs(whole["chi2"]).max())
+        np.testing.assert_allclose(alone[name], values, rtol=0, atol=1e-12 * largest, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("raises", r"rank 1 \(.+\): ZeroDivisionError: division by zero \(.*ranks_program.py:\d+\)"),
+        ("garbled", r"biro: rank 1 \(.+\): .*pickle.*: all ranks end"),
+        ("killed", "KILLED BY SIGNAL: 9|EXIT CODE: 9"),
+        ("other data", r"rank 1 \(.+\) was given other data than rank 0"),
+    ],
+)
+def test_all_ranks_end_where_one_fails(tmp_path: Path, what: str, line: str) -> None:
+    """`SECONDS` is the limit; what one rank says reaches the user."""
+    done = mpiexec(2, PROGRAM, tmp_path / "found.npz", what)
+    assert done.returncode != 0
+    assert not (tmp_path / "found.by").exists()
+    said = done.stdout + done.stderr
+    assert re.search(line, said), said
+
+
+def test_ranks_must_be_alike() -> None:
+    here = Facts("a", versions(), "data")
+    assert difference([here, here._replace(host="b"), here._replace(data=None)]) is None
+    other = here._replace(host="b", versions=versions() | {"numba": "0.1"})
+    assert str(difference([here, here, other])).startswith("rank 2 (b) has numba 0.1, rank 0 (a) has ")
+    assert "rank 1 (a) was given other data than rank 0" in str(difference([here, here._replace(data="x")]))
+    with pytest.raises(InputError, match=r"comm must be a communicator of mpi4py, such as .*, got int"):
+        start(3)  # type: ignore[arg-type]
+
+
+def test_errors_of_ranks_keep_their_class_and_name_the_rank() -> None:
+    failure = failure_of(InputError("no such thing"), "rank 3 (b)")
+    assert type(failure) is InputError
+    assert str(failure) == "rank 3 (b): no such thing"
+    assert type(failure_of(MemoryError(), "rank 1 (b)")) is BackendError
+
+
+def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
+    """A fit of a flux of 0.5 Jy, and lines about what cannot be done."""
+    (tmp_path / "sky.toml").write_text(SKY.format(I='"0.5 Jy"'))
+    prior = '{ prior = "uniform", low = 0, high = 2, unit = "Jy" }'
+    (tmp_path / "model.toml").write_text(SKY.format(I=prior))
+    obs, run, biro_of = tmp_path / "obs.ms", tmp_path / "run", ("-m", "biro")
+    field = "--telescope KAT-7 --start 2026-03-01 --freq 1.8GHz --chan-width 1MHz --noise 100mJy"
+    field += " --seed 1 --integration 60s --duration 10min"
+    centre = ("--phase-centre", "05h00m00s -45d00m00s")
+    done = subprocess.run(
+        [sys.executable, *biro_of, "simulate", obs, tmp_path / "sky.toml", *field.split(), *centre],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fit = ("fit", obs, tmp_path / "model.toml", "-o", run, "--sampler", "none", "--no-pictures", "--json")
+    done = mpiexec(2, *biro_of, *fit, "--backend", "cpu")
+    assert done.returncode == 0, done.stderr
+    flux = json.loads(done.stdout)["parameters"]["a.I"]
+    # 0.1 Jy of noise, 21 baselines, 10 times, two correlations: 4.9 mJy about the truth.
+    assert abs(flux["median"] - 0.5) < 4 * 0.0049
+    assert done.stderr.count("shared by 2 ranks") == 1
+    assert json.loads((run / "run.json").read_text())["facts"]["likelihood"]["ranks"] == 2
+    done = mpiexec(2, *biro_of, "info", obs)
+    assert done.returncode == 2
+    assert done.stderr.count("2 ranks were started, which `biro fit` alone uses: start `biro info`") == 1
+
+
+def test_what_has_started_ranks_is_told_by_its_variables() -> None:
+    assert Launch.of({}) == Launch(0, 1)
+    assert Launch.of({"SLURM_NTASKS": "4"}) == Launch(0, 1)  # of a batch script, which runs once
+    assert Launch.of({"PMI_RANK": "1", "PMI_SIZE": "3"}) == Launch(1, 3)
+    assert Launch.of({"PMIX_RANK": "2", "SLURM_STEP_NUM_TASKS": "4"}) == Launch(2, 4)
