@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from biro.free_gains.layout import HOLD, PIN, PartitionCells, gain_layout
 from biro.models.bound.antenna_terms.log_gains import LogGains
+from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.observation.partition import Partition
 from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.gains import cell_sums, laplace
-from rime_kernels.gains.arrays import Sums, Work
+from rime_kernels.gains.arrays import Groups, Sums, Work
 from rime_kernels.gains.maximum import climb_all
 from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
 
@@ -57,6 +58,7 @@ class FreeGains:
         self.partitions, self.gains = tuple(partitions), gains
         self.layout = gain_layout(self.partitions, gains)
         self._last: Array | None = None
+        self._priors = gains.priors.known
         self.work = Work.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
 
     def models(
@@ -80,7 +82,9 @@ class FreeGains:
         each = zip(vis, self.partitions, weights or stated, self.layout.partitions, strict=True)
         return [HostModel(one, part.vis, weight, own.rows) for one, part, weight, own in each]
 
-    def best(self, models: Sequence[CellModel], factor: Array) -> BestGains:
+    def best(
+        self, models: Sequence[CellModel], factor: Array, priors: NormalPriors | None = None
+    ) -> BestGains:
         """The gains that fit best.
 
         The search begins at those that were found last, or where these are far off, anew.
@@ -91,8 +95,14 @@ class FreeGains:
             Visibilities without the fitted gains, of each partition.
         factor : float64 (n_partition,)
             Noise factors.
+        priors : NormalPriors, optional
+            Where they follow numbers that are fitted: those of one theta.
         """
-        found = BestGains(self, models, factor, self._last)
+        priors = self.gains.priors.known if priors is None else priors
+        if priors is not self._priors:  # factors of other priors may be far from those of these
+            self.work.has_factor[:] = False
+            self._priors = priors
+        found = BestGains(self, models, factor, self._last, priors)
         if found.converged:
             self._last = found.x
         return found
@@ -109,9 +119,12 @@ class BestGains:
     factor : float64 (n_partition,)
     start : float64 (n,) or None
         Coordinates to begin the search at.
+    priors : NormalPriors
 
     Attributes
     ----------
+    groups : Groups
+        With these priors.
     x : float64 (n,)
         Coordinates, in the order of groups.
     converged : bool
@@ -123,17 +136,20 @@ class BestGains:
     models: Sequence[CellModel]
     factor: Array
     start: Array | None
+    priors: NormalPriors
 
     def __post_init__(self) -> None:
         layout = self.free.layout
+        is_known = self.priors is self.free.gains.priors.known
+        self.groups: Groups = layout.groups if is_known else layout.with_priors(self.priors)
         sums = [model.sums(factor**-2) for _, model, factor in self._each()]
         self.sums = Sums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
         with CALL_LOCK:
             self.x = np.zeros(layout.n) if self.start is None else self.start.copy()
             steps, work, warm = np.empty(layout.n_group), self.free.work, self.start is not None
-            climb_all(layout.cells, layout.groups, self.sums, self.x, warm, work, steps)
+            climb_all(layout.cells, self.groups, self.sums, self.x, warm, work, steps)
             if self._turn_back():
-                climb_all(layout.cells, layout.groups, self.sums, self.x, True, work, steps)
+                climb_all(layout.cells, self.groups, self.sums, self.x, True, work, steps)
         self.n_step = steps
         self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
         self.gain = self._gains_at(self.x)
@@ -141,11 +157,11 @@ class BestGains:
     def _turn_back(self) -> bool:
         """Bring phases with normal priors within half a turn of their means: whether any was not."""
         layout, gains = self.free.layout, self.free.gains
-        own = gains.is_angle & (gains.weight > 0.0)
+        own = gains.is_angle & (self.priors.weight > 0.0)
         own[gains.links.earlier] = False
         own[gains.links.later] = False
         place = layout.place[own]
-        turns = np.rint((self.x[place] - layout.groups.middle[place]) / (2.0 * np.pi))
+        turns = np.rint((self.x[place] - self.groups.middle[place]) / (2.0 * np.pi))
         self.x[place] -= 2.0 * np.pi * turns
         return bool(turns.any())
 
@@ -167,33 +183,32 @@ class BestGains:
     @property
     def log_prior(self) -> float:
         """ln of the prior's density at the best gains, per unit of their coordinates."""
-        groups, gains, away = (
-            self.free.layout.groups,
-            self.free.gains,
-            self.x - self.free.layout.groups.middle,
-        )
+        groups, away = self.groups, self.x - self.groups.middle
         linked = away[groups.later] - groups.keep * away[groups.earlier]
         squares = (groups.weight * away**2).sum() + (groups.link_weight * linked**2).sum()
         # A phase that nothing determines has a normal prior in place of the uniform one.
         pinned = 0.5 * (_LOG_2PI + np.log(PIN)) * self.free.layout.pinned.size
         # What holds phases is taken back as it is on average over the circle.
         held = 0.5 * HOLD * np.pi**2 / 3.0 * self.free.layout.n_held
-        return float(gains.log_norm + pinned + held - 0.5 * squares)
+        return float(self.free.gains.log_flat + self.priors.log_norm + pinned + held - 0.5 * squares)
 
     def log_volume(self) -> float:
         """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""
         layout, found = self.free.layout, np.empty(self.free.layout.n_group)
         with CALL_LOCK:
-            laplace.determinants(layout.cells, layout.groups, self.sums, self.x, self.free.work, found)
+            laplace.determinants(layout.cells, self.groups, self.sums, self.x, self.free.work, found)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
 
-    def log_volume_and_slopes(self) -> tuple[float, Slopes]:
-        """`log_volume`, and the derivatives of the integral by the sums of cells."""
+    def log_volume_and_slopes(self) -> tuple[float, Slopes, NormalPriors]:
+        """`log_volume`, and the derivatives of the integral by the sums of cells and by the priors."""
         layout, slopes = self.free.layout, self.slopes()
         found, work = np.empty(layout.n_group), self.free.work
+        by = NormalPriors(np.zeros(layout.n), *np.zeros((2, layout.link_order.size)))
         with CALL_LOCK:
-            laplace.sensitivities(layout.cells, layout.groups, self.sums, self.x, work, found, *slopes)
-        return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes
+            laplace.sensitivities(layout.cells, self.groups, self.sums, self.x, work, found, *slopes, *by)
+        of_norm, of_rest = self.priors.log_norm_slopes, layout.of_coordinates(by)
+        by = NormalPriors(*(one + other for one, other in zip(of_norm, of_rest, strict=True)))
+        return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes, by
 
     def slopes(self) -> Slopes:
         """Derivatives of ln L by the sums of cells: of a maximum, by the envelope theorem."""
@@ -237,7 +252,7 @@ class BestGains:
         moved = np.bincount(cells.coordinate, by, minlength=layout.n)[None].astype(np.float64)
         found, work = np.empty(layout.n_group), (np.empty(layout.n), np.empty(layout.n_stored))
         with CALL_LOCK:
-            laplace.solutions(layout.cells, layout.groups, self.sums, self.x, False, *work, found, moved)
+            laplace.solutions(layout.cells, self.groups, self.sums, self.x, False, *work, found, moved)
         return self._of_cells(moved[0])
 
     def log_weights(self, n_draw: int, rng: np.random.Generator) -> Array:
@@ -249,7 +264,7 @@ class BestGains:
         )
         work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n)
         with CALL_LOCK:
-            laplace.importance(layout.cells, layout.groups, self.sums, self.x, *work, noise, found)
+            laplace.importance(layout.cells, self.groups, self.sums, self.x, *work, noise, found)
         return found
 
     def _gains_at(self, x: Array) -> Complex:
@@ -276,12 +291,13 @@ class BestGains:
         work = first, np.empty(layout.n_stored), second, np.empty(layout.n_group)
         noise = rng.standard_normal((1, layout.n))
         with CALL_LOCK:
-            laplace.draws(layout.cells, layout.groups, self.sums, self.x, *work, noise)
+            laplace.draws(layout.cells, self.groups, self.sums, self.x, *work, noise)
         return np.asarray(self.x + noise[0])
 
     def parameters(self, x: Array) -> Array:
         """Parameters of coordinates, both (n,), in the order of `LogGains` and of groups."""
-        found: Array = self.free.gains.parameters(x[None, self.free.layout.place])[0]
+        place = self.free.layout.place
+        found: Array = self.free.gains.parameters(x[None, place], self.priors)[0]
         return found
 
 
