@@ -80,7 +80,11 @@ class SkyModel(SkyDescription):
         return with_means(self)
 
     def bind(
-        self, partitions: Sequence[PartitionView], beam: BeamCube | AntennaBeams | None = None
+        self,
+        partitions: Sequence[PartitionView],
+        beam: BeamCube | AntennaBeams | None = None,
+        *,
+        without_gains: bool = False,
     ) -> BoundModel:
         """The model with everything that the data decide: parameters, and theta to source arrays.
 
@@ -90,6 +94,9 @@ class SkyModel(SkyDescription):
             One per partition of the observation.
         beam : BeamCube or AntennaBeams, optional
             What a beam of files holds (`biro.read_beam`), or a function was sampled to.
+        without_gains : bool
+            Whether to leave out the gains that have priors. Standard deviations and correlation times that
+            are fitted of these priors stay parameters.
 
         Raises
         ------
@@ -97,7 +104,7 @@ class SkyModel(SkyDescription):
             Numbers that cannot be, sources below the horizon of a tangent plane, unknown antennas,
             brightness lists of another length than the times, constraints that leave nothing.
         """
-        return BoundModel(self, partitions, beam)
+        return BoundModel(self, partitions, beam, without_gains=without_gains)
 
     def to_toml(self) -> str:
         """The text of the model file that reads back as this model.

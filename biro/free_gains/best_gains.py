@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from biro.free_gains.layout import HOLD, PIN, PartitionCells, gain_layout
 from biro.models.bound.antenna_terms.log_gains import LogGains
+from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.observation.partition import Partition
 from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import DeviceMemoryError
 from rime_kernels.gains import cell_sums, laplace
-from rime_kernels.gains.arrays import Sums, Work
+from rime_kernels.gains.arrays import Groups, Sums, Work
 from rime_kernels.gains.cuda.tables import fits
 from rime_kernels.gains.maximum import climb_all
 from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
@@ -68,6 +69,7 @@ class FreeGains:
         self._solver: GroupSolver | None = None
         self._square: float | None = None
         self._may_solve = fits(self.layout.cells, self.layout.groups)
+        self._priors = gains.priors.known
         self.work = Work.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
 
     def models(
@@ -91,7 +93,9 @@ class FreeGains:
         each = zip(vis, self.partitions, weights or stated, self.layout.partitions, strict=True)
         return [HostModel(one, part.vis, weight, own.rows) for one, part, weight, own in each]
 
-    def best(self, models: Sequence[CellModel], factor: Array) -> BestGains:
+    def best(
+        self, models: Sequence[CellModel], factor: Array, priors: NormalPriors | None = None
+    ) -> BestGains:
         """The gains that fit best.
 
         The search begins at those that were found last, or where these are far off, anew. It runs where the
@@ -103,8 +107,12 @@ class FreeGains:
             Visibilities without the fitted gains, of each partition.
         factor : float64 (n_partition,)
             Noise factors.
+        priors : NormalPriors, optional
+            Where they follow numbers that are fitted: those of one theta.
         """
-        solver = self._solver_of(models)
+        known = self.gains.priors.known
+        priors = known if priors is None else priors
+        solver = self._solver_of(models) if priors is known else None
         if solver is not None:
             (model,) = models
             assert isinstance(model, KeptModel), "what a solver is for"
@@ -113,7 +121,11 @@ class FreeGains:
             if near is not None:
                 self._last = near.x
                 return DeviceGains(self, model, factor, solver, near)
-        found = BestGains(self, models, factor, np.zeros(self.layout.n) if self._last is None else self._last)
+        if priors is not self._priors:  # factors of other priors may be far from those of these
+            self.work.has_factor[:] = False
+            self._priors = priors
+        start = np.zeros(self.layout.n) if self._last is None else self._last
+        found = BestGains(self, models, factor, start, priors)
         found.climb(warm=self._last is not None)
         if found.converged:
             self._last = found.x
@@ -145,7 +157,7 @@ class FreeGains:
     @cached_property
     def returns(self) -> NDArray[np.bool_]:
         """Phases with normal priors that are brought within half a turn of their means, (n,), by groups."""
-        own = self.gains.is_angle & (self.gains.weight > 0.0)
+        own = self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
         own[self.gains.links.earlier] = False
         own[self.gains.links.later] = False
         found = np.zeros(self.layout.n, bool)
@@ -163,15 +175,22 @@ class BestGains:
     factor : float64 (n_partition,)
     x : float64 (n,)
         Coordinates, in the order of groups.
+    priors : NormalPriors
 
     Attributes
     ----------
+    groups : Groups
+        With these priors.
     x : float64 (n,)
     converged : bool
     """
 
-    def __init__(self, free: FreeGains, models: Sequence[CellModel], factor: Array, x: Array) -> None:
-        self.free, self.models, self.factor, self.x = free, models, factor, x
+    def __init__(
+        self, free: FreeGains, models: Sequence[CellModel], factor: Array, x: Array, priors: NormalPriors
+    ) -> None:
+        self.free, self.models, self.factor, self.x, self.priors = free, models, factor, x, priors
+        is_known = priors is free.gains.priors.known
+        self.groups: Groups = free.layout.groups if is_known else free.layout.with_priors(priors)
         self.converged = True
 
     def climb(self, *, warm: bool) -> None:
@@ -179,14 +198,14 @@ class BestGains:
         layout, work, steps = self.free.layout, self.free.work, np.empty(self.free.layout.n_group)
         self.x = self.x.copy()
         with CALL_LOCK:
-            climb_all(layout.cells, layout.groups, self.sums, self.x, warm, work, steps)
+            climb_all(layout.cells, self.groups, self.sums, self.x, warm, work, steps)
             if self._turn_back():
-                climb_all(layout.cells, layout.groups, self.sums, self.x, True, work, steps)
+                climb_all(layout.cells, self.groups, self.sums, self.x, True, work, steps)
         self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
 
     def _turn_back(self) -> bool:
         """Bring phases with normal priors within half a turn of their means: whether any was not."""
-        away = np.where(self.free.returns, self.x - self.free.layout.groups.middle, 0.0)
+        away = np.where(self.free.returns, self.x - self.groups.middle, 0.0)
         turns = np.rint(away / (2.0 * np.pi))
         self.x -= 2.0 * np.pi * turns
         return bool(turns.any())
@@ -224,12 +243,12 @@ class BestGains:
         pinned = 0.5 * (_LOG_2PI + np.log(PIN)) * self.free.layout.pinned.size
         # What holds phases is taken back as it is on average over the circle.
         held = 0.5 * HOLD * np.pi**2 / 3.0 * self.free.layout.n_held
-        return float(self.free.gains.log_norm + pinned + held - self._of_priors())
+        log_norm = self.free.gains.log_flat + self.priors.log_norm
+        return float(log_norm + pinned + held - self._of_priors())
 
     def _of_priors(self) -> float:
         """Half the sum of squares of normal priors, over their variances."""
-        groups = self.free.layout.groups
-        away = self.x - groups.middle
+        groups, away = self.groups, self.x - self.groups.middle
         linked = away[groups.later] - groups.keep * away[groups.earlier]
         return float(0.5 * ((groups.weight * away**2).sum() + (groups.link_weight * linked**2).sum()))
 
@@ -237,16 +256,19 @@ class BestGains:
         """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""
         layout, found = self.free.layout, np.empty(self.free.layout.n_group)
         with CALL_LOCK:
-            laplace.determinants(layout.cells, layout.groups, self.sums, self.x, self.free.work, found)
+            laplace.determinants(layout.cells, self.groups, self.sums, self.x, self.free.work, found)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
 
-    def log_volume_and_slopes(self) -> tuple[float, Slopes]:
-        """`log_volume`, and the derivatives of the integral by the sums of cells."""
+    def log_volume_and_slopes(self) -> tuple[float, Slopes, NormalPriors | None]:
+        """`log_volume`, and the derivatives of the integral by the sums of cells and by the priors."""
         layout, slopes = self.free.layout, self.slopes()
         found, work = np.empty(layout.n_group), self.free.work
+        by = NormalPriors(np.zeros(layout.n), *np.zeros((2, layout.link_order.size)))
         with CALL_LOCK:
-            laplace.sensitivities(layout.cells, layout.groups, self.sums, self.x, work, found, *slopes)
-        return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes
+            laplace.sensitivities(layout.cells, self.groups, self.sums, self.x, work, found, *slopes, *by)
+        of_norm, of_rest = self.priors.log_norm_slopes, layout.of_coordinates(by)
+        by = NormalPriors(*(one + other for one, other in zip(of_norm, of_rest, strict=True)))
+        return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes, by
 
     def slopes(self) -> Slopes:
         """Derivatives of ln L by the sums of cells: of a maximum, by the envelope theorem."""
@@ -290,7 +312,7 @@ class BestGains:
         moved = np.bincount(cells.coordinate, by, minlength=layout.n)[None].astype(np.float64)
         found, work = np.empty(layout.n_group), (np.empty(layout.n), np.empty(layout.n_stored))
         with CALL_LOCK:
-            laplace.solutions(layout.cells, layout.groups, self.sums, self.x, False, *work, found, moved)
+            laplace.solutions(layout.cells, self.groups, self.sums, self.x, False, *work, found, moved)
         return self._of_cells(moved[0])
 
     def log_weights(self, n_draw: int, rng: np.random.Generator) -> Array:
@@ -302,7 +324,7 @@ class BestGains:
         )
         work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n)
         with CALL_LOCK:
-            laplace.importance(layout.cells, layout.groups, self.sums, self.x, *work, noise, found)
+            laplace.importance(layout.cells, self.groups, self.sums, self.x, *work, noise, found)
         return found
 
     def _gains_at(self, x: Array) -> Complex:
@@ -329,12 +351,13 @@ class BestGains:
         work = first, np.empty(layout.n_stored), second, np.empty(layout.n_group)
         noise = rng.standard_normal((1, layout.n))
         with CALL_LOCK:
-            laplace.draws(layout.cells, layout.groups, self.sums, self.x, *work, noise)
+            laplace.draws(layout.cells, self.groups, self.sums, self.x, *work, noise)
         return np.asarray(self.x + noise[0])
 
     def parameters(self, x: Array) -> Array:
         """Parameters of coordinates, both (n,), in the order of `LogGains` and of groups."""
-        found: Array = self.free.gains.parameters(x[None, self.free.layout.place])[0]
+        place = self.free.layout.place
+        found: Array = self.free.gains.parameters(x[None, place], self.priors)[0]
         return found
 
 
@@ -356,7 +379,7 @@ class DeviceGains(BestGains):
     def __init__(
         self, free: FreeGains, model: KeptModel, factor: Array, solver: GroupSolver, found: Found
     ) -> None:
-        super().__init__(free, [model], factor, found.x)
+        super().__init__(free, [model], factor, found.x, free.gains.priors.known)
         self._model, self._solver, self._found, self._turn = model, solver, found, solver.turn
         self._by_scale = 0.0
 
@@ -384,13 +407,13 @@ class DeviceGains(BestGains):
             log_determinant = self._solver.log_determinant(self.free.layout.groups)
         return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant)
 
-    def log_volume_and_slopes(self) -> tuple[float, Slopes]:
-        """See `BestGains`; the derivatives are on the device."""
+    def log_volume_and_slopes(self) -> tuple[float, Slopes, NormalPriors | None]:
+        """See `BestGains`; the derivatives are on the device, none are by priors, which are known."""
         if not self._is_last:
             return super().log_volume_and_slopes()
         with CALL_LOCK:
             log_determinant, self._by_scale, slopes = self._solver.slopes(self.free.layout.groups)
-        return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant), slopes
+        return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant), slopes, None
 
     def pulled(self, slopes: Slopes) -> list[Gradient]:
         """See `BestGains`."""

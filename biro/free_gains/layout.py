@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.models.bound.antenna_terms.log_gains import NONE, LogGains, PartitionGains
+from biro.models.bound.antenna_terms.log_gains import LogGains, PartitionGains
+from biro.models.bound.antenna_terms.normal_priors import NONE, NormalPriors
 from biro.observation.partition import Partition
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.gains.arrays import Cells, Groups, Sums
@@ -74,6 +75,10 @@ class GainLayout:
         Where each coordinate of `LogGains` is among those of the groups.
     pinned : int64
         Coordinates (of `LogGains`) that nothing determines: phases, which are taken to be 0.
+    link_order : int64 (n_link,)
+        Which link of `LogGains` each of those of the groups is.
+    is_angle : bool (n,)
+        Phases, in the order of groups.
     """
 
     cells: Cells
@@ -81,6 +86,25 @@ class GainLayout:
     partitions: list[PartitionCells]
     place: Index
     pinned: Index
+    link_order: Index
+    is_angle: NDArray[np.bool_]
+
+    def with_priors(self, priors: NormalPriors) -> Groups:
+        """The groups with the normal priors that `FittedPriors` has at some theta."""
+        weight, own = self.groups.weight.copy(), priors.weight > 0.0
+        weight[self.place[own]] = priors.weight[own]
+        return self.groups._replace(
+            weight=weight,
+            keep=priors.keep[self.link_order],
+            link_weight=priors.link_weight[self.link_order],
+            turns=self.is_angle & (weight < _WIDE**-2),
+        )
+
+    def of_coordinates(self, by: NormalPriors) -> NormalPriors:
+        """What is in the order of groups, in that of `LogGains`."""
+        keep, link_weight = np.empty((2, self.link_order.size))
+        keep[self.link_order], link_weight[self.link_order] = by.keep, by.link_weight
+        return NormalPriors(by.weight[self.place], keep, link_weight)
 
     @property
     def n_held(self) -> int:
@@ -128,9 +152,11 @@ def gain_layout(partitions: Sequence[Partition], gains: LogGains) -> GainLayout:
     cell, moved = cell[by_cell], place[coordinate[by_cell]]
     starts = np.searchsorted(cell, np.arange(n_cell + 1))
     cells = Cells(starts, moved.astype(np.int32), factor[by_cell], is_phase[by_cell].astype(bool))
-    groups = _groups(cells, cell, gains, place, order)
+    link_order = np.argsort(order.group[place[gains.links.later]], kind="stable")
+    groups = _groups(cells, cell, gains, place, order, link_order)
     groups, pinned = _pinned(cells, groups, gains, place)
-    return GainLayout(cells, groups, made, place, pinned)
+    is_angle = gains.is_angle[order.coordinates]
+    return GainLayout(cells, groups, made, place, pinned, link_order, is_angle)
 
 
 def _cells_of(
@@ -197,7 +223,9 @@ def _order(cell: Index, coordinate: Index, time: Array, gains: LogGains, n_cell:
     return _Order(order, np.unique(group[order], return_inverse=True)[1].reshape(-1))
 
 
-def _groups(cells: Cells, cell: Index, gains: LogGains, place: Index, order: _Order) -> Groups:
+def _groups(
+    cells: Cells, cell: Index, gains: LogGains, place: Index, order: _Order, link_order: Index
+) -> Groups:
     """The groups of ordered coordinates; `cell` is that of each entry."""
     n, n_group = len(gains.names), int(order.group[-1]) + 1
     begin = np.arange(n)
@@ -210,8 +238,8 @@ def _groups(cells: Cells, cell: Index, gains: LogGains, place: Index, order: _Or
     used = np.flatnonzero(np.diff(cells.first))
     of_cell = order.group[cells.coordinate[cells.first[used]]]
     sorted_cells = np.argsort(of_cell, kind="stable")
-    link_order = np.argsort(order.group[later], kind="stable")
-    marginal = gains.weight[order.coordinates]
+    priors = gains.priors.known
+    marginal = priors.weight[order.coordinates]
     return Groups(
         first=np.searchsorted(order.group, np.arange(n_group + 1)),
         cell_first=np.searchsorted(of_cell[sorted_cells], np.arange(n_group + 1)),
@@ -219,8 +247,8 @@ def _groups(cells: Cells, cell: Index, gains: LogGains, place: Index, order: _Or
         link_first=np.searchsorted(order.group[later][link_order], np.arange(n_group + 1)),
         later=later[link_order],
         earlier=earlier[link_order],
-        keep=gains.links.keep[link_order],
-        link_weight=gains.links.weight[link_order],
+        keep=priors.keep[link_order],
+        link_weight=priors.link_weight[link_order],
         middle=gains.middle[order.coordinates],
         weight=marginal,
         circle=_circles(gains, place)[order.coordinates],
@@ -233,7 +261,8 @@ def _groups(cells: Cells, cell: Index, gains: LogGains, place: Index, order: _Or
 def _circles(gains: LogGains, place: Index) -> Index:
     """The place of the phase whose prior is uniform over the circle, of each coordinate; -1 of others."""
     found = np.where(gains.is_circle, place, -1)
-    for later, earlier, keep in zip(*gains.links[:3], strict=True):  # in the order of each process
+    keeps = gains.priors.known.keep
+    for later, earlier, keep in zip(*gains.links, keeps, strict=True):  # in the order of each process
         if keep == 1.0 and found[earlier] >= 0:
             found[later] = found[earlier]
     return found

@@ -137,7 +137,8 @@ class Density:
         """The Fisher information: minus the expected second derivatives of ln L (`biro.likelihood.fisher`).
 
         Exact. Derivatives of visibilities are multiplied by each other for some rows at a time, on the CPU
-        in double precision: n_param^2 products per real number of the data.
+        in double precision: n_param^2 products per real number of the data. Where gains are integrated over,
+        the part of noise and of priors of gains is that of the data, by differences of exact derivatives.
 
         Parameters
         ----------

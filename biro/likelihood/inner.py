@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models import BoundModel, SkyModel
+from biro.models import BoundModel
 
 Array = NDArray[np.float64]
-
-
-def without_gain_priors(sky: SkyModel) -> SkyModel:
-    """The same sky with gains of 1 in place of those that are fitted."""
-    return replace(sky, gain=tuple(gain.without_priors() for gain in sky.gains) or None)
 
 
 class Inner:

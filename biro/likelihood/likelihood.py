@@ -21,7 +21,6 @@ from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.density import Array, Density
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
-from biro.likelihood.inner import without_gain_priors
 from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
@@ -175,10 +174,9 @@ class Likelihood(Density, Closing):
         views = observation.partition_views
         self._sky, outer, self._beam = sky, sky.with_means(), beam_of(sky, views)
         self.full_model = self.model = sky.bind(views, self._beam)
-        if gains in INNER_GAINS:
-            outer = without_gain_priors(sky)
-        if outer is not sky:
-            self.model = outer.bind(views, self._beam)
+        without_gains = gains in INNER_GAINS
+        if without_gains or outer is not sky:
+            self.model = outer.bind(views, self._beam, without_gains=without_gains)
         refuse_tapered(self.model, observation.partitions)
         self.precision_reason = "as asked"
         if precision == "auto":
@@ -477,7 +475,7 @@ class Likelihood(Density, Closing):
         """What finds the gains of theta beside its sky; None where there are none, or none that it takes."""
         if type(self._treatment) is not Visibilities or not self.model.has_fitted_gains:
             return None
-        outer = without_gain_priors(self._sky).bind(self.observation.partition_views, self._beam)
+        outer = self._sky.bind(self.observation.partition_views, self._beam, without_gains=True)
         try:
             return InnerGains(self.observation, outer, self._engines, self.model, integrate=False)
         except BiroError as error:

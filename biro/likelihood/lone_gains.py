@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import first_few
-from biro.models.bound.antenna_terms.log_gains import NONE, LogGains
+from biro.models.bound.antenna_terms.log_gains import LogGains
+from biro.models.bound.antenna_terms.normal_priors import NONE
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 

@@ -257,7 +257,7 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
     else:
         posterior = with_peak(target, _run_sampler(target, options, context))
         doubts = likelihood.doubts(posterior.best_fit) if integrates(likelihood) else []
-        if isinstance(options, MaximumOptions):
+        if isinstance(options, MaximumOptions) and getattr(likelihood, "gains", "") != "marginalise":
             doubts = [*doubts, *_doubts_of_maximum(posterior.names)]
         posterior = restored(posterior, likelihood)
     if getattr(likelihood, "gains", "") == "solve":

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 class InstrumentLayout:
-    """Index tables of beam, pointing and noise.
+    """Index tables of beam, pointing and noise; gains that have priors may be left out.
 
     Attributes
     ----------
@@ -49,7 +49,14 @@ class InstrumentLayout:
         Slots that only mean something from 0 on.
     """
 
-    def __init__(self, model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots) -> None:
+    def __init__(
+        self,
+        model: SkyDescription,
+        partitions: Sequence[PartitionView],
+        slots: Slots,
+        *,
+        without_gains: bool = False,
+    ) -> None:
         self.beam: AnyBeam | GridBeam | None = model.beam
         self.scale = ZERO
         self.positive: list[int] = []
@@ -58,7 +65,8 @@ class InstrumentLayout:
             self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.dimension)
             self.positive.append(self.scale)
         self.pointing = _pointing(model, partitions, slots) if model.pointing is not None else []
-        self.terms, self.gain_lines = antenna_term_slots(model, partitions, slots)
+        terms = antenna_term_slots(model, partitions, slots, without_gains=without_gains)
+        self.terms, self.gain_lines = terms
         noise = model.noise
         self.noise_terms: NoiseTermSlots | None = None
         self.not_negative: list[int] = []

@@ -62,6 +62,8 @@ class BoundModel:
     partitions : sequence of PartitionView
     beam : BeamCube, AntennaBeams or None
         What a beam of files holds, or a function was sampled to.
+    without_gains : bool
+        Whether to leave out the gains that have priors, but for what is fitted of these priors.
 
     Attributes
     ----------
@@ -81,6 +83,8 @@ class BoundModel:
         model: SkyDescription,
         partitions: Sequence[PartitionView],
         beam: BeamCube | AntennaBeams | None = None,
+        *,
+        without_gains: bool = False,
     ) -> None:
         partitions = tuple(partitions)
         if not partitions:
@@ -91,7 +95,7 @@ class BoundModel:
         self.origin = model.origin(partitions)
         slots = Slots()
         self._layout = SourceLayout(model, slots)
-        self._instrument = InstrumentLayout(model, partitions, slots)
+        self._instrument = InstrumentLayout(model, partitions, slots, without_gains=without_gains)
         self._resolved = slots.resolve()
         rotations = self._instrument.beam_rotations(self._resolved, len(partitions))
         self._beams = partition_beams(model, beam, partitions, self._layout.seen, rotations)

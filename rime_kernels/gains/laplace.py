@@ -10,7 +10,12 @@ derivatives of ln Z with respect to m, Re r and Im r of a cell (`curvature`), g 
 
     -1/2 - S_aa + u_a,   1 + S_aa/2 - S_pp/2 - u_a,   S_ap - u_p
 
-where the terms with u are how the maximum moves (implicit function theorem).
+where the terms with u are how the maximum moves (implicit function theorem). Likewise, those with respect to
+the weight of a coordinate with the normal prior w y^2 / 2, y = x - middle, and to weight and keep c of a link
+v (y_i - c y_j)^2 / 2 are, with d = y_i - c y_j,
+
+    -y^2/2 - S_ii/2 + u_i y,   -d^2/2 - (S_ii - 2 c S_ij + c^2 S_jj)/2 + (u_i - c u_j) d,
+    v (d y_j + S_ij - c S_jj - u_j d - (u_i - c u_j) y_j)
 
 P belongs to phases that are uniform over the circle: (0.05 + 0.95 exp(-k)) / (2 pi), k the sum of Re r over
 the cells of the phase. Without a signal the integral over such a phase is 1, as it must be, and not infinite;
@@ -74,6 +79,40 @@ def _elements(cells: Cells, groups: Groups, c: int, inverse: Array) -> tuple[flo
     return both, mixed, twist
 
 
+@summing_function
+def _by_priors(
+    groups: Groups, g: int, x: Array, inverse: Array, by_weight: Array, by_keep: Array, by_link_weight: Array
+) -> None:
+    """Fill the derivatives of ln Z by the numbers of normal priors, x being held."""
+    row = groups.row
+    for i in range(groups.first[g], groups.first[g + 1]):
+        by_weight[i] = -0.5 * ((x[i] - groups.middle[i]) ** 2 + inverse[row[i] + i])
+    for k in range(groups.link_first[g], groups.link_first[g + 1]):
+        i, j, keep = groups.later[k], groups.earlier[k], groups.keep[k]
+        before = x[j] - groups.middle[j]
+        away = x[i] - groups.middle[i] - keep * before
+        own, last = inverse[row[i] + i], inverse[row[j] + j]
+        both = inverse[row[max(i, j)] + min(i, j)]
+        by_link_weight[k] = -0.5 * (away * away + own - 2.0 * keep * both + keep * keep * last)
+        by_keep[k] = groups.link_weight[k] * (away * before + both - keep * last)
+
+
+@summing_function
+def _by_priors_moved(
+    groups: Groups, g: int, x: Array, moved: Array, by_weight: Array, by_keep: Array, by_link_weight: Array
+) -> None:
+    """Add how the maximum moves with these numbers; `moved` is u."""
+    for i in range(groups.first[g], groups.first[g + 1]):
+        by_weight[i] += moved[i] * (x[i] - groups.middle[i])
+    for k in range(groups.link_first[g], groups.link_first[g + 1]):
+        i, j, keep = groups.later[k], groups.earlier[k], groups.keep[k]
+        before = x[j] - groups.middle[j]
+        away = x[i] - groups.middle[i] - keep * before
+        along = moved[i] - keep * moved[j]
+        by_link_weight[k] += along * away
+        by_keep[k] -= groups.link_weight[k] * (moved[j] * away + along * before)
+
+
 @loop
 def sensitivities(
     cells: Cells,
@@ -85,8 +124,14 @@ def sensitivities(
     by_power: Array,
     by_real: Array,
     by_imag: Array,
+    by_weight: Array,
+    by_keep: Array,
+    by_link_weight: Array,
 ) -> None:
-    """`determinants`, and the derivatives of ln Z by m, Re r and Im r of the cells of groups (n_cell,)."""
+    """`determinants`, and the derivatives of ln Z by m, Re r and Im r of the cells of groups (n_cell,).
+
+    Those by the numbers of normal priors are of (n,), (n_link,) and (n_link,).
+    """
     matrix, column, product, moved, signal = work.matrix, work.step, work.trial, work.slope, work.other
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
@@ -116,12 +161,14 @@ def sensitivities(
             for e in range(cells.first[c], cells.first[c + 1]):
                 by = cells.factor[e]
                 moved[cells.coordinate[e]] += by * by_phase if cells.is_phase[e] else by * by_log
+        _by_priors(groups, g, x, matrix, by_weight, by_keep, by_link_weight)
         assemble(cells, groups, sums, g, x, True, column, matrix, None)
         if factorise(groups, first, end, matrix, 0.0) >= 0:
             found[g] = np.nan
             continue
         work.has_factor[g] = True
         solve(groups, first, end, matrix, moved)
+        _by_priors_moved(groups, g, x, moved, by_weight, by_keep, by_link_weight)
         for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
             c = groups.cell[at]
             for e in range(cells.first[c], cells.first[c + 1]):

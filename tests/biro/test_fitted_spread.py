@@ -141,11 +141,6 @@ correlated = "5 min"
     assert "gain.amplitude.sd" in names
     assert "gain.phase.sd" in names
     assert "gain.amplitude.step[A][scan 1]" in names
-    for gains in ("marginalise", "solve"):
-        with pytest.raises(
-            ModelError, match=r"gain\.amplitude\.sd: gains whose standard deviation has a prior"
-        ):
-            biro.Likelihood(small(), model, backend="cpu", gains=gains)
     for prior, sd, words in (
         (Uniform(0.5, 2), SPREAD, "of a normal or log-normal prior, found uniform"),
         (LogNormal(1.0), 0.3, "expected a prior"),

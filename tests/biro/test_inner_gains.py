@@ -116,7 +116,8 @@ def assert_slopes(full: biro.Likelihood, truth: np.ndarray, gains: str) -> None:
     """Gradients are those of differences."""
     likelihood = biro.Likelihood(full.observation, full.sky, backend="cpu", gains=gains)
     outer = outer_of(likelihood, full, truth)
-    sigma = 1.0 / np.sqrt(np.diag(likelihood.fisher(outer)))
+    # The information on noise is of these data, and may be negative where they are not at a maximum.
+    sigma = 1.0 / np.sqrt(np.abs(np.diag(likelihood.fisher(outer))))
     theta = outer + 0.7 * sigma
     _, gradient = likelihood.log_likelihood_and_gradient(theta)
     step = 0.03 * sigma * np.eye(outer.size)

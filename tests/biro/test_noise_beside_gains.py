@@ -81,7 +81,7 @@ def test_best_gains_are_those_of_the_joint_posterior(known: tuple[biro.Likelihoo
 
 
 def test_errors_are_those_of_the_joint_information() -> None:
-    """The Schur complement over ln amplitudes: the sky's with weights of theta, and the noise's as it is."""
+    """The sky's is the Schur complement over ln amplitudes, with weights of theta; the noise's is of ln L."""
     gain = Gain(
         amplitude=PerSegment(LogNormal(0.1), per="scan"), phase=PerSegment(Normal(0, 20, "deg"), per="scan")
     )
@@ -100,9 +100,18 @@ def test_errors_are_those_of_the_joint_information() -> None:
     joint = full.fisher(best) * np.outer(by, by) + np.diag(prior)
     across = joint[np.ix_(~inner, inner)]
     wanted = joint[np.ix_(~inner, ~inner)] - across @ np.linalg.solve(joint[np.ix_(inner, inner)], across.T)
-    scale = np.sqrt(np.diag(wanted))
+    scale, found = np.sqrt(np.diag(wanted)), likelihood.fisher(outer)
+    is_noise = np.array([name.startswith("noise") for name in likelihood.parameter_names])
+    of_sky = np.ix_(~is_noise, ~is_noise)
     # Inverting loses some six digits of sixteen.
-    assert np.abs((likelihood.fisher(outer) - wanted) / np.outer(scale, scale)).max() < 1e-8
+    assert np.abs((found - wanted) / np.outer(scale, scale))[of_sky].max() < 1e-8
+    assert not found[np.ix_(is_noise, ~is_noise)].any()
+    # By second differences of ln L, 3e-2 of a sigma wide: good to some 1e-3. Gains take up noise.
+    step = 0.03 / scale * np.eye(outer.size)[is_noise]
+    middle = likelihood.log_likelihood(outer)
+    bent = likelihood.log_likelihood(outer + step) + likelihood.log_likelihood(outer - step) - 2.0 * middle
+    own = -bent * (scale[is_noise] / 0.03) ** 2
+    assert np.diag(found)[is_noise] == pytest.approx(own, abs=1e-2 * scale[is_noise].min() ** 2, rel=1e-2)
 
 
 def test_a_noisy_antenna_is_found_beside_its_gains() -> None:

@@ -13,6 +13,7 @@ from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Treatment
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.models import BoundModel
+from biro.models.components.antenna_terms.gain import is_of_prior
 from biro.observation.observation import Observation
 
 
@@ -45,6 +46,13 @@ def treatment_of(
             )
         return Linear(observation, model, engines, Inner(full, model))
     if gains in INNER_GAINS:
+        of_priors = [name for name in model.parameter_names if is_of_prior(name)]
+        if of_priors and gains == "solve":
+            raise InputError(
+                f'gains="solve" takes priors of gains that are known, found {first_few(of_priors)} with a '
+                "prior: gains and their spread have no maximum together; give it a number, or use "
+                'gains="marginalise" or "sample"'
+            )
         return InnerGains(observation, model, engines, full, integrate=gains == "marginalise")
     if gains == "closures":
         return Closures(observation, model, engines)

@@ -10,6 +10,8 @@ the Schur complement of the joint information: its inverse is the covariance of 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,7 @@ from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
+from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch
 
 Array = NDArray[np.float64]
@@ -31,12 +34,16 @@ class GainInformation(Fisher):
     model : BoundModel
     engines : PartitionEngines
     free : FreeGains
+    priors : NormalPriors
+        Of the gains.
     n_data : int64 (n_partition,)
     batch : ThetaBatch
-    weights : list of float64 (n_row, n_chan, n_corr), optional
+    weights : list of float64 (n_row, n_chan, n_corr) or None
         W of each partition, times the square of its noise factor, where it is not what is stated.
-    of_noise : float64 (n_param, n_param), optional
-        The information on the noise, where it is not that of one factor for each partition.
+    of_noise : function
+        Of the visibilities without the fitted gains, of each partition, to the information on noise and
+        priors of gains, float64 (n_param, n_param); to None where it is that of one noise factor for each
+        partition.
     """
 
     def __init__(
@@ -44,18 +51,20 @@ class GainInformation(Fisher):
         model: BoundModel,
         engines: PartitionEngines,
         free: FreeGains,
+        priors: NormalPriors,
         n_data: NDArray[np.int64],
         batch: ThetaBatch,
-        weights: list[Array] | None = None,
-        of_noise: Array | None = None,
+        weights: list[Array] | None,
+        of_noise: Callable[[Sequence[NDArray[np.complexfloating]]], Array | None],
     ) -> None:
-        super().__init__(model, engines, engines, n_data, batch, of_noise)
+        super().__init__(model, engines, engines, n_data, batch)
         self._engines = engines
         stated = [part.weight for part in free.partitions]
         self._ratios = None if weights is None else weight_ratios(weights, stated)
         vis = [rime.predict(of)[0] for rime, of in zip(engines.rimes, engines.sources(batch), strict=True)]
+        self._given = of_noise(vis)
         self._models = free.of_visibilities(vis, weights)
-        self._best = free.best(self._models, batch.noise_factor[0])
+        self._best = free.best(self._models, batch.noise_factor[0], priors)
         self._cells = free.layout.partitions
 
     def matrix(self) -> Array:

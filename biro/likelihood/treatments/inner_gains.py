@@ -6,7 +6,10 @@ For each theta of the sky, the best gains x are found for the model's visibiliti
     solve         ln L = ln likelihood + ln prior of the gains, at the best gains: a profile likelihood
 
 Derivatives with respect to theta are exact: those of ln L at the best gains (envelope theorem) and those of
-the determinant, including how the best gains move.
+the determinant, including how the best gains move. Where gains are integrated over, standard deviations and
+correlation times of their priors may be parameters of theta: derivatives of the integral by the numbers of
+the priors, and those of their normalisation, are pulled back to these (`FittedPriors`). Gains and such a
+standard deviation have no maximum together: ln prior grows without bound as all of them go to 0.
 """
 
 from __future__ import annotations
@@ -26,13 +29,17 @@ from biro.likelihood.inner import Inner
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
 from biro.likelihood.treatments.noise_beside_gains import NoiseBesideGains, NoiseOfTheta, StatedNoise
+from biro.maximum.laplace import curvature
 from biro.models import BoundModel
+from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from biro.target.protocol import InnerDraws
 from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
+_STEP = 1e-3
+"""Of differences, relative."""
 Complex = NDArray[np.complexfloating]
 
 
@@ -43,7 +50,7 @@ class InnerGains:
     ----------
     observation : Observation
     model : BoundModel
-        Without the priors of gains: what theta belongs to.
+        Without the gains that have priors: what theta belongs to.
     engines : PartitionEngines
         Which compute its visibilities.
     full : BoundModel
@@ -88,6 +95,8 @@ class InnerGains:
         self._observation, self._integrate = observation, integrate
         self._model, self._engines = model, engines
         self.free = FreeGains(observation.partitions, gains)
+        self._priors, names = gains.priors, list(model.parameter_names)
+        self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
         kind = StatedNoise if model.noise_terms is None else NoiseOfTheta
@@ -116,14 +125,14 @@ class InnerGains:
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
         """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
         value = np.full(len(batch), np.nan)
-        of_noise = np.zeros(batch.theta.shape)
+        beside = np.zeros(batch.theta.shape)  # of noise and priors of gains
         of_model = list(batch.sources())
         each = list(self._engines.shifts.of_all(iter(of_model)))
         parts: list[list[Gradient]] = [[] for _ in each]
         for b, best in enumerate(self._bests(batch)):
             pulled: Sequence[Gradient] | None = None
             if best is not None and best.converged:
-                value[b], slopes, of_noise[b] = self._value_and_slopes(best, batch.rows(np.array([b])))
+                value[b], slopes, beside[b] = self._value_and_slopes(best, batch.rows(np.array([b])))
                 pulled = best.pulled(slopes)
             for i, sources in enumerate(each):
                 parts[i].append(self._spoilt(i, sources.entries(b, b + 1)) if pulled is None else pulled[i])
@@ -131,17 +140,59 @@ class InnerGains:
             self._engines.shifts.pull_back(i, of_model[i], Gradient.joined(part))
             for i, part in enumerate(parts)
         ]
-        return value, batch.pull_back(gradients) + of_noise
+        return value, batch.pull_back(gradients) + beside
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
-        """The information on theta where gains are free: the Schur complement of the joint one."""
-        noise = self._noise.weights(batch), self._noise.information(batch)
-        return GainInformation(self._model, self._engines, self.free, self.n_data, batch, *noise)
+        """The information on theta where gains are free: the Schur complement of the joint one.
+
+        Of noise and priors of gains, where these are integrated over: see `_curvature`.
+        """
+
+        def of_noise(vis: Sequence[Complex]) -> Array | None:
+            return self._curvature(batch, vis) if self._integrate else self._noise.information(batch)
+
+        prior, weights = self._priors_at(batch), self._noise.weights(batch)
+        shared = self._model, self._engines, self.free, prior, self.n_data, batch
+        return GainInformation(*shared, weights, of_noise)
+
+    def _curvature(self, batch: ThetaBatch, vis: Sequence[Complex]) -> Array:
+        """Minus the second derivatives of ln L by numbers of noise and priors of gains, (n_param, n_param).
+
+        For a batch of one, whose sky has the visibilities `vis` and is held. Gains that are integrated over
+        take some of what the data say of the noise, and how much, no count tells. So these are differences of
+        exact derivatives, for these data and not on average over data: negative far from a maximum.
+        """
+        model, found = self._model, np.zeros((batch.theta.size,) * 2)
+        which = np.union1d(np.flatnonzero(self._noise.is_parameter), self._of_priors)
+        if not which.size:
+            return found
+
+        def gradient(part: Array) -> Array:
+            theta = np.repeat(batch.theta, len(part), axis=0)
+            theta[:, which] = part
+            return np.array([self._slopes_beside(model.at(row[None]), vis)[which] for row in theta])
+
+        low, high = (limit[which] for limit in model.box)
+        first, third = model.prior_transform(np.array([[0.25], [0.75]]) * np.ones(found.shape[0]))
+        at = batch.theta[0, which]
+        # All of them are scales: a small part of each, or of the width of its prior where it is 0.
+        step = _STEP * np.where(at > 0.0, at, (third - first)[which])
+        found[np.ix_(which, which)] = curvature(gradient, at, low, high, step)
+        return found
+
+    def _slopes_beside(self, batch: ThetaBatch, vis: Sequence[Complex]) -> Array:
+        """Derivatives of ln L by noise and priors of gains, (n_param,), of a batch of one with this sky."""
+        factor = batch.noise_factor[0]
+        if not (batch.allowed.all() and (factor > 0.0).all()):
+            return np.full(batch.theta.size, np.nan)
+        models = self.free.of_visibilities(vis, self._noise.weights(batch))
+        return self._value_and_slopes(self.free.best(models, factor, self._priors_at(batch)), batch)[2]
 
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
         weights = self._noise.weights(batch)
-        best = self.free.best(self.free.of_visibilities(vis, weights), batch.noise_factor[0])
+        models = self.free.of_visibilities(vis, weights)
+        best = self.free.best(models, batch.noise_factor[0], self._priors_at(batch))
         parts = []
         for i, cells in enumerate(self.free.layout.partitions):
             part = self._observation.partitions[i]
@@ -215,10 +266,21 @@ class InnerGains:
         return self._noise.log_likelihood(batch, best.chi2) + best.log_prior
 
     def _value_and_slopes(self, best: BestGains, batch: ThetaBatch) -> tuple[float, Slopes, Array]:
-        """The value; its slopes by sums of cells, and by theta through the noise."""
+        """The value; its slopes by sums of cells, and by theta through the noise and the priors of gains."""
         value = self._value(best, batch)
-        volume, slopes = best.log_volume_and_slopes() if self._integrate else (0.0, best.slopes())
-        return value + volume, slopes, self._noise.slopes(batch, best, slopes)
+        if not self._integrate:
+            slopes = best.slopes()
+            return value, slopes, self._noise.slopes(batch, best, slopes)
+        volume, slopes, by_priors = best.log_volume_and_slopes()
+        beside = self._noise.slopes(batch, best, slopes)
+        if by_priors is not None:
+            numbers = batch.theta[0, self._of_priors]
+            beside[self._of_priors] += self._priors.pull_back(numbers, by_priors)
+        return value + volume, slopes, beside
+
+    def _priors_at(self, batch: ThetaBatch) -> NormalPriors:
+        """The priors of the gains, for a batch of one."""
+        return self._priors.at(batch.theta[0, self._of_priors])
 
     def _bests(self, batch: ThetaBatch) -> Iterator[BestGains | None]:
         """The best gains for each theta, one after the other; None for impossible sources.
@@ -235,8 +297,10 @@ class InnerGains:
         factor = batch.noise_factor[b]
         if not (np.isfinite(factor) & (factor > 0.0)).all():
             return None
-        weights = self._noise.weights(one)
-        return self.free.best(self.free.models(self._engines.rimes, sources, weights), factor)
+        if (one.theta[0, self._of_priors] < 0.0).any():
+            return None
+        models = self.free.models(self._engines.rimes, sources, self._noise.weights(one))
+        return self.free.best(models, factor, self._priors_at(one))
 
     def _spoilt(self, i: int, sources: Sources) -> Gradient:
         """A gradient of NaN."""

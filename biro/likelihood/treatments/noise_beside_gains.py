@@ -33,6 +33,8 @@ class NoiseBesideGains(Protocol):
     """What the noise makes of a sky and its best gains; batches are of one theta."""
 
     lines: list[str]
+    is_parameter: NDArray[np.bool_]
+    """Whether each parameter of theta is one of the noise, (n_param,)."""
 
     def weights(self, batch: ThetaBatch) -> list[Array] | None:
         """s^2 / v of each partition, with the noise factor s of the partition; None where as stated."""
@@ -57,6 +59,7 @@ class StatedNoise:
     def __init__(self, observation: Observation, model: BoundModel) -> None:
         self._normalisation = Normalisation.of_visibilities(observation.partitions)
         self._model, self.lines = model, list[str]()
+        self.is_parameter = np.isin(np.arange(model.n_param), list(model.noise_parameters))
 
     def weights(self, batch: ThetaBatch) -> list[Array] | None:
         """None: as stated."""
@@ -81,7 +84,7 @@ class NoiseOfTheta:
 
     def __init__(self, observation: Observation, model: BoundModel) -> None:
         self._varied, self._data = VariedNoise(observation, model), [p.vis for p in observation.partitions]
-        self.lines = self._varied.lines
+        self.lines, self.is_parameter = self._varied.lines, self._varied.is_parameter
 
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None

@@ -75,6 +75,13 @@ class VariedNoise:
         return found
 
     @property
+    def is_parameter(self) -> NDArray[np.bool_]:
+        """Whether each parameter of theta is one of the noise, (n_param,)."""
+        slopes = self.terms.pull_back(np.eye(self.terms.n_number))
+        of_factor = self._model.pull_back_noise(np.eye(len(self.each)))
+        return np.asarray((np.concatenate([slopes, of_factor]) != 0.0).any(axis=0))
+
+    @property
     def lines(self) -> list[str]:
         """Antennas whose factors the data do not tell apart."""
         if not self._model.model.noise.of_antennas:

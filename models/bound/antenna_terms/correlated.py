@@ -141,11 +141,8 @@ class Chain:
         step = self._of_batch(self.sd) * np.where(self._walks, walk, np.sqrt(-np.expm1(-2.0 * away)))
         return Steps(keep, step if sd is None else step * _column(sd))
 
-    def by_time(self, time: Array, steps: Steps, parameters: Array) -> Array:
-        """Derivatives with respect to T of what each step adds, of the shape of the parameters, per s.
-
-        d keep_k / dT x_(k-1) + d step_k / dT e_k, from the steps at T (n_batch,) and the parameters.
-        """
+    def steps_by_time(self, time: Array, steps: Steps) -> Steps:
+        """Derivatives of the steps at T (n_batch,) with respect to it, per s, shaped as `steps.step`."""
         away = self._of_batch(self.away) / _column(time)
         away = np.where(np.isinf(away), 0.0, away)
         none = steps.step == 0.0
@@ -155,10 +152,18 @@ class Chain:
         of_step = np.where(
             self._walks, -0.5 * steps.step * (away > 0.0), np.where(none, 0.0, -away * of_square)
         )
-        of_keep = np.where(self._walks, 0.0, steps.keep * away)
+        of_keep = np.broadcast_to(np.where(self._walks, 0.0, steps.keep * away), of_step.shape)
+        return Steps(of_keep / _column(time), of_step / _column(time))
+
+    def by_time(self, time: Array, steps: Steps, parameters: Array) -> Array:
+        """Derivatives with respect to T of what each step adds, of the shape of the parameters, per s.
+
+        d keep_k / dT x_(k-1) + d step_k / dT e_k, from the steps at T (n_batch,) and the parameters.
+        """
+        slopes = self.steps_by_time(time, steps)
         before = np.zeros(parameters.shape)
         before[:, 1:] = steps.states(parameters)[:, :-1]
-        return np.asarray((of_keep * before + of_step * parameters) / _column(time))
+        return np.asarray(slopes.keep * before + slopes.step * parameters)
 
     def by_sd(self, sd: Array, steps: Steps, parameters: Array) -> Array:
         """Derivatives of what each step adds with respect to s (n_batch,), where it is fitted."""

@@ -110,6 +110,15 @@ class Factor:
 class GainLayout:
     """Adds the parameters of the gains of a model to its slots.
 
+    Parameters
+    ----------
+    partitions : sequence of PartitionView
+    bases : sequence of Basis
+        Feeds of each partition.
+    slots : Slots
+    without_gains : bool
+        Whether to add only what is fitted of priors, and no gains.
+
     Attributes
     ----------
     factors : list of list of Factor
@@ -121,6 +130,7 @@ class GainLayout:
     partitions: Sequence[PartitionView]
     bases: Sequence[Basis]
     slots: Slots
+    without_gains: bool = False
     factors: list[list[Factor]] = field(init=False)
     lines: list[str] = field(init=False)
 
@@ -218,6 +228,8 @@ class GainLayout:
                     ("sd", kind.sd, NUMBER if key in NEUTRAL else DIMENSIONS[key]),
                 )
             )
+            if self.without_gains:
+                continue
             table = self._slots_of(gain, owner, key, priors, segments, group, free)
             chain = None
             if kind.is_process:

@@ -140,8 +140,12 @@ class AllTerms(NamedTuple):
     lines: list[str]
 
 
-def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots) -> AllTerms:
+def antenna_term_slots(
+    model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots, *, without_gains: bool = False
+) -> AllTerms:
     """The slots of each partition, one object for partitions that have the same; none without such terms.
+
+    Gains that have priors may be left out, but for what is fitted of these priors.
 
     Raises
     ------
@@ -161,11 +165,13 @@ def antenna_term_slots(model: SkyDescription, partitions: Sequence[PartitionView
     offsets = _offsets(model.feeds, partitions, slots)
     leakages = _leakages(model.leakage, partitions, bases, slots)
     ionospheres = ionosphere_slots(model.ionosphere, partitions, slots)
-    layout = _fitted(model.gains, partitions, bases, slots)
+    layout = GainLayout(partitions, bases, slots, without_gains)
+    _add_fitted(layout, model.gains)
     made: dict[tuple[object, ...], TermSlots] = {}
     each = []
     each_has = zip(partitions, bases, offsets, leakages, ionospheres, layout.factors, strict=True)
-    unequal = any(gain.is_fitted and gain.feeds != "common" for gain in model.gains)
+    fitted = [] if without_gains else [gain for gain in model.gains if gain.is_fitted]
+    unequal = any(gain.feeds != "common" for gain in fitted)
     for partition, basis, offset, leakage, ionosphere, factors in each_has:
         gain = _gains(model.gains, partition, basis)
         if basis_of(partition.corr_type) is None and not np.array_equal(gain[..., 0], gain[..., 1]):
@@ -325,27 +331,22 @@ def _gains(gains: Sequence[Gain], partition: PartitionView, basis: Basis) -> Com
     return found
 
 
-def _fitted(
-    gains: Sequence[Gain], partitions: Sequence[PartitionView], bases: Sequence[Basis], slots: Slots
-) -> GainLayout:
-    """The gains that are fitted; those of several terms are called gain, gain2, ...
+def _add_fitted(layout: GainLayout, gains: Sequence[Gain]) -> None:
+    """Add the gains that are fitted; those of several terms are called gain, gain2, ...
 
     Raises
     ------
     ModelError
         Partitions of linear and of circular feeds.
     """
-    layout = GainLayout(partitions, bases, slots)
-    fitted = [gain for gain in gains if gain.is_fitted]
-    if fitted and len(set(bases)) > 1:
+    if any(gain.is_fitted for gain in gains) and len(set(layout.bases)) > 1:
         raise ModelError(
             "gain: partitions of linear and circular feeds cannot have fitted gains in one model"
         )
     for number, gain in enumerate(gains, start=1):
-        check_known("gain", gain.named(), (name for view in partitions for name in view.antenna_names))
+        check_known("gain", gain.named(), (name for view in layout.partitions for name in view.antenna_names))
         if gain.is_fitted:
             layout.add(gain, "gain" if number == 1 else f"gain{number}")
-    return layout
 
 
 def _offsets(feeds: Feeds | None, partitions: Sequence[PartitionView], slots: Slots) -> list[Index | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 from functools import partial
 from typing import ClassVar
 
@@ -36,7 +36,6 @@ DIMENSIONS: dict[str, Dimension] = {
 NEUTRAL = {"amplitude": 1.0, "ratio_amplitude": 1.0}
 """What quantities are that are not given; 0 otherwise."""
 _SHARED = re.compile(rf"gain\d*\.({'|'.join(DIMENSIONS)})\.(correlated|sd)")
-_SI = {"phase": "rad", "delay": "s", "rate": "Hz", "ratio_phase": "rad"}
 _NAME = re.compile(rf"gain\d*\.({'|'.join(DIMENSIONS)})(\.[rlxy])?(\.step)?\[")
 _DEFAULTS: dict[str, dict[str, Entry]] = {
     "amplitude": {"log-normal.median": 1.0},
@@ -155,17 +154,6 @@ class Gain:
         by_feed = any(isinstance(value, Mapping) or key.startswith("ratio_") for key, value in given)
         return not by_feed and (self.feeds == "common" or not self.is_fitted)
 
-    def without_priors(self) -> Gain:
-        """The same with 1 and 0 in place of what has a prior."""
-        if not self.is_fitted:
-            return self
-        found = {key: _known(key, getattr(self, key)) for key in DIMENSIONS}
-        own = {
-            name: {key: _known(key, value) for key, value in entries.items()}
-            for name, entries in self.antenna.items()
-        }
-        return replace(self, **found, antenna=own)
-
     @property
     def solutions(self) -> tuple[GainSolutions, ...]:
         """The tables.
@@ -239,15 +227,6 @@ def _one(key: str, value: Entry) -> PerSegment | Fixed:
     elif key in NEUTRAL:
         _check_positive(made)
     return made
-
-
-def _known(key: str, value: Entry) -> Entry:
-    """A number that changes nothing in place of a prior."""
-    if isinstance(value, Mapping):
-        return {feed: _known(key, item) for feed, item in value.items()}
-    if not isinstance(value, PerSegment):
-        return value
-    return Fixed(NEUTRAL.get(key, 0.0), "" if key in NEUTRAL else _SI[key])
 
 
 def _check_positive(made: PerSegment) -> None:
