@@ -108,6 +108,18 @@ def spied(likelihood: biro.Likelihood) -> list[type[BestGains]]:
     return kinds
 
 
+def test_a_large_chi2_is_summed_over_the_data(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the sums of cells would lose digits; the same here, where they do not."""
+    obs, sky, outer = data_of("one gain")
+    likelihood = biro.Likelihood(obs, sky, backend=cuda_backend, gains="solve", smearing="off")
+    likelihood.log_likelihood(outer)
+    kinds = spied(likelihood)
+    by_sums = likelihood.log_likelihood(outer)
+    monkeypatch.setattr("biro.free_gains.best_gains._MATTERS", 0.0)
+    assert likelihood.log_likelihood(outer) == pytest.approx(by_sums, rel=1e-10)
+    assert kinds == [DeviceGains] * 2
+
+
 @pytest.mark.parametrize(("noise", "off"), [(0.01, 1e-4), (0.3, 0.01)])
 def test_the_integral_over_one_amplitude_is_that_of_quadrature(
     cuda_backend: str, noise: float, off: float
