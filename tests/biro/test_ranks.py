@@ -16,7 +16,8 @@ from ranks_program import MODEL, found, made
 import biro
 from biro.errors import BackendError, InputError
 from biro.models.files.toml import from_toml
-from biro.ranks.messages import failure_of
+from biro.ranks.messages import Found, failure_of
+from biro.ranks.ranks import Ranks
 from biro.ranks.start import Facts, difference, start, versions
 from biro.ranks.world import Launch
 from rime_kernels import rime as rime_module
@@ -97,6 +98,19 @@ def test_ranks_must_be_alike() -> None:
     assert "rank 1 (a) was given other data than rank 0" in str(difference([here, here._replace(data="x")]))
     with pytest.raises(InputError, match=r"comm must be a communicator of mpi4py, such as .*, got int"):
         start(3)  # type: ignore[arg-type]
+
+
+def test_devices_of_ranks_must_be_alike() -> None:
+    ranks = object.__new__(Ranks)  # without the ranks themselves
+    ranks._hosts = ["a", "b"]
+    on_cpu, on_gpu = Found("cpu", ["CPU"], ["CPU"]), Found("cuda", ["GPU 0 (X)"], ["X"])
+    ranks._check_alike("cuda", {"X"}, [on_gpu])
+    with pytest.raises(BackendError, match=r"^rank 0 \(a\) has a GPU, rank 1 \(b\) has none: give each"):
+        ranks._check_alike("cuda", {"X"}, [on_cpu])
+    with pytest.raises(BackendError, match=r"^rank 1 \(b\) has a GPU, rank 0 \(a\) has none: give each"):
+        ranks._check_alike("cpu", {"CPU"}, [on_gpu])
+    with pytest.raises(BackendError, match=r"^rank 1 \(b\) has X, rank 0 has Y: devices must be of one kind"):
+        ranks._check_alike("cuda", {"Y"}, [on_gpu])
 
 
 def test_errors_of_ranks_keep_their_class_and_name_the_rank() -> None:
