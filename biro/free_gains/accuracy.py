@@ -23,7 +23,7 @@ def correction(best: BestGains, n_draw: int = _N_DRAW) -> tuple[float, float, fl
     top = weight.max(axis=0)
     relative = np.exp(weight - top)
     mean = relative.mean(axis=0)
-    share = mean**2 / (relative**2).mean(axis=0)
+    share = np.minimum(mean**2 / (relative**2).mean(axis=0), 1.0)  # equal weights: but for roundings
     variance = (1.0 / share - 1.0) / n_draw
     return float((top + np.log(mean)).sum()), float(np.sqrt(variance.sum())), float(share.min())
 

@@ -245,6 +245,23 @@ def test_posteriors_of_an_sd_cover_the_truth() -> None:
     assert stats.kstest(ranks, "uniform").pvalue > 0.01
 
 
+def test_gains_without_spread() -> None:
+    """Data that agree better than their noise: the maximum is at an sd of 0, with nothing doubtful."""
+    gain = Gain(antennas=["B"], amplitude=PerSegment(LogNormal(1.0), per="integration", sd=SPREAD))
+    likelihood = biro.Likelihood(
+        times(20, 0.05, np.zeros(20)), known_sky(gain), backend="cpu", gains="marginalise"
+    )
+    # Of 20 complex samples that are as the model has them.
+    wanted = -20 * np.log(2 * np.pi * 0.05**2)
+    assert likelihood.log_likelihood([0.0]) == pytest.approx(wanted, rel=1e-12)  # roundings
+    assert likelihood.log_likelihood([-0.1]) == -np.inf
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False)
+    assert posterior["gain.amplitude.sd"].min() >= 0.0
+    assert posterior.best_fit[posterior.names.index("gain.amplitude.sd")] < 1e-3
+    (line,) = posterior.remarks
+    assert line.startswith("20 parameters of gains see a single baseline")
+
+
 def test_a_maximum_over_gains_and_their_sd_is_refused() -> None:
     for name in ("independent", "walk"):
         with pytest.raises(InputError, match=r"have no maximum together; give it a number") as caught:
