@@ -12,6 +12,7 @@ from scipy import integrate, stats
 import biro
 from biro.free_gains.best_gains import BestGains, DeviceGains
 from biro.models import Gain, LogNormal, LogUniform, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
+from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from rime_kernels.gains.models import CellModel
 from tests.biro.test_fitted_gains import TURN
 from tests.biro.test_inner_gains import one_point, pair
@@ -99,8 +100,8 @@ def spied(likelihood: biro.Likelihood) -> list[type[BestGains]]:
     free, kinds = likelihood._treatment.free, list[type[BestGains]]()
     search = free.best
 
-    def best(models: Sequence[CellModel], factor: np.ndarray) -> BestGains:
-        found = search(models, factor)
+    def best(models: Sequence[CellModel], factor: np.ndarray, priors: NormalPriors) -> BestGains:
+        found = search(models, factor, priors)
         kinds.append(type(found))
         return found
 

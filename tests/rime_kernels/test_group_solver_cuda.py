@@ -88,7 +88,8 @@ class Case:
         climb_all(self.cells, groups, sums, x, True, work, steps)
         assert (steps >= 0).all()
         slopes = [np.full(n_cell, -0.5), np.ones(n_cell), np.zeros(n_cell)]
-        laplace.sensitivities(self.cells, groups, sums, x, work, found, *slopes)
+        by_priors = np.empty(self.n), np.empty(0), np.empty(0)
+        laplace.sensitivities(self.cells, groups, sums, x, work, found, *slopes, *by_priors)
         return x, float(found.sum()), slopes
 
 
