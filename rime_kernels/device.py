@@ -443,6 +443,10 @@ def _record(
     pinned, arrays = (
         [whole[first:end].reshape(shape) for first, end, shape in pieces] for whole in (host, on_device)
     )
+    # Kernels take some of the numbers for indices: what memory happens to hold would lead anywhere.
+    for into, value in zip(pinned, values, strict=True):
+        into[...] = value
+    on_device.copy_to_device(host, stream=stream)
     answer = cuda.pinned_array(launch(arrays, stream).size, np.float64)
     stream.synchronize()
     handle = int(stream.handle)
