@@ -78,6 +78,11 @@ class Variant:
     given: bool = False
 
     @property
+    def staged(self) -> bool:
+        """Whether kernels over tiles put matrices that stay diagonal into shared memory."""
+        return self.diagonal and not self.jones_beam
+
+    @property
     def n_stokes(self) -> int:
         return 4 if self.polarised else 1
 

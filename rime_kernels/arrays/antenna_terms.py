@@ -39,8 +39,7 @@ class AntennaTerms:
     ------
     InputError
         A wrong shape or type, a block that `jones` does not have, or matrices that are not diagonal although
-        they should stay so. Other values are not checked: NaN makes NaN in
-        its entry of the batch.
+        they should stay so. Other values are not checked: NaN makes NaN in its entry of the batch.
     """
 
     jones: NDArray[np.complex128]

@@ -39,7 +39,6 @@ class AntennaSums:
 
     def __init__(self, fixed: Constants, terms: AntennaTerms, layout: Layout) -> None:
         self._layout, self._variant, self._n_time = layout, layout.variant, terms.time_block.size
-        self._matrix = tuple(np.asarray(fixed.matrix, np.complex128).ravel().tolist())
         self._n_time_block, self._n_antenna, self._n_chan_block = terms.jones.shape[1:4]
         self._n_chan = fixed.chan_freq.size
         # Templates that lack correlations need matrices that stay diagonal.
@@ -63,12 +62,11 @@ class AntennaSums:
     @property
     def _tiles(self) -> Tiles | None:
         """The layout by which diagonal matrices have left what they did; None where rows have."""
-        is_staged = self._variant.diagonal and not self._variant.jones_beam
-        return self._layout if is_staged and isinstance(self._layout, Tiles) else None
+        return self._layout if self._variant.staged and isinstance(self._layout, Tiles) else None
 
     @property
     def _n_corr(self) -> int:
-        return len(self._matrix) // 4
+        return len(self._layout.matrix) // 4
 
     def record_size(self, slab: Slab) -> int:
         """Numbers that the samples of a slab leave, of one entry of the batch."""
@@ -103,7 +101,7 @@ class AntennaSums:
         if self._variant.diagonal:
             pairs = self._pairs_of_rows(workspace, slab, records, main)
             n_item = n_batch * n_group * self._n_antenna * self._n_chan_block * 2
-            kernels.make_collect_gains(self._matrix)[-(-n_item // n_thread), n_thread, main](
+            kernels.make_collect_gains(self._layout.matrix)[-(-n_item // n_thread), n_thread, main](
                 first, stop - first, low, n_group, self._tables, pairs, arrays.jones, self._n_time, totals
             )
             return

@@ -71,7 +71,7 @@ class TileKernel:
         """
         width = 1 if self.has_adjoint or self.variant.log else self.shape.side
         n_baseline = self.shape.side**2
-        staged = self.variant.diagonal and not self.variant.jones_beam
+        staged = self.variant.staged
         return End(
             self.variant, self.matrix, self.n_template, self.has_adjoint, n_baseline, width, True, staged
         )  # fmt: skip
