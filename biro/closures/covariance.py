@@ -48,8 +48,9 @@ class Covariance:
         self._incidence = sets.incidence(sign)
         self._to_nodes = self._incidence.T.tocsr()
         self._shape = (sets.n_set, sets.width)
+        self._ends, self._sign = (sets.first, sets.second), sign
         self.n_closure = int((sets.n_phase if sign < 0 else sets.n_amplitude).sum())
-        matrix = self._matrices(sets, sign)
+        matrix = self._matrix(sets)
         self._solve = np.linalg.inv(matrix)
         # Nodes without an antenna, and those that are held at 0, have a row of the unit matrix.
         index = np.arange(sets.width)
@@ -59,22 +60,32 @@ class Covariance:
         self.log_det = float(np.log(legs.variance).sum() + np.linalg.slogdet(matrix)[1].sum())
         self.log_det -= math.log(4.0) * int(sets.has_odd.sum()) if sign > 0 else 0.0
 
-    def _matrices(self, sets: Sets, sign: float) -> Array:
+    def _matrix(self, sets: Sets) -> Array:
         """B^T S^-1 B of each set, float64 (n_set, width, width)."""
-        n_set, width = self._shape
-        weight = self._inverse_variance[:, 0]
-        flat = np.zeros(n_set * width * width)
-        owner, i, j = sets.first // width, sets.first % width, sets.second % width
-        for row, column, factor in ((i, i, 1.0), (j, j, 1.0), (i, j, sign), (j, i, sign)):
-            flat += np.bincount((owner * width + row) * width + column, factor * weight, len(flat))
-        matrix = flat.reshape(n_set, width, width)
-        held = _is_held(sets, sign)
+        matrix = self._products(self._inverse_variance[:, 0])
+        held = _is_held(sets, self._sign)
         matrix[held, 0, :] = matrix[held, :, 0] = 0.0
-        index = np.arange(width)
+        index = np.arange(sets.width)
         idle = sets.antenna < 0
         idle[:, 0] |= held
         matrix[:, index, index] = np.where(idle, 1.0, matrix[:, index, index])
         return matrix
+
+    def _products(self, weight: NDArray[np.floating]) -> Array:
+        """B^T W B of each set, float64 (n_set, width, width), for a weight of each leg (n_leg,)."""
+        n_set, width = self._shape
+        flat, (first, second), sign = np.zeros(n_set * width * width), self._ends, self._sign
+        owner, i, j = first // width, first % width, second % width
+        for row, column, factor in ((i, i, 1.0), (j, j, 1.0), (i, j, sign), (j, i, sign)):
+            flat += np.bincount((owner * width + row) * width + column, factor * weight, len(flat))
+        return flat.reshape(n_set, width, width)
+
+    def _forms(self, matrix: NDArray[np.floating]) -> Array:
+        """b^T M b of the row b of B of each leg, float64 (n_leg,), with symmetric M of each set."""
+        (first, second), width = self._ends, self._shape[1]
+        owner, i, j = first // width, first % width, second % width
+        found = matrix[owner, i, i] + matrix[owner, j, j] + 2.0 * self._sign * matrix[owner, i, j]
+        return np.asarray(found)
 
     def antennas(self, values: Array) -> Array:
         """The antenna values that fit leg values (n_leg, n) best, float64 (n_set width, n)."""
@@ -84,16 +95,33 @@ class Covariance:
         return np.asarray(solved.reshape(n_set * width, values.shape[1]))
 
     def shares(self) -> Array:
-        """Share of each leg's variance that closures see, S_k [A^T (A S A^T)^-1 A]_kk, float64 (n_leg,)."""
-        legs, (_, width) = np.arange(self._incidence.shape[0]), self._shape
-        node = self._incidence.indices.reshape(-1, 2)
-        value = self._incidence.data.reshape(-1, 2)
-        owner, place = node[:, 0] // width, node % width
-        spread = np.zeros(len(legs))
-        for i in range(2):
-            for j in range(2):
-                spread += value[:, i] * value[:, j] * self._solve[owner, place[:, i], place[:, j]]
-        return np.asarray(1.0 - self._inverse_variance[:, 0] * spread)
+        """Share h of each leg's variance that closures see, S_k [A^T (A S A^T)^-1 A]_kk, float64 (n_leg,)."""
+        return np.asarray(1.0 - self._inverse_variance[:, 0] * self._forms(self._solve))
+
+    def slopes_of_shares(self, by_share: Array) -> Array:
+        """Derivatives of sum c h with respect to the variances S, float64 (n_leg,), for c (n_leg,).
+
+        With w = 1/S, P = B (B^T S^-1 B)^-1 B^T and h_k = 1 - w_k P_kk, dP_kk / dw_j = -P_kj^2.
+        """
+        weight = self._inverse_variance[:, 0]
+        spread = self._solve @ self._products(by_share * weight) @ self._solve
+        by_weight = self._forms(spread) - by_share * self._forms(self._solve)
+        return np.asarray(-by_weight * weight**2)
+
+    def variance_information(self, change: Array) -> Array:
+        """Fisher information on changes of the variances (n_leg, n): tr(R dS R dS') / 2, float64 (n, n).
+
+        R = A^T (A S A^T)^-1 A = S^-1 - S^-1 P S^-1, so that with d = dS / S and K = B^T S^-1 d B
+
+            tr(R dS R dS') = sum d d' (1 - 2 P_kk / S_k) + sum over sets of tr(M^-1 K M^-1 K'), M = B^T S^-1 B
+        """
+        weight = self._inverse_variance
+        relative = weight * change
+        found = relative.T @ (relative * (2.0 * self.shares()[:, None] - 1.0))
+        solved = [self._solve @ self._products(one) for one in (weight * relative).T]
+        for i, one in enumerate(solved):
+            found[i] += [np.sum(one * other.transpose(0, 2, 1)) for other in solved]
+        return np.asarray(0.5 * found)
 
     def weighted(self, values: Array) -> tuple[Array, Array]:
         """What antenna values leave of leg values x (n_leg, n), e, and S^-1 e = A^T (A S A^T)^-1 A x."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biro.closures.covariance import Covariance
 from biro.closures.legs import SNR_LIMIT, legs_of
-from biro.closures.sets import sets_of
+from biro.closures.sets import Sets, sets_of
 from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
@@ -51,9 +51,9 @@ class PartitionClosures:
 
     Parameters
     ----------
-    part : Partition
-    snr_limit : float
-        As `legs_of` takes it.
+    sets : Sets
+    shape : (n_row, n_chan, n_corr)
+        Of the partition.
     corrected : bool
         Whether 2 h S' is subtracted; False for the figures of other programs.
 
@@ -64,13 +64,24 @@ class PartitionClosures:
         Independent closures.
     """
 
-    def __init__(self, part: Partition, snr_limit: float = SNR_LIMIT, *, corrected: bool = True) -> None:
-        self.sets = sets_of(legs_of(part, snr_limit))
-        self._shape = part.vis.shape
-        self._phase, self._amplitude = Covariance(self.sets, -1.0), Covariance(self.sets, 1.0)
+    def __init__(self, sets: Sets, shape: tuple[int, ...], *, corrected: bool = True) -> None:
+        self.sets, self._shape, self._corrected = sets, shape, corrected
+        self._phase, self._amplitude = Covariance(sets, -1.0), Covariance(sets, 1.0)
         self.n_phase, self.n_amplitude = self._phase.n_closure, self._amplitude.n_closure
-        legs = self.sets.legs
+        legs = sets.legs
         self._log_data = legs.log_vis - (2.0 * self._amplitude.shares() * legs.thermal if corrected else 0.0)
+
+    @classmethod
+    def of(
+        cls, part: Partition, snr_limit: float = SNR_LIMIT, *, corrected: bool = True
+    ) -> PartitionClosures:
+        """The closures of a partition with the noise that its weights state; `snr_limit` as for `legs_of`."""
+        return cls(sets_of(legs_of(part, snr_limit)), part.vis.shape, corrected=corrected)
+
+    def with_noise(self, variance: Array, thermal: Array) -> PartitionClosures:
+        """The same closures of the same visibilities with other noise, float64 (n_leg,) as of `Legs`."""
+        legs = replace(self.sets.legs, variance=variance, thermal=thermal)
+        return PartitionClosures(replace(self.sets, legs=legs), self._shape, corrected=self._corrected)
 
     @property
     def n_data(self) -> int:
@@ -100,7 +111,7 @@ class PartitionClosures:
         A^T (A S A^T)^-1 A x.
         """
         chi2, slope = [], np.zeros(vis.shape, np.complex128)
-        start, at = 0, self._at
+        start, at = 0, self.at
         for some in self._pieces(vis):
             residual = self._residual(some)
             chi2.append(residual.chi2.T)
@@ -109,6 +120,32 @@ class PartitionClosures:
                 slope[index, at[0], at[1], at[2]] = (-2.0 * residual.weighted / some.T.conj()).T
             start += len(some)
         return np.concatenate(chi2), slope
+
+    def noise_slopes(self, vis: Complex) -> tuple[Array, Array]:
+        """Derivatives of ln L with respect to variances S of the legs, and to their thermal part S'.
+
+        Two float64 (n_leg,), for model visibilities (n_row, n_chan, n_corr). At a given S', with y of
+        `Residual` and the shares h of amplitudes and phases
+
+            d ln L / dS  = (y_a^2 + y_p^2) / 2 - (h_a + h_p) / (2 S) + d(sum 2 y_a S' h_a) / dS
+            d ln L / dS' = 2 y_a h_a
+
+        where the last term and the last line are those of the correction by 2 h S'.
+        """
+        (some,), legs = self._pieces(vis[None]), self.sets.legs
+        weighted, share = self._residual(some).weighted[:, 0], self._amplitude.shares()
+        by_variance = 0.5 * np.abs(weighted) ** 2 - 0.5 * (share + self._phase.shares()) / legs.variance
+        if not self._corrected:
+            return by_variance, np.zeros_like(by_variance)
+        by_variance += self._amplitude.slopes_of_shares(2.0 * weighted.real * legs.thermal)
+        return by_variance, 2.0 * weighted.real * share
+
+    def noise_information(self, change: Array) -> Array:
+        """Fisher information on changes of the variances of the legs (n_leg, n), float64 (n, n).
+
+        To the lowest order in S': what the correction by 2 h S' tells of the noise is left out.
+        """
+        return self._phase.variance_information(change) + self._amplitude.variance_information(change)
 
     def information(self, vis: Complex, change: Complex) -> NDArray[np.complex128]:
         """A^T (A S A^T)^-1 A of changes of ln V, as slopes: sum Re(conj(this) dV) is the Fisher information.
@@ -119,8 +156,8 @@ class PartitionClosures:
         change : complex (n_change, n_row, n_chan, n_corr), Jy
             Derivatives of the visibilities.
         """
-        of_legs = vis[self._at]
-        row, chan, corr = self._at
+        of_legs = vis[self.at]
+        row, chan, corr = self.at
         relative = (change[:, row, chan, corr] / of_legs).T
         weighted = self._amplitude.weighted(relative.real)[1] + 1j * self._phase.weighted(relative.imag)[1]
         slope = np.zeros(change.shape, np.complex128)
@@ -140,23 +177,23 @@ class PartitionClosures:
         complex128 (n_row, n_chan, n_corr)
             0 of visibilities that no closures are made of.
         """
-        of_legs = vis[self._at].astype(np.complex128)
+        of_legs = vis[self.at].astype(np.complex128)
         with np.errstate(divide="ignore", invalid="ignore"):
             difference = (self._log_data - np.log(of_legs))[:, None]
             amplitude = difference.real - self._amplitude.weighted(difference.real)[0]
             phase = difference.imag - self._phase.weighted(self._closed(difference.imag))[0]
         gains = np.zeros(self._shape, np.complex128)
-        gains[self._at] = np.exp(amplitude + 1j * phase)[:, 0]
+        gains[self.at] = np.exp(amplitude + 1j * phase)[:, 0]
         return gains
 
     @property
-    def _at(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def at(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Where the legs are among the visibilities of a partition."""
         return self.sets.legs.row, self.sets.legs.chan, self.sets.legs.corr
 
     def _pieces(self, vis: Complex) -> list[NDArray[np.complex128]]:
         """Model visibilities of the legs, (n, n_leg) at a time."""
-        step, (row, chan, corr) = max(1, _BYTES // (16 * max(1, len(self.sets.legs)))), self._at
+        step, (row, chan, corr) = max(1, _BYTES // (16 * max(1, len(self.sets.legs)))), self.at
         starts = range(0, len(vis), step)
         return [vis[i : i + step, row, chan, corr].astype(np.complex128) for i in starts]
 

@@ -25,6 +25,7 @@ from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
+from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
@@ -415,7 +416,7 @@ class Likelihood(Density, Closing):
         """
         batch, found = self._one(theta), []
         weights: Sequence[NDArray[np.floating]] = [part.weight for part in self.observation.partitions]
-        if isinstance(self._treatment, VisibilitiesWithNoiseTerms | InnerGains):
+        if isinstance(self._treatment, VisibilitiesWithNoiseTerms | ClosuresWithNoiseTerms | InnerGains):
             weights = self._treatment.weights(batch, vis)
         for weight, factor in zip(weights, batch.noise_factor[0], strict=True):
             variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)

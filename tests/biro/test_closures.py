@@ -74,7 +74,7 @@ def observed(eht, data, sigma, corr=("I",), rows=slice(None)):
 def test_chi2_with_the_full_covariance_is_that_of_eht_imaging(eht, hand):
     model, data, sigma = of_hand(eht, hand)
     (part,) = observed(eht, data, sigma).partitions
-    closures = PartitionClosures(part, 0.0, corrected=False)
+    closures = PartitionClosures.of(part, 0.0, corrected=False)
     assert (closures.n_phase, closures.n_amplitude) == (354, 324)
     found = closures.chi2(model[None, :, None, None])[0]
     wanted = [eht[f"{kind}_{hand}_chi2_full"] for kind in ("cp", "lca")]
@@ -86,7 +86,7 @@ def test_the_normalisation_is_that_of_the_normal_distribution_of_a_minimal_set(e
     """Triangles and quadrangles as eht-imaging chose them: any minimal set has the same density."""
     model, data, sigma = of_hand(eht, "i")
     (part,) = observed(eht, data, sigma).partitions
-    closures = PartitionClosures(part, 0.0, corrected=False)
+    closures = PartitionClosures.of(part, 0.0, corrected=False)
     rows = {
         (int(t), *pair): (row, sign)
         for row, (t, a, b) in enumerate(zip(eht["time_index"], eht["antenna1"], eht["antenna2"], strict=True))
@@ -124,7 +124,7 @@ def test_gains_of_antennas_change_nothing(eht):
     found = []
     for g in (np.ones(len(data)), factor):
         (part,) = observed(eht, data * g, sigma * np.abs(g)).partitions
-        closures = PartitionClosures(part)
+        closures = PartitionClosures.of(part)
         found.append([*closures.chi2(model[None, :, None, None])[0], closures.log_norm])
         gains = closures.gains(model[:, None, None])[:, 0, 0]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
@@ -150,7 +150,7 @@ def test_groups_without_links_and_polygons_without_triangles():
         ["XX"],
         weight=sigma**-2,
     ).partitions
-    closures = PartitionClosures(part, corrected=False)
+    closures = PartitionClosures.of(part, corrected=False)
     assert (closures.n_phase, closures.n_amplitude) == (
         1 + 2,
         1 + 1,
@@ -237,7 +237,7 @@ def test_estimates_are_unbiased_and_chi2_is_its_number(eht):
         data = model + sigma * (rng.normal(size=len(model)) + 1j * rng.normal(size=len(model)))
         (part,) = observed(eht, data, sigma).partitions
         for corrected in pulls:
-            closures = PartitionClosures(part, corrected=corrected)
+            closures = PartitionClosures.of(part, corrected=corrected)
             found, slope = closures.chi2_and_slope(model[None, :, None, None])
             information = closures.information(model[:, None, None], jacobian)
             fisher = np.einsum("irck,jrck->ij", information.conj(), jacobian).real
@@ -259,7 +259,7 @@ def test_what_is_left_out_is_said(eht):
     _, data, sigma = of_hand(eht, "rr")
     faint = np.where(eht["time_index"] == 0, 100.0, 1.0) * sigma
     observation = observed(eht, data, faint, ("RR", "RL"))
-    closures = [PartitionClosures(part) for part in observation.partitions]
+    closures = [PartitionClosures.of(part) for part in observation.partitions]
     text = "\n".join(Tally.of(observation, closures).lines())
     assert f"{len(data)} visibilities of cross hands" in text
     assert "visibilities below 3 sigma" in text
@@ -315,7 +315,7 @@ def test_systematic_errors_are_in_the_weights(eht):
     variance = 1 / with_error.partitions[0].weight[:, 0, 0]
     np.testing.assert_allclose(variance, sigma**2 + (0.05 * np.abs(data)) ** 2, rtol=1e-12)
     assert with_systematic(with_error, 0.05) is with_error
-    closures = PartitionClosures(with_error.partitions[0])
+    closures = PartitionClosures.of(with_error.partitions[0])
     legs = closures.sets.legs
     np.testing.assert_allclose(legs.variance - legs.thermal, 0.05**2, rtol=1e-6)
 

@@ -7,6 +7,7 @@ from biro.formatting import first_few
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.inner import Inner
 from biro.likelihood.treatments.closures import Closures
+from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
@@ -31,12 +32,11 @@ def treatment_of(
         The treatment cannot be used with these data or this model.
     """
     linear = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
-    if model.noise_terms is not None and (gains == "closures" or linear):
-        asked = "marginalise = true" if linear else f'gains="{gains}"'
+    if model.noise_terms is not None and linear:
         raise InputError(
-            f"{asked} takes noise as one factor of all baselines and a systematic error that is fixed, found "
-            '[noise] with per = "antenna", additive, edges, or a prior on systematic; gains="sample" and '
-            '"marginalise" take these, with fluxes that are fitted'
+            "marginalise = true takes noise as one factor of all baselines and a systematic error that is "
+            'fixed, found [noise] with per = "antenna", additive, edges, or a prior on systematic; fluxes '
+            "that are fitted go with these"
         )
     if linear:
         if gains != "sample":
@@ -55,6 +55,7 @@ def treatment_of(
             )
         return InnerGains(observation, model, engines, full, integrate=gains == "marginalise")
     if gains == "closures":
-        return Closures(observation, model, engines)
+        of_closures = Closures if model.noise_terms is None else ClosuresWithNoiseTerms
+        return of_closures(observation, model, engines)
     kind = Visibilities if model.noise_terms is None else VisibilitiesWithNoiseTerms
     return kind(observation, model, engines)

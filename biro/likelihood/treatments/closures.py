@@ -42,14 +42,8 @@ class Closures(OfChiSquared):
     """
 
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
-        distribution = model.model.noise.distribution
-        if distribution != "gaussian":
-            raise InputError(
-                f'gains="closures" is for Gaussian noise, found noise.distribution {distribution!r}'
-            )
-        if model.has_fitted_gains:
-            raise InputError('gains="closures" sees no gains of antennas, found gains with priors in [gain]')
-        self._observation, self._closures = observation, ClosureSums(observation, engines)
+        refuse_model(model)
+        self._observation, self._closures = observation, ClosureSums.of(observation, engines)
         super().__init__(model, engines, self._closures, self._closures.normalisation())
         self.lines, self.identity = self._closures.tally.lines(), [repr(SNR_LIMIT)]
 
@@ -58,11 +52,21 @@ class Closures(OfChiSquared):
 
         Visibilities that no closures are made of have no weight then.
         """
-        parts = []
-        for i, (part, model) in enumerate(zip(self._observation.partitions, vis, strict=True)):
-            data, weight = self._closures.corrected(i, model)
-            parts.append(replace(part, vis=data, weight=weight))
-        return replace(self._observation, partitions=tuple(parts))
+        return self._closures.corrected(self._observation, vis)
+
+
+def refuse_model(model: BoundModel) -> None:
+    """Refuse noise and gains that closures cannot take.
+
+    Raises
+    ------
+    InputError
+    """
+    distribution = model.model.noise.distribution
+    if distribution != "gaussian":
+        raise InputError(f'gains="closures" is for Gaussian noise, found noise.distribution {distribution!r}')
+    if model.has_fitted_gains:
+        raise InputError('gains="closures" sees no gains of antennas, found gains with priors in [gain]')
 
 
 class ClosureSums:
@@ -70,27 +74,41 @@ class ClosureSums:
 
     Parameters
     ----------
-    observation : Observation
     engines : PartitionEngines
         Which compute visibilities.
-
-    Attributes
-    ----------
-    closures : list of PartitionClosures
+    partitions : sequence of Partition
+    closures : sequence of PartitionClosures
     tally : Tally
         How many closures there are, and what is left out.
-
-    Raises
-    ------
-    InputError
-        There are no closures.
     """
 
-    def __init__(self, observation: Observation, engines: PartitionEngines) -> None:
-        self._engines, self._partitions = engines, observation.partitions
-        self.closures = [PartitionClosures(part) for part in observation.partitions]
-        self.tally = Tally.of(observation, self.closures)
-        self.tally.refuse_none()
+    def __init__(
+        self,
+        engines: PartitionEngines,
+        partitions: Sequence[Partition],
+        closures: Sequence[PartitionClosures],
+        tally: Tally,
+    ) -> None:
+        self._engines, self._partitions = engines, partitions
+        self.closures, self.tally = closures, tally
+
+    @classmethod
+    def of(cls, observation: Observation, engines: PartitionEngines) -> ClosureSums:
+        """The closures of an observation with the noise that its weights state.
+
+        Raises
+        ------
+        InputError
+            There are no closures.
+        """
+        closures = [PartitionClosures.of(part) for part in observation.partitions]
+        tally = Tally.of(observation, closures)
+        tally.refuse_none()
+        return cls(engines, observation.partitions, closures, tally)
+
+    def with_closures(self, closures: Sequence[PartitionClosures]) -> ClosureSums:
+        """The same of closures with other noise."""
+        return ClosureSums(self._engines, self._partitions, closures, self.tally)
 
     def normalisation(self) -> Normalisation:
         """Of these closures: one real number each."""
@@ -102,7 +120,7 @@ class ClosureSums:
         """float64 (n_batch, n_partition); NaN for impossible sources."""
         chi2 = np.full((len(batch), len(self.closures)), np.nan)
         for i, sources in enumerate(self._engines.sources(batch)):
-            for rows, some in _possible(sources, self._partitions[i]):
+            for rows, some in possible(sources, self._partitions[i]):
                 vis = self._engines.rimes[i].predict(some)
                 chi2[rows, i] = self.closures[i].chi2(vis).sum(axis=1)
         return chi2
@@ -116,7 +134,7 @@ class ClosureSums:
         for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
             parts = []
             for b in range(len(batch)):
-                value, gradient = self._of_one(i, sources.entries(b, b + 1))
+                value, gradient = self.of_one(i, sources.entries(b, b + 1))
                 chi2[b, i] = value
                 parts.append(gradient)
             joined = Gradient.joined(parts)
@@ -133,27 +151,28 @@ class ClosureSums:
         """The same times one change of the sources."""
         return self._pulled(i, sources, self._tangents(i, sources, change)[2])
 
-    def corrected(self, i: int, vis: NDArray[np.complexfloating]) -> tuple[NDArray[np.complex128], Array]:
-        """Data and weights of partition i with the gains taken out that fit a model best.
+    def corrected(self, observation: Observation, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
+        """An observation with the gains taken out that fit model visibilities best.
+
+        Visibilities that no closures are made of are 0 then and have no weight.
 
         Parameters
         ----------
-        i : int
-        vis : complex (n_row, n_chan, n_corr), Jy
+        observation : Observation
+            Whose closures these are, with the weights that are to be corrected.
+        vis : sequence of complex (n_row, n_chan, n_corr), Jy
             Visibilities of the model.
-
-        Returns
-        -------
-        complex128 and float64 (n_row, n_chan, n_corr)
-            Both 0 for visibilities that no closures are made of.
         """
-        gains, part = self.closures[i].gains(vis), self._partitions[i]
-        there = gains != 0.0
-        data = np.where(there, part.vis / np.where(there, gains, 1.0), 0.0)
-        return data, part.weight * np.abs(gains) ** 2
+        parts = []
+        for part, closures, model in zip(observation.partitions, self.closures, vis, strict=True):
+            gains = closures.gains(model)
+            there = gains != 0.0
+            data = np.where(there, part.vis / np.where(there, gains, 1.0), 0.0)
+            parts.append(replace(part, vis=data, weight=part.weight * np.abs(gains) ** 2))
+        return replace(observation, partitions=tuple(parts))
 
-    def _of_one(self, i: int, sources: Sources) -> tuple[float, Gradient]:
-        """chi2 and its gradient for a batch of one; NaN for impossible sources."""
+    def of_one(self, i: int, sources: Sources) -> tuple[float, Gradient]:
+        """chi2 of partition i and its gradient for a batch of one; NaN for impossible sources."""
         if sources.impossible().any():
             chi2, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
             return float(chi2[0]), gradient
@@ -178,7 +197,7 @@ class ClosureSums:
         return vis, columns, self.closures[i].information(vis, columns)
 
 
-def _possible(sources: Sources, part: Partition) -> Iterator[tuple[slice, Sources]]:
+def possible(sources: Sources, part: Partition) -> Iterator[tuple[slice, Sources]]:
     """Entries of a batch that have visibilities, so many at a time as memory allows."""
     step = max(1, _BYTES // (16 * max(1, part.vis.size)))
     impossible = np.flatnonzero(sources.impossible())

@@ -125,6 +125,26 @@ class NoiseOfBaselines:
             found[rows] = np.where(used, 1.0 / variance, 0.0)
         return found.reshape(self._shape)
 
+    def variance_slopes(
+        self, at: tuple[Index, Index, Index], numbers: Array, factor: float
+    ) -> tuple[Array, Array]:
+        """Derivatives of (f |D|)^2, and of the rest of v, of some visibilities.
+
+        Two float64 (n, n_number + 1), with respect to the numbers and, last, s, for the rows, channels and
+        correlations `at`.
+        """
+        row, place = at[0], (at[0], at[1] * self._shape[2] + at[2])
+        factors = (1.0 / self._weight[place].astype(np.float64), squared(self._data[place]), 1.0)
+        found = np.zeros((2, len(row), self._n_number + 1))
+        for number, kind, slope in self._columns(numbers, factor):
+            of_part = found[0 if kind == 1 else 1]
+            np.add.at(of_part, (np.arange(len(row)), number[row]), factors[kind] * slope[row])
+        return found[0], found[1]
+
+    def fraction(self, numbers: Array) -> Array:
+        """f of each row, float64 (n_row,)."""
+        return numbers[self._systematic]
+
     def information(self, numbers: Array, factor: float) -> Array:
         """Fisher information on the numbers and, last, on s: float64 (n_number + 1, n_number + 1).
 

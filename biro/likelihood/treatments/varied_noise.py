@@ -66,20 +66,21 @@ class VariedNoise:
 
     def information(self, batch: ThetaBatch) -> Array:
         """The information on the noise for a batch of one, float64 (n_param, n_param)."""
+        numbers, found = self.terms(batch.theta)[0], np.zeros((self._model.n_param,) * 2)
+        for noise, factor, slopes in zip(self.each, batch.noise_factor[0], self.slopes(), strict=True):
+            found += slopes.T @ noise.information(numbers, factor) @ slopes
+        return found
+
+    def slopes(self) -> list[Array]:
+        """Derivatives of the numbers and, last, of s of each partition by theta, (n_number + 1, n_param)."""
         of_number = self.terms.pull_back(np.eye(self.terms.n_number))
         of_factor = self._model.pull_back_noise(np.eye(len(self.each)))
-        numbers, found = self.terms(batch.theta)[0], np.zeros((self._model.n_param,) * 2)
-        for i, noise in enumerate(self.each):
-            slopes = np.concatenate([of_number, of_factor[i : i + 1]])
-            found += slopes.T @ noise.information(numbers, batch.noise_factor[0, i]) @ slopes
-        return found
+        return [np.concatenate([of_number, one[None]]) for one in of_factor]
 
     @property
     def is_parameter(self) -> NDArray[np.bool_]:
         """Whether each parameter of theta is one of the noise, (n_param,)."""
-        slopes = self.terms.pull_back(np.eye(self.terms.n_number))
-        of_factor = self._model.pull_back_noise(np.eye(len(self.each)))
-        return np.asarray((np.concatenate([slopes, of_factor]) != 0.0).any(axis=0))
+        return np.asarray((np.concatenate(self.slopes()) != 0.0).any(axis=0))
 
     @property
     def lines(self) -> list[str]:
