@@ -31,7 +31,9 @@ def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
     Returns
     -------
     GainSolutions
-        Times are MJD in seconds, UTC.
+        Times are MJD in seconds: UTC of a file that biro wrote, and of a CASA table those that the set has
+        which it was solved from, on whatever scale: so CASA writes and applies them (to TIME as it stands,
+        though the table calls them UTC).
 
     Raises
     ------
@@ -109,9 +111,15 @@ def with_gains_read(sky: SkyModel, observation: Observation) -> SkyModel:
 
     def read(gain: Gain) -> Gain:
         tables = [
-            one if isinstance(one, GainSolutions) else read_gains(one).later(-observation.utc_offset)
+            one if isinstance(one, GainSolutions) else _on_scale_of(observation, one)
             for one in gain.table or ()
         ]
         return replace(gain, table=tables or None)
 
     return replace(sky, gain=[read(gain) for gain in sky.gains])
+
+
+def _on_scale_of(observation: Observation, path: str | os.PathLike[str]) -> GainSolutions:
+    """Gains in a file, at times on the scale of the data; see `read_gains` for those of files."""
+    gains = read_gains(path)
+    return gains if Path(path).is_dir() else gains.later(-observation.utc_offset)

@@ -41,7 +41,8 @@ def write_casa_table(
     """Write a G Jones table, or a B Jones table where blocks of channels were solved apart.
 
     A row is an antenna at a solution interval in a spectral window. SNR is that of `WindowSolution`, PARAMERR
-    |g| over it; ANTENNA2 is the reference antenna.
+    |g| over it; ANTENNA2 is the reference antenna. TIME is on the scale of the set's, which CASA compares it
+    with as it stands; SCAN_NUMBER is -1 where an interval has several scans, or the set does not tell them.
 
     Parameters
     ----------
@@ -65,6 +66,7 @@ def write_casa_table(
     bandpass = any(window.block_freq.size > 1 for window in solved.windows)
     metadata: GainMetadata = {
         "kind": "B Jones" if bandpass else "G Jones",
+        "time_scale": solved.observation.time_scale,
         "basis": (basis_of(solved.observation.partitions[0].corr_type) or "unknown").upper(),
         "n_row": 0,
         "windows": {str(window.spw_id): _axis(window, bandpass) for window in solved.windows},
@@ -90,12 +92,15 @@ def _rows(solved: SolvedGains, window: WindowSolution, bandpass: bool) -> Column
     observation, segments = solved.observation, solved.segments
     n_interval, n_antenna = window.gain.shape[0], window.gain.shape[2]
     low, high = np.full(n_interval, np.inf), np.full(n_interval, -np.inf)
-    field = np.full(n_interval, -1)
+    field, scans = np.full(n_interval, -1), [np.zeros((0, 2), np.int64)]
     for i in window.partitions:
         part, of_time = observation.partitions[i], segments.of_time[i]
         np.minimum.at(low, of_time, part.times - 0.5 * part.interval)
         np.maximum.at(high, of_time, part.times + 0.5 * part.interval)
         field[of_time] = part.field_id
+        of_part = part.scan_of_time
+        scan = np.full(len(of_time), -1) if of_part is None else of_part
+        scans.append(np.stack([of_time, scan], axis=1))
     there = np.flatnonzero(high > low)
     block = window.block if bandpass else np.zeros(1, np.int64)
     shape = (len(there) * n_antenna, len(block), 2)
@@ -108,7 +113,7 @@ def _rows(solved: SolvedGains, window: WindowSolution, bandpass: bool) -> Column
     flag = ~window.usable | (missing if len(window.feeds) == 1 and window.feeds != (0,) else False)
     snr = np.where(flag, 0.0, window.snr)
     error = np.divide(np.abs(window.gain), snr, out=np.zeros_like(snr), where=snr > 0.0)
-    times = 0.5 * (low + high)[there] + observation.utc_offset
+    times = 0.5 * (low + high)[there]
     reference = window.reference.max(axis=(1, 2))[there]
     n_row = shape[0]
     return {
@@ -118,7 +123,7 @@ def _rows(solved: SolvedGains, window: WindowSolution, bandpass: bool) -> Column
         "SPECTRAL_WINDOW_ID": np.full(n_row, window.spw_id, np.int32),
         "ANTENNA1": np.tile(np.arange(n_antenna, dtype=np.int32), len(there)),
         "ANTENNA2": np.repeat(reference, n_antenna).astype(np.int32),
-        "SCAN_NUMBER": np.full(n_row, -1, np.int32),
+        "SCAN_NUMBER": np.repeat(_only_scans(np.concatenate(scans), n_interval)[there], n_antenna),
         "OBSERVATION_ID": np.zeros(n_row, np.int32),
         "CPARAM": cells(window.gain, np.complex64),
         "PARAMERR": cells(error, np.float32),
@@ -126,3 +131,12 @@ def _rows(solved: SolvedGains, window: WindowSolution, bandpass: bool) -> Column
         "SNR": cells(snr, np.float32),
         "WEIGHT": np.ones(shape, np.float32),
     }
+
+
+def _only_scans(pairs: NDArray[np.int64], n_interval: int) -> NDArray[np.int32]:
+    """The scan of each interval, int32 (n_interval,), -1 of several; from pairs of interval and scan."""
+    interval, scan = np.unique(pairs, axis=0).T
+    found = np.full(n_interval, -1, np.int32)
+    found[interval] = scan
+    found[np.bincount(interval, minlength=n_interval) > 1] = -1
+    return found

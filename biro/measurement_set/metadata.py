@@ -61,9 +61,10 @@ class GainWindow(TypedDict):
 
 
 class GainMetadata(TypedDict):
-    """What a new calibration table is: its kind ("G Jones", "B Jones"), feeds, and windows by number."""
+    """What a new calibration table is: kind ("G Jones", "B Jones"), time scale, feeds, windows by number."""
 
     kind: str
+    time_scale: str
     basis: str
     n_row: int
     windows: dict[str, GainWindow]

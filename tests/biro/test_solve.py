@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from casacore import tables
 from scipy.optimize import least_squares
 from typer.testing import CliRunner
 
@@ -284,3 +285,30 @@ def test_the_command_writes_tables_and_corrected_data(tmp_path: Path) -> None:
     turned = biro.solve_gains(data, replace(SKY, feeds=None), interval=60.0, backend="cpu")
     with pytest.raises(InputError, match="gains that turn with the feeds"):
         write_casa_table(tmp_path / "no.G", tmp_path / "obs.ms", turned)
+
+
+def test_a_table_has_the_times_of_the_set_whatever_their_scale(tmp_path: Path) -> None:
+    """Rows of CASA's applycal are matched by TIME as it stands, which a set of the VLA may have in TAI.
+
+    CASA 6.7 applied such a table of the 3C273 data as biro did, to 4e-7, and matched wrong integrations with
+    times in UTC. Its own tables have the times of the set, and call them UTC.
+    """
+    set_path, sky_path = tmp_path / "obs.ms", tmp_path / "sky.toml"
+    create_ms(set_path, made())
+    with tables.table(f"{set_path}", readonly=False, ack=False) as table:
+        table.putcolkeyword("TIME", "MEASINFO", {"type": "epoch", "Ref": "TAI"})
+        times, scans = np.unique(table.getcol("TIME")), table.getcol("SCAN_NUMBER")
+    sky_path.write_text(SKY.to_toml())
+    words = ["solve", str(set_path), str(sky_path), "-o", str(tmp_path / "gains"), "--backend", "cpu"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    with tables.table(str(tmp_path / "gains/gains.G"), ack=False) as table:
+        np.testing.assert_allclose(np.unique(table.getcol("TIME")), times, rtol=0, atol=1e-5)
+        assert table.getcolkeyword("TIME", "MEASINFO")["Ref"] == "TAI"
+        assert set(table.getcol("SCAN_NUMBER")) <= {-1, *scans}
+    # In a model both files give the data the same gains.
+    data, found = biro.read_ms(set_path), []
+    assert data.utc_offset == pytest.approx(-37.0)  # TAI - UTC since 2017 (IERS Bulletin C)
+    for name in ("gains.G", "gains.npz"):
+        model = replace(SKY, gain=[Gain(table=[str(tmp_path / "gains" / name)])])
+        found.append(next(iter(predict(data, model, backend="cpu"))))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)

@@ -33,7 +33,7 @@ class GainWriter:
         self.main = new_table(path, maketabdesc(columns), nrow=metadata["n_row"], ack=False)
         for name in ("TIME", "INTERVAL"):
             self.main.putcolkeyword(name, "QuantumUnits", ["s"])
-        self.main.putcolkeyword("TIME", "MEASINFO", {"type": "epoch", "Ref": "UTC"})
+        self.main.putcolkeyword("TIME", "MEASINFO", {"type": "epoch", "Ref": metadata["time_scale"]})
         self.main.putinfo({"type": "Calibration", "subType": metadata["kind"], "readme": "written by biro"})
         self.main.putkeyword("ParType", "Complex")
         self.main.putkeyword("MSName", os.path.basename(source))
