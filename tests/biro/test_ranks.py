@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks_program import MODEL, found, made
+from started_ranks import mpiexec
 
 import biro
 from biro.errors import BackendError, InputError
@@ -24,8 +24,6 @@ from rime_kernels import rime as rime_module
 from rime_kernels.engine.device_threads import HostCPU
 
 PROGRAM = Path(__file__).with_name("ranks_program.py")
-# All ranks end within so many seconds, whatever happens to one of them; and time to start.
-SECONDS = 120
 SKY = """
 [[source]]
 name = "a"
@@ -36,17 +34,6 @@ I = {I}
 [noise]
 factor = 1
 """
-
-
-def mpiexec(n: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Python with these words on n ranks."""
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed (pip install 'biro-rime[mpi]')")
-    beside = f"{Path(sys.executable).parent}"
-    program = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
-    if program is None:
-        pytest.skip("mpiexec is not installed (pip install mpich)")
-    command = [program, "-n", str(n), sys.executable, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 def test_any_number_of_ranks_gives_the_bits_of_one_process(
@@ -82,7 +69,7 @@ def test_any_number_of_ranks_gives_the_bits_of_one_process(
     ],
 )
 def test_all_ranks_end_where_one_fails(tmp_path: Path, what: str, line: str) -> None:
-    """`SECONDS` is the limit; what one rank says reaches the user."""
+    """`started_ranks.SECONDS` is the limit; what one rank says reaches the user."""
     done = mpiexec(2, PROGRAM, tmp_path / "found.npz", what)
     assert done.returncode != 0
     assert not (tmp_path / "found.by").exists()
