@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from biro.images.fits import read_image
     from biro.images.imager import image
     from biro.likelihood.likelihood import Likelihood
+    from biro.many_fits.fit_each import fit_each
     from biro.maximum.maximum import maximise
     from biro.measurement_set import flag, read_columns, read_ms, undo_flags
     from biro.models import ImageModel, SkyModel, read_model
@@ -51,6 +52,7 @@ __all__ = [
     "add_source",
     "compare",
     "find_sources",
+    "fit_each",
     "flag",
     "image",
     "join",
@@ -84,6 +86,7 @@ _HOME = {
     "add_source": "biro.source_finding.add_source",
     "compare": "biro.posterior.comparison",
     "find_sources": "biro.source_finding.find",
+    "fit_each": "biro.many_fits.fit_each",
     "flag": "biro.measurement_set",
     "image": "biro.images.imager",
     "join": "biro.observation.join",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,13 +28,13 @@ from biro.cli.options import (
     SmearingOption,
     devices_of,
     keyword_options,
-    observed_facts,
     takes_reading_options,
 )
 from biro.cli.plot import draw_run, is_drawn
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
+    from biro.many_fits.results import FitResults
     from rime_kernels.geometry import Form
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,13 @@ def fit(
     gains: GainsOption = Gains.sample,
     memory_limit: MemoryOption = None,
     devices: DevicesOption = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="Fit each OBS by itself, into a directory of its own in RUN.")
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Of --each: processes. Default: one for each core; on a GPU, 1."),
+    ] = None,
     set_option: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=1000."),
@@ -75,41 +82,54 @@ def fit(
     """Sample the posterior of a sky model.
 
     Everything is written into RUN; the same command resumes a run that was interrupted. mpiexec -n N biro fit
-    shares the data among N processes.
+    shares the data among N processes. With --each, the pictures of a fit are drawn by biro plot.
     """
+    from biro.errors import InputError
     from biro.likelihood.likelihood import Likelihood
+    from biro.many_fits.fit_each import fit_each
+    from biro.many_fits.one_fit import lines_before
     from biro.models import read_model
     from biro.ranks.world import world
     from biro.reading import read
+    from biro.run.facts import asked_precision, check_saved, observed_facts
     from biro.samplers.sampling import sample
 
     comm = world()
     options = keyword_options(set_option or [])
     sky = read_model(model)
+    of_likelihood: dict[str, Any] = {
+        "backend": backend.value,
+        "precision": precision.value,
+        "gaussian_frame": gaussian_frame.value,
+        "memory_limit": memory_limit,
+        "smearing": smearing.value,
+        "gains": gains.value,
+        "devices": devices_of(devices),
+    }
+    if each:
+        if comm is not None:
+            raise InputError("ranks share the data of one fit: start biro fit --each without them")
+        fits = fit_each(
+            obs,
+            sky,
+            sampler.value,
+            run_dir=run,
+            seed=seed,
+            workers=workers,
+            reading=reading,
+            likelihood=of_likelihood,
+            **options,
+        )
+        _show(fits, run, as_json=as_json)
+        return
+    if workers is not None:
+        raise InputError("--workers is of --each: one fit has threads, or ranks of MPI")
     observation = read(obs, **reading)
-    asked = _asked_precision(precision, run)
-    likelihood = Likelihood(
-        observation,
-        sky,
-        backend=backend.value,
-        precision=asked,
-        gaussian_frame=gaussian_frame.value,
-        memory_limit=memory_limit,
-        smearing=smearing.value,
-        gains=gains.value,
-        devices=devices_of(devices),
-        comm=comm,
-    )
+    asked = of_likelihood["precision"] = asked_precision(precision.value, run)
+    likelihood = Likelihood(observation, sky, **of_likelihood, comm=comm)
     say(_problem_text(likelihood, backend.value))
-    for line in likelihood.observation.instrument_lines(likelihood.sky):
+    for line in lines_before(likelihood):
         say(line)
-    for line in [*likelihood.gains_lines, *likelihood.smearing_lines]:
-        say(line)
-    if line := likelihood.observation.ionosphere_line(likelihood.sky):
-        say(line)
-    for line in (*likelihood.model.gain_lines, likelihood.undetermined, likelihood.lone_gains):
-        if line:
-            say(line)
     if asked == "auto":
         say(f"precision {likelihood.precision_reason}")
     plan = likelihood.plan(_batch_size(sampler.value, options, likelihood.n_param))
@@ -127,39 +147,33 @@ def fit(
         print_json(posterior.summary().to_dict())
     else:
         typer.echo(str(posterior.summary()))
-    _check_saved(run)
+    check_saved(run)
     if pictures and is_drawn(run):
         say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
     elif pictures:
         draw_run(run, posterior, likelihood.full)
 
 
-def _check_saved(run: Path) -> None:
-    """Refuse to go on where the posterior is not in its run directory: a full disk, a directory that is gone.
+def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:
+    """Print the results of many fits.
 
     Raises
     ------
-    OutputError
+    RunError
+        Some fits failed.
     """
-    from biro.errors import OutputError
-    from biro.run.record import read_record
+    from biro.errors import RunError
+    from biro.many_fits.fit_each import SUMMARY
 
-    record = read_record(run)
-    if record is None or record.get("finished") is None:
-        raise OutputError(f"the posterior is not in {run}, which could not be written; see above where it is")
-
-
-def _asked_precision(precision: AnyPrecision, run: Path) -> Literal["auto", "double", "single"]:
-    """The precision that a likelihood is asked for.
-
-    A resumed run keeps the precision it was begun with, because "auto" may mean another on another machine.
-    """
-    from biro.run.record import read_facts
-
-    asked: object = precision.value
-    if precision is AnyPrecision.auto:
-        asked = (read_facts(run).get("likelihood") or {}).get("precision", "auto")
-    return cast(Literal["auto", "double", "single"], asked)  # the likelihood refuses others
+    if as_json:
+        print_json(fits.to_dict())
+    else:
+        typer.echo(str(fits))
+    say(f"all results: {run / SUMMARY}; pictures of a fit: biro plot {run}/NAME")
+    if fits.failed:
+        names = ", ".join(fit.name for fit in fits.failed)
+        counts = f"{len(fits.failed)} of {len(fits)} fits failed"
+        raise RunError(f"{counts} ({names}); the same command tries them again")
 
 
 def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:

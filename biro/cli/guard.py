@@ -124,20 +124,9 @@ def after_result(result: str, remedy: str) -> Iterator[None]:
 
 def print_json(value: object) -> None:
     """Print one JSON document on stdout; numbers that JSON does not know become null."""
-    typer.echo(json.dumps(_as_json(value), indent=2, allow_nan=False))
+    from biro.files.json_value import finite_json
 
-
-def _as_json(value: object) -> object:
-    """Dictionaries, lists and numbers of Python, from those of numpy too."""
-    if isinstance(value, dict):
-        return {str(key): _as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _as_json(value.tolist())
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value
+    typer.echo(json.dumps(finite_json(value), indent=2, allow_nan=False))
 
 
 def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:

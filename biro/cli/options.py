@@ -297,12 +297,6 @@ def reading_words(reading: ReadingOptions) -> list[str]:
     return words
 
 
-def observed_facts(obs: list[Path], reading: ReadingOptions) -> dict[str, object]:
-    """Which data were read, and how, for the record of a run: one path, or a list of several."""
-    places = [str(path.absolute()) for path in obs]
-    return {"observation": places[0] if len(places) == 1 else places, "reading": reading}
-
-
 def _parse_reading_option(name: str, value: object) -> object:
     if isinstance(value, Enum):
         return value.value

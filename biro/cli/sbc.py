@@ -24,7 +24,6 @@ from biro.cli.options import (
     Smearing,
     SmearingOption,
     keyword_options,
-    observed_facts,
     takes_reading_options,
 )
 from biro.run.environment import plain_pictures
@@ -71,6 +70,7 @@ def sbc(
     from biro.models import read_model
     from biro.plots.sbc_report import write_report
     from biro.reading import read
+    from biro.run.facts import observed_facts
     from biro.sbc.procedure import run as run_sbc
 
     options = keyword_options(set_option or [])

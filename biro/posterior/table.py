@@ -133,12 +133,12 @@ class PosteriorTable(Tabular):
 
     def _origin(self) -> list[str]:
         if self.sampler == "none":
-            return [*_about_maximum(self), *self._evidence()]
+            return [*_about_maximum(self), *self.evidence_lines()]
         origin = f"{self.sampler}: {self.n_sample} samples"
         if self.n_walker > 1:
             whose = "chains" if self.sampler == "nuts" else "walkers, which are not independent"
             origin += f" ({self.n_walker} {whose}: ESS = N/tau)"
-        lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self._evidence()]
+        lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self.evidence_lines()]
         if "r_hat" in self.diagnostics:
             words = {
                 "r_hat": "R-hat {:.4f}",
@@ -162,7 +162,8 @@ class PosteriorTable(Tabular):
             return [f"POOR OVERLAP: the draws are worth {100 * overlap:.0f} % of their number; use a sampler"]
         return []
 
-    def _evidence(self) -> list[str]:
+    def evidence_lines(self) -> list[str]:
+        """The evidence in words; nothing where it is not known."""
         if self.log_evidence is None:
             return []
         return [f"log-evidence {self.log_evidence:.3f} +- {self.log_evidence_err or 0.0:.3f}"]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from biro.errors import BackendError, InputError
 from biro.ranks.messages import Add, Answer, Envelope, Found, Hold, Request, Stop, Work, lean
+from biro.ranks.watch import Watch
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, workers_of
@@ -42,10 +43,12 @@ class Ranks:
         Name of the host of each rank.
     number : int
         Of this rank among those of its host.
+    watching : Watch
+        Notices ranks that are gone.
     """
 
-    def __init__(self, link: pkl5.Intracomm, hosts: Sequence[str], number: int) -> None:
-        self._link, self._hosts, self._number = link, hosts, number
+    def __init__(self, link: pkl5.Intracomm, hosts: Sequence[str], number: int, watching: Watch) -> None:
+        self._link, self._hosts, self._number, self._watching = link, hosts, number, watching
         self._engines, self._tickets = itertools.count(), itertools.count()
         self._dropped: list[int] = []
         self._awaited: dict[int, list[int]] = {}  # the ranks that have yet to answer, by ticket
@@ -138,6 +141,7 @@ class Ranks:
                 MPI.COMM_WORLD.Abort(1)
             for ticket in list(self._awaited):
                 self._receive(ticket)  # answers that nobody waited for, after an error
+            self._watching.stop()
             self.ask(Stop(), [])()
             self._is_open = False
             atexit.unregister(self.stop)

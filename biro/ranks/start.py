@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,9 +12,12 @@ from biro.errors import InputError
 from biro.observation.observation import Observation
 from biro.ranks.ranks import Ranks
 from biro.ranks.service import serve
+from biro.ranks.watch import be_watched, watch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+log = logging.getLogger(__name__)
 
 _RANKS: dict[int, Ranks] = {}
 """Those that have begun, by the handle of the communicator."""
@@ -73,12 +77,17 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
     if comm.rank:
         if problem is None:
             of_host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+            be_watched(link, own.host)
             serve(link, f"rank {comm.rank} ({own.host})", of_host.rank)
         sys.exit(0)
     if problem is not None:
         raise InputError(problem)
     assert facts is not None, "rank 0 has those of all"
-    ranks = Ranks(link, [each.host for each in facts], comm.Split_type(MPI.COMM_TYPE_SHARED).rank)
+    hosts, number = [each.host for each in facts], comm.Split_type(MPI.COMM_TYPE_SHARED).rank
+    watching, remark = watch(link, hosts)
+    if remark:
+        log.warning("%s", remark)
+    ranks = Ranks(link, hosts, number, watching)
     _RANKS[comm.handle] = ranks
     return ranks
 

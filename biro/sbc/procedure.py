@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
 
 from biro.errors import InputError, RunError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
-from biro.files.memory import check_memory
 from biro.likelihood.likelihood import Likelihood
 from biro.posterior.samples import package_of
 from biro.progress import bar
@@ -20,10 +20,12 @@ from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
 from biro.run.record import read_facts, versions
 from biro.samplers.options import parse_options
 from biro.samplers.sampling import run_seed
-from biro.sbc.pool import n_core, run_tasks
 from biro.sbc.replicate import FitWith, Replicates
 from biro.sbc.result import SBCResult
 from biro.sbc.rows import Rows
+from biro.tasks.cores import worker_number
+from biro.tasks.lost import Lost
+from biro.tasks.run import run_tasks
 
 LINES = "replicates.jsonl"
 RESULT = "sbc.json"
@@ -31,8 +33,6 @@ LEAST = 10
 """Fewer replicates say nothing."""
 MOST = 1_000_000
 """More replicates, each a fit of some seconds, take months on any machine."""
-WORKER_BYTES = 2e8
-"""Memory that a process takes at least."""
 
 
 def run(
@@ -45,6 +45,7 @@ def run(
     run_dir: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: bool = True,
     facts: Mapping[str, object] | None = None,
     **options: object,
@@ -74,6 +75,9 @@ def run(
         Drawn, and recorded, when not given.
     workers : int, optional
         Processes. Default: one for each core; 1, which is this one, on a GPU.
+    executor : concurrent.futures.Executor, optional
+        Works off the replicates in the place of processes of our own: ranks of MPI
+        (`mpi4py.futures.MPIPoolExecutor`), a cluster (`get_executor` of a client of `dask.distributed`).
     progress : bool
         Show bars on stderr (`biro.progress`).
     facts : mapping, optional
@@ -88,13 +92,14 @@ def run(
     LikelihoodError
         No replicate could be fitted.
     RunError
-        The run directory is in use, or belongs to a run that differs; or a replicate ended its
-        process three times.
+        The run directory is in use, or belongs to a run that differs; or all replicates are done but those
+        that ended their process three times, or that the executor lost: the same call tries them again.
     RunInterrupted
         SIGINT or SIGTERM came; the same call goes on.
     """
     seed = run_seed(seed, run_dir)
-    n_worker = _n_worker(likelihood, replicates, draws, workers)
+    _check_numbers(replicates, draws)
+    by = worker_number(workers, likelihood.backend) if executor is None else executor
     task = Replicates(likelihood, fit_with, sampler, options, draws, seed)
     fitted = task.fit_with(likelihood.observation)
     resolved = _resolved(sampler, options, fitted, draws)
@@ -110,7 +115,7 @@ def run(
                 RunDirectory(run_dir, settings, may_change=("replicates",), facts=record, model_toml=text)
             )
         rows = Rows(Path(run_dir) / LINES if run_dir is not None else None)
-        _fill(rows, replicates, task, n_worker, stop, progress=progress)
+        _fill(rows, replicates, task, by, stop, progress=progress)
         result = SBCResult.of((row for row in rows.done if row["replicate"] < replicates), about)
         if run is not None:
             _finish(run, settings["options"], result)
@@ -133,17 +138,11 @@ def load(run_dir: str | os.PathLike[str]) -> SBCResult:
     return SBCResult.of(Rows(Path(run_dir) / LINES).done, about)
 
 
-def _n_worker(likelihood: Likelihood, replicates: int, draws: int, workers: int | None) -> int:
+def _check_numbers(replicates: int, draws: int) -> None:
     if not LEAST <= replicates <= MOST:
         raise InputError(f"SBC needs {LEAST} to {MOST} replicates, got {replicates}")
     if draws < 1:
         raise InputError(f"draws must be at least 1, got {draws}")
-    if workers is None:
-        return 1 if likelihood.backend == "cuda" else n_core()
-    if workers < 1:
-        raise InputError(f"workers must be at least 1, got {workers}")
-    check_memory(workers * WORKER_BYTES, f"workers={workers}, a process for each,", "take fewer workers")
-    return workers
 
 
 def _resolved(
@@ -189,23 +188,29 @@ def _settings(likelihood: Likelihood, fitted: Likelihood, sampler: str, seed: in
 
 
 def _fill(
-    rows: Rows, replicates: int, task: Replicates, n_worker: int, stop: StopFlag, *, progress: bool
+    rows: Rows, replicates: int, task: Replicates, by: int | Executor, stop: StopFlag, *, progress: bool
 ) -> None:
     """Work out the replicates that are missing."""
-    todo = rows.missing(replicates)
+    todo, lost = rows.missing(replicates), list[Lost]()
+    names = [f"replicate {k}" for k in range(replicates)]
     done = replicates - len(todo)
     with bar("SBC", "replicates", total=replicates, initial=done, show=progress) as shown:
         try:
-            for row in run_tasks(task, todo, n_worker, stop):
+            for row in run_tasks(task, names, todo, by, stop):
+                if isinstance(row, Lost):
+                    lost.append(row)
+                    continue
                 rows.add(row)
                 shown.update()
         except RunInterrupted:  # a sampler in this process met the signal first
             pass
     left = len(rows.missing(replicates))
+    so_far = f"{replicates - left} of {replicates} replicates are done, the same command"
+    if lost and not stop:
+        others = f", and {len(lost) - 1} more were lost" if len(lost) > 1 else ""
+        raise RunError(f"{lost[0].why}{others}; {so_far} tries again")
     if left:
-        stop.raise_interrupted(
-            f"{replicates - left} of {replicates} replicates are done, the same command goes on from there"
-        )
+        stop.raise_interrupted(f"{so_far} goes on from there")
 
 
 def _finish(run: RunDirectory, options: Mapping[str, object], result: SBCResult) -> None:

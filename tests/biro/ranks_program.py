@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +66,13 @@ def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
     }
 
 
+def kill_once_there(chain: Path) -> None:
+    """End this process as kill -9 does, once a chain has some of its steps on disk."""
+    while not chain.exists() or chain.stat().st_size < 10_000:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main(file: str, what: str) -> None:
     """Compute, on as many ranks as there are."""
     from mpi4py import MPI
@@ -76,7 +85,14 @@ def main(file: str, what: str) -> None:
         Call.begin = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, method-assign]
     if what == "garbled" and comm.rank == 1:
         Call.begin = lambda *_: lambda: lambda: 0  # type: ignore[assignment, method-assign]  # no answer to send
+    run = Path(file).with_suffix(".run")
+    if what == "killed while it is sampled" and comm.rank == 1:
+        threading.Thread(target=kill_once_there, args=(run / "chain.bin",), daemon=True).start()
     with biro.Likelihood(observation, from_toml(MODEL), comm=comm, backend="cpu") as likelihood:
+        if "sampled" in what:
+            sampled = {"n_walker": 8, "max_steps": 500, "seed": 3, "progress": False}
+            np.savez(file, samples=biro.sample(likelihood, run_dir=run, **sampled).samples)
+            return
         np.savez(file, **found(likelihood), plan=likelihood.plan(), ranks=likelihood.description()["ranks"])
     Path(file).with_suffix(".by").write_text(str(comm.rank))  # by rank 0 alone
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sbc_tasks import LOBE, POINT, likelihood, too_much_weight
 from scipy import stats
+from tasks_of_tests import LOBE, POINT, likelihood, too_much_weight
 
 import biro
 from biro.errors import InputError, LikelihoodError, RunError
@@ -265,7 +265,7 @@ def test_more_replicates_may_follow_but_nothing_else_may_change(point, tmp_path)
 
 CHILD = """
 import sys
-from sbc_tasks import likelihood
+from tasks_of_tests import likelihood
 from biro.sbc.procedure import run as run_sbc
 if __name__ == "__main__":
     run_sbc(likelihood(), "none", replicates=24, seed=5, workers=2, run_dir=sys.argv[1], progress=False)

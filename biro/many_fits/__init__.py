@@ -1,0 +1,1 @@
+"""Many fits: one for each data set and sky model, over processes or any other executor."""

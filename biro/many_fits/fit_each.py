@@ -1,0 +1,193 @@
+"""`biro.fit_each`: one fit for each data set and sky model, each in a run directory of its own."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from biro.errors import InputError, OutputError, RunError
+from biro.files.atomic import write_atomic
+from biro.files.json_value import finite_json
+from biro.formatting import check_names
+from biro.many_fits.one_fit import Data, Fit, FitTask, Problem
+from biro.many_fits.results import FitResults
+from biro.models import SkyModel
+from biro.observation.join import distinct_paths, set_names
+from biro.progress import bar
+from biro.reading import read
+from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
+from biro.run.record import read_record
+from biro.samplers.options import check_sampler
+from biro.tasks.cores import worker_number
+from biro.tasks.executor import in_executor
+from biro.tasks.lost import Lost
+from biro.tasks.pool import in_processes
+from rime_kernels.device import resolve
+
+SUMMARY = "fits.json"
+"""The file of all results, in the directory above those of the fits."""
+_LIKELIHOOD = (
+    "backend", "precision", "form", "gaussian_frame", "memory_limit", "image_accuracy", "smearing", "gains",
+    "devices",
+)  # fmt: skip
+"""Arguments of `Likelihood` that all fits share."""
+
+
+def fit_each(
+    data: Mapping[str, Data] | Sequence[str | os.PathLike[str]],
+    sky: SkyModel | Mapping[str, SkyModel],
+    sampler: str = "emcee",
+    *,
+    run_dir: str | os.PathLike[str],
+    seed: int | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    reading: Mapping[str, Any] | None = None,
+    likelihood: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **options: object,
+) -> FitResults:
+    """Fit each data set by itself, all with the same sky model or with each of several.
+
+    Each fit is what `biro.read`, `Likelihood` and `biro.sample` make of it, in a run directory of its own. A
+    fit that fails, or whose process dies three times, costs itself alone. The same call goes on with fits
+    that were interrupted, tries those again that failed, and reads those that are finished.
+
+    Processes of our own are spawned: in a script, call it under `if __name__ == "__main__":`.
+
+    Parameters
+    ----------
+    data : sequence of path, or mapping of path or Observation by name
+        Paths are read where they are fitted. Without names, each is called by the end of its path that tells
+        it from the others, without its suffix.
+    sky : SkyModel, or mapping of SkyModel by name
+        With several models, fits are called "data/model".
+    sampler : str
+        As of `biro.sample`.
+    run_dir : path
+        Has a directory for each fit, called as it is, and `fits.json` with all results at the end.
+    seed : int, optional
+        Each fit has a seed that follows from this one and its name; drawn, and recorded, when not given.
+    workers : int, optional
+        Processes, which share the cores. Default: one for each core; on a GPU, one.
+    executor : concurrent.futures.Executor, optional
+        Works off the fits in the place of processes of our own, as `biro.sbc.run` says. All must see the
+        same files.
+    reading : mapping, optional
+        Arguments of `biro.read`.
+    likelihood : mapping, optional
+        Arguments of `Likelihood`, but for `comm`.
+    progress : bool
+        Show a bar on stderr.
+    **options
+        Of the sampler.
+
+    Returns
+    -------
+    FitResults
+
+    Raises
+    ------
+    InputError
+        Arguments that are not understood, names that cannot be those of directories; or what cannot be sent
+        to other processes.
+    RunError
+        `run_dir` is the directory of a single fit; or processes die as they start.
+    RunInterrupted
+        SIGINT or SIGTERM came; the same call goes on.
+    OutputError
+        All fits are done, but their results cannot be written together.
+
+    Examples
+    --------
+    >>> fits = fit_each(["day1.ms", "day2.ms"], sky, run_dir="days", reading={"stokes": "I"})
+    >>> fits["day1"].summary["core.I"].median
+    """
+    check_sampler(sampler)
+    reading, likelihood = reading or {}, likelihood or {}
+    check_names(reading, list(inspect.signature(read).parameters)[1:], "read")
+    check_names(likelihood, _LIKELIHOOD, "Likelihood of fit_each")
+    folder = Path(run_dir)
+    if read_record(folder) is not None:
+        raise RunError(f"{folder} is the run directory of a single fit; give another one")
+    problems = _problems(_named(data), sky, folder)
+    task = FitTask(problems, sampler, seed, reading, likelihood, options)
+    names = [problem.name for problem in problems]
+    n_worker = worker_number(workers, resolve(likelihood.get("backend", "auto"))[0])
+    with stop_on_signal() as stop:
+        if executor is None:
+            found = in_processes(task, names, range(len(names)), n_worker, stop)
+        else:
+            found = in_executor(task, names, range(len(names)), executor, stop)
+        fits = FitResults(_collected(found, problems, stop, progress=progress))
+    _write(folder / SUMMARY, fits)
+    return fits
+
+
+def _named(data: Mapping[str, Data] | Sequence[str | os.PathLike[str]]) -> Mapping[str, Data]:
+    """Data sets by name."""
+    if isinstance(data, Mapping):
+        return data
+    paths = distinct_paths(data, "fit_each")
+    names = set_names([str(Path(path).absolute().with_suffix("")) for path in paths])
+    return dict(zip([name.replace("/", "_") for name in names], paths, strict=True))
+
+
+def _problems(
+    data: Mapping[str, Data], sky: SkyModel | Mapping[str, SkyModel], folder: Path
+) -> list[Problem]:
+    """All fits, by data set and then by model."""
+    several = isinstance(sky, Mapping)
+    skies = sky if isinstance(sky, Mapping) else {"": sky}
+    for name in [*data, *(skies if several else ())]:
+        if not name or name in (".", "..") or "/" in name or not name.isprintable():
+            raise InputError(f"{name!r} cannot be the name of a fit: it has to be that of a directory")
+    if not data or not skies:
+        raise InputError("fit_each needs data sets and a sky model, found none")
+    return [
+        Problem(f"{of}/{model}" if several else of, folder / of / model, observed, sky_model)
+        for of, observed in data.items()
+        for model, sky_model in skies.items()
+    ]
+
+
+def _collected(
+    found: Iterator[Fit | Lost], problems: Sequence[Problem], stop: StopFlag, *, progress: bool
+) -> tuple[Fit, ...]:
+    """The fits in the order of the problems.
+
+    Raises
+    ------
+    RunInterrupted
+        Not all were begun.
+    """
+    fits: dict[str, Fit] = {}
+    with bar("fits", "fits", total=len(problems), show=progress) as shown:
+        try:
+            for fit in found:
+                if isinstance(fit, Lost):
+                    name, run_dir, *_ = problems[fit.task]
+                    fit = Fit(name, run_dir, failure=fit.why)
+                fits[fit.name] = fit
+                shown.update()
+        except RunInterrupted:  # a process of the executor met the signal first
+            pass
+    if len(fits) < len(problems):
+        stop.raise_interrupted(f"{len(fits)} of {len(problems)} fits are done, the same command goes on")
+    return tuple(fits[problem.name] for problem in problems)
+
+
+def _write(path: Path, fits: FitResults) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, (json.dumps(finite_json(fits.to_dict()), indent=1) + "\n").encode())
+    except OSError as error:
+        raise OutputError(
+            f"all fits are done, but {path} cannot be written ({error.strerror}); make room, and give the "
+            "same command"
+        ) from error

@@ -1,0 +1,153 @@
+"""One fit of many, in a run directory of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from biro.errors import BiroError
+from biro.likelihood.likelihood import Likelihood
+from biro.models import SkyModel
+from biro.observation.observation import Observation
+from biro.posterior.table import PosteriorTable
+from biro.ranks.messages import failure_of
+from biro.reading import read
+from biro.run.facts import asked_precision, check_saved, observed_facts
+from biro.run.interrupt import RunInterrupted
+from biro.run.log_file import NOTICE, LogFile
+from biro.samplers.sampling import sample
+
+log = logging.getLogger(__name__)
+
+Data = str | os.PathLike[str] | Observation
+
+
+class Fit(NamedTuple):
+    """What became of one fit.
+
+    Attributes
+    ----------
+    name : str
+    run_dir : Path
+    summary : PosteriorTable or None
+        What `Posterior.summary` gives; None where the fit failed.
+    failure : str
+        Why it failed, in one line; "" where it did not.
+    """
+
+    name: str
+    run_dir: Path
+    summary: PosteriorTable | None = None
+    failure: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain numbers and text, for JSON."""
+        result = {"failure": self.failure} if self.summary is None else {"result": self.summary.to_dict()}
+        return {"run": str(self.run_dir), **result}
+
+
+class Problem(NamedTuple):
+    """What one fit is of."""
+
+    name: str
+    run_dir: Path
+    data: Data
+    sky: SkyModel
+
+
+@dataclass(frozen=True)
+class FitTask:
+    """Many fits by their numbers, also in another process, which reads the data itself.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+    sampler : str
+    seed : int or None
+        Each fit has one of its own, which follows from this and its name.
+    reading : mapping
+        Arguments of `biro.read`.
+    likelihood : mapping
+        Arguments of `Likelihood`.
+    options : mapping
+        Of the sampler.
+    """
+
+    problems: Sequence[Problem]
+    sampler: str
+    seed: int | None
+    reading: Mapping[str, Any]  # arguments of any type
+    likelihood: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    def __call__(self, k: int) -> Fit:
+        """Fit number k; an error in it is a result like others."""
+        name, run_dir, *_ = problem = self.problems[k]
+        try:
+            return Fit(name, run_dir, self._summary(problem))
+        except RunInterrupted:
+            raise
+        except BiroError as error:
+            return Fit(name, run_dir, failure=str(error))
+        except Exception as error:
+            return Fit(name, run_dir, failure=str(failure_of(error, "a fault")))
+
+    def _summary(self, problem: Problem) -> PosteriorTable:
+        run_dir, facts = problem.run_dir, {}
+        if not isinstance(problem.data, Observation):
+            facts = observed_facts([Path(problem.data)], self.reading)
+        with self._likelihood(problem) as likelihood:
+            posterior = sample(
+                likelihood,
+                self.sampler,
+                run_dir=run_dir,
+                seed=self._seed(problem.name),
+                progress=False,
+                facts=facts,
+                **self.options,
+            )
+        check_saved(run_dir)
+        return posterior.summary()
+
+    def _likelihood(self, problem: Problem) -> Likelihood:
+        """Read the data and bind the model; what is said goes into the log file of the run that follows."""
+        run_dir, data = problem.run_dir, problem.data
+        run_dir.mkdir(parents=True, exist_ok=True)
+        file = LogFile(run_dir / "log.txt")
+        try:
+            observation = data if isinstance(data, Observation) else read(data, **self.reading)
+            precision = asked_precision(self.likelihood.get("precision", "double"), run_dir)
+            likelihood = Likelihood(observation, problem.sky, **{**self.likelihood, "precision": precision})
+            for line in lines_before(likelihood):
+                log.log(NOTICE, "%s", line)
+            return likelihood
+        except BiroError as error:
+            log.error("%s", error)
+            raise
+        finally:
+            file.close()
+
+    def _seed(self, name: str) -> int | None:
+        if self.seed is None:
+            return None
+        return int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:4])
+
+
+def lines_before(likelihood: Likelihood) -> list[str]:
+    """What a user should know of data and model before a fit begins."""
+    observation, sky, model = likelihood.observation, likelihood.sky, likelihood.model
+    lines = [
+        *observation.instrument_lines(sky),
+        *likelihood.gains_lines,
+        *likelihood.smearing_lines,
+        observation.ionosphere_line(sky),
+        *model.gain_lines,
+        likelihood.undetermined,
+        likelihood.lone_gains,
+    ]
+    return [line for line in lines if line]

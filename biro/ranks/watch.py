@@ -1,0 +1,192 @@
+"""How ranks notice that another one is gone: each has a connection to rank 0 and gives signs of life on it.
+
+MPI itself may wait for ever for a rank that is gone. A process that ends, however it ends, closes its
+connections at once. A host that no longer answers, and a process that was stopped, give no signs. These are
+written by the handler of a timer's signal in C (`signal.set_wakeup_fd`), which needs no turn of Python: a
+compiled loop may take as long as it likes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mpi4py.util import pkl5
+
+BEAT = 4.0
+"""Seconds between two signs of life."""
+SILENCE = 20.0
+"""Seconds without one after which a rank counts as gone."""
+CONNECT_LIMIT = 5.0
+"""Seconds in which a rank must reach rank 0."""
+_SAVED = "a run directory has what was sampled before, and the same command goes on"
+_DONE = b"."
+"""What rank 0 sends before it lets the others end."""
+_N_RANK_BYTE = 4
+_HOME = "127.0.0.1"
+
+
+class Meeting(NamedTuple):
+    """Where ranks connect to: host and port of rank 0, and what shows that they belong to it."""
+
+    host: str
+    port: int
+    token: bytes
+
+
+def watch(link: pkl5.Intracomm, hosts: Sequence[str]) -> tuple[Watch, str]:
+    """Rank 0's side: wait for the connections of all ranks, and end this process where one breaks off.
+
+    Returns
+    -------
+    Watch
+    str
+        One line about ranks that could not connect, which nobody watches; "" where there are none.
+    """
+    with socket.create_server(("", 0), backlog=max(1, len(hosts))) as listener:
+        token = secrets.token_bytes(16)
+        link.bcast(Meeting(hosts[0], listener.getsockname()[1], token))
+        problems: list[str] = link.gather("") or []
+        found = _accepted(listener, token, sum(not problem for problem in problems[1:]))
+    lost = [rank for rank in range(1, len(hosts)) if rank not in found]
+    where = {rank: f"rank {rank} ({hosts[rank]})" for rank in range(len(hosts))}
+    remark = ""
+    if lost:
+        remark = (
+            f"{', '.join(where[rank] for rank in lost)} cannot reach rank 0 ({hosts[0]}) by TCP "
+            f"({problems[lost[0]] or 'no answer'}): where one of them is lost, MPI alone may notice it"
+        )
+    return Watch({where[rank]: connection for rank, connection in found.items()}), remark
+
+
+def be_watched(link: pkl5.Intracomm, host: str) -> None:
+    """The side of the other ranks: connect to rank 0, and end this process where rank 0 is gone.
+
+    Parameters
+    ----------
+    link : mpi4py.util.pkl5.Intracomm
+    host : str
+        Of this rank.
+    """
+    meeting: Meeting = link.bcast(None)
+    if threading.current_thread() is not threading.main_thread():
+        link.gather("signals need the main thread")
+        return
+    try:
+        address = _HOME if meeting.host == host else meeting.host
+        connection = socket.create_connection((address, meeting.port), CONNECT_LIMIT)
+        connection.sendall(meeting.token + link.rank.to_bytes(_N_RANK_BYTE))
+    except OSError as error:
+        link.gather(str(error) or type(error).__name__)
+        return
+    link.gather("")
+    _give_signs(connection)
+    threading.Thread(target=_end_with_rank_0, args=(connection,), daemon=True).start()
+
+
+class Watch:
+    """The connections of rank 0 to others, looked at by a thread until `stop`.
+
+    Parameters
+    ----------
+    connections : mapping of socket by rank and host in words
+    """
+
+    def __init__(self, connections: Mapping[str, socket.socket]) -> None:
+        self._connections, self._is_over = connections, False
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def stop(self) -> None:
+        """Let the other ranks end without being missed."""
+        self._is_over = True
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):  # it has ended already
+                connection.sendall(_DONE)
+
+    def _look(self) -> None:
+        """End this process when a rank is gone, with one line."""
+        problem = ""
+        heard = dict.fromkeys(self._connections, time.monotonic())
+        with selectors.DefaultSelector() as selector:
+            for where, connection in self._connections.items():
+                selector.register(connection, selectors.EVENT_READ, where)
+            while heard and not problem:
+                before = time.monotonic()
+                ready = [key.data for key, _ in selector.select(BEAT)]
+                gone = [where for where in ready if not _has_sign(self._connections[where])]
+                now = time.monotonic()
+                # A process that was stopped itself cannot tell who else was.
+                heard = {
+                    where: now if where in ready or now - before > 2 * BEAT else at
+                    for where, at in heard.items()
+                }
+                silent = [where for where, at in heard.items() if now - at > SILENCE]
+                if self._is_over:
+                    return
+                if gone:
+                    problem = f"{', '.join(gone)}: gone"
+                elif silent:
+                    problem = f"{', '.join(silent)}: no sign of life for {SILENCE:.0f} s"
+        # Not by way of MPI, which may be in the middle of a call: the other ranks see that this process has
+        # closed its connections, if mpiexec has not ended them before.
+        os.write(2, f"biro: {problem}; all ranks end; {_SAVED}\n".encode())
+        os._exit(1)
+
+
+def _accepted(listener: socket.socket, token: bytes, n: int) -> dict[int, socket.socket]:
+    """The connections of n ranks by rank; others that know no token are closed."""
+    found: dict[int, socket.socket] = {}
+    listener.settimeout(CONNECT_LIMIT)
+    while len(found) < n:
+        try:
+            connection, _ = listener.accept()
+            connection.settimeout(CONNECT_LIMIT)
+            said = connection.recv(len(token) + _N_RANK_BYTE, socket.MSG_WAITALL)
+        except OSError:
+            break
+        if not secrets.compare_digest(said[: len(token)], token):
+            connection.close()
+            continue
+        found[int.from_bytes(said[len(token) :])] = connection
+    return found
+
+
+def _has_sign(connection: socket.socket) -> bool:
+    """Read the signs of life that came; False where the connection has broken off."""
+    try:
+        return bool(connection.recv(1 << 12))
+    except OSError:
+        return False
+
+
+def _give_signs(connection: socket.socket) -> None:
+    """Have a sign of life written every `BEAT` seconds, whatever this process does."""
+    connection.setblocking(False)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: signs that a host does not confirm are an error
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * SILENCE))
+    signal.set_wakeup_fd(connection.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, BEAT, BEAT)
+
+
+def _end_with_rank_0(connection: socket.socket) -> None:
+    """End this process when rank 0 is gone before it has said that it is done."""
+    select.select([connection], [], [])
+    try:
+        said = connection.recv(1)
+    except OSError:
+        said = b""
+    if said != _DONE:
+        os._exit(1)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)

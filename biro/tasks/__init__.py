@@ -1,0 +1,1 @@
+"""Independent tasks over processes: the death of one costs its task at most, and stops are heard."""

@@ -1,0 +1,34 @@
+"""Cores, and how many processes are asked for."""
+
+from __future__ import annotations
+
+import os
+
+from biro.errors import InputError
+from biro.files.memory import check_memory
+
+_WORKER_BYTES = 2e8
+"""Memory that a process takes at least."""
+
+
+def n_core() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def worker_number(workers: int | None, backend: str) -> int:
+    """How many processes tasks are given to, where nothing is asked for: a core each; on a GPU, one.
+
+    Raises
+    ------
+    InputError
+        Fewer than one, or more than there is memory for.
+    """
+    if workers is None:
+        return 1 if backend == "cuda" else n_core()
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    check_memory(workers * _WORKER_BYTES, f"workers={workers}, a process for each,", "take fewer workers")
+    return workers

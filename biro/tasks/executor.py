@@ -1,0 +1,73 @@
+"""Tasks over an executor of the user's: processes, threads, ranks of MPI, machines of a cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from typing import TypeVar
+
+from biro.errors import BiroError, InputError, RunError
+from biro.run.interrupt import StopFlag
+from biro.tasks.lost import CHECK_EVERY, Lost
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def in_executor(
+    task: Callable[[int], T], names: Sequence[str], todo: Sequence[int], executor: Executor, stop: StopFlag
+) -> Iterator[T | Lost]:
+    """See `run_tasks`; what the executor has not begun is taken back where this ends early."""
+    if not isinstance(executor, Executor):
+        raise InputError(
+            "executor must be a concurrent.futures.Executor, such as mpi4py.futures.MPIPoolExecutor() or "
+            f"client.get_executor() of dask.distributed, got {type(executor).__name__}"
+        )
+    futures: dict[Future[T], int] = {}
+    try:
+        for k in todo:
+            futures[executor.submit(task, k)] = k
+        while futures and not stop:
+            done = wait(futures, CHECK_EVERY, FIRST_COMPLETED).done
+            for future in sorted(done, key=_is_broken):
+                lost = _lost(future, names[futures[future]], futures[future])
+                yield future.result() if lost is None else lost
+                del futures[future]
+    except RuntimeError as error:  # of `submit` after a shutdown, too
+        if isinstance(error, BiroError):
+            raise
+        raise RunError(
+            f"the executor takes no more tasks ({str(error) or type(error).__name__}); what is done stays, "
+            "and the same call with a new executor goes on"
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _is_broken(future: Future[T]) -> bool:
+    """Whether a task has no result because its executor has broken down, which is looked at last."""
+    return future.cancelled() or isinstance(future.exception(), BrokenExecutor)
+
+
+def _lost(future: Future[T], name: str, task: int) -> Lost | None:
+    """None where a task has a result; an executor that lost the process of this one alone has an exception.
+
+    Raises
+    ------
+    RuntimeError
+        The executor has broken down.
+    BiroError
+        What the task raised.
+    """
+    if future.cancelled():
+        raise RuntimeError("it was shut down")
+    error = future.exception()
+    if error is None:
+        return None
+    if isinstance(error, BiroError | BrokenExecutor):
+        raise error
+    log.info("%s", name, exc_info=error)
+    return Lost(task, f"{name} was lost by the executor: {type(error).__name__}: {error}")

@@ -1,0 +1,23 @@
+"""Tasks that have no result because what did them died."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CHECK_EVERY = 0.5
+"""Seconds between two checks whether to stop."""
+
+
+class Lost(NamedTuple):
+    """A task that was given up.
+
+    Attributes
+    ----------
+    task : int
+        Its number.
+    why : str
+        One line that names it.
+    """
+
+    task: int
+    why: str

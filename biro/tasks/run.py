@@ -1,0 +1,55 @@
+"""Tasks in this process, in others, or over an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from biro.run.interrupt import StopFlag
+from biro.tasks.executor import in_executor
+from biro.tasks.lost import Lost
+from biro.tasks.pool import in_processes
+
+T = TypeVar("T")
+
+
+def run_tasks(
+    task: Callable[[int], T],
+    names: Sequence[str],
+    todo: Sequence[int],
+    workers: int | Executor,
+    stop: StopFlag,
+) -> Iterator[T | Lost]:
+    """The results of a task for some numbers, in the order in which they come; ends early when `stop` is set.
+
+    Parameters
+    ----------
+    task : function of one int
+        It and its results are picklable, except where they stay in this process.
+    names : sequence of str
+        Of the task for each number, for messages.
+    todo : sequence of int
+    workers : int or Executor
+        1: in this process, one after the other. More: in as many spawned processes, which share the cores.
+    stop : StopFlag
+
+    Raises
+    ------
+    InputError
+        The task cannot be sent to other processes; `workers` is neither a number nor an executor.
+    RunError
+        Processes die as they start; or an executor no longer takes tasks.
+    BiroError
+        What the task raised.
+    """
+    if not isinstance(workers, int):
+        yield from in_executor(task, names, todo, workers, stop)
+        return
+    if workers > 1 and len(todo) > 1:
+        yield from in_processes(task, names, todo, workers, stop)
+        return
+    for k in todo:
+        if stop:
+            return
+        yield task(k)
