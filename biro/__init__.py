@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from biro.gain_files import read_gains
     from biro.images.fits import read_image
     from biro.images.imager import image
+    from biro.interference import flag
     from biro.likelihood.likelihood import Likelihood
     from biro.many_fits.fit_each import fit_each
     from biro.maximum.maximum import maximise
-    from biro.measurement_set import flag, read_columns, read_ms, undo_flags
+    from biro.measurement_set import read_columns, read_ms, undo_flags
     from biro.models import ImageModel, SkyModel, read_model
     from biro.observation.join import join
     from biro.observation.observation import Observation
@@ -87,7 +88,7 @@ _HOME = {
     "compare": "biro.posterior.comparison",
     "find_sources": "biro.source_finding.find",
     "fit_each": "biro.many_fits.fit_each",
-    "flag": "biro.measurement_set",
+    "flag": "biro.interference",
     "image": "biro.images.imager",
     "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",

@@ -10,6 +10,7 @@ import typer
 
 from biro.cli.guard import after_result, guard, print_json, say
 from biro.cli.options import JsonFlag, ObservedSets, ReadingOptions, takes_reading_options
+from biro.cli.sky import NamedSky, read_sky_or_run
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
@@ -44,6 +45,13 @@ def info(obs: ObservedSets, as_json: JsonFlag = False, *, reading: ReadingOption
 def flag(
     obs: Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")],
     strategy: Annotated[str, typer.Option(help="meerkat, wsrt, long-baseline, or a TOML file.")] = "meerkat",
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SKY",
+            help="Look at the data less this: TOML model, component list, or run directory (its best fit).",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Find, and write nothing.")] = False,
     undo: Annotated[
         bool, typer.Option("--undo", help="Bring the flags back that were there before the last biro flag.")
@@ -58,19 +66,28 @@ def flag(
 ) -> None:
     """Find interference, and write it into FLAG; the flags before are kept, and --undo brings them back."""
     from biro.errors import InputError
-    from biro.measurement_set import flag as flag_set
+    from biro.interference import flag as flag_set
     from biro.measurement_set import undo_flags
 
     if undo:
         others = [name for name in reading if name != "time_limit"]
-        if dry_run or pictures is not None or others:
+        if dry_run or model is not None or pictures is not None or others:
             raise InputError("--undo brings all flags of the set back: it goes with --time-limit alone")
         version = undo_flags(obs, **reading)
         say(f"{obs}: the flags {version} are back, and that version is removed")
         return
     if pictures is not None:
         _make_folder(pictures)
-    report = flag_set(obs, strategy, dry_run=dry_run, **reading)
+    named = read_sky_or_run(model, None) if model is not None else NamedSky()
+    report = flag_set(
+        obs,
+        strategy,
+        dry_run=dry_run,
+        sky=named.model,
+        values=named.values,
+        gaussian_frame=named.gaussian_frame,
+        **reading,
+    )
     if as_json:
         print_json(report.to_dict())
     else:

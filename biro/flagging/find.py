@@ -38,6 +38,8 @@ class Samples(NamedTuple):
     time : float64 (n_row,), s
     uvw : float64 (n_row, 3), m
     chan_freq, chan_width : float64 (n_chan,), Hz
+    model : as vis, or None
+        What is subtracted before amplitudes are looked at.
     """
 
     vis: NDArray[np.complexfloating]
@@ -48,6 +50,7 @@ class Samples(NamedTuple):
     uvw: NDArray[np.float64]
     chan_freq: NDArray[np.float64]
     chan_width: NDArray[np.float64]
+    model: NDArray[np.complexfloating] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def causes_text(counts: Mapping[str, int]) -> str:
 def find_interference(samples: Samples, strategy: Strategy) -> Found:
     """Find interference in a partition.
 
-    Each correlation of each baseline is looked at by itself, in the order of time. Where it was not observed
+    Each correlation of each baseline is looked at by itself, in the order of time; less a model, where there
+    is one. Where it was not observed
     for more than `GAP` typical integrations, the background is not smoothed across, and no run of samples
     reaches across, but the noise is of both sides. Masked frequencies, visibilities that are
     exactly 0 and those that are not finite are flagged first, and left out of all else.
@@ -105,7 +109,8 @@ def find_interference(samples: Samples, strategy: Strategy) -> Found:
         is_row = rows >= 0
         part = np.where(is_row[:, :, None, None], code[rows], np.uint8(GIVEN))
         with np.errstate(invalid="ignore"):
-            amplitude = np.abs(samples.vis[rows])
+            vis = samples.vis[rows]
+            amplitude = np.abs(vis if samples.model is None else vis - samples.model[rows])
         before = _as_lines(part)
         found, lone = _judge(_as_lines(amplitude).astype(np.float32), before != CLEAR, strategy)
         n_unjudged += lone

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import TypedDict, Unpack, cast
 
 import numpy as np
@@ -19,11 +21,16 @@ from biro.formatting import check_names
 from biro.measurement_set.column import check_writable
 from biro.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
 from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.read import read_ms
 from biro.measurement_set.storage import ask_storage, existing_set
+from biro.observation.observation import Observation
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 
 CHUNK_FLAGS = 1 << 24
 """Flags that are sent to the child at a time."""
+Vis = NDArray[np.complexfloating]
+ModelsOf = Callable[[Observation], Iterable[Vis]]
+"""Model visibilities of the partitions of an observation."""
 Masks = list[tuple[PartitionRows, NDArray[np.uint8]]]
 """Rows of partitions, and their flags as bits."""
 
@@ -44,31 +51,23 @@ class FlagOptions(TypedDict, total=False):
     time_limit: float
 
 
-def flag(
+def flag_set(
     path: str | os.PathLike[str],
     strategy: StrategyLike = "meerkat",
     *,
     dry_run: bool = False,
+    models: ModelsOf | None = None,
     **options: Unpack[FlagOptions],
 ) -> FlagReport:
     """Find interference in a Measurement Set, and write it into FLAG.
 
-    Autocorrelations are looked at, too. The flags as they were are kept first, as a version of CASA's
-    flagmanager beside the set (PATH.flagversions), which `biro.undo_flags` brings back. Flags are only ever
-    added: FLAG of what was found, and FLAG_ROW where all of a row is flagged now. While they are written,
-    FLAG has the keyword BIRO_COMPLETE = False; it is removed after all were written, flushed, read back and
-    found equal. FLAG_CMD and HISTORY say what was done; nothing else of the set changes.
-
     Parameters
     ----------
-    path : path of the Measurement Set
-    strategy : str, path or Strategy
-        "meerkat", "wsrt", "long-baseline", or a TOML file, see `biro.read_strategy`.
-    dry_run : bool
-        Find, and write nothing.
-    **options
-        column, weight_column, fields, spws, scans, antennas, time_range, uv_range, channels, correlations and
-        time_limit, as of `biro.read_ms`.
+    path, strategy, dry_run, **options
+        As of `biro.flag`.
+    models : function, optional
+        Of an observation of what is looked at, whose visibilities do not count, to the model visibilities of
+        its partitions, one after the other: what they leave of the data is looked at.
 
     Returns
     -------
@@ -76,17 +75,8 @@ def flag(
 
     Raises
     ------
-    MeasurementSetError
-        As `biro.read_ms` raises it; or the set is read-only or locked, has no FLAG column, its disk has no
-        room for the version, or flags do not read back as they were written.
-    DataError
-        A selection that matches nothing.
-    InputError
-        An option or a strategy that is not understood.
-
-    Examples
-    --------
-    >>> print(flag("obs.ms", "wsrt", dry_run=True))
+    MeasurementSetError, DataError, InputError
+        As `biro.flag` raises them.
     """
     check_names(options, list(FlagOptions.__annotations__), "flag")
     wanted = read_strategy(strategy)
@@ -99,12 +89,18 @@ def flag(
     folder = existing_set(path, limit)
     if not dry_run:
         ask_storage(folder, limit, "looking whether it can be written", lambda: check_writable(folder))
+    subtracted: Iterator[Vis | None] = repeat(None)
+    if models is not None:
+        subtracted = iter(models(read_ms(path, autocorrelations=True, allow_unusable=True, **options)))
     tally, masks = Tally(), cast(Masks, [])
     with opened_columns(path, table, (table.column,)) as (data,):
         n_row, names = data.index.n_row, data.index.metadata["antenna_names"]
         for part in data.index.select(selection):
-            masks.append((part, _find(data, part, wanted, tally)))
-    version = "" if dry_run or not _any(masks) else _write(str(folder), masks, wanted, tally, n_row, limit)
+            masks.append((part, _find(data, part, next(subtracted), wanted, tally)))
+    version = ""
+    if not dry_run and _any(masks):
+        of = " of residuals" if models is not None else ""
+        version = _write(str(folder), masks, wanted, tally, n_row, limit, of)
     return tally.report(str(path), wanted.name, version, names)
 
 
@@ -136,9 +132,15 @@ def undo_flags(path: str | os.PathLike[str], *, time_limit: float = 30.0) -> str
     return str(prepared["version"])
 
 
-def _find(data: OpenedColumn, part: PartitionRows, strategy: Strategy, tally: Tally) -> NDArray[np.uint8]:
+def _find(
+    data: OpenedColumn, part: PartitionRows, model: Vis | None, strategy: Strategy, tally: Tally
+) -> NDArray[np.uint8]:
     """Flags of one partition, as bits."""
     samples = _samples(data, part)
+    if model is not None:
+        if model.shape != samples.vis.shape:
+            raise MeasurementSetError(f"{data.index.source}: it was changed while it was read; try again")
+        samples = samples._replace(model=model)
     found = find_interference(samples, strategy)
     label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
     tally.add(label, samples, found, len(data.index.metadata["antenna_names"]))
@@ -160,8 +162,10 @@ def _any(masks: Masks) -> bool:
     return any(bits.any() for _, bits in masks)
 
 
-def _write(path: str, masks: Masks, strategy: Strategy, tally: Tally, n_row: int, limit: float) -> str:
-    """Write the flags; the name of the version that keeps those before."""
+def _write(
+    path: str, masks: Masks, strategy: Strategy, tally: Tally, n_row: int, limit: float, of: str
+) -> str:
+    """Write the flags; the name of the version that keeps those before. `of` says what was looked at."""
     command = f"biro flag {shlex.quote(path)} --strategy {shlex.quote(strategy.name)}"
     n_found = sum(tally.counts[cause] for cause in SHOWN)
     with MeasurementSetProcess(existing_set(path, limit), limit) as child:
@@ -172,7 +176,7 @@ def _write(path: str, masks: Masks, strategy: Strategy, tally: Tally, n_row: int
         child.call("begin_flags", comment=f"before {command}")
         for part, bits in masks:
             _send(child, part, bits)
-        reason = f"{n_found} visibilities of {tally.counts['total']}: {causes_text(tally.counts)}"
+        reason = f"{n_found} visibilities of {tally.counts['total']}: {causes_text(tally.counts)}{of}"
         child.call("finish_flags", command=command, reason=reason)
     return str(prepared["version"])
 
