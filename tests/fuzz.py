@@ -33,6 +33,7 @@ with atheris.instrument_imports(include=["biro", "tomllib", "zipfile", "numpy.li
     import biro
     from biro.errors import BiroError
     from biro.files.signed import read_signed, write_signed
+    from biro.flagging.strategy import read_strategy
     from biro.images.fits import read_image
     from biro.ionosphere import read_ionosphere
     from biro.models import read_model
@@ -287,6 +288,11 @@ def ionosphere_seed() -> bytes:
     return stream.getvalue()
 
 
+def strategy_seeds() -> list[bytes]:
+    page = (EXAMPLES.parent / "how_to" / "flag.md").read_bytes()
+    return [page.split(b"```toml\n")[1].split(b"```")[0], b"[spectra]\nwidth = 13\n"]
+
+
 READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[], list[bytes]]]] = {
     "toml": (
         "model.toml",
@@ -305,6 +311,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[], list[bytes]]]]
     "record": ("record", read_run, lambda: [record_seed()]),
     "checkpoint": ("checkpoint", lambda path: read_signed(path, "run"), lambda: [checkpoint_seed()]),
     "antennas": ("antennas.csv", read_antennas, lambda: [antenna_seed()]),
+    "strategy": ("flags.toml", read_strategy, strategy_seeds),
     "ionosphere": ("iono", read_ionosphere, lambda: [IONOSPHERE, ionosphere_seed()]),
 }
 

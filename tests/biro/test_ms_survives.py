@@ -19,6 +19,7 @@ import pytest
 from casacore.tables import table
 from own_mounts import run_with_mounts
 
+import biro
 from biro.errors import MeasurementSetError
 from biro.measurement_set import read_ms, write_column
 from biro.measurement_set.backup import FOLDER
@@ -183,6 +184,45 @@ def test_kill_9_at_random_moments_of_a_write(ms: Path) -> None:
     write_column(ms, "NEW", observation, [model])
     assert np.array_equal(read_ms(ms, column="NEW").partitions[0].vis, model)
     assert not (ms / FOLDER).exists()
+
+
+FLAGGER = """
+import os, signal, sys
+import biro
+from biro.flagging.strategy import Mask, Strategy
+from biro.measurement_set import flags
+path, delay = sys.argv[1], float(sys.argv[2])
+sent = flags._send
+def send(*given):
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    sent(*given)
+flags._send, flags.CHUNK_FLAGS = send, 64
+signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+biro.flag(path, Strategy("all", masks=(Mask.of("1 Hz..99 GHz"),)))
+print("written")
+"""
+
+
+def test_kill_9_at_random_moments_of_flagging(ms: Path) -> None:
+    """Flags are whole, or marked as half-written and brought back by --undo; nothing else ever changes."""
+    before, rng, killed = contents(ms), random.Random(7), 0
+    for _ in range(3):
+        words = [sys.executable, "-c", FLAGGER, str(ms), str(rng.uniform(1e-4, 0.01))]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        killed += done.returncode == -signal.SIGKILL
+        assert done.returncode == -signal.SIGKILL or done.stdout == "written\n", done.stderr
+        # The child of a killed run may live a little longer: its lock is waited for.
+        notes = read_ms(ms, column="DATA", time_limit=60, allow_unusable=True).notes
+        now = contents(ms)
+        changed = {name for name in before if not np.array_equal(now[name], before[name])}
+        assert changed <= {"FLAG", "FLAG_ROW"}
+        assert not (before["FLAG"] & ~now["FLAG"]).any(), "flags are only ever added"
+        half = any("half-written" in note for note in notes)
+        assert half or not changed or now["FLAG"].all()
+        if half or changed:
+            biro.undo_flags(ms)
+        assert same(contents(ms), before)
+    assert killed
 
 
 DYING = """

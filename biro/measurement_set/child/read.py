@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from biro.data_set.metadata import Metadata, SpectralWindow
 from biro.data_set.plausible import is_time
 from biro.files.child_messages import ParentConnection, RefusalError
+from biro.measurement_set.backup import restore_backup
 from biro.measurement_set.child.casacore_table import (
     CasaTable,
     column_type,
@@ -55,7 +57,7 @@ class Reader:
         """Open the set and check that it is one; answers with its column names."""
         self.path = path
         self.parent.report(f"opening {os.path.join(path, 'table.dat')} and the data files beside it")
-        main = open_table(path, lockoptions="permanentwait")
+        main = self._opened(path)
         needed = [name for name in INDEX_COLUMNS if name not in ("INTERVAL", "EXPOSURE")]
         missing = [name for name in needed if name not in main.colnames()]
         missing += [f"subtable {name}" for name in SUBTABLES if name not in main.keywordnames()]
@@ -77,6 +79,15 @@ class Reader:
             "half_flagged": is_half_flagged(main),
         }
         self.parent.send({**columns})
+
+    def _opened(self, path: str) -> CasaTable:
+        """The main table; a process that was writing to it may be killed while its lock is waited for."""
+        try:
+            return open_table(path, lockoptions="permanentwait")
+        except RuntimeError:
+            if not restore_backup(Path(path), wait=True):
+                raise
+        return open_table(path, lockoptions="permanentwait")
 
     def metadata(self) -> None:
         """Answer with what the subtables say."""
