@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,12 +94,11 @@ def image(
         raise InputError(f"an image of the {chosen.value} needs --model")
     if chosen is What.data and model is not None:
         raise InputError("--model is not used for an image of the data; give --what model or --what residual")
-    enums = {"frame": frame, "axis": axis, "density": density}
-    planes: dict[str, Any] = {"channels_per_plane": channels_per_plane, "rest_freq": rest_freq}
-    planes |= {name: None if one is None else one.value for name, one in enums.items()}
-    stated: dict[str, Any] = {name: value for name, value in planes.items() if value is not None}
-    if stated and not cube:
-        names = ", ".join("--" + name.replace("_", "-") for name in stated)
+    planes = _stated(
+        frame=frame, channels_per_plane=channels_per_plane, rest_freq=rest_freq, axis=axis, density=density
+    )
+    if planes and not cube:
+        names = ", ".join("--" + name.replace("_", "-") for name in planes)
         raise InputError(f"{names}: for spectral cubes alone; add --cube")
     refuse_existing(cube_files(output) if cube else image_files(output), overwrite)
     stages = Stages()
@@ -130,7 +130,7 @@ def image(
         "memory_limit": memory_limit,
     }
     if cube:
-        saved = make_image(observation, chosen.value, model=vis, cube=True, **imaging, **stated).save(
+        saved = make_image(observation, chosen.value, model=vis, cube=True, **imaging, **planes).save(
             output, overwrite=overwrite
         )
         stages.include(saved.stages)
@@ -142,6 +142,12 @@ def image(
     with stages.timed("writing"):
         paths = dirty.save(output, overwrite=overwrite)
     _report(dirty, paths, stages, as_json)
+
+
+def _stated(**options: str | int | None) -> dict[str, Any]:
+    """The options that were given, as plain text and numbers."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
 
 
 def _report(made: DirtyImage | SavedCube, paths: Sequence[Path], stages: Stages, as_json: bool) -> None:

@@ -126,7 +126,7 @@ class SpectralFrame(StrEnum):
     LSRK = "LSRK"
 
 
-class SpectralAxis(StrEnum):
+class AxisKind(StrEnum):
     """What the spectral axis of a cube states."""
 
     frequency = "frequency"
@@ -228,7 +228,7 @@ RestFreqOption = Annotated[
     str | None, _of_cube(text="Frequency of the line, as '1420.40575 MHz'.", metavar="FREQUENCY")
 ]
 AxisOption = Annotated[
-    SpectralAxis | None,
+    AxisKind | None,
     _of_cube(text="Of the file: frequency (default), or radio velocity, which needs --rest-freq."),
 ]
 DensityOption = Annotated[

@@ -118,7 +118,7 @@ class Samples:
     noise : sequence of float64 (n_row, n_chan), 1/Jy^2
         By the noise of each visibility.
     natural : sequence of float64 (n_row, n_chan), 1/Jy^2
-        What each counts for with natural weighting: less than by its noise where it is interpolated.
+        What each counts for with natural weighting: the same, or less where it is interpolated.
     """
 
     parts: Sequence[Partition]
