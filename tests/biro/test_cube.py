@@ -315,7 +315,7 @@ def test_model_and_residual_planes():
         ({"axis": "wavelength"}, "axis must be frequency or velocity, got 'wavelength'"),
         ({"axis": "velocity"}, r"an axis of velocities needs the frequency of the line \(rest_freq="),
         ({"rest_freq": "21 cm"}, "rest_freq '21 cm' is not a quantity in units like 'Hz'"),
-        ({"rest_freq": -1.0}, r"rest_freq must be above 0 Hz, got -1.0"),
+        ({"rest_freq": -1.0}, "rest_freq must be a frequency above 0 Hz, got -1.0"),
         ({"density": "all"}, "density must be plane or cube, got 'all'"),
         ({"frames": "LSRK"}, "image has no argument 'frames'; did you mean 'frame'"),
         ({"cell": 0.01}, "pixels of 34.4 arcmin are too coarse"),
@@ -346,6 +346,11 @@ def test_frames_that_cannot_be_reached_are_refused():
             biro.image(other, cube=True, frame="LSRK", **OPTIONS)
     # In its own frame, whatever that is, nothing needs to be known of it.
     assert biro.image(changed(given, freq_frame="REST"), cube=True, **OPTIONS).layout.axis.frame == "REST"
+
+
+def test_channels_of_one_frequency_are_refused():
+    with pytest.raises(BiroError, match="has two channels at one frequency"):
+        biro.image(channels_of(observe(), [1, 2, 2]), cube=True, **OPTIONS)
 
 
 def test_windows_that_share_no_axis_are_refused():

@@ -66,13 +66,13 @@ class Planes:
             raise InputError(
                 "an axis of velocities needs the frequency of the line (rest_freq=, --rest-freq)"
             )
-        if not self.rest_freq_hz > 0.0:
-            raise InputError(f"rest_freq must be above 0 Hz, got {self.rest_freq!r}")
+        if self.rest_freq_hz is not None and not 0.0 < self.rest_freq_hz < np.inf:
+            raise InputError(f"rest_freq must be a frequency above 0 Hz, got {self.rest_freq!r}")
 
     @property
-    def rest_freq_hz(self) -> float:
-        """Frequency of the line, Hz; infinite where none is stated."""
-        return float("inf") if self.rest_freq is None else in_unit(self.rest_freq, "Hz", "rest_freq")
+    def rest_freq_hz(self) -> float | None:
+        """Frequency of the line, Hz."""
+        return None if self.rest_freq is None else in_unit(self.rest_freq, "Hz", "rest_freq")
 
 
 @dataclass(frozen=True)
@@ -194,10 +194,16 @@ def factors_of(observation: Observation, frame: str) -> list[Array]:
 
 
 def spacing(part: Partition) -> float:
-    """From a channel to the next, Hz: the median; the width of a channel that is alone."""
+    """From a channel to the next, Hz; the width of a channel that is alone.
+
+    That is the span of the channels over the number of median steps in it, so that small irregularities do
+    not add up over many channels.
+    """
     if part.n_chan == 1:
         return float(part.chan_width[0])
-    return float(np.median(np.abs(np.diff(part.chan_freq))))
+    median = float(np.median(np.abs(np.diff(part.chan_freq))))
+    span = float(np.ptp(part.chan_freq))
+    return span / round(span / median)
 
 
 def make_axis(
@@ -216,9 +222,15 @@ def make_axis(
     Raises
     ------
     InputError
-        Windows whose channels are not equally far apart, or so far from each other that most planes would
-        be blank; fewer channels than a plane takes.
+        Two channels at one frequency, windows whose channels are not equally far apart, or so far from each
+        other that most planes would be blank; fewer channels than a plane takes.
     """
+    for part in parts:
+        if len(np.unique(part.chan_freq)) < part.n_chan:
+            raise InputError(
+                f"spw {part.spw} has two channels at one frequency, and a cube has one plane for it; choose "
+                "channels (channels=, --channels)"
+            )
     steps = np.array([spacing(part) * factor[0] for part, factor in zip(parts, factors, strict=True)])
     if steps.max() > (1.0 + _ALIKE) * steps.min():
         texts = ", ".join(f"{part.spw}: {frequency_text(spacing(part))}" for part in parts)
@@ -241,5 +253,5 @@ def make_axis(
             f"a plane of {planes.channels_per_plane} channels needs as many, and there are {n_chan}; take "
             "fewer (channels_per_plane=, --channels-per-plane)"
         )
-    rest_freq = None if planes.rest_freq is None else planes.rest_freq_hz
-    return SpectralAxis(float(low), step, n_plane, planes.channels_per_plane, frame, rest_freq, planes.axis)
+    n_each = planes.channels_per_plane
+    return SpectralAxis(float(low), step, n_plane, n_each, frame, planes.rest_freq_hz, planes.axis)

@@ -218,7 +218,6 @@ def _written(
 ) -> Iterator[DirtyImage | None]:
     """The planes, each written in a thread while the next is made; at most two are held."""
     blank = np.full((1, layout.n_pixel, layout.n_pixel), np.nan)
-
     n_byte = 4 * blank.size * (len(layout.stokes) + 1)
 
     def write(plane: DirtyImage | None) -> float:
