@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from biro.flagging.strategy import read_strategy
     from biro.gain_files import read_gains
     from biro.images.fits import read_image
-    from biro.images.imager import image
+    from biro.images.image import image
     from biro.interference import flag
     from biro.likelihood.likelihood import Likelihood
     from biro.many_fits.fit_each import fit_each
@@ -89,7 +89,7 @@ _HOME = {
     "find_sources": "biro.source_finding.find",
     "fit_each": "biro.many_fits.fit_each",
     "flag": "biro.interference",
-    "image": "biro.images.imager",
+    "image": "biro.images.image",
     "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",
     "read": "biro.reading",

@@ -56,9 +56,9 @@ def bar(what: str, unit: str, *, total: int | None = None, initial: int = 0, sho
     return made
 
 
-def counted(items: Iterable[T], what: str, unit: str, total: int) -> Iterator[T]:
+def counted(items: Iterable[T], what: str, unit: str, total: int, *, show: bool = True) -> Iterator[T]:
     """The items, while a `bar` counts those that were taken."""
-    with bar(what, unit, total=total) as shown:
+    with bar(what, unit, total=total, show=show) as shown:
         for item in items:
             yield item
             shown.update()

@@ -1,24 +1,34 @@
-"""`biro image`: make a dirty image of the data, of a model, or of the residuals."""
+"""`biro image`: make a dirty image, or a spectral cube, of the data, of a model, or of the residuals."""
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biro.cli.guard import guard, print_json, refuse_existing, say
 from biro.cli.options import (
+    AxisOption,
     Backend,
     BackendOption,
     CellOption,
+    ChannelsPerPlaneOption,
+    CubeFlag,
+    DensityOption,
     JsonFlag,
     MemoryOption,
     ObservedSets,
     ReadingOptions,
+    RestFreqOption,
     RobustOption,
     SizeOption,
     SkyFrameOption,
+    SpectralFrameOption,
     Weighting,
     WeightingOption,
     What,
@@ -26,6 +36,13 @@ from biro.cli.options import (
 )
 from biro.cli.sky import read_sky_or_run
 from biro.run.environment import plain_pictures
+
+if TYPE_CHECKING:
+    from biro.images.cubes.figures import SavedCube
+    from biro.images.dirty_image import DirtyImage
+    from biro.stages import Stages
+
+log = logging.getLogger(__name__)
 
 
 @guard
@@ -51,54 +68,93 @@ def image(
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
+    cube: CubeFlag = False,
+    frame: SpectralFrameOption = None,
+    channels_per_plane: ChannelsPerPlaneOption = None,
+    rest_freq: RestFreqOption = None,
+    axis: AxisOption = None,
+    density: DensityOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files.")] = False,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Make a dirty image with its point spread function."""
+    """Make a dirty image, or a spectral cube, with its point spread function."""
     from biro.errors import InputError
+    from biro.images.cubes.cube import cube_files
     from biro.images.dirty_image import image_files
-    from biro.images.imager import image as make_image
+    from biro.images.image import image as make_image
+    from biro.images.imager import ImagingOptions
     from biro.reading import read
     from biro.simulation.prediction import predict
+    from biro.stages import Stages
 
     chosen = what or (What.data if model is None else What.residual)
     if chosen is not What.data and model is None:
         raise InputError(f"an image of the {chosen.value} needs --model")
     if chosen is What.data and model is not None:
         raise InputError("--model is not used for an image of the data; give --what model or --what residual")
-    refuse_existing(image_files(output), overwrite)
+    planes = _stated(
+        frame=frame, channels_per_plane=channels_per_plane, rest_freq=rest_freq, axis=axis, density=density
+    )
+    if planes and not cube:
+        names = ", ".join("--" + name.replace("_", "-") for name in planes)
+        raise InputError(f"{names}: for spectral cubes alone; add --cube")
+    refuse_existing(cube_files(output) if cube else image_files(output), overwrite)
+    stages = Stages()
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None
+    began = time.perf_counter()
     observation = read(obs, **reading)
+    n_vis = sum(part.n_row * part.n_chan for part in observation.partitions)
+    stages.add("reading", time.perf_counter() - began, n_vis)
     vis = None
     if sky is not None:
-        predicted = predict(
-            observation,
-            sky.model,
-            values=sky.values,
-            backend=backend.value,
-            gaussian_frame=sky.gaussian_frame,
-            memory_limit=memory_limit,
+        with stages.timed("prediction", n_vis):
+            predicted = predict(
+                observation,
+                sky.model,
+                values=sky.values,
+                backend=backend.value,
+                gaussian_frame=sky.gaussian_frame,
+                memory_limit=memory_limit,
+            )
+            vis = list(predicted)
+    imaging: ImagingOptions = {
+        "stokes": reading.get("stokes"),
+        "weighting": weighting.value,
+        "robust": robust,
+        "cell": cell,
+        "n_pixel": size,
+        "accuracy": accuracy,
+        "backend": backend.value,
+        "memory_limit": memory_limit,
+    }
+    if cube:
+        saved = make_image(observation, chosen.value, model=vis, cube=True, **imaging, **planes).save(
+            output, overwrite=overwrite
         )
-        vis = list(predicted)
-    dirty = make_image(
-        observation,
-        chosen.value,
-        model=vis,
-        stokes=reading.get("stokes"),
-        weighting=weighting.value,
-        robust=robust,
-        cell=cell,
-        n_pixel=size,
-        accuracy=accuracy,
-        backend=backend.value,
-        memory_limit=memory_limit,
-    )
+        stages.include(saved.stages)
+        _report(saved, saved.files, stages, as_json)
+        return
+    dirty = make_image(observation, chosen.value, model=vis, **imaging)
+    stages.include(dirty.stages)
     plain_pictures()
-    paths = dirty.save(output, overwrite=overwrite)
+    with stages.timed("writing"):
+        paths = dirty.save(output, overwrite=overwrite)
+    _report(dirty, paths, stages, as_json)
+
+
+def _stated(**options: str | int | None) -> dict[str, Any]:
+    """The options that were given, as plain text and numbers."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
+
+
+def _report(made: DirtyImage | SavedCube, paths: Sequence[Path], stages: Stages, as_json: bool) -> None:
+    """Print figures, files, and what each stage took."""
     if as_json:
-        print_json(dirty.to_dict() | {"files": [str(path) for path in paths]})
+        print_json(made.to_dict() | {"files": [str(path) for path in paths], "stages": stages.to_dict()})
     else:
-        typer.echo(str(dirty))
+        typer.echo(str(made))
+    log.info("%s", stages)
     say(f"written: {', '.join(map(str, paths))}")

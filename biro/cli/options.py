@@ -117,6 +117,29 @@ class Weighting(StrEnum):
     briggs = "briggs"
 
 
+class SpectralFrame(StrEnum):
+    """Frame of the frequencies of a cube."""
+
+    TOPO = "TOPO"
+    GEO = "GEO"
+    BARY = "BARY"
+    LSRK = "LSRK"
+
+
+class AxisKind(StrEnum):
+    """What the spectral axis of a cube states."""
+
+    frequency = "frequency"
+    velocity = "velocity"
+
+
+class Density(StrEnum):
+    """Whose uv density the weights of a cube follow from."""
+
+    plane = "plane"
+    cube = "cube"
+
+
 class What(StrEnum):
     """What is imaged."""
 
@@ -183,6 +206,34 @@ CellOption = Annotated[
 ]
 SizeOption = Annotated[
     int | None, typer.Option(help="Pixels along a side. Default: twice the field of view, 2048 at most.")
+]
+
+
+def _of_cube(*names: str, text: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel="Spectral cubes")
+
+
+CubeFlag = Annotated[
+    bool,
+    _of_cube("--cube", text="A plane for each channel; writes NAME.fits and NAME-psf.fits."),
+]
+SpectralFrameOption = Annotated[
+    SpectralFrame | None,
+    _of_cube(text="Frame of the frequencies, to which channels are interpolated. Default: that of the data."),
+]
+ChannelsPerPlaneOption = Annotated[
+    int | None, _of_cube(text="Channels that are averaged into a plane. Default: 1.")
+]
+RestFreqOption = Annotated[
+    str | None, _of_cube(text="Frequency of the line, as '1420.40575 MHz'.", metavar="FREQUENCY")
+]
+AxisOption = Annotated[
+    AxisKind | None,
+    _of_cube(text="Of the file: frequency (default), or radio velocity, which needs --rest-freq."),
+]
+DensityOption = Annotated[
+    Density | None,
+    _of_cube(text="uv density for uniform and briggs weights: of each plane (default), or of the cube."),
 ]
 
 

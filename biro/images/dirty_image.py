@@ -17,18 +17,17 @@ from biro._version import __version__
 from biro.errors import InputError
 from biro.formatting import ANGLES, FLUXES, angle_text, html_text, sexagesimal, unit_for
 from biro.images.fits import write_image
+from biro.images.fits_header import Axis, Cards, celestial_axes, image_cards, stokes_axis
 from biro.images.psf import RestoringBeam
 from biro.models.components.direction import lm_to_radec
 from biro.observation.noise import MAD_TO_SIGMA
-from biro.observation.partition import STOKES_NAMES
+from biro.stages import Stages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from biro.images.pictures import Panel, Window
-
-_FRAMES = {"TOPO": "TOPOCENT", "BARY": "BARYCENT", "GEO": "GEOCENTR", "GALACTO": "GALACTOC"}
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,8 @@ class DirtyImage:
         Weighted mean of the channels, and from the lower edge of the lowest to the upper edge of the highest.
     freq_frame, field, telescope, date, origin : str
         For the headers of FITS files; `date` is the UTC of the first sample, `origin` names the data.
+    stages : Stages
+        What its imager spent on sorting, gridding and transforms, the PSF and other images included.
     """
 
     dirty: NDArray[np.float64]
@@ -99,6 +100,7 @@ class DirtyImage:
     telescope: str
     date: str
     origin: str
+    stages: Stages
 
     def __post_init__(self) -> None:
         for name in ("dirty", "psf"):
@@ -154,7 +156,8 @@ class DirtyImage:
         beam = None if self.beam is None else vars(self.beam)
         names = ("what", "stokes", "weighting", "n_pixel", "cell", "centre", "freq", "bandwidth", "n_vis")
         figures = {name: getattr(self, name) for name in names}
-        return figures | {"beam": beam, "peak": vars(self.peak), "rms": self.rms, "noise": self.noise}
+        figures |= {"beam": beam, "peak": vars(self.peak), "rms": self.rms, "noise": self.noise}
+        return figures | {"stages": self.stages.to_dict()}
 
     def save(self, prefix: str | os.PathLike[str], *, overwrite: bool = False) -> list[Path]:
         """Write PREFIX.fits, PREFIX-psf.fits and PREFIX.png; returns their paths.
@@ -223,38 +226,22 @@ class DirtyImage:
         sizes = f"{unit.text(self.beam.major)} x {unit.text(self.beam.minor)} {unit.name}"
         return f"{sizes}, PA {np.rad2deg(self.beam.pa):.4g} deg"
 
-    def _header(self, unit: str) -> dict[str, str | float]:
+    def _header(self, unit: str) -> Cards:
         """Cards of the FITS header: axes RA, DEC (SIN), FREQ, STOKES, in degrees and Hz."""
-        ra, dec = np.rad2deg(self.centre)
-        step, middle = float(np.rad2deg(self.cell)), self.n_pixel / 2 + 1.0
-        cards: dict[str, str | float] = {
-            "BTYPE": "Intensity",
-            "OBJECT": self.field,
-            "TELESCOP": self.telescope,
-        }
-        if unit:
-            cards["BUNIT"] = unit
-        axes = [
-            ("RA---SIN", float(ra), -step, middle, "deg"),
-            ("DEC--SIN", float(dec), step, middle, "deg"),
-            ("FREQ", self.freq, self.bandwidth, 1.0, "Hz"),
-            ("STOKES", *self._stokes_axis(), 1.0, ""),
-        ]
-        for i, (kind, value, delta, reference, axis_unit) in enumerate(axes, start=1):
-            cards |= {f"CTYPE{i}": kind, f"CRVAL{i}": value, f"CDELT{i}": delta, f"CRPIX{i}": reference}
-            cards[f"CUNIT{i}"] = axis_unit
-        cards |= {"RADESYS": "ICRS", "SPECSYS": _FRAMES.get(self.freq_frame, self.freq_frame)}
-        day = (np.datetime64(self.date) - np.datetime64("1858-11-17")) / np.timedelta64(1, "D")
-        cards |= {"DATE-OBS": self.date, "MJD-OBS": float(day), "TIMESYS": "UTC"}
+        axes = celestial_axes(self.centre, self.cell, self.n_pixel)
+        axes += [Axis("FREQ", self.freq, self.bandwidth, 1.0, "Hz"), stokes_axis(self.stokes)]
+        cards = image_cards(
+            axes,
+            unit=unit,
+            freq_frame=self.freq_frame,
+            field=self.field,
+            telescope=self.telescope,
+            date=self.date,
+        )
         if self.beam is not None:
             cards |= {"BMAJ": float(np.rad2deg(self.beam.major)), "BMIN": float(np.rad2deg(self.beam.minor))}
             cards["BPA"] = float(np.rad2deg(self.beam.pa))
         return cards
-
-    def _stokes_axis(self) -> tuple[float, float]:
-        """Code of the first Stokes parameter (1 to 4), and the step from one to the next."""
-        codes = [1.0 + STOKES_NAMES.index(name) for name in self.stokes]
-        return codes[0], codes[1] - codes[0] if len(codes) > 1 else 1.0
 
     def _history(self) -> list[str]:
         return [

@@ -214,13 +214,22 @@ def write_image(
     from astropy.io import fits
 
     hdu = fits.PrimaryHDU(planes[:, None].astype(np.float32))
-    for name, value in cards.items():
-        hdu.header[name] = _ascii(value) if isinstance(value, str) else value
-    for line in history:
-        hdu.header.add_history(_ascii(line))
+    hdu.header.extend(made_header(cards, history))
     buffer = io.BytesIO()
     hdu.writeto(buffer)
     write_atomic(path, buffer.getvalue())
+
+
+def made_header(cards: Mapping[str, str | float], history: Sequence[str]) -> Header:
+    """A FITS header of keywords with values, and of HISTORY cards."""
+    from astropy.io import fits
+
+    header = fits.Header()
+    for name, value in cards.items():
+        header[name] = _ascii(value) if isinstance(value, str) else value
+    for line in history:
+        header.add_history(_ascii(line))
+    return header
 
 
 def _ascii(text: str) -> str:

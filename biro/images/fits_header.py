@@ -1,17 +1,19 @@
-"""Parse the header of a FITS image: the grid of its pixels, its Stokes parameters, frequencies and unit."""
+"""Headers of FITS images, parsed and made: grid of the pixels, Stokes parameters, frequencies, unit."""
 
 from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.models.components.direction import basis
+from biro.observation.partition import STOKES_NAMES
 
 if TYPE_CHECKING:
     from astropy.io.fits import Header
@@ -28,6 +30,20 @@ _STOKES = {1: "I", 2: "Q", 3: "U", 4: "V", -1: "RR", -2: "LL", -3: "RL", -4: "LR
     -7: "XY",
     -8: "YX",
 }
+
+
+_SPECTRAL_FRAMES = {"TOPO": "TOPOCENT", "BARY": "BARYCENT", "GEO": "GEOCENTR", "GALACTO": "GALACTOC"}
+Cards = dict[str, str | float]
+
+
+class Axis(NamedTuple):
+    """An axis of an image that is written: `value` at pixel `reference`, counted from 1, steps of `delta`."""
+
+    kind: str
+    value: float
+    delta: float
+    reference: float
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,48 @@ def parse_header(header: Header) -> ImageHeader:
     freq = None if spectral < 0 or shape[spectral] == 1 else _frequencies(wcs, spectral, shape)
     order = tuple(n_axis - 1 - axis if axis >= 0 else -1 for axis in (stokes, spectral, north, east))
     return ImageHeader(order, plane, names, freq, scale, per_beam)  # type: ignore[arg-type]
+
+
+def image_cards(
+    axes: Sequence[Axis], *, unit: str, freq_frame: str, field: str, telescope: str, date: str
+) -> Cards:
+    """Cards of the header of an image in ICRS.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+    unit : str
+        Of the pixels; "" leaves it out.
+    freq_frame : str
+        "TOPO", "LSRK", ...
+    field, telescope : str
+    date : str
+        UTC of the first sample.
+    """
+    cards: Cards = {"BTYPE": "Intensity", "OBJECT": field, "TELESCOP": telescope}
+    if unit:
+        cards["BUNIT"] = unit
+    for i, axis in enumerate(axes, start=1):
+        cards |= {f"CTYPE{i}": axis.kind, f"CRVAL{i}": axis.value, f"CDELT{i}": axis.delta}
+        cards |= {f"CRPIX{i}": axis.reference, f"CUNIT{i}": axis.unit}
+    cards |= {"RADESYS": "ICRS", "SPECSYS": _SPECTRAL_FRAMES.get(freq_frame, freq_frame)}
+    day = (np.datetime64(date) - np.datetime64("1858-11-17")) / np.timedelta64(1, "D")
+    return cards | {"DATE-OBS": date, "MJD-OBS": float(day), "TIMESYS": "UTC"}
+
+
+def celestial_axes(centre: tuple[float, float], cell: float, n_pixel: int) -> list[Axis]:
+    """Axes RA and DEC (SIN), deg, of n_pixel pixels of size `cell`, rad, with ICRS `centre` at pixel N/2."""
+    (ra, dec), step, middle = np.rad2deg(centre), float(np.rad2deg(cell)), n_pixel / 2 + 1.0
+    return [
+        Axis("RA---SIN", float(ra), -step, middle, "deg"),
+        Axis("DEC--SIN", float(dec), step, middle, "deg"),
+    ]
+
+
+def stokes_axis(stokes: str) -> Axis:
+    """The axis of Stokes parameters, of which there is a letter each: codes from 1 to 4."""
+    codes = [1.0 + STOKES_NAMES.index(name) for name in stokes]
+    return Axis("STOKES", codes[0], codes[1] - codes[0] if len(codes) > 1 else 1.0, 1.0, "")
 
 
 def _unit(text: str) -> tuple[float, bool]:

@@ -1,8 +1,9 @@
-"""Make dirty images of visibilities: of the data, of a model, or of the residuals of a fit."""
+"""Settings of dirty images, and the imager that makes them of an observation or of a part of it."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
@@ -23,12 +24,13 @@ from biro.images.pixels import (
     single_phase_centre,
 )
 from biro.images.psf import fit_beam
-from biro.images.weights import Weighting, image_weights
+from biro.images.weights import UvDensity, Weighting, image_weights
 from biro.observation.observation import Observation
 from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import PSEUDO_I, stokes_planes, stokes_visibilities
 from biro.progress import counted
+from biro.stages import Stages
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
 
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
 What = Literal["data", "model", "residual"]
+_FINER = "take pixels of at most {} (cell=, --cell), or leave out long baselines"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,19 @@ class Imaging:
     backend: Backend = "auto"
     memory_limit: int | str | None = None
 
+    def __post_init__(self) -> None:
+        if self.weighting not in get_args(Weighting):
+            raise InputError(f"weighting must be natural, uniform or briggs, got {self.weighting!r}")
+        if self.robust is not None and self.weighting != "briggs":
+            raise InputError(f"robust is for weighting briggs, not {self.weighting}; leave it out")
+        if not -2.0 <= (self.robust or 0.0) <= 2.0:
+            raise InputError(f"robust must lie in -2 (uniform) .. 2 (natural), got {self.robust}")
+
+    @property
+    def weighting_text(self) -> str:
+        """The weighting in words, with its robustness."""
+        return f"briggs (robust {self.robust or 0.0:g})" if self.weighting == "briggs" else self.weighting
+
 
 class ImagingOptions(TypedDict, total=False):
     """The fields of `Imaging` as keyword arguments."""
@@ -92,46 +108,36 @@ class ImagingOptions(TypedDict, total=False):
     memory_limit: int | str | None
 
 
-def image(
-    observation: Observation,
-    what: What = "data",
-    *,
-    model: Sequence[Vis] | None = None,
-    **options: Unpack[ImagingOptions],
-) -> DirtyImage:
-    """A dirty image and its point spread function, of all partitions and channels together.
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The visibilities that an image is made of, with the weights of their Stokes visibilities.
 
-        I_D(l, m) = Re sum w V exp(-2 pi i (u l + v m + w' (n - 1)) nu/c) / sum w       (physics: section 2)
-
-    with w the weight of a visibility and w' the third component of uvw, so that a point source of 1 Jy in the
-    middle of a pixel is a peak of 1 Jy/beam there, anywhere in the image.
-
-    Parameters
+    Attributes
     ----------
-    observation : Observation
-        Of one phase centre.
-    what : "data", "model" or "residual"
-        The last is data - model.
-    model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
-        Model visibilities of each partition, as `Likelihood.predict` gives them.
-    **options
-        Fields of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit.
-
-    Returns
-    -------
-    DirtyImage
-
-    Raises
-    ------
-    InputError
-        Several phase centres, correlations without these Stokes parameters, a cell too coarse for the
-        longest baseline, or an argument out of its range.
+    parts : sequence of Partition
+    noise : sequence of float64 (n_row, n_chan), 1/Jy^2
+        By the noise of each visibility.
+    natural : sequence of float64 (n_row, n_chan), 1/Jy^2
+        What each counts for with natural weighting: the same, or less where it is interpolated.
     """
-    if what not in get_args(What):
-        raise InputError(f"what must be data, model or residual, got {what!r}")
-    if what != "data" and model is None:
-        raise InputError(f"an image of the {what} needs model=, the model visibilities of each partition")
-    return Imager(observation, **options).image(what, model)
+
+    parts: Sequence[Partition]
+    noise: Sequence[Array]
+    natural: Sequence[Array]
+
+    @classmethod
+    def of(cls, parts: Sequence[Partition], stokes: str) -> Samples:
+        """All visibilities of some partitions.
+
+        Raises
+        ------
+        InputError
+            None has all correlations that these Stokes parameters need.
+        """
+        noise = [stokes_visibilities(part, part.vis, stokes)[1] for part in parts]
+        if not any(weight.any() for weight in noise):
+            raise InputError(f"no visibility has all that Stokes {stokes} needs; is one hand all flagged?")
+        return cls(parts, noise, noise)
 
 
 class Imager:
@@ -140,6 +146,10 @@ class Imager:
     Parameters
     ----------
     observation : Observation
+    samples : Samples, optional
+        A part of its visibilities, such as the plane of a cube; by default all.
+    density : UvDensity, optional
+        Of the weights, where it is not that of the samples.
     **options
         Fields of `Imaging`.
 
@@ -158,38 +168,34 @@ class Imager:
         As `image`.
     """
 
-    def __init__(self, observation: Observation, **options: Unpack[ImagingOptions]) -> None:
+    def __init__(
+        self,
+        observation: Observation,
+        *,
+        samples: Samples | None = None,
+        density: UvDensity | None = None,
+        **options: Unpack[ImagingOptions],
+    ) -> None:
         check_names(options, [item.name for item in fields(Imaging)], "image")
         imaging = Imaging(**options)
-        robust = _checked_robust(imaging)
-        self.observation = observation
-        self._wanted = imaging.stokes or _default_stokes(observation.partitions)
+        self.observation, self._imaging, self._stages = observation, imaging, Stages()
+        self._wanted = imaging.stokes or default_stokes(observation.partitions)
         self._stokes = stokes_planes(self._wanted)
         self._centre = single_phase_centre(observation)
-        parts = observation.partitions
-        noise_weight = self._weights_of_noise()
-        self._used = [np.asarray(weight.any(axis=1)) for weight in noise_weight]
-        is_natural = imaging.weighting == "natural"
-        self.cell = (
-            default_cell(observation, noise_weight, is_natural)
-            if imaging.cell is None
-            else parse_cell(imaging.cell)
-        )
-        self.n_pixel = (
-            default_n_pixel(observation, self.cell)
-            if imaging.n_pixel is None
-            else check_n_pixel(imaging.n_pixel)
-        )
+        self._is_plane = samples is not None
+        samples = samples or Samples.of(observation.partitions, self._wanted)
+        self._parts = parts = samples.parts
+        self._used = [np.asarray(weight.any(axis=1)) for weight in samples.natural]
+        self.cell, self.n_pixel = choose_pixels(observation, samples.noise, imaging)
         check_memory(self.n_pixel, len(self._stokes))
-        self._idg = [self._gridder(part, used, imaging) for part, used in zip(parts, self._used, strict=True)]
-        self._weight = image_weights(parts, noise_weight, self.n_pixel * self.cell, imaging.weighting, robust)
+        self._idg = [self._gridder(part, used) for part, used in zip(parts, self._used, strict=True)]
+        field, robust = self.n_pixel * self.cell, imaging.robust or 0.0
+        self._weight = image_weights(parts, samples.natural, field, imaging.weighting, robust, density)
         self._total = sum(float(weight.sum()) for weight in self._weight)
-        self._noise = _expected_noise(noise_weight, self._weight)
-        is_briggs = imaging.weighting == "briggs"
-        self._weighting_text = f"briggs (robust {robust:g})" if is_briggs else imaging.weighting
+        self._noise = _expected_noise(samples.noise, self._weight)
         self.psf = self._dirty([weight[..., None] for weight in self._weight], 1)[0]
         self.beam = fit_beam(self.psf, self.cell)
-        if self.beam is None:
+        if self.beam is None and not self._is_plane:
             log.warning("no beam: the main lobe of the PSF has no end within the image, or too few pixels")
 
     def image(self, what: What = "data", model: Sequence[Vis] | None = None) -> DirtyImage:
@@ -206,15 +212,14 @@ class Imager:
         InputError
             Models of other shapes than the data.
         """
-        observation, parts = self.observation, self.observation.partitions
-        model = _checked_model(model, parts) if what != "data" else None
+        observation, parts = self.observation, self._parts
+        model = checked_model(model, parts) if what != "data" else None
         weighted = []
         for i, part in enumerate(parts):
             vis = part.vis if model is None else model[i] if what == "model" else part.vis - model[i]
             values, _ = stokes_visibilities(part, vis, self._wanted)
             weighted.append(values * self._weight[i][..., None].astype(values.real.dtype))
         freq, bandwidth = self._frequencies()
-        first_time = min(float(part.times[0]) for part in parts)
         return DirtyImage(
             dirty=self._dirty(weighted, len(self._stokes)),
             psf=self.psf,
@@ -223,7 +228,7 @@ class Imager:
             centre=self._centre,
             stokes=self._stokes,
             what=what,
-            weighting=self._weighting_text,
+            weighting=self._imaging.weighting_text,
             noise=self._noise,
             n_vis=sum(int(np.count_nonzero(weight)) for weight in self._weight),
             freq=freq,
@@ -231,45 +236,27 @@ class Imager:
             freq_frame=parts[0].freq_frame,
             field=parts[0].field,
             telescope=observation.telescope,
-            date=to_utc(first_time, observation.utc_offset),
-            origin=f"{observation.source}, {observation.column}, weights from {observation.weight_origin}",
+            date=first_date(observation),
+            origin=origin_of(observation),
+            stages=self._stages,
         )
 
-    def _weights_of_noise(self) -> list[Array]:
-        """Weights of the Stokes visibilities of each partition by their noise, float64 (n_row, n_chan)."""
-        parts, stokes = self.observation.partitions, self._wanted
-        weights = [stokes_visibilities(part, part.vis, stokes)[1] for part in parts]
-        if not any(weight.any() for weight in weights):
-            raise InputError(f"no visibility has all that Stokes {stokes} needs; is one hand all flagged?")
-        return weights
-
-    def _gridder(self, part: Partition, used: NDArray[np.bool_], imaging: Imaging) -> Idg | None:
+    def _gridder(self, part: Partition, used: NDArray[np.bool_]) -> Idg | None:
         """The gridder of the rows that have a weight; None where there are none."""
         from rime_kernels.idg import Idg, ImageGrid
-        from rime_kernels.physics.brightness import stokes_to_corr
 
         if not used.any():
             return None
-        rows = Rows(
-            uvw=part.uvw[used],
-            antenna1=part.antenna1[used],
-            antenna2=part.antenna2[used],
-            time_index=part.time_index[used],
-            chan_freq=part.chan_freq,
-            # One plane for each, whichever they are: the gridder makes I, or all four.
-            stokes_to_corr=stokes_to_corr(STOKES_NAMES[: len(self._stokes)]),
-            n_antenna=part.n_antenna,
-            n_time=len(part.times),
-        )
-        grid = ImageGrid(self.n_pixel, self.cell)
-        refuse_coarse(rows, grid, "take pixels of at most {} (cell=, --cell), or leave out long baselines")
-        idg = Idg(
-            rows,
-            grid,
-            accuracy=imaging.accuracy,
-            backend=imaging.backend,
-            memory_limit=imaging.memory_limit,
-        )
+        rows, grid = _rows(part, used, len(self._stokes)), ImageGrid(self.n_pixel, self.cell)
+        refuse_coarse(rows, grid, _FINER)
+        with self._stages.timed("sorting", rows.n_row * rows.n_chan):
+            idg = Idg(
+                rows,
+                grid,
+                accuracy=self._imaging.accuracy,
+                backend=self._imaging.backend,
+                memory_limit=self._imaging.memory_limit,
+            )
         log.info("image of %s, spw %s: %s", part.field, part.spw, idg.plan)
         return idg
 
@@ -277,19 +264,31 @@ class Imager:
         """Image of weighted Stokes visibilities of all partitions, divided by the sum of weights."""
         total = np.zeros((n_stokes, self.n_pixel, self.n_pixel))
         parts = zip(self._idg, weighted, self._used, strict=True)
-        for idg, values, used in counted(parts, "imaging", "partitions", len(self._idg)):
+        is_shown = not self._is_plane  # planes of a cube have a bar of their own
+        for idg, values, used in counted(parts, "imaging", "partitions", len(self._idg), show=is_shown):
             if idg is None:
                 continue
             vis = values[used].astype(np.result_type(values, np.complex64), copy=False)
             n_lacking = len(self._stokes) - vis.shape[2]
             if n_lacking:  # the PSF is made of I alone
                 vis = np.concatenate([vis, np.zeros((*vis.shape[:2], n_lacking), vis.dtype)], axis=2)
-            total += idg.grid(vis, n_stokes=1 if n_stokes == 1 else 4)[:n_stokes]
+            total += self._gridded(idg, vis, 1 if n_stokes == 1 else 4)[:n_stokes]
         return total / self._total
+
+    def _gridded(self, idg: Idg, vis: Vis, n_stokes: int) -> Array:
+        """What `Idg.grid` gives, timed."""
+        began, transform_before = time.perf_counter(), idg.transform_seconds
+        image = idg.grid(vis, n_stokes=n_stokes)
+        transform = idg.transform_seconds - transform_before
+        n_vis = vis.shape[0] * vis.shape[1]
+        self._stages.add("gridding", time.perf_counter() - began - transform, n_vis)
+        if transform:
+            self._stages.add("transform", transform, image.size, "pixels")
+        return image
 
     def _frequencies(self) -> tuple[float, float]:
         """Weighted mean of the channels, and the width from the lowest to the highest channel edge, Hz."""
-        parts = self.observation.partitions
+        parts = self._parts
         freq = np.concatenate([part.chan_freq for part in parts])
         weight = np.concatenate([w.sum(axis=0) for w in self._weight])
         low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
@@ -297,18 +296,83 @@ class Imager:
         return float((weight * freq).sum() / weight.sum()), high - low
 
 
-def _default_stokes(parts: Sequence[Partition]) -> str:
+def refuse_coarse_rows(samples: Samples, cell: float, n_pixel: int) -> None:
+    """Refuse pixels that are too coarse for some visibilities, before any image is made.
+
+    Raises
+    ------
+    InputError
+    """
+    from rime_kernels.idg import ImageGrid
+
+    for part, weight in zip(samples.parts, samples.noise, strict=True):
+        used = np.asarray(weight.any(axis=1))
+        if used.any():
+            refuse_coarse(_rows(part, used, 1), ImageGrid(n_pixel, cell), _FINER)
+
+
+def _rows(part: Partition, used: NDArray[np.bool_], n_stokes: int) -> Rows:
+    """Rows of a partition, with a correlation for each Stokes parameter."""
+    from rime_kernels.physics.brightness import stokes_to_corr
+
+    return Rows(
+        uvw=part.uvw[used],
+        antenna1=part.antenna1[used],
+        antenna2=part.antenna2[used],
+        time_index=part.time_index[used],
+        chan_freq=part.chan_freq,
+        # One plane for each, whichever they are: the gridder makes I, or all four.
+        stokes_to_corr=stokes_to_corr(STOKES_NAMES[:n_stokes]),
+        n_antenna=part.n_antenna,
+        n_time=len(part.times),
+    )
+
+
+def first_date(observation: Observation) -> str:
+    """UTC of the first sample."""
+    first = min(float(part.times[0]) for part in observation.partitions)
+    return to_utc(first, observation.utc_offset)
+
+
+def origin_of(observation: Observation) -> str:
+    """Where the data and their weights come from, for the history of a file."""
+    return f"{observation.source}, {observation.column}, weights from {observation.weight_origin}"
+
+
+def default_stokes(parts: Sequence[Partition]) -> str:
     """Stokes I, or the first Stokes parameter that is stored where no I is to be had."""
     names = [name for part in parts for name in part.corr_type]
     stored = [name for name in STOKES_NAMES if name in names]
     return PSEUDO_I if not stored or {"I", *PARALLEL_HANDS} & set(names) else stored[0]
 
 
-def _checked_robust(imaging: Imaging) -> float:
-    """Briggs's robustness, 0 where none is stated; refuses it for other weightings."""
-    if imaging.robust is not None and imaging.weighting != "briggs":
-        raise InputError(f"robust is for weighting briggs, not {imaging.weighting}; leave it out")
-    return imaging.robust or 0.0
+def choose_pixels(
+    observation: Observation, noise_weight: Sequence[Array], imaging: Imaging
+) -> tuple[float, int]:
+    """Size of the pixels, rad, and their number along a side: those that are stated, or the defaults.
+
+    Parameters
+    ----------
+    observation : Observation
+    noise_weight : sequence of float64 (n_row, n_chan)
+        Weight of each visibility of each partition by its noise.
+    imaging : Imaging
+
+    Raises
+    ------
+    InputError
+        Pixels that cannot be meant.
+    """
+    is_natural = imaging.weighting == "natural"
+    cell = (
+        default_cell(observation, noise_weight, is_natural)
+        if imaging.cell is None
+        else parse_cell(imaging.cell)
+    )
+    n_pixel = (
+        default_n_pixel(observation, cell) if imaging.n_pixel is None else check_n_pixel(imaging.n_pixel)
+    )
+    return cell, n_pixel
 
 
 def _expected_noise(noise_weight: Sequence[Array], image_weight: Sequence[Array]) -> float:
@@ -321,7 +385,7 @@ def _expected_noise(noise_weight: Sequence[Array], image_weight: Sequence[Array]
     return float(np.sqrt(variance) / total)
 
 
-def _checked_model(model: Sequence[Vis] | None, parts: Sequence[Partition]) -> Sequence[Vis]:
+def checked_model(model: Sequence[Vis] | None, parts: Sequence[Partition]) -> Sequence[Vis]:
     shapes = [np.shape(vis) for vis in model] if model is not None else []
     expected = [part.vis.shape for part in parts]
     if model is None or shapes != expected:

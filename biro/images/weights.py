@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import InputError
 from biro.observation.partition import Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
@@ -16,20 +16,58 @@ Weighting = Literal["natural", "uniform", "briggs"]
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class UvDensity:
+    """Sum of weights in each cell of the uv plane.
+
+    Each visibility counts at (u, v) and at (-u, -v), which are one cell here. All partitions and channels
+    share the grid.
+
+    Attributes
+    ----------
+    field : float
+        One over the size of a cell in wavelengths: the extent of the image, direction cosine.
+    half_size : int
+        Cells from the middle of the grid to its edge.
+    cells : float64 (n_cell,), 1/Jy^2
+        W_k of the half plane v >= 0.
+    total : float, 1/Jy^2
+        Sum of all weights.
+    """
+
+    field: float
+    half_size: int
+    cells: Array
+    total: float
+
+    @classmethod
+    def of(cls, parts: Sequence[Partition], natural: Sequence[Array], field: float) -> UvDensity:
+        """The density of visibilities with weights float64 (n_row, n_chan) for each partition."""
+        half_size = _half_size(parts, field)
+        cells = np.zeros((half_size + 1) * (2 * half_size + 1))
+        for i, c, cell in _cells(parts, field, half_size):
+            cells += np.bincount(cell, natural[i][:, c], minlength=cells.size)
+        return cls(field, half_size, cells, sum(float(weight.sum()) for weight in natural))
+
+
 def image_weights(
-    parts: Sequence[Partition], natural: Sequence[Array], field: float, weighting: Weighting, robust: float
+    parts: Sequence[Partition],
+    natural: Sequence[Array],
+    field: float,
+    weighting: Weighting,
+    robust: float,
+    density: UvDensity | None = None,
 ) -> list[Array]:
     """Weights of visibilities in an image.
 
     With w_i the weight of visibility i by its noise, and W_k the sum of these over the cell k of the uv plane
-    that it lies in, on a grid of 1/field wavelengths,
+    that it lies in,
 
         natural    w_i
         uniform    w_i / W_k
         briggs     w_i / (1 + f^2 W_k),    f^2 = (5 10^-robust)^2 / (sum_k W_k^2 / sum_i w_i)
 
-    (D. S. Briggs, PhD thesis, New Mexico Tech 1995, chapter 3; as in CASA's tclean). Each visibility
-    counts at (u, v) and at (-u, -v), which are one cell here. All partitions and channels share the grid.
+    (D. S. Briggs, PhD thesis, New Mexico Tech 1995, chapter 3; as in CASA's tclean).
 
     Parameters
     ----------
@@ -40,31 +78,20 @@ def image_weights(
     weighting : "natural", "uniform" or "briggs"
     robust : float
         -2 (close to uniform) to 2 (close to natural); for "briggs".
+    density : UvDensity, optional
+        Of all visibilities of the cube that these are a plane of; by default, that of these.
 
     Returns
     -------
     list of float64 (n_row, n_chan)
-
-    Raises
-    ------
-    InputError
-        Another weighting, or robust outside of -2 .. 2.
     """
-    if weighting not in get_args(Weighting):
-        raise InputError(f"weighting must be natural, uniform or briggs, got {weighting!r}")
-    if weighting == "briggs" and not -2.0 <= robust <= 2.0:
-        raise InputError(f"robust must lie in -2 (uniform) .. 2 (natural), got {robust}")
     if weighting == "natural":
         return list(natural)
-    size = _half_size(parts, field)
-    density = np.zeros((size + 1) * (2 * size + 1))
-    for i, c, cell in _cells(parts, field, size):
-        density += np.bincount(cell, natural[i][:, c], minlength=density.size)
-    total = sum(float(weight.sum()) for weight in natural)
-    f2 = (5.0 * 10.0**-robust) ** 2 / (float(density @ density) / total)
+    density = density or UvDensity.of(parts, natural, field)
+    f2 = (5.0 * 10.0**-robust) ** 2 / (float(density.cells @ density.cells) / density.total)
     out = [np.zeros_like(weight) for weight in natural]
-    for i, c, cell in _cells(parts, field, size):
-        sum_in_cell = density[cell]
+    for i, c, cell in _cells(parts, density.field, density.half_size):
+        sum_in_cell = density.cells[cell]
         divisor = sum_in_cell if weighting == "uniform" else 1.0 + f2 * sum_in_cell
         np.divide(natural[i][:, c], divisor, out=out[i][:, c], where=sum_in_cell > 0.0)
     return out

@@ -30,6 +30,8 @@ _HORIZON = 0.998
 
 
 class _Engine(Protocol):
+    transform_seconds: float
+
     def predict(self, image: NDArray[np.float64], screens: Screens) -> NDArray[np.complexfloating]: ...
 
     def grid(
@@ -75,6 +77,8 @@ class Idg:
         The sizes of grid, subgrids and layers, in words.
     precision : "single" or "double"
     backend : "cpu" or "cuda"
+    transform_seconds : float
+        Time that `grid` has spent on Fourier transforms so far; 0 on a GPU, where they are queued.
 
     Raises
     ------
@@ -106,6 +110,7 @@ class Idg:
             check.one_of("precision", precision, ("single", "double"))
         self.rows, self.grid_of_image = rows, grid
         self.backend, self.reason = device.resolve(backend)
+        self._facet_seconds = 0.0
         _refuse_coarse(rows, grid)
         slot, self._n_slot = _slots(rows, aterm_slot)
         self._rows = _oriented(rows, grid, slot)
@@ -142,6 +147,10 @@ class Idg:
         l, m = np.meshgrid(self.grid_of_image.l0 - x * field, self.grid_of_image.m0 + x * field)
         shrink = np.sqrt(np.maximum(1.0, (l * l + m * m) / _HORIZON))
         return l / shrink, m / shrink
+
+    @property
+    def transform_seconds(self) -> float:
+        return self._engine.transform_seconds + self._facet_seconds
 
     @property
     def plan(self) -> str:
@@ -244,8 +253,9 @@ class Idg:
         except TooLargeError as error:
             image = np.empty((n_stokes, self.grid_of_image.n_pixel, self.grid_of_image.n_pixel))
             for facet in self._facets(screens, error):
-                part = self._of(facet).grid(data, weights, n_stokes=n_stokes, screens=screens)
-                facet.paste(part, image)
+                idg = self._of(facet)
+                facet.paste(idg.grid(data, weights, n_stokes=n_stokes, screens=screens), image)
+                self._facet_seconds += idg.transform_seconds
         if not np.isfinite(image).all():
             raise InputError("vis and weight must be finite where the weight is above 0")
         return image

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -47,6 +48,7 @@ class Engine:
         self._channels = Channels(rows.scale, ends, longest)
         work = plan.n_row.astype(np.int64) * plan.n_chan + _ITEM_COST
         self._work = np.concatenate([[0], np.cumsum(work)])
+        self.transform_seconds = 0.0
 
     def predict(self, image: NDArray[np.float64], screens: Screens) -> NDArray[np.complexfloating]:
         """Visibilities (n_row, n_chan, n_corr) of an image (n_stokes, N, N)."""
@@ -94,7 +96,9 @@ class Engine:
                     self._channels, self._pixels[1], recipe, subgrids,
                 )  # fmt: skip
                 add(start, subgrids[: end - start], self._plan, grid.view(self._real))
+            began = time.perf_counter()
             self._image.from_grid(grid, w, reach, planes)
+            self.transform_seconds += time.perf_counter() - began
         return np.tensordot(screens.from_stokes.T, planes, 1)
 
     def _layers(self) -> Iterator[tuple[int, int, float, int]]:

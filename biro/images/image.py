@@ -1,0 +1,84 @@
+"""`biro.image`: a dirty image or a spectral cube of visibilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Unpack, get_args, overload
+
+from biro.errors import InputError
+from biro.images.cubes.cube import Cube, CubeOptions
+from biro.images.dirty_image import DirtyImage
+from biro.images.imager import Imager, ImagingOptions, Vis, What
+from biro.observation.observation import Observation
+
+
+@overload
+def image(
+    observation: Observation,
+    what: What = "data",
+    *,
+    model: Sequence[Vis] | None = None,
+    cube: Literal[False] = False,
+    **options: Unpack[ImagingOptions],
+) -> DirtyImage: ...
+
+
+@overload
+def image(
+    observation: Observation,
+    what: What = "data",
+    *,
+    model: Sequence[Vis] | None = None,
+    cube: Literal[True],
+    **options: Unpack[CubeOptions],
+) -> Cube: ...
+
+
+def image(
+    observation: Observation,
+    what: What = "data",
+    *,
+    model: Sequence[Vis] | None = None,
+    cube: bool = False,
+    **options: object,
+) -> DirtyImage | Cube:
+    """A dirty image and its point spread function, of all partitions and channels together, or a cube.
+
+        I_D(l, m) = Re sum w V exp(-2 pi i (u l + v m + w' (n - 1)) nu/c) / sum w       (physics: section 2)
+
+    with w the weight of a visibility and w' the third component of uvw, so that a point source of 1 Jy in the
+    middle of a pixel is a peak of 1 Jy/beam there, anywhere in the image.
+
+    Parameters
+    ----------
+    observation : Observation
+        Of one phase centre.
+    what : "data", "model" or "residual"
+        The last is data - model.
+    model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
+        Model visibilities of each partition, as `Likelihood.predict` gives them.
+    cube : bool
+        A plane for each channel, or for each group of channels.
+    **options
+        Fields of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit. Of a
+        cube, also those of `Planes`: frame, channels_per_plane, axis, rest_freq, density.
+
+    Returns
+    -------
+    DirtyImage, or Cube
+        Planes of a cube are made when they are asked for, or written.
+
+    Raises
+    ------
+    InputError
+        Several phase centres, correlations without these Stokes parameters, a cell too coarse for the
+        longest baseline, or an argument out of its range. Of a cube, also channels that are not equally far
+        apart, and a frame that frequencies cannot be turned into.
+    """
+    if what not in get_args(What):
+        raise InputError(f"what must be data, model or residual, got {what!r}")
+    if what != "data" and model is None:
+        raise InputError(f"an image of the {what} needs model=, the model visibilities of each partition")
+    if cube:
+        return Cube(observation, what, model, **options)  # type: ignore[arg-type]
+    return Imager(observation, **options).image(what, model)  # type: ignore[arg-type]
