@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biro.errors import BiroError
+from biro.errors import BiroError, RunError
 from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.observation.observation import Observation
@@ -117,7 +117,10 @@ class FitTask:
     def _likelihood(self, problem: Problem) -> Likelihood:
         """Read the data and bind the model; what is said goes into the log file of the run that follows."""
         run_dir, data = problem.run_dir, problem.data
-        run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"run directory {run_dir} cannot be made: {error.strerror}") from error
         file = LogFile(run_dir / "log.txt")
         try:
             observation = data if isinstance(data, Observation) else read(data, **self.reading)

@@ -198,6 +198,8 @@ def test_a_fault_of_one_fit_is_named_with_its_place(monkeypatch, tmp_path) -> No
         ({"data": ["a.ms", "a.ms"]}, "is given twice"),
         ({"sampler": "magic"}, "unknown sampler 'magic'"),
         ({"workers": 0}, "workers must be at least 1"),
+        ({"workers": 2, "executor": Loses()}, "give either workers=2 or an executor"),
+        ({"seed": -1}, "seed must be from 0"),
         ({"reading": {"fieds": "1"}}, "read has no argument 'fieds'; did you mean 'fields'"),
         ({"likelihood": {"comm": 1}}, "Likelihood of fit_each has no argument 'comm'"),
     ],
