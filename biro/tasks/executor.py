@@ -70,4 +70,5 @@ def _lost(future: Future[T], name: str, task: int) -> Lost | None:
     if isinstance(error, BiroError | BrokenExecutor):
         raise error
     log.info("%s", name, exc_info=error)
-    return Lost(task, f"{name} was lost by the executor: {type(error).__name__}: {error}")
+    words = " ".join(f"{type(error).__name__}: {error}".split())  # in one line
+    return Lost(task, f"{name} was lost by the executor: {words}")
