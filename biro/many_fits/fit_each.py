@@ -117,15 +117,14 @@ def fit_each(
     folder = Path(run_dir)
     if read_record(folder) is not None:
         raise RunError(f"{folder} is the run directory of a single fit; give another one")
-    problems = _problems(_named(data), sky, folder)
-    task = FitTask(problems, sampler, seed, reading, likelihood, options)
-    names = [problem.name for problem in problems]
+    problems = {problem.name: problem for problem in _problems(_named(data), sky, folder)}
+    task = FitTask(sampler, seed, reading, likelihood, options)
     with stop_on_signal() as stop:
         if executor is None:
             n_worker = worker_number(workers, resolve(likelihood.get("backend", "auto"))[0])
-            found = in_processes(task, names, range(len(names)), n_worker, stop)
+            found = in_processes(task, problems, n_worker, stop)
         else:
-            found = in_executor(task, names, range(len(names)), executor, stop)
+            found = in_executor(task, problems, executor, stop)
         fits = FitResults(_collected(found, problems, stop, progress=progress))
     _write(folder / SUMMARY, fits)
     return fits
@@ -159,7 +158,7 @@ def _problems(
 
 
 def _collected(
-    found: Iterator[Fit | Lost], problems: Sequence[Problem], stop: StopFlag, *, progress: bool
+    found: Iterator[Fit | Lost], problems: Mapping[str, Problem], stop: StopFlag, *, progress: bool
 ) -> tuple[Fit, ...]:
     """The fits in the order of the problems.
 
@@ -173,15 +172,14 @@ def _collected(
         try:
             for fit in found:
                 if isinstance(fit, Lost):
-                    name, run_dir, *_ = problems[fit.task]
-                    fit = Fit(name, run_dir, failure=fit.why)
+                    fit = Fit(fit.name, problems[fit.name].run_dir, failure=fit.why)
                 fits[fit.name] = fit
                 shown.update()
         except RunInterrupted:  # a process of the executor met the signal first
             pass
     if len(fits) < len(problems):
         stop.raise_interrupted(f"{len(fits)} of {len(problems)} fits are done, the same command goes on")
-    return tuple(fits[problem.name] for problem in problems)
+    return tuple(fits[name] for name in problems)
 
 
 def _write(path: Path, fits: FitResults) -> None:

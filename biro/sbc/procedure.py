@@ -192,12 +192,12 @@ def _fill(
     rows: Rows, replicates: int, task: Replicates, by: int | Executor, stop: StopFlag, *, progress: bool
 ) -> None:
     """Work out the replicates that are missing."""
-    todo, lost = rows.missing(replicates), list[Lost]()
-    names = [f"replicate {k}" for k in range(replicates)]
+    todo = {f"replicate {k}": k for k in rows.missing(replicates)}
+    lost: list[Lost] = []
     done = replicates - len(todo)
     with bar("SBC", "replicates", total=replicates, initial=done, show=progress) as shown:
         try:
-            for row in run_tasks(task, names, todo, by, stop):
+            for row in run_tasks(task, todo, by, stop):
                 if isinstance(row, Lost):
                     lost.append(row)
                     continue
