@@ -14,6 +14,7 @@ from biro.errors import InputError, OutputError, RunError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import finite_json
 from biro.formatting import check_names
+from biro.likelihood.likelihood import Likelihood
 from biro.many_fits.one_fit import Data, Fit, FitTask, Problem
 from biro.many_fits.results import FitResults
 from biro.models import SkyModel
@@ -23,7 +24,8 @@ from biro.reading import read
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
 from biro.run.record import read_record
 from biro.samplers.options import check_sampler
-from biro.tasks.cores import worker_number
+from biro.samplers.sampling import run_seed
+from biro.tasks.cores import refuse_both, worker_number
 from biro.tasks.executor import in_executor
 from biro.tasks.lost import Lost
 from biro.tasks.pool import in_processes
@@ -31,11 +33,6 @@ from rime_kernels.device import resolve
 
 SUMMARY = "fits.json"
 """The file of all results, in the directory above those of the fits."""
-_LIKELIHOOD = (
-    "backend", "precision", "form", "gaussian_frame", "memory_limit", "image_accuracy", "smearing", "gains",
-    "devices",
-)  # fmt: skip
-"""Arguments of `Likelihood` that all fits share."""
 
 
 def fit_each(
@@ -111,19 +108,23 @@ def fit_each(
     check_sampler(sampler)
     reading, likelihood = reading or {}, likelihood or {}
     check_names(reading, list(inspect.signature(read).parameters)[1:], "read")
-    check_names(likelihood, _LIKELIHOOD, "Likelihood of fit_each")
+    arguments = inspect.signature(Likelihood).parameters.values()
+    shared = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "comm"]
+    check_names(likelihood, shared, "Likelihood of fit_each")
+    refuse_both(workers, executor)
+    if seed is not None:
+        run_seed(seed, None)
     folder = Path(run_dir)
     if read_record(folder) is not None:
         raise RunError(f"{folder} is the run directory of a single fit; give another one")
-    problems = _problems(_named(data), sky, folder)
-    task = FitTask(problems, sampler, seed, reading, likelihood, options)
-    names = [problem.name for problem in problems]
-    n_worker = worker_number(workers, resolve(likelihood.get("backend", "auto"))[0])
+    problems = {problem.name: problem for problem in _problems(_named(data), sky, folder)}
+    task = FitTask(sampler, seed, reading, likelihood, options)
     with stop_on_signal() as stop:
         if executor is None:
-            found = in_processes(task, names, range(len(names)), n_worker, stop)
+            n_worker = worker_number(workers, resolve(likelihood.get("backend", "auto"))[0])
+            found = in_processes(task, problems, n_worker, stop)
         else:
-            found = in_executor(task, names, range(len(names)), executor, stop)
+            found = in_executor(task, problems, executor, stop)
         fits = FitResults(_collected(found, problems, stop, progress=progress))
     _write(folder / SUMMARY, fits)
     return fits
@@ -157,7 +158,7 @@ def _problems(
 
 
 def _collected(
-    found: Iterator[Fit | Lost], problems: Sequence[Problem], stop: StopFlag, *, progress: bool
+    found: Iterator[Fit | Lost], problems: Mapping[str, Problem], stop: StopFlag, *, progress: bool
 ) -> tuple[Fit, ...]:
     """The fits in the order of the problems.
 
@@ -171,15 +172,14 @@ def _collected(
         try:
             for fit in found:
                 if isinstance(fit, Lost):
-                    name, run_dir, *_ = problems[fit.task]
-                    fit = Fit(name, run_dir, failure=fit.why)
+                    fit = Fit(fit.name, problems[fit.name].run_dir, failure=fit.why)
                 fits[fit.name] = fit
                 shown.update()
         except RunInterrupted:  # a process of the executor met the signal first
             pass
     if len(fits) < len(problems):
         stop.raise_interrupted(f"{len(fits)} of {len(problems)} fits are done, the same command goes on")
-    return tuple(fits[problem.name] for problem in problems)
+    return tuple(fits[name] for name in problems)
 
 
 def _write(path: Path, fits: FitResults) -> None:

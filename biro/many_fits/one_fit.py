@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biro.errors import BiroError
+from biro.errors import BiroError, RunError
 from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.observation.observation import Observation
@@ -62,11 +62,10 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class FitTask:
-    """Many fits by their numbers, also in another process, which reads the data itself.
+    """What all of many fits share; does any of them, also in another process, which reads the data itself.
 
     Parameters
     ----------
-    problems : sequence of Problem
     sampler : str
     seed : int or None
         Each fit has one of its own, which follows from this and its name.
@@ -78,16 +77,15 @@ class FitTask:
         Of the sampler.
     """
 
-    problems: Sequence[Problem]
     sampler: str
     seed: int | None
     reading: Mapping[str, Any]  # arguments of any type
     likelihood: Mapping[str, Any]
     options: Mapping[str, Any]
 
-    def __call__(self, k: int) -> Fit:
-        """Fit number k; an error in it is a result like others."""
-        name, run_dir, *_ = problem = self.problems[k]
+    def __call__(self, problem: Problem) -> Fit:
+        """One fit; an error in it is a result like others."""
+        name, run_dir = problem.name, problem.run_dir
         try:
             return Fit(name, run_dir, self._summary(problem))
         except RunInterrupted:
@@ -117,7 +115,10 @@ class FitTask:
     def _likelihood(self, problem: Problem) -> Likelihood:
         """Read the data and bind the model; what is said goes into the log file of the run that follows."""
         run_dir, data = problem.run_dir, problem.data
-        run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"run directory {run_dir} cannot be made: {error.strerror}") from error
         file = LogFile(run_dir / "log.txt")
         try:
             observation = data if isinstance(data, Observation) else read(data, **self.reading)

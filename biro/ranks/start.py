@@ -13,6 +13,7 @@ from biro.observation.observation import Observation
 from biro.ranks.ranks import Ranks
 from biro.ranks.service import serve
 from biro.ranks.watch import be_watched, watch
+from rime_kernels.compile.cache import source_digest
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -107,9 +108,10 @@ def check_communicator(comm: Any) -> None:
 
 
 def versions() -> dict[str, str]:
-    """The versions that must be the same on all ranks."""
+    """The versions that must be the same on all ranks, and a hash of what they compute with."""
     others = {name: metadata.version(name) for name in ("numba", "llvmlite", "numpy")}
-    return {"biro": __version__, "Python": ".".join(map(str, sys.version_info[:2])), **others}
+    own = {"biro": __version__, "code of rime_kernels": source_digest()[:12]}
+    return {**own, "Python": ".".join(map(str, sys.version_info[:2])), **others}
 
 
 def difference(facts: list[Facts]) -> str | None:

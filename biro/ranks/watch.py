@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import select
 import selectors
 import signal
 import socket
@@ -53,11 +52,17 @@ def watch(link: pkl5.Intracomm, hosts: Sequence[str]) -> tuple[Watch, str]:
     str
         One line about ranks that could not connect, which nobody watches; "" where there are none.
     """
-    with socket.create_server(("", 0), backlog=max(1, len(hosts))) as listener:
-        token = secrets.token_bytes(16)
-        link.bcast(Meeting(hosts[0], listener.getsockname()[1], token))
-        problems: list[str] = link.gather("") or []
-        found = _accepted(listener, token, sum(not problem for problem in problems[1:]))
+    token = secrets.token_bytes(16)
+    try:
+        listener = socket.create_server(("", 0), backlog=max(1, len(hosts)))
+    except OSError as error:
+        link.bcast(f"no port can be opened: {error}")
+        problems, found = link.gather("") or [], {}
+    else:
+        with listener:
+            link.bcast(Meeting(hosts[0], listener.getsockname()[1], token))
+            problems = link.gather("") or []
+            found = _accepted(listener, token, sum(not problem for problem in problems[1:]))
     lost = [rank for rank in range(1, len(hosts)) if rank not in found]
     where = {rank: f"rank {rank} ({hosts[rank]})" for rank in range(len(hosts))}
     remark = ""
@@ -78,7 +83,10 @@ def be_watched(link: pkl5.Intracomm, host: str) -> None:
     host : str
         Of this rank.
     """
-    meeting: Meeting = link.bcast(None)
+    meeting: Meeting | str = link.bcast(None)
+    if isinstance(meeting, str):
+        link.gather(meeting)
+        return
     if threading.current_thread() is not threading.main_thread():
         link.gather("signals need the main thread")
         return
@@ -182,7 +190,9 @@ def _give_signs(connection: socket.socket) -> None:
 
 def _end_with_rank_0(connection: socket.socket) -> None:
     """End this process when rank 0 is gone before it has said that it is done."""
-    select.select([connection], [], [])
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        selector.select()
     try:
         said = connection.recv(1)
     except OSError:

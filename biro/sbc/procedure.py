@@ -23,7 +23,7 @@ from biro.samplers.sampling import run_seed
 from biro.sbc.replicate import FitWith, Replicates
 from biro.sbc.result import SBCResult
 from biro.sbc.rows import Rows
-from biro.tasks.cores import worker_number
+from biro.tasks.cores import refuse_both, worker_number
 from biro.tasks.lost import Lost
 from biro.tasks.run import run_tasks
 
@@ -99,6 +99,7 @@ def run(
     """
     seed = run_seed(seed, run_dir)
     _check_numbers(replicates, draws)
+    refuse_both(workers, executor)
     by = worker_number(workers, likelihood.backend) if executor is None else executor
     task = Replicates(likelihood, fit_with, sampler, options, draws, seed)
     fitted = task.fit_with(likelihood.observation)
@@ -191,12 +192,12 @@ def _fill(
     rows: Rows, replicates: int, task: Replicates, by: int | Executor, stop: StopFlag, *, progress: bool
 ) -> None:
     """Work out the replicates that are missing."""
-    todo, lost = rows.missing(replicates), list[Lost]()
-    names = [f"replicate {k}" for k in range(replicates)]
+    todo = {f"replicate {k}": k for k in rows.missing(replicates)}
+    lost: list[Lost] = []
     done = replicates - len(todo)
     with bar("SBC", "replicates", total=replicates, initial=done, show=progress) as shown:
         try:
-            for row in run_tasks(task, names, todo, by, stop):
+            for row in run_tasks(task, todo, by, stop):
                 if isinstance(row, Lost):
                     lost.append(row)
                     continue

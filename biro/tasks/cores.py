@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Executor
 
 from biro.errors import InputError
 from biro.files.memory import check_memory
@@ -16,6 +17,17 @@ def n_core() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def refuse_both(workers: int | None, executor: Executor | None) -> None:
+    """Refuse a number of processes beside an executor, which has its own.
+
+    Raises
+    ------
+    InputError
+    """
+    if workers is not None and executor is not None:
+        raise InputError(f"give either workers={workers} or an executor, which has workers of its own")
 
 
 def worker_number(workers: int | None, backend: str) -> int:

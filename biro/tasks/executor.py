@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import TypeVar
 
@@ -13,11 +13,12 @@ from biro.tasks.lost import CHECK_EVERY, Lost
 
 log = logging.getLogger(__name__)
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
 def in_executor(
-    task: Callable[[int], T], names: Sequence[str], todo: Sequence[int], executor: Executor, stop: StopFlag
+    task: Callable[[A], T], todo: Mapping[str, A], executor: Executor, stop: StopFlag
 ) -> Iterator[T | Lost]:
     """See `run_tasks`; what the executor has not begun is taken back where this ends early."""
     if not isinstance(executor, Executor):
@@ -25,14 +26,14 @@ def in_executor(
             "executor must be a concurrent.futures.Executor, such as mpi4py.futures.MPIPoolExecutor() or "
             f"client.get_executor() of dask.distributed, got {type(executor).__name__}"
         )
-    futures: dict[Future[T], int] = {}
+    futures: dict[Future[T], str] = {}
     try:
-        for k in todo:
-            futures[executor.submit(task, k)] = k
+        for name, argument in todo.items():
+            futures[executor.submit(task, argument)] = name
         while futures and not stop:
             done = wait(futures, CHECK_EVERY, FIRST_COMPLETED).done
             for future in sorted(done, key=_is_broken):
-                lost = _lost(future, names[futures[future]], futures[future])
+                lost = _lost(future, futures[future])
                 yield future.result() if lost is None else lost
                 del futures[future]
     except RuntimeError as error:  # of `submit` after a shutdown, too
@@ -52,7 +53,7 @@ def _is_broken(future: Future[T]) -> bool:
     return future.cancelled() or isinstance(future.exception(), BrokenExecutor)
 
 
-def _lost(future: Future[T], name: str, task: int) -> Lost | None:
+def _lost(future: Future[T], name: str) -> Lost | None:
     """None where a task has a result; an executor that lost the process of this one alone has an exception.
 
     Raises
@@ -70,4 +71,5 @@ def _lost(future: Future[T], name: str, task: int) -> Lost | None:
     if isinstance(error, BiroError | BrokenExecutor):
         raise error
     log.info("%s", name, exc_info=error)
-    return Lost(task, f"{name} was lost by the executor: {type(error).__name__}: {error}")
+    words = " ".join(f"{type(error).__name__}: {error}".split())  # in one line
+    return Lost(name, f"{name} was lost by the executor: {words}")

@@ -13,11 +13,10 @@ class Lost(NamedTuple):
 
     Attributes
     ----------
-    task : int
-        Its number.
+    name : str
     why : str
-        One line that names it.
+        One line that names it, too.
     """
 
-    task: int
+    name: str
     why: str

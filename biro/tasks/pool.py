@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection, wait
-from typing import IO, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from biro.errors import InputError, RunError
 from biro.run.interrupt import StopFlag
@@ -17,13 +18,14 @@ from biro.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
 
+A = TypeVar("A")
 T = TypeVar("T")
 MAX_DEATHS = 3
 """Processes that a task may end before it is given up."""
 
 
 def in_processes(
-    task: Callable[[int], T], names: Sequence[str], todo: Sequence[int], n_worker: int, stop: StopFlag
+    task: Callable[[A], T], todo: Mapping[str, A], n_worker: int, stop: StopFlag
 ) -> Iterator[T | Lost]:
     """See `run_tasks`; in so many spawned processes, which share the cores.
 
@@ -33,9 +35,10 @@ def in_processes(
         return
     n_worker = min(n_worker, len(todo))
     with tempfile.NamedTemporaryFile(prefix="biro-") as file:
-        _dump(task, file)
+        with _sendable():
+            pickle.dump(task, file)
         file.flush()
-        pool: _Pool[T] = _Pool(file.name, max(1, n_core() // n_worker), names, todo)
+        pool: _Pool[A, T] = _Pool(file.name, max(1, n_core() // n_worker), todo)
         try:
             pool.start(n_worker)
             while pool.is_busy and not stop:
@@ -44,14 +47,14 @@ def in_processes(
             pool.kill()
 
 
-class _Pool(Generic[T]):
+class _Pool(Generic[A, T]):
     """The worker processes, and which of them has which task."""
 
-    def __init__(self, path: str, threads: int, names: Sequence[str], todo: Sequence[int]) -> None:
-        self._path, self._threads, self._names = path, threads, names
+    def __init__(self, path: str, threads: int, todo: Mapping[str, A]) -> None:
+        self._path, self._threads, self._arguments = path, threads, todo
         self._todo = list(todo)[::-1]
         self._workers: list[Worker[T]] = []
-        self._deaths: dict[int | None, int] = {}
+        self._deaths: dict[str | None, int] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -80,8 +83,12 @@ class _Pool(Generic[T]):
                 continue
             worker.task = None
             if self._todo:
-                worker.give(self._todo.pop())
+                self._give(worker, self._todo.pop())
         return results
+
+    def _give(self, worker: Worker[T], name: str) -> None:
+        with _sendable():
+            worker.give(name, self._arguments[name])
 
     def _replace(self, worker: Worker[T]) -> list[Lost]:
         """Replace a worker that died; its task is done next, in another process, or is lost.
@@ -102,15 +109,22 @@ class _Pool(Generic[T]):
             log.warning("a process that was starting %s, and another takes its place", why)
             return []
         if deaths >= MAX_DEATHS:
-            return [Lost(task, f"{self._names[task]} {cost}; is there memory for so many workers?")]
-        log.warning("%s: its process %s, and another does it again", self._names[task], why)
+            return [Lost(task, f"{task} {cost}; is there memory for so many workers?")]
+        log.warning("%s: its process %s, and another does it again", task, why)
         self._todo.append(task)
         return []
 
 
-def _dump(task: Callable[[int], T], file: IO[bytes]) -> None:
+@contextlib.contextmanager
+def _sendable() -> Iterator[None]:
+    """Refuse what cannot be sent to other processes.
+
+    Raises
+    ------
+    InputError
+    """
     try:
-        pickle.dump(task, file)
+        yield
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"the model or a function cannot be sent to other processes ({error}): define functions at the "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -11,25 +11,24 @@ from biro.tasks.executor import in_executor
 from biro.tasks.lost import Lost
 from biro.tasks.pool import in_processes
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
 def run_tasks(
-    task: Callable[[int], T],
-    names: Sequence[str],
-    todo: Sequence[int],
+    task: Callable[[A], T],
+    todo: Mapping[str, A],
     workers: int | Executor,
     stop: StopFlag,
 ) -> Iterator[T | Lost]:
-    """The results of a task for some numbers, in the order in which they come; ends early when `stop` is set.
+    """Results of a task for some arguments, in the order in which they come; ends early when `stop` is set.
 
     Parameters
     ----------
-    task : function of one int
-        It and its results are picklable, except where they stay in this process.
-    names : sequence of str
-        Of the task for each number, for messages.
-    todo : sequence of int
+    task : function of one argument
+        It, its arguments and its results are picklable, except where they stay in this process.
+    todo : mapping
+        Arguments, each by a name for messages.
     workers : int or Executor
         1: in this process, one after the other. More: in as many spawned processes, which share the cores.
     stop : StopFlag
@@ -44,12 +43,12 @@ def run_tasks(
         What the task raised.
     """
     if not isinstance(workers, int):
-        yield from in_executor(task, names, todo, workers, stop)
+        yield from in_executor(task, todo, workers, stop)
         return
     if workers > 1 and len(todo) > 1:
-        yield from in_processes(task, names, todo, workers, stop)
+        yield from in_processes(task, todo, workers, stop)
         return
-    for k in todo:
+    for argument in todo.values():
         if stop:
             return
-        yield task(k)
+        yield task(argument)

@@ -27,7 +27,7 @@ class Worker(Generic[T]):
     """One process, and the connection to it."""
 
     def __init__(self, path: str, threads: int) -> None:
-        self.task: int | None = None
+        self.task: str | None = None
         self.connection, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.get_context("spawn").Process(
             target=_work, args=(theirs, path), daemon=True
@@ -36,10 +36,11 @@ class Worker(Generic[T]):
             self.process.start()
         theirs.close()
 
-    def give(self, task: int) -> None:
-        self.task = task
+    def give(self, name: str, argument: object) -> None:
+        """Hand it the argument of a task, which has this name."""
+        self.task = name
         with contextlib.suppress(OSError):  # it has died: the next look sees that
-            self.connection.send(task)
+            self.connection.send(argument)
 
     def receive(self) -> list[T]:
         """The result of its task, or nothing where it says only that it is ready.
@@ -57,7 +58,7 @@ class Worker(Generic[T]):
         if kind == "error":
             raise value
         if kind == "fault":
-            raise RuntimeError(f"a task failed in its process:\n{value}")
+            raise RuntimeError(f"{self.task} failed in its process:\n{value}")
         return [value] if kind == "result" else []
 
     def end(self) -> str:
@@ -73,7 +74,7 @@ class Worker(Generic[T]):
 
 
 def _work(connection: Connection, path: str) -> None:
-    """What a worker process does: it receives numbers and sends results, until it is killed."""
+    """What a worker process does: it receives arguments and sends results, until it is killed."""
     os.setsid()  # Ctrl-C reaches our parent alone, which ends us
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -86,9 +87,9 @@ def _work(connection: Connection, path: str) -> None:
         task = pickle.load(file)  # written by our parent into a file that is its own
     connection.send(("ready", None))
     while True:
-        k = connection.recv()
+        argument = connection.recv()
         try:
-            connection.send(("result", task(k)))
+            connection.send(("result", task(argument)))
         except BiroError as error:
             connection.send(("error", type(error)(str(error))))
         except Exception:

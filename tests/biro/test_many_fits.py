@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,9 +88,9 @@ def test_several_models_over_an_executor(tmp_path) -> None:
 class Loses(Executor):
     """An executor that loses the process of the first task, and says so as dask does."""
 
-    def submit(self, fn: Callable, /, *args: object, **kwargs: object) -> Future:
+    def submit(self, fn: Callable, /, *args: Any, **kwargs: object) -> Future:
         future: Future = Future()
-        if args == (0,):
+        if args[0].name == "quiet":
             future.set_exception(MemoryError("its worker was killed"))
         else:
             future.set_result(fn(*args, **kwargs))
@@ -198,6 +199,8 @@ def test_a_fault_of_one_fit_is_named_with_its_place(monkeypatch, tmp_path) -> No
         ({"data": ["a.ms", "a.ms"]}, "is given twice"),
         ({"sampler": "magic"}, "unknown sampler 'magic'"),
         ({"workers": 0}, "workers must be at least 1"),
+        ({"workers": 2, "executor": Loses()}, "give either workers=2 or an executor"),
+        ({"seed": -1}, "seed must be from 0"),
         ({"reading": {"fieds": "1"}}, "read has no argument 'fieds'; did you mean 'fields'"),
         ({"likelihood": {"comm": 1}}, "Likelihood of fit_each has no argument 'comm'"),
     ],

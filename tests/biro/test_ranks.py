@@ -139,6 +139,8 @@ def test_ranks_must_be_alike() -> None:
     assert difference([here, here._replace(host="b"), here._replace(data=None)]) is None
     other = here._replace(host="b", versions=versions() | {"numba": "0.1"})
     assert str(difference([here, here, other])).startswith("rank 2 (b) has numba 0.1, rank 0 (a) has ")
+    other = here._replace(versions=versions() | {"code of rime_kernels": "0"})
+    assert "rank 1 (a) has code of rime_kernels 0, rank 0 (a) has " in str(difference([here, other]))
     assert "rank 1 (a) was given other data than rank 0" in str(difference([here, here._replace(data="x")]))
     with pytest.raises(InputError, match=r"comm must be a communicator of mpi4py, such as .*, got int"):
         start(3)  # type: ignore[arg-type]
