@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,9 +121,7 @@ class FreeGains:
             if near is not None:
                 self._last = near.x
                 return DeviceGains(self, model, factor, solver, near)
-        if priors is not self._priors:  # factors of other priors may be far from those of these
-            self.work.has_factor[:] = False
-            self._priors = priors
+        self.use(priors)
         start = np.zeros(self.layout.n) if self._last is None else self._last
         found = BestGains(self, models, factor, start, priors)
         found.climb(warm=self._last is not None)
@@ -132,6 +130,12 @@ class FreeGains:
             if solver is not None:
                 solver.place(found.x)
         return found
+
+    def use(self, priors: NormalPriors) -> None:
+        """Search with these priors from here on: factors of others may be far from those of these."""
+        if priors is not self._priors:
+            self.work.has_factor[:] = False
+            self._priors = priors
 
     def _solver_of(self, models: Sequence[CellModel]) -> GroupSolver | None:
         """That of the device where the models are; None where they are not, or it has none for them."""
@@ -163,6 +167,26 @@ class FreeGains:
         found = np.zeros(self.layout.n, bool)
         found[self.layout.place[own]] = True
         return found
+
+
+class Held(NamedTuple):
+    """ln of the volume of an integral over gains, and derivatives where the maximum is held.
+
+    Attributes
+    ----------
+    log_volume : float
+    slope : float64 (n,)
+        Of ln det(H + P) / 2 by the coordinates.
+    slopes : Slopes
+        Of the integral by the sums of cells.
+    by_priors : NormalPriors
+        The same by the priors, by groups.
+    """
+
+    log_volume: float
+    slope: Array
+    slopes: Slopes
+    by_priors: NormalPriors
 
 
 class BestGains:
@@ -244,9 +268,10 @@ class BestGains:
         # What holds phases is taken back as it is on average over the circle.
         held = 0.5 * HOLD * np.pi**2 / 3.0 * self.free.layout.n_held
         log_norm = self.free.gains.log_flat + self.priors.log_norm
-        return float(log_norm + pinned + held - self._of_priors())
+        return float(log_norm + pinned + held - self.of_normal_priors)
 
-    def _of_priors(self) -> float:
+    @property
+    def of_normal_priors(self) -> float:
         """Half the sum of squares of normal priors, over their variances."""
         groups, away = self.groups, self.x - self.groups.middle
         linked = away[groups.later] - groups.keep * away[groups.earlier]
@@ -259,16 +284,53 @@ class BestGains:
             laplace.determinants(layout.cells, self.groups, self.sums, self.x, self.free.work, found)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
 
+    def log_volume_and_solutions(self, vectors: Array) -> float:
+        """`log_volume`; replaces vectors (n_vector, n) by (H + P)^-1 times them."""
+        volume = self.log_volume()
+        with CALL_LOCK:
+            laplace.solve_all(self.groups, self.free.work.matrix, vectors)
+        return volume
+
     def log_volume_and_slopes(self) -> tuple[float, Slopes, NormalPriors | None]:
         """`log_volume`, and the derivatives of the integral by the sums of cells and by the priors."""
-        layout, slopes = self.free.layout, self.slopes()
-        found, work = np.empty(layout.n_group), self.free.work
+        held = self.held(np.empty((self.free.layout.n, 0)))
+        moved = held.slope[None].copy()
+        self.solve(moved)
+        self.add_moves(held, moved[0])
+        return held.log_volume, held.slopes, self.of_priors(held)
+
+    def held(self, border: Array) -> Held:
+        """`log_volume` and its derivatives, the maximum being held, beside a border (n, n_border)."""
+        layout, found = self.free.layout, np.empty(self.free.layout.n_group)
+        slope, slopes = np.empty(layout.n), self.slopes()
         by = NormalPriors(np.zeros(layout.n), *np.zeros((2, layout.link_order.size)))
+        where = layout.cells, self.groups, self.sums, self.x, border, self.free.work
         with CALL_LOCK:
-            laplace.sensitivities(layout.cells, self.groups, self.sums, self.x, work, found, *slopes, *by)
-        of_norm, of_rest = self.priors.log_norm_slopes, layout.of_coordinates(by)
-        by = NormalPriors(*(one + other for one, other in zip(of_norm, of_rest, strict=True)))
-        return float(0.5 * (layout.n * _LOG_2PI - found.sum())), slopes, by
+            laplace.sensitivities(*where, found, slope, *slopes, *by)
+        return Held(float(0.5 * (layout.n * _LOG_2PI - found.sum())), slope, slopes, by)
+
+    def solve(self, vectors: Array, *, exact: bool = True) -> bool:
+        """Replace vectors (n_vector, n) by H^-1 times them: whether H is positive.
+
+        H are the exact second derivatives, or those of Gauss and Newton.
+        """
+        layout, work, found = self.free.layout, self.free.work, np.empty(self.free.layout.n_group)
+        where = layout.cells, self.groups, self.sums, self.x, exact
+        with CALL_LOCK:
+            laplace.solutions(*where, work.step, work.matrix, found, vectors)
+        work.has_factor[:] = np.isfinite(found)
+        return bool(work.has_factor.all())
+
+    def add_moves(self, held: Held, moved: Array) -> None:
+        """Add how the maximum moves: `moved` (n,) is H^-1 times the slope of `held`."""
+        where = self.free.layout.cells, self.groups, self.x, moved
+        with CALL_LOCK:
+            laplace.add_moves(*where, *held.slopes, *held.by_priors)
+
+    def of_priors(self, held: Held) -> NormalPriors:
+        """Derivatives of the integral by the priors, with their normalisation, in the order of `LogGains`."""
+        pairs = zip(self.priors.log_norm_slopes, self.free.layout.of_coordinates(held.by_priors), strict=True)
+        return NormalPriors(*(one + other for one, other in pairs))
 
     def slopes(self) -> Slopes:
         """Derivatives of ln L by the sums of cells: of a maximum, by the envelope theorem."""
@@ -391,7 +453,9 @@ class DeviceGains(BestGains):
             return self._chi2_with(self.gain)
         return square + 2.0 * self.factor**2 * self._found.of_cells
 
-    def _of_priors(self) -> float:
+    @property
+    def of_normal_priors(self) -> float:
+        """See `BestGains`."""
         return self._found.of_priors
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models import BoundModel
+from biro.target.protocol import InnerDraws
 
 Array = NDArray[np.float64]
 
@@ -44,3 +45,16 @@ class Inner:
         found = np.empty((len(outer), self.full.n_param))
         found[:, self.of_outer], found[:, self.of_inner] = outer, inner
         return found
+
+    def draws(self, outer: Array, drawn: Array, centre: Array, log_likelihood: Array) -> InnerDraws:
+        """Draws of the inner parameters and their centres, both (n, n_inner), phases within half a turn."""
+        parameters = [self.full.parameters[i] for i in self.of_inner]
+        period = np.array([parameter.period or np.inf for parameter in parameters])
+        away = drawn - centre
+        with np.errstate(invalid="ignore"):
+            away -= np.nan_to_num(np.where(np.isfinite(period), np.rint(away / period) * period, 0.0))
+        is_inner = np.zeros(self.full.n_param, bool)
+        is_inner[self.of_inner] = True
+        theta = self.full.wrap(self.theta(outer, drawn))
+        # A draw is as far from the centre as its sigma, on average of the squares.
+        return InnerDraws(theta, log_likelihood, is_inner, drawn - away, np.abs(away))

@@ -26,10 +26,11 @@ from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
 from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
+from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, check_gains, data_digest
+from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, InnerTreatment, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
 from biro.models import ModelError, SkyModel
@@ -174,10 +175,11 @@ class Likelihood(Density, Closing):
         sky = with_ionosphere_read(sky, observation)
         views = observation.partition_views
         self._sky, outer, self._beam = sky, sky.with_means(), beam_of(sky, views)
-        self.full_model = self.model = sky.bind(views, self._beam)
-        without_gains = gains in INNER_GAINS
-        if without_gains or outer is not sky:
-            self.model = outer.bind(views, self._beam, without_gains=without_gains)
+        self.full_model = of_sky = self.model = sky.bind(views, self._beam)
+        if gains in INNER_GAINS:
+            of_sky = self.model = sky.bind(views, self._beam, without_gains=True)
+        if outer is not sky:
+            self.model = outer.bind(views, self._beam, without_gains=gains in INNER_GAINS)
         refuse_tapered(self.model, observation.partitions)
         self.precision_reason = "as asked"
         if precision == "auto":
@@ -186,11 +188,10 @@ class Likelihood(Density, Closing):
         self.gaussian_frame = gaussian_frame
         self.memory_limit, self.devices = memory_limit, devices
         self.image_accuracy = image_accuracy
-        of_sky = self.model if gains in INNER_GAINS else self.full_model
         self._engines = PartitionEngines(observation, of_sky, options)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
-        treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model)
+        treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model, of_sky)
         self._evaluate(self.model, treatment, _HINT if self.full_model is not self.model else "")
 
     def __repr__(self) -> str:
@@ -206,7 +207,7 @@ class Likelihood(Density, Closing):
 
     @property
     def marginalised(self) -> tuple[str, ...]:
-        """Names of the parameters that are integrated over or solved for: fluxes, or gains."""
+        """Names of the parameters that are integrated over or solved for: fluxes, gains, or both."""
         return () if self._inner is None else self._inner.inner.names
 
     @cached_property
@@ -222,7 +223,8 @@ class Likelihood(Density, Closing):
         for cached in ("undetermined", "lone_gains", "segments", "_gain_solver"):
             full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
-        of_full = treatment_of(full.gains, self.observation, self.full_model, self._engines, self.full_model)
+        model = self.full_model
+        of_full = treatment_of(full.gains, self.observation, model, self._engines, model, model)
         full._evaluate(self.full_model, of_full)
         return full
 
@@ -235,9 +237,7 @@ class Likelihood(Density, Closing):
             Nothing is marginalised; or the likelihood is not a number for a theta.
         """
         if self._inner is None:
-            raise InputError(
-                "the model has no quantities with marginalise = true, and no gains are marginalised"
-            )
+            raise InputError("no quantity of the model has marginalise = true, and no gains are marginalised")
         return self._inner.draws(self._batch(theta)[0], rng)
 
     def completed(self, theta: ArrayLike) -> Array:
@@ -319,8 +319,7 @@ class Likelihood(Density, Closing):
         integrated over or solved for are taken out of the data instead (`corrected`).
         """
         batch = self._one(theta)
-        if isinstance(self._inner, Linear):
-            batch = self._inner.best(batch)
+        batch = batch if self._inner is None else self._inner.of_sky(batch)
         return [vis[0] for vis in self._engines.predict(batch)]
 
     def plan(self, n_batch: int = 1) -> str:
@@ -374,7 +373,8 @@ class Likelihood(Density, Closing):
         Where gains are integrated over or solved for, combinations of gains alone are left out: that is done.
         """
         if self.gains in INNER_GAINS:
-            return undetermined(self.full, beside=self.parameter_names)
+            marginal = [p.name for p in self.full.parameters if p.prior.marginalise]
+            return undetermined(self.full, beside=[*self.parameter_names, *marginal])
         return undetermined(self) if self.model.has_fitted_gains else ""
 
     @cached_property
@@ -467,9 +467,10 @@ class Likelihood(Density, Closing):
         return data_digest(self._given, self.gains)
 
     @property
-    def _inner(self) -> Linear | InnerGains | None:
+    def _inner(self) -> InnerTreatment | None:
         """What parameters are integrated over or solved for by; None where theta has all of them."""
-        return self._treatment if isinstance(self._treatment, Linear | InnerGains) else None
+        found = self._treatment
+        return found if isinstance(found, Linear | InnerGains | FluxesBesideGains) else None
 
     @cached_property
     def _gain_solver(self) -> InnerGains | None:

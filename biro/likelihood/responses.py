@@ -7,6 +7,7 @@ T_k is the visibilities of those sources alone that phi_k acts on, at phi_k = 1,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from biro.observation.observation import Observation
 from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 _KEPT = 1 << 30
 """Bytes of responses that are kept; beyond it they are worked out again for each block of products."""
 _AT_ONCE = 256
@@ -120,16 +122,37 @@ class ResponsesAt:
     def trace_slope(self, matrix: Array, factor: Array) -> Array:
         """d/d(outer) of sum over partitions of factor_i tr(C Re(T^H W T)) / 2, with C = `matrix` held fixed.
 
-        That is sum over i and k of factor_i Re(Z_k^H W dT_k), Z = C T: the adjoint of the derivatives of T.
+        That is sum over i and k of factor_i Re(Z_k^H W dT_k), Z = C T.
 
         Returns
         -------
         float64 (n_outer,)
         """
+        return self._slope(lambda i, members: self._combined(i, matrix[members]), factor)
+
+    def slope(self, by: Sequence[NDArray[np.complex128]]) -> Array:
+        """Sum over partitions i and k of Re(Z_k^H W dT_k / d(outer)), float64 (n_outer,).
+
+        Parameters
+        ----------
+        by : sequence of complex128 (n_inner, n_row, n_chan, n_corr)
+            Z of each partition.
+        """
+        return self._slope(lambda i, members: by[i][members], np.ones(len(by)))
+
+    def visibilities(self, i: int) -> NDArray[np.complexfloating]:
+        """T of partition i, complex (n_inner, n_row, n_chan, n_corr), in Jy per unit of each parameter."""
+        found = np.empty((len(self._of.inner.of_inner), *self._of.partitions[i].vis.shape), np.complex128)
+        for piece in self._pieces:
+            found[piece.isolated.members] = self._visibilities(i, piece)
+        return found
+
+    def _slope(self, combined: Callable[[int, Index], NDArray[np.complex128]], factor: Array) -> Array:
+        """Sum over i and k of factor_i Re(Z_k^H W dT_k): the adjoint of the derivatives of T."""
         of, slope = self._of, np.zeros(len(self._outer))
         for piece in self._pieces:
-            rows = matrix[piece.isolated.members]
-            pairs = [self._pulled(i, piece, self._combined(i, rows)) for i in range(len(of.partitions))]
+            members = piece.isolated.members
+            pairs = [self._pulled(i, piece, combined(i, members)) for i in range(len(of.partitions))]
             for batch, gradients, sign in zip(
                 piece.batches, zip(*pairs, strict=True), (1.0, -1.0), strict=True
             ):
@@ -149,16 +172,19 @@ class ResponsesAt:
         """sqrt(W) T of the piece `a` in partition i as real numbers, float64 (n, 2 n_vis)."""
         if (i, a) in self._kept:
             return self._kept[i, a]
-        piece = self._pieces[a]
-        with_, without = (self._isolated(i, piece, sources[i]) for sources in piece.sources)
-        vis = self._of.engines.rimes[i].predict(with_).astype(np.complex128, copy=False)
-        if _has_flux(without):
-            vis = vis - self._of.engines.rimes[i].predict(without)
-        found = self._weighted(i, vis)
+        found = self._weighted(i, self._visibilities(i, self._pieces[a]))
         if self._size + found.nbytes <= _KEPT:
             self._kept[i, a] = found
             self._size += found.nbytes
         return found
+
+    def _visibilities(self, i: int, piece: _Piece) -> NDArray[np.complexfloating]:
+        """T of a piece, complex128 (n, n_row, n_chan, n_corr)."""
+        with_, without = (self._isolated(i, piece, sources[i]) for sources in piece.sources)
+        vis = self._of.engines.rimes[i].predict(with_).astype(np.complex128, copy=False)
+        if _has_flux(without):
+            vis = vis - self._of.engines.rimes[i].predict(without)
+        return vis
 
     def _isolated(self, i: int, piece: _Piece, sources: Sources) -> Sources:
         return piece.isolated.of(self._of.engines.shifts.of(i, sources))

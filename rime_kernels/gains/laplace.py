@@ -20,6 +20,9 @@ v (y_i - c y_j)^2 / 2 are, with d = y_i - c y_j,
 P belongs to phases that are uniform over the circle: (0.05 + 0.95 exp(-k)) / (2 pi), k the sum of Re r over
 the cells of the phase. Without a signal the integral over such a phase is 1, as it must be, and not infinite;
 with one, P is nothing. As it depends on k, -S_ii P'/2 of its phases i is added to the derivative by Re r.
+
+Where other quantities touch all groups, as fluxes do, the elements of S between coordinates of one group are
+those of (H + P)^-1 plus those of B B^T, B the border (n, n_border): all below holds with this S.
 """
 
 from __future__ import annotations
@@ -62,14 +65,33 @@ def determinants(cells: Cells, groups: Groups, sums: Sums, x: Array, work: Work,
         work.has_factor[g] = np.isfinite(found[g])
 
 
+@loop
+def solve_all(groups: Groups, factor: Array, vectors: Array) -> None:
+    """Replace vectors (n_vector, n) by solutions with the factors of all groups."""
+    for g in prange(len(groups.first) - 1):
+        for k in range(len(vectors)):
+            solve(groups, groups.first[g], groups.first[g + 1], factor, vectors[k])
+
+
 @summing_function
-def _elements(cells: Cells, groups: Groups, c: int, inverse: Array) -> tuple[float, float, float]:
+def _element(groups: Groups, i: int, j: int, inverse: Array, border: Array) -> float:
+    """S_ij."""
+    total = inverse[groups.row[max(i, j)] + min(i, j)]
+    for k in range(border.shape[1]):
+        total += border[i, k] * border[j, k]
+    return total
+
+
+@summing_function
+def _elements(
+    cells: Cells, groups: Groups, c: int, inverse: Array, border: Array
+) -> tuple[float, float, float]:
     """S_aa, S_ap and S_pp of a cell."""
     both, mixed, twist = 0.0, 0.0, 0.0
     for e in range(cells.first[c], cells.first[c + 1]):
         for other in range(cells.first[c], cells.first[c + 1]):
             i, j = cells.coordinate[e], cells.coordinate[other]
-            value = inverse[groups.row[max(i, j)] + min(i, j)] * cells.factor[e] * cells.factor[other]
+            value = cells.factor[e] * cells.factor[other] * _element(groups, i, j, inverse, border)
             if cells.is_phase[e] and cells.is_phase[other]:
                 twist += value
             elif cells.is_phase[e]:
@@ -81,18 +103,24 @@ def _elements(cells: Cells, groups: Groups, c: int, inverse: Array) -> tuple[flo
 
 @summing_function
 def _by_priors(
-    groups: Groups, g: int, x: Array, inverse: Array, by_weight: Array, by_keep: Array, by_link_weight: Array
+    groups: Groups,
+    g: int,
+    x: Array,
+    inverse: Array,
+    border: Array,
+    by_weight: Array,
+    by_keep: Array,
+    by_link_weight: Array,
 ) -> None:
     """Fill the derivatives of ln Z by the numbers of normal priors, x being held."""
-    row = groups.row
     for i in range(groups.first[g], groups.first[g + 1]):
-        by_weight[i] = -0.5 * ((x[i] - groups.middle[i]) ** 2 + inverse[row[i] + i])
+        by_weight[i] = -0.5 * ((x[i] - groups.middle[i]) ** 2 + _element(groups, i, i, inverse, border))
     for k in range(groups.link_first[g], groups.link_first[g + 1]):
         i, j, keep = groups.later[k], groups.earlier[k], groups.keep[k]
         before = x[j] - groups.middle[j]
         away = x[i] - groups.middle[i] - keep * before
-        own, last = inverse[row[i] + i], inverse[row[j] + j]
-        both = inverse[row[max(i, j)] + min(i, j)]
+        own, last = _element(groups, i, i, inverse, border), _element(groups, j, j, inverse, border)
+        both = _element(groups, i, j, inverse, border)
         by_link_weight[k] = -0.5 * (away * away + own - 2.0 * keep * both + keep * keep * last)
         by_keep[k] = groups.link_weight[k] * (away * before + both - keep * last)
 
@@ -119,8 +147,10 @@ def sensitivities(
     groups: Groups,
     sums: Sums,
     x: Array,
+    border: Array,
     work: Work,
     found: Array,
+    slope: Array,
     by_power: Array,
     by_real: Array,
     by_imag: Array,
@@ -130,25 +160,27 @@ def sensitivities(
 ) -> None:
     """`determinants`, and the derivatives of ln Z by m, Re r and Im r of the cells of groups (n_cell,).
 
-    Those by the numbers of normal priors are of (n,), (n_link,) and (n_link,).
+    Those by the numbers of normal priors are of (n,), (n_link,) and (n_link,). The maximum is held in all of
+    them: `add_moves` adds how it moves. `slope` (n,) becomes t.
     """
-    matrix, column, product, moved, signal = work.matrix, work.step, work.trial, work.slope, work.other
+    matrix, column, product, signal = work.matrix, work.step, work.trial, work.other
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
         work.has_factor[g] = False
         found[g] = _determinant(cells, groups, sums, g, x, column, matrix, signal)
+        for i in range(first, end):
+            slope[i] = 0.0
         if not np.isfinite(found[g]):
             continue
         invert(groups, first, end, matrix, column, product)
         for i in range(first, end):
-            moved[i] = 0.0
             if groups.circle[i] == i:  # from here on S_ii P'/2
-                slope = -FLAT * (1.0 - FLOOR) * math.exp(-signal[i]) if signal[i] > 0.0 else 0.0
-                signal[i] = 0.5 * slope * matrix[groups.row[i] + i]
+                by = -FLAT * (1.0 - FLOOR) * math.exp(-signal[i]) if signal[i] > 0.0 else 0.0
+                signal[i] = 0.5 * by * _element(groups, i, i, matrix, border)
         for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
             c = groups.cell[at]
             power, real, imag = turned(cells, sums, c, x)
-            both, mixed, twist = _elements(cells, groups, c, matrix)
+            both, mixed, twist = _elements(cells, groups, c, matrix, border)
             by_power[c], by_real[c], by_imag[c] = -0.5 - both, 1.0 + 0.5 * (both - twist), mixed
             by_log = 0.5 * ((4.0 * power - real) * both + real * twist) - imag * mixed
             by_phase = 0.5 * imag * (twist - both) + real * mixed
@@ -160,14 +192,25 @@ def sensitivities(
                     by_phase += signal[circle] * imag
             for e in range(cells.first[c], cells.first[c + 1]):
                 by = cells.factor[e]
-                moved[cells.coordinate[e]] += by * by_phase if cells.is_phase[e] else by * by_log
-        _by_priors(groups, g, x, matrix, by_weight, by_keep, by_link_weight)
-        assemble(cells, groups, sums, g, x, True, column, matrix, None)
-        if factorise(groups, first, end, matrix, 0.0) >= 0:
-            found[g] = np.nan
-            continue
-        work.has_factor[g] = True
-        solve(groups, first, end, matrix, moved)
+                slope[cells.coordinate[e]] += by * by_phase if cells.is_phase[e] else by * by_log
+        _by_priors(groups, g, x, matrix, border, by_weight, by_keep, by_link_weight)
+
+
+@loop
+def add_moves(
+    cells: Cells,
+    groups: Groups,
+    x: Array,
+    moved: Array,
+    by_power: Array,
+    by_real: Array,
+    by_imag: Array,
+    by_weight: Array,
+    by_keep: Array,
+    by_link_weight: Array,
+) -> None:
+    """Add to the derivatives of `sensitivities` how the maximum moves; `moved` (n,) is u."""
+    for g in prange(len(groups.first) - 1):
         _by_priors_moved(groups, g, x, moved, by_weight, by_keep, by_link_weight)
         for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
             c = groups.cell[at]

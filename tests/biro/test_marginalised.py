@@ -269,7 +269,7 @@ def test_what_cannot_be_integrated_over_is_refused(tmp_path: Path, case: str) ->
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("gains", ["closures", "marginalise", "solve"])
+@pytest.mark.parametrize("gains", ["closures", "solve"])
 def test_gains_that_are_treated_otherwise_are_refused(tmp_path: Path, gains: str) -> None:
     text = f'[[source]]\nname = "a"\neast = "0 rad"\nnorth = "0 rad"\nI = {FLUX}\n{FIXED_NOISE}'
     if gains != "closures":

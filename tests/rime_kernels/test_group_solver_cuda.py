@@ -88,9 +88,13 @@ class Case:
         climb_all(self.cells, groups, sums, x, True, work, steps)
         assert (steps >= 0).all()
         slopes = [np.full(n_cell, -0.5), np.ones(n_cell), np.zeros(n_cell)]
-        by_priors = np.empty(self.n), np.empty(0), np.empty(0)
-        laplace.sensitivities(self.cells, groups, sums, x, work, found, *slopes, *by_priors)
-        return x, float(found.sum()), slopes
+        by_priors, moved = (np.empty(self.n), np.empty(0), np.empty(0)), np.empty((1, self.n))
+        where = self.cells, groups, sums, x
+        laplace.sensitivities(*where, np.empty((self.n, 0)), work, found, moved[0], *slopes, *by_priors)
+        log_determinant = float(found.sum())
+        laplace.solutions(*where, True, work.step, work.matrix, found, moved)
+        laplace.add_moves(self.cells, groups, x, moved[0], *slopes, *by_priors)
+        return x, log_determinant, slopes
 
 
 def sent(sums: Sums) -> Any:

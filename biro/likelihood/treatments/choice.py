@@ -8,6 +8,7 @@ from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.inner import Inner
 from biro.likelihood.treatments.closures import Closures
 from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
+from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
@@ -19,12 +20,17 @@ from biro.observation.observation import Observation
 
 
 def treatment_of(
-    gains: Gains, observation: Observation, model: BoundModel, engines: PartitionEngines, full: BoundModel
+    gains: Gains,
+    observation: Observation,
+    model: BoundModel,
+    engines: PartitionEngines,
+    full: BoundModel,
+    of_sky: BoundModel,
 ) -> Treatment:
     """The treatment with this name, of a model that is bound to an observation.
 
     `full` is the model with what `model`, to which theta belongs, may lack: priors of gains, or quantities
-    that are marginalised analytically.
+    that are marginalised analytically. `of_sky` has the latter, and gains unless they are `INNER_GAINS`.
 
     Raises
     ------
@@ -38,6 +44,8 @@ def treatment_of(
             'fixed, found [noise] with per = "antenna", additive, edges, or a prior on systematic; fluxes '
             "that are fitted go with these"
         )
+    if linear and gains == "marginalise":
+        return FluxesBesideGains(observation, model, engines, full, of_sky)
     if linear:
         if gains != "sample":
             raise InputError(

@@ -151,7 +151,7 @@ class InnerGains:
         def of_noise(vis: Sequence[Complex]) -> Array | None:
             return self._curvature(batch, vis) if self._integrate else self._noise.information(batch)
 
-        prior, weights = self._priors_at(batch), self._noise.weights(batch)
+        prior, weights = self.priors_at(batch), self._noise.weights(batch)
         shared = self._model, self._engines, self.free, prior, self.n_data, batch
         return GainInformation(*shared, weights, of_noise)
 
@@ -186,13 +186,13 @@ class InnerGains:
         if not (batch.allowed.all() and (factor > 0.0).all()):
             return np.full(batch.theta.size, np.nan)
         models = self.free.of_visibilities(vis, self._noise.weights(batch))
-        return self._value_and_slopes(self.free.best(models, factor, self._priors_at(batch)), batch)[2]
+        return self._value_and_slopes(self.free.best(models, factor, self.priors_at(batch)), batch)[2]
 
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
         weights = self._noise.weights(batch)
         models = self.free.of_visibilities(vis, weights)
-        best = self.free.best(models, batch.noise_factor[0], self._priors_at(batch))
+        best = self.free.best(models, batch.noise_factor[0], self.priors_at(batch))
         parts = []
         for i, cells in enumerate(self.free.layout.partitions):
             part = self._observation.partitions[i]
@@ -227,8 +227,12 @@ class InnerGains:
         inner = np.full((len(batch), self._order.size), np.nan)
         for b, best in enumerate(self._bests(batch)):
             if best is not None:
-                inner[b] = best.parameters(best.x)[self._order]
+                inner[b] = self.parameters(best, best.x)
         return self.full.at(self.full.wrap(self.inner.theta(batch.theta, inner)))
+
+    def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
+        """The same: the gains that fit best are taken out of the data instead (`corrected`)."""
+        return batch
 
     def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
         """A draw of the gains for each vector of the other parameters, from the normal approximation.
@@ -244,22 +248,20 @@ class InnerGains:
             if best is None or not best.converged:
                 raise InputError("the likelihood is not a number for one of the vectors: no gains fit best")
             x = best.draw(rng)
-            drawn[b], centre[b] = (best.parameters(each)[self._order] for each in (x, best.x))
+            drawn[b], centre[b] = (self.parameters(best, each) for each in (x, best.x))
             value[b] = self._noise.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x))
-        away = self._within_a_period(drawn - centre)
-        is_inner = np.zeros(self.full.n_param, bool)
-        is_inner[self.inner.of_inner] = True
-        theta = self.full.wrap(self.inner.theta(batch.theta, drawn))
-        # A draw is as far from the centre as its sigma, on average of the squares.
-        return InnerDraws(theta, value, is_inner, drawn - away, np.abs(away))
+        return self.inner.draws(batch.theta, drawn, centre, value)
 
-    def _within_a_period(self, change: Array) -> Array:
-        """Changes of the gains' parameters, phases by less than half a turn."""
-        parameters = [self.full.parameters[i] for i in self.inner.of_inner]
-        period = np.array([parameter.period or np.inf for parameter in parameters])
-        with np.errstate(invalid="ignore"):
-            turns = np.where(np.isfinite(period), np.rint(change / period) * period, 0.0)
-        return np.asarray(change - np.nan_to_num(turns))
+    def parameters(self, best: BestGains, x: Array) -> Array:
+        """Values of the gains' parameters (n_inner,) of coordinates (n,), in the order of the full model."""
+        return best.parameters(x)[self._order]
+
+    def by_priors(self, batch: ThetaBatch, by: NormalPriors) -> Array:
+        """Derivatives by theta through the priors of gains (n_param,), from those by the priors."""
+        found = np.zeros(batch.theta.shape[1])
+        numbers = batch.theta[0, self._of_priors]
+        found[self._of_priors] = self._priors.pull_back(numbers, by)
+        return found
 
     def _value(self, best: BestGains, batch: ThetaBatch) -> float:
         """ln L + ln prior at the best gains, for a batch of one."""
@@ -274,11 +276,10 @@ class InnerGains:
         volume, slopes, by_priors = best.log_volume_and_slopes()
         beside = self._noise.slopes(batch, best, slopes)
         if by_priors is not None:
-            numbers = batch.theta[0, self._of_priors]
-            beside[self._of_priors] += self._priors.pull_back(numbers, by_priors)
+            beside += self.by_priors(batch, by_priors)
         return value + volume, slopes, beside
 
-    def _priors_at(self, batch: ThetaBatch) -> NormalPriors:
+    def priors_at(self, batch: ThetaBatch) -> NormalPriors:
         """The priors of the gains, for a batch of one."""
         return self._priors.at(batch.theta[0, self._of_priors])
 
@@ -291,16 +292,20 @@ class InnerGains:
 
     def _best(self, batch: ThetaBatch, b: int) -> BestGains | None:
         one = batch.rows(np.array([b]))
-        sources = list(self._engines.sources(one))
-        if any(each.impossible().any() for each in sources):
+        if not self.is_possible(one):
             return None
-        factor = batch.noise_factor[b]
-        if not (np.isfinite(factor) & (factor > 0.0)).all():
-            return None
-        if (one.theta[0, self._of_priors] < 0.0).any():
-            return None
+        factor, sources = batch.noise_factor[b], list(self._engines.sources(one))
         models = self.free.models(self._engines.rimes, sources, self._noise.weights(one))
-        return self.free.best(models, factor, self._priors_at(one))
+        return self.free.best(models, factor, self.priors_at(one))
+
+    def is_possible(self, batch: ThetaBatch) -> bool:
+        """Whether a batch of one has sources, noise and priors of gains that can be."""
+        factor = batch.noise_factor
+        return (
+            not any(each.impossible().any() for each in self._engines.sources(batch))
+            and bool((np.isfinite(factor) & (factor > 0.0)).all())
+            and bool((batch.theta[0, self._of_priors] >= 0.0).all())
+        )
 
     def _spoilt(self, i: int, sources: Sources) -> Gradient:
         """A gradient of NaN."""

@@ -27,6 +27,7 @@ from biro.likelihood.inner import Inner
 from biro.likelihood.noise_model import NoiseLaw
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.responses import Responses, ResponsesAt, Sums
+from biro.likelihood.treatments.treatment import Information
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -145,9 +146,8 @@ class Linear:
 
     def fisher(self, batch: ThetaBatch) -> Schur:
         """The Fisher information of a batch of one, given all that the priors of linear parameters allow."""
-        return Schur(
-            Fisher(self.inner.full, self._engines, self._engines, self.n_data, self.best(batch)), self
-        )
+        of_all = Fisher(self.inner.full, self._engines, self._engines, self.n_data, self.best(batch))
+        return Schur(of_all, self.inner, self._sd**-2.0)
 
     def best(self, batch: ThetaBatch) -> ThetaBatch:
         """The batch with the linear parameters at their most probable values: of the full model."""
@@ -156,6 +156,10 @@ class Linear:
             if sums is not None:
                 inner[k] += self._sd * self._conditional(sums, batch.noise_factor[k]).centre
         return self.inner.full.at(self.inner.theta(batch.theta, inner))
+
+    def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
+        """See `InnerTreatment`."""
+        return self.best(batch)
 
     def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
         """A draw of the linear parameters for each vector of the outer ones.
@@ -192,11 +196,6 @@ class Linear:
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
         return []
-
-    @property
-    def precision(self) -> Array:
-        """1 / sd^2 of the priors of the linear parameters, float64 (n_inner,)."""
-        return np.asarray(self._sd**-2.0)
 
     def _sums(self, batch: ThetaBatch) -> list[Sums | None]:
         return [self._of_one(outer) for outer in batch.theta]
@@ -273,16 +272,19 @@ class Schur:
 
     Parameters
     ----------
-    fisher : Fisher
-        Of the full model.
-    linear : Linear
+    fisher : Information
+        On all of them.
+    inner : Inner
+        The linear ones.
+    precision : float64 (n_inner,)
+        P.
     """
 
-    def __init__(self, fisher: Fisher, linear: Linear) -> None:
-        whole, outer, inner = fisher.matrix(), linear.inner.of_outer, linear.inner.of_inner
-        cross = whole[np.ix_(inner, outer)]
-        within = whole[np.ix_(inner, inner)] + np.diag(linear.precision)
-        self._matrix: Array = whole[np.ix_(outer, outer)] - cross.T @ np.linalg.solve(within, cross)
+    def __init__(self, fisher: Information, inner: Inner, precision: Array) -> None:
+        whole, of_outer, of_inner = fisher.matrix(), inner.of_outer, inner.of_inner
+        cross = whole[np.ix_(of_inner, of_outer)]
+        within = whole[np.ix_(of_inner, of_inner)] + np.diag(precision)
+        self._matrix: Array = whole[np.ix_(of_outer, of_outer)] - cross.T @ np.linalg.solve(within, cross)
 
     def matrix(self) -> Array:
         """float64 (n_outer, n_outer)."""

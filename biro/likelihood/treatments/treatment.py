@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.likelihood.inner import Inner
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
+from biro.target.protocol import InnerDraws
 
 Array = NDArray[np.float64]
 Gains = Literal["sample", "closures", "marginalise", "solve"]
@@ -95,3 +97,20 @@ class Treatment(Protocol):
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """What makes the value doubtful, for a batch of one: the best fit."""
+
+
+class InnerTreatment(Treatment, Protocol):
+    """A treatment that integrates over some parameters, or takes their best values: theta has the others."""
+
+    @property
+    def inner(self) -> Inner:
+        """The parameters that theta lacks."""
+
+    def best(self, batch: ThetaBatch) -> ThetaBatch:
+        """Vectors of the full model, with these at their most probable values; NaN where there are none."""
+
+    def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
+        """The same of the model that visibilities are predicted from, for a batch of one."""
+
+    def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
+        """A draw of these for each vector of the others."""

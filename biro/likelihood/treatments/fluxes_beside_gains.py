@@ -1,0 +1,257 @@
+"""Linear parameters of the sky and gains, integrated over together: `marginalise = true` beside gains.
+
+Visibilities are g (V(theta, m) + sum_k z_k s_k T_k), with linear parameters m + s z of normal priors. The
+maximum over z and the coordinates of gains, the integral about it (Laplace) and derivatives are those of
+`biro.free_gains.beside_linear`. Derivatives by V and T are pulled back to theta, and z is held.
+Where gains are known, this is the exact integral of `linear`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.formatting import first_few
+from biro.free_gains.accuracy import joint_accuracy_line
+from biro.free_gains.beside_linear import GainsBesideLinear, JointBest, LinearSky
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.inner import Inner
+from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.responses import Responses, ResponsesAt
+from biro.likelihood.treatments.inner_gains import InnerGains
+from biro.likelihood.treatments.linear import Schur
+from biro.likelihood.undetermined import in_words
+from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from biro.target.protocol import InnerDraws
+
+Array = NDArray[np.float64]
+_LEAST_SIGNAL = 3.0
+"""Standard deviations of their priors that quantities which gains take up must be away from 0."""
+
+
+class _Found(NamedTuple):
+    """What fits best at one theta."""
+
+    best: JointBest
+    responses: ResponsesAt
+
+
+class FluxesBesideGains:
+    """The log-likelihood of a sky whose linear parameters and gains are integrated over; a `Treatment`.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+        What theta belongs to: with the linear parameters at the means of their priors, without the gains that
+        have priors.
+    engines : PartitionEngines
+        Which compute visibilities without these gains.
+    full : BoundModel
+        With all parameters.
+    of_sky : BoundModel
+        With the linear parameters, without these gains.
+
+    Raises
+    ------
+    InputError
+        As `InnerGains`; or linear parameters that gains absorb, and whose priors are about 0.
+    ModelError
+        No gains have a prior, or one of another kind.
+    """
+
+    def __init__(
+        self,
+        observation: Observation,
+        model: BoundModel,
+        engines: PartitionEngines,
+        full: BoundModel,
+        of_sky: BoundModel,
+    ) -> None:
+        self._model, self._engines, self._sky = model, engines, of_sky
+        self._gains = InnerGains(observation, of_sky, engines, full, integrate=True)
+        self.inner, self._linear = Inner(full, model), Inner(of_sky, model)
+        priors = [of_sky.parameters[i].prior for i in self._linear.of_inner]
+        self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
+        self._responses = Responses(observation, engines, self._linear)
+        self._search = GainsBesideLinear(self._gains.free)
+        self._normalisation = Normalisation.of_visibilities(observation.partitions)
+        self.n_vis, self.n_data, self.noise = self._gains.n_vis, self._gains.n_data, self._gains.noise
+        self.identity = self._gains.identity
+        self._refuse_absorbed()
+
+    @property
+    def lines(self) -> list[str]:
+        """What is integrated over."""
+        names = self._linear.names
+        count = "1 parameter is" if len(names) == 1 else f"{len(names)} parameters are"
+        return [*self._gains.lines, f"{count} integrated over with the gains (Laplace): {first_few(names)}"]
+
+    def chi2(self, batch: ThetaBatch) -> Array:
+        """At the best linear parameters and gains, float64 (n_batch, n_partition)."""
+        found = np.full((len(batch), len(self.n_vis)), np.nan)
+        for b in range(len(batch)):
+            at = self._at(batch, b)
+            if at is not None:
+                found[b] = at.best.chi2
+        return found
+
+    def log_likelihood(self, batch: ThetaBatch) -> Array:
+        """float64 (n_batch,)."""
+        found = np.full(len(batch), np.nan)
+        for b in range(len(batch)):
+            at = self._at(batch, b)
+            if at is not None:
+                found[b] = self._value(at.best) + at.best.log_volume
+        return found
+
+    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
+        """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
+        value, gradient = np.full(len(batch), np.nan), np.full(batch.theta.shape, np.nan)
+        for b in range(len(batch)):
+            at = self._at(batch, b)
+            if at is not None:
+                value[b], gradient[b] = self._value_and_gradient(at, batch.rows(np.array([b])))
+        return value, gradient
+
+    def fisher(self, batch: ThetaBatch) -> Schur:
+        """The information on theta where linear parameters and gains are free, of a batch of one."""
+        return Schur(self._gains.fisher(self.of_sky(batch)), self._linear, self._sd**-2.0)
+
+    def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
+        """The data with the gains taken out that fit the visibilities of a model best."""
+        return self._gains.corrected(vis, self.of_sky(batch))
+
+    def remarks(self, batch: ThetaBatch) -> list[str]:
+        """Where the Laplace approximation is doubtful, for a batch of one."""
+        at = self._at(batch, 0)
+        line = "" if at is None else joint_accuracy_line(at.best)
+        return [line] if line else []
+
+    def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
+        """See `InnerTreatment`."""
+        linear = np.tile(self._mean, (len(batch), 1))
+        for b in range(len(batch)):
+            at = self._at(batch, b)
+            linear[b] = np.nan if at is None else self._mean + self._sd * at.best.z
+        return self._sky.at(self._linear.theta(batch.theta, linear))
+
+    def best(self, batch: ThetaBatch) -> ThetaBatch:
+        """Vectors of the full model, with what fits best; NaN where nothing does."""
+        inner = np.full((len(batch), self.inner.of_inner.size), np.nan)
+        for b in range(len(batch)):
+            at = self._at(batch, b)
+            if at is not None:
+                inner[b] = self._parameters(at.best, at.best.gains.x, at.best.z)
+        return self.inner.full.at(self.inner.full.wrap(self.inner.theta(batch.theta, inner)))
+
+    def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
+        """A draw of linear parameters and gains for each theta, from the normal approximation.
+
+        Raises
+        ------
+        InputError
+            The likelihood is not a number for a vector.
+        """
+        n, size = len(batch), self.inner.of_inner.size
+        drawn, centre, value = np.empty((n, size)), np.empty((n, size)), np.empty(n)
+        for b in range(n):
+            at = self._at(batch, b)
+            if at is None:
+                raise InputError("the likelihood is not a number for one of the vectors: nothing fits best")
+            x, z, chi2 = at.best.draw(rng)
+            drawn[b] = self._parameters(at.best, x, z)
+            centre[b] = self._parameters(at.best, at.best.gains.x, at.best.z)
+            value[b] = self._normalisation.log_likelihood(chi2[None], batch.noise_factor[b][None])[0]
+        return self.inner.draws(batch.theta, drawn, centre, value)
+
+    def _parameters(self, best: JointBest, x: Array, z: Array) -> Array:
+        """Values of the inner parameters of the full model (n_inner,)."""
+        found, places = np.empty(self.inner.full.n_param), self._places
+        found[self._gains.inner.of_inner] = self._gains.parameters(best.gains, x)
+        found[places] = self._mean + self._sd * z
+        return found[self.inner.of_inner]
+
+    @property
+    def _places(self) -> NDArray[np.int64]:
+        """Where the linear parameters are among those of the full model."""
+        names = self.inner.full.parameter_names
+        return np.array([names.index(name) for name in self._linear.names], np.int64)
+
+    def _value(self, best: JointBest) -> float:
+        """ln L + ln prior at the best values."""
+        chi2, factor = best.chi2[None], best.factor[None]
+        return float(self._normalisation.log_likelihood(chi2, factor)[0]) + best.log_prior
+
+    def _value_and_gradient(self, at: _Found, batch: ThetaBatch) -> tuple[float, Array]:
+        """ln L of a batch of one, and its derivatives (n_param,)."""
+        best, slopes = at.best, at.best.slopes()
+        batch_of_sky = self._sky.at(self._linear.theta(batch.theta, (self._mean + self._sd * best.z)[None]))
+        of_model = list(batch_of_sky.sources())
+        by_vis = self._parts(slopes.by_vis[None])
+        gradients = [
+            self._engines.shifts.pull_back(i, of_model[i], self._engines.rimes[i].adjoint(sources, by_vis[i]))
+            for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model)))
+        ]
+        gradient = batch_of_sky.pull_back(gradients)[0][self._linear.of_outer]
+        gradient += at.responses.slope(self._parts(self._sd[:, None] * slopes.by_responses))
+        _, by_factor = self._normalisation.slopes(best.chi2[None], best.factor[None])
+        gradient += self._model.pull_back_noise(by_factor + slopes.by_factor)[0]
+        gradient += self._gains.by_priors(batch_of_sky, slopes.by_priors)[self._linear.of_outer]
+        return self._value(best) + slopes.log_volume, gradient
+
+    def _at(self, batch: ThetaBatch, b: int) -> _Found | None:
+        """What fits best for one theta of a batch; None where there is nothing."""
+        outer, factor = batch.theta[b], batch.noise_factor[b]
+        of_sky = self._sky.at(self._linear.theta(outer[None], self._mean[None]))
+        if not (self._gains.is_possible(of_sky) and np.isfinite(factor).all() and (factor > 0.0).all()):
+            return None
+        responses, sky = self._sky_at(outer, of_sky)
+        if not (np.isfinite(sky.base).all() and np.isfinite(sky.responses).all()):
+            return None
+        best = self._search.best(sky, factor, self._gains.priors_at(of_sky))
+        return None if best is None else _Found(best, responses)
+
+    def _sky_at(self, outer: Array, of_sky: ThetaBatch) -> tuple[ResponsesAt, LinearSky]:
+        responses = self._responses.at(outer)
+        base = np.concatenate([vis.ravel() for vis in self._engines.predict(of_sky)]).astype(np.complex128)
+        n = len(self._mean)
+        each = [responses.visibilities(i).reshape(n, -1) for i in range(len(self.n_vis))]
+        return responses, LinearSky(base, self._sd[:, None] * np.concatenate(each, axis=1))
+
+    def _parts(self, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
+        """Visibilities (n, n_vis) of all partitions in those of each, (n, n_row, n_chan, n_corr)."""
+        shapes = [part.vis.shape for part in self._gains.free.partitions]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+        pairs = zip(np.split(vis, ends, axis=1), shapes, strict=True)
+        return [np.ascontiguousarray(part).reshape(len(vis), *shape) for part, shape in pairs]
+
+    def _refuse_absorbed(self) -> None:
+        """Refuse linear parameters that gains can take up, and whose priors are about 0.
+
+        Along such a combination the integral has no maximum, or a ring of them. It is looked for at one draw
+        of the prior, with data of this draw and gains at the means of their priors.
+        """
+        model = self._model
+        theta = model.prior_transform(np.random.default_rng(0).uniform(0.3, 0.7, (1, model.n_param)))
+        of_sky = self._sky.at(self._linear.theta(theta, self._mean[None]))
+        if not self._gains.is_possible(of_sky):
+            return
+        _, sky = self._sky_at(theta[0], of_sky)
+        z = np.random.default_rng(1).uniform(0.3, 1.0, self._mean.size)
+        priors, signal = self._gains.priors_at(of_sky), self._mean / self._sd
+        for direction in self._search.absorbed(sky, of_sky.noise_factor[0], priors, z):
+            involved = np.abs(direction) > 1e-3 * np.abs(direction).max()
+            if np.linalg.norm(signal[involved]) < _LEAST_SIGNAL:
+                words = in_words(direction[None] * self._sd, self._linear.names)[0]
+                raise InputError(
+                    f"marginalise = true: gains take up a change of {words}, and priors have it within "
+                    f"{_LEAST_SIGNAL:g} sd of 0: the integral over both has no single maximum; give gains a "
+                    'normal or log-normal prior, fix a quantity of the sky or a gain, or use gains="sample"'
+                )
