@@ -112,7 +112,8 @@ class Watch:
 
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
         self._connections, self._is_over = connections, False
-        threading.Thread(target=self._look, daemon=True).start()
+        if connections:
+            threading.Thread(target=self._look, daemon=True).start()
 
     def stop(self) -> None:
         """Let the other ranks end without being missed."""
@@ -128,7 +129,7 @@ class Watch:
         with selectors.DefaultSelector() as selector:
             for where, connection in self._connections.items():
                 selector.register(connection, selectors.EVENT_READ, where)
-            while heard and not problem:
+            while not problem:
                 before = time.monotonic()
                 ready = [key.data for key, _ in selector.select(BEAT)]
                 gone = [where for where in ready if not _has_sign(self._connections[where])]

@@ -118,6 +118,11 @@ def test_a_rank_in_a_long_loop_is_alive() -> None:
     assert (done.returncode, done.stdout) == (0, "ended well\n"), done.stderr
 
 
+def test_one_rank_alone_misses_nobody() -> None:
+    done = mpiexec(1, WATCHED, "busy")
+    assert (done.returncode, done.stdout) == (0, "ended well\n"), done.stderr
+
+
 def test_all_ranks_end_within_half_a_minute() -> None:
     # A sign may just have come, and the silence is seen at the next look.
     assert watch.SILENCE + 2 * watch.BEAT < 30.0
