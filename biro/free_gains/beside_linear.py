@@ -69,16 +69,16 @@ class LinearSky(NamedTuple):
     responses: Complex
 
 
-class Slopes(NamedTuple):
+class JointSlopes(NamedTuple):
     """ln of the integral over gains and linear parameters, and its derivatives.
 
     Attributes
     ----------
     log_volume : float
     by_vis : complex128 (n_vis,)
-        L with the change Re sum W conj(L) dV, W the stated weights, of V at z.
+        L by which the integral changes with V, at a z that is held, as Re sum W conj(L) dV; W as stated.
     by_responses : complex128 (n_linear, n_vis)
-        The same of changes of T.
+        The same of T.
     by_factor : float64 (n_partition,)
         What the determinant adds to the derivatives by noise factors.
     by_priors : NormalPriors
@@ -368,7 +368,7 @@ class JointBest:
         """(n/2) ln 2 pi - (1/2) ln det of the second derivatives; NaN where they are not positive."""
         return self._integral[0]
 
-    def slopes(self) -> Slopes:
+    def slopes(self) -> JointSlopes:
         """`log_volume`, and the derivatives of the integral."""
         of, gains, responses = self.of, self.gains, self.sky.responses
         volume, moves, lower = self._integral
@@ -398,7 +398,7 @@ class JointBest:
         by_partition = np.bincount(of.partition, beside, minlength=self.factor.size)
         by_factor = gains.by_factor(held.slopes) - 2.0 * by_partition / self.factor
         scale = self.factor[of.partition] ** -2
-        return Slopes(volume, scale * by_vis, scale * by_responses, by_factor, gains.of_priors(held))
+        return JointSlopes(volume, scale * by_vis, scale * by_responses, by_factor, gains.of_priors(held))
 
     def _moved(self, slope: Array, by_z: Array) -> tuple[Array, Array]:
         """q of gains (n,) and of z (n_linear,), of derivatives t by both."""

@@ -372,9 +372,7 @@ class BestGains:
         of_cell = np.repeat(np.arange(total.size), np.diff(cells.first))
         by = cells.factor * np.where(cells.is_phase, total.imag[of_cell], total.real[of_cell])
         moved = np.bincount(cells.coordinate, by, minlength=layout.n)[None].astype(np.float64)
-        found, work = np.empty(layout.n_group), (np.empty(layout.n), np.empty(layout.n_stored))
-        with CALL_LOCK:
-            laplace.solutions(layout.cells, self.groups, self.sums, self.x, False, *work, found, moved)
+        self.solve(moved, exact=False)
         return self._of_cells(moved[0])
 
     def log_weights(self, n_draw: int, rng: np.random.Generator) -> Array:

@@ -110,9 +110,9 @@ class Likelihood(Density, Closing):
     gains : "sample", "marginalise", "solve" or "closures"
         "sample": visibilities are calibrated, beside what `[gain]` of the model has. "closures": gains may be
         anything at any time and channel; of parallel hands, what they cannot change is compared
-        (`biro.closures`); `gains_lines` says what is left out. "marginalise": gains with priors are
-        integrated over at each theta, by Laplace, and "solve": taken where they fit best, a profile
-        likelihood for `biro.maximise`; theta then has none (`biro.likelihood.treatments.inner_gains`).
+        (`biro.closures`); `gains_lines` says what is left out. "marginalise": gains with priors (and what has
+        `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": gains are taken
+        where they fit best, a profile likelihood for `biro.maximise`; theta then has none (`inner_gains`).
 
     Attributes
     ----------

@@ -39,6 +39,9 @@ TURNING = Gain(
 )  # fmt: skip
 
 
+FLUXES = {"a.I": 1.3, "a.Q": 0.2, "b.I": 0.8}
+
+
 def flux(mean: float = 1.0, sd: float = 0.5) -> Normal:
     return Normal(mean, sd, "Jy", marginalise=True)
 
@@ -60,34 +63,58 @@ def two(gain: Gain | None, *, noise: Noise = FACTOR, mean: float = 1.0) -> SkyMo
 
 def with_data(sky: SkyModel, noise: float = 0.02) -> tuple[biro.Likelihood, np.ndarray]:
     """The likelihood of data of a seeded truth, and all parameters of the latter."""
-    full = biro.Likelihood(small(), sky, backend="cpu", gains="marginalise").full
-    truth = full.prior_transform(np.random.default_rng(3).uniform(0.3, 0.7, full.n_param))
-    for name, value in {"noise.factor": 1.0, "a.I": 1.3, "a.Q": 0.2, "b.I": 0.8}.items():
-        if name in full.parameter_names:
-            truth[full.parameter_names.index(name)] = value
-    data = simulated(full, truth, noise, 4)
-    return biro.Likelihood(data, sky, backend="cpu", gains="marginalise"), truth
+    known = replace(sky, noise=Noise(factor=1.0))
+    full = biro.Likelihood(small(), known, backend="cpu", gains="marginalise").full
+    drawn = full.prior_transform(np.random.default_rng(3).uniform(0.3, 0.7, full.n_param))
+    values = dict(zip(full.parameter_names, drawn, strict=True))
+    values.update({name: value for name, value in FLUXES.items() if name in values})
+    data = simulated(full, np.array(list(values.values())), noise, 4)
+    likelihood = biro.Likelihood(data, sky, backend="cpu", gains="marginalise")
+    return likelihood, np.array([values.get(name, 1.0) for name in likelihood.full.parameter_names])
 
 
-@pytest.mark.parametrize(("noise", "off"), [(0.01, 1e-3), (0.3, 1e-3)])
-def test_the_integral_over_a_flux_and_an_amplitude_is_that_of_quadrature(noise: float, off: float) -> None:
-    """Their product alone is seen: a valley that is bent by some 0.05^2."""
+def one_of_each() -> SkyModel:
+    """A flux and the amplitude of one antenna: data of one baseline see their product."""
     gain = Gain(antennas=["B"], amplitude=LogNormal(0.05))
-    point = PointSource("a", east="0 arcsec", north="0 arcsec", I=flux(1.0, 0.1))
-    sky = SkyModel([point], noise=FACTOR, gain=gain)
-    likelihood = biro.Likelihood(pair(noise), sky, backend="cpu", gains="marginalise")
-    (data,) = likelihood.observation.partitions[0].vis.ravel()
+    return SkyModel(
+        [PointSource("a", east="0 arcsec", north="0 arcsec", I=flux(1.0, 0.1))], noise=FACTOR, gain=gain
+    )
+
+
+def by_quadrature(data: complex, noise: float) -> float:
+    """ln of the integral: over the flux in closed form, for data that are normal about g."""
 
     def of_flux(log: float) -> float:
-        """The integral over the flux in closed form: data are normal about g."""
         g = np.exp(log)
         real = stats.norm.pdf(data.real, g, np.hypot(noise, 0.1 * g)) * stats.norm.pdf(data.imag, 0.0, noise)
         return float(real * stats.norm.pdf(log, scale=0.05))
 
-    wanted = np.log(integrate.quad(of_flux, -0.5, 0.5, points=[0.0, 0.05], limit=400)[0])
+    return float(np.log(integrate.quad(of_flux, -0.5, 0.5, points=[0.0, 0.05], limit=400)[0]))
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.3])
+def test_the_integral_over_a_flux_and_an_amplitude_is_that_of_quadrature(noise: float) -> None:
+    """Along a valley that is bent by some 0.05^2."""
+    likelihood = biro.Likelihood(pair(noise), one_of_each(), backend="cpu", gains="marginalise")
+    (data,) = likelihood.observation.partitions[0].vis.ravel()
     assert likelihood.parameter_names == ("noise.factor",)
     # Next order of Laplace: of the fourth derivatives of exp(2 a) over ranges of 0.05, squared.
-    assert likelihood.log_likelihood([1.0]) == pytest.approx(wanted, abs=off)
+    assert likelihood.log_likelihood([1.0]) == pytest.approx(by_quadrature(data, noise), abs=1e-3)
+
+
+def test_the_evidence_is_that_of_a_grid() -> None:
+    """Over the noise factor, of quadratures over flux and amplitude."""
+    likelihood = biro.Likelihood(pair(0.1), one_of_each(), backend="cpu", gains="marginalise")
+    (data,) = likelihood.observation.partitions[0].vis.ravel()
+    logs = np.linspace(np.log(0.2), np.log(5.0), 101)
+    values = [by_quadrature(data, 0.1 * np.exp(log)) for log in logs]
+    wanted = np.log(np.trapezoid(np.exp(values), logs) / np.log(25.0))
+    found = likelihood.log_likelihood(np.exp(logs)[:, None])
+    # As one integral, above.
+    assert np.log(np.trapezoid(np.exp(found), logs) / np.log(25.0)) == pytest.approx(wanted, abs=1e-3)
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=400)
+    assert posterior.log_evidence == pytest.approx(wanted, abs=4.0 * posterior.log_evidence_err + 1e-3)
+    assert set(posterior.names) == {"noise.factor", "a.I", "gain.amplitude[B]"}
 
 
 def test_the_integral_is_that_of_exact_fluxes_over_a_grid_of_gains() -> None:
@@ -153,11 +180,10 @@ def test_fluxes_that_are_known_leave_the_gains_alone(key: str) -> None:
 
     def known(sd: float | None) -> SkyModel:
         """With these fluxes known, or all but."""
-        values = {"a.I": 1.3, "a.Q": 0.2, "b.I": 0.8}
         sources = [
             replace(one, **{
                 name.split(".")[1]: f"{value} Jy" if sd is None else flux(value, sd)
-                for name, value in values.items() if name.startswith(one.name)
+                for name, value in FLUXES.items() if name.startswith(one.name)
             })
             for one in sky.sources
         ]  # fmt: skip
@@ -179,6 +205,7 @@ def test_fluxes_that_are_known_leave_the_gains_alone(key: str) -> None:
 
 SLOPES = {
     **{key: two(gain) for key, gain in GAINS.items()},
+    "two partitions": two(TURNING, noise=Noise(factor=LogUniform(0.2, 5), per="hands")),
     "no flux at the means": two(TURNING, mean=0.0),
     "fitted spread": two(
         replace(TURNING, amplitude=PerSegment(LogNormal(1.0), per="scan", sd=HalfNormal(0.3)))
@@ -253,21 +280,25 @@ def test_the_best_values_are_a_joint_maximum_and_the_integral_is_right() -> None
     np.testing.assert_allclose(draws.log_likelihood, full.log_likelihood(draws.theta), rtol=1e-9)
 
 
-def test_a_posterior_has_the_truth() -> None:
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        ("none", {"n_sample": 200, "starts": 1}),
+        pytest.param("nuts", {"n_tune": 100, "n_draw": 150, "n_chain": 2}, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_posterior_has_the_truth(sampler: str, options: dict[str, int]) -> None:
+    """By values alone about the maximum, and by gradients."""
     likelihood, truth = with_data(two(TURNING, mean=0.0))
     start = dict(zip(likelihood.parameter_names, outer_of(likelihood, likelihood.full, truth), strict=True))
-    found = biro.maximise(likelihood, seed=1, starts=1)
-    posterior = biro.sample(
-        likelihood, "nuts", seed=1, progress=False, start=start, n_tune=100, n_draw=150, n_chain=2
-    )
+    given = {} if sampler == "none" else {"start": start}
+    posterior = biro.sample(likelihood, sampler, seed=1, progress=False, **options, **given)
     assert posterior.names == likelihood.full.parameter_names
     for name, value in zip(posterior.names, truth, strict=True):
         if name.startswith(("a.", "b.", "noise", "gain.amplitude")):
-            sigma = posterior[name].std()
-            assert abs(posterior[name].mean() - value) < 4.0 * sigma
-    for i, name in enumerate(likelihood.parameter_names):
-        # Of 100 effective draws or more: 0.1 sigma; maxima and means differ as much.
-        assert abs(posterior[name].mean() - found.best_fit[i]) < 0.5 * posterior[name].std()
+            mean = posterior.weight @ posterior[name]
+            sigma = np.sqrt(posterior.weight @ (posterior[name] - mean) ** 2)
+            assert abs(mean - value) < 4.0 * sigma
 
 
 MODEL = """
