@@ -47,7 +47,7 @@ def flag(
         Look at the data less this sky: fringes and steep spectra that it has are no interference then. Data
         must be calibrated, or the model must have their gains.
     values : mapping name -> float, optional
-        Values of the free parameters of the sky, in the model's own units, as for `biro.predict`.
+        Values of the free parameters of the sky, in the model's own units, by the names that fits give them.
     gaussian_frame : "tangent" or "uv"
         In which plane elliptical Gaussians of the sky lie (physics: section 5).
     **options

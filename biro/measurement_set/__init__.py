@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from biro.measurement_set.column import write_column
-    from biro.measurement_set.flags import flag_set, undo_flags
+    from biro.measurement_set.flags import undo_flags
     from biro.measurement_set.new_set import create_ms
     from biro.measurement_set.read import read_columns, read_ms
 
-__all__ = ["create_ms", "flag_set", "read_columns", "read_ms", "undo_flags", "write_column"]
+__all__ = ["create_ms", "read_columns", "read_ms", "undo_flags", "write_column"]
 
 _HOME = {
     "create_ms": "new_set",
-    "flag_set": "flags",
     "read_columns": "read",
     "read_ms": "read",
     "undo_flags": "flags",

@@ -7,7 +7,6 @@ S' = S - f^2, with v and f of `biro.likelihood.treatments.noise_of_baselines`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,12 +104,8 @@ class ClosuresWithNoiseTerms:
 
         But for the noise factor of the partition. Visibilities that no closures are made of have no weight.
         """
-        parts = [
-            replace(part, weight=weight)
-            for part, weight in zip(self._observation.partitions, self.weights(batch), strict=True)
-        ]
         sums = self._stated.with_closures(self._closures(batch, 0))
-        return sums.corrected(replace(self._observation, partitions=tuple(parts)), vis)
+        return sums.corrected(self._varied.observed(batch), vis)
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,11 +98,7 @@ class VisibilitiesWithNoiseTerms:
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the weights that their noise has, but for the noise factor of the partition."""
-        parts = [
-            replace(part, weight=weight)
-            for part, weight in zip(self._observation.partitions, self.weights(batch), strict=True)
-        ]
-        return replace(self._observation, partitions=tuple(parts))
+        return self._varied.observed(batch)
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""

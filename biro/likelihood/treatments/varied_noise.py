@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class VariedNoise:
 
     def __init__(self, observation: Observation, model: BoundModel) -> None:
         assert model.noise_terms is not None
-        self._model = model
+        self._model, self._observation = model, observation
         self.terms: NoiseTerms = model.noise_terms
         parts = observation.partitions
         classes = row_classes(model.model.noise, parts)
@@ -59,6 +60,12 @@ class VariedNoise:
             factor = batch.noise_factor[0, i]
             found.append(factor**2 * noise.weight(numbers, factor, None if vis is None else vis[i]))
         return found
+
+    def observed(self, batch: ThetaBatch) -> Observation:
+        """The data with the weights that they have for a batch of one, but for the noise factor."""
+        pairs = zip(self._observation.partitions, self.weights(batch), strict=True)
+        parts = tuple(replace(part, weight=weight) for part, weight in pairs)
+        return replace(self._observation, partitions=parts)
 
     def pull_back(self, by_number: Array, by_factor: Array) -> Array:
         """Derivatives by theta (n_batch, n_param), from those by the numbers and the noise factors."""
