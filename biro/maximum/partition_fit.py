@@ -142,14 +142,15 @@ def fits_at(likelihood: SampledLikelihood, theta: NDArray[np.float64]) -> tuple[
         return ()
     labels, n_vis, n_data = likelihood.observation.labels, likelihood.n_vis, n_data_of(likelihood)
     with np.errstate(invalid="ignore"):
-        reduced = np.where(n_data > 0, likelihood.chi2(theta) / np.maximum(n_data, 1), np.nan)
+        chi2 = np.maximum(likelihood.chi2(theta), 0.0)  # of an exact fit it may be below 0 by roundings
+        reduced = np.where(n_data > 0, chi2 / np.maximum(n_data, 1), np.nan)
     factors = likelihood.noise_factor(theta)
     closures = n_data.tolist() if getattr(likelihood, "gains", "") == "closures" else [0] * len(n_data)
     noise_dof = getattr(likelihood, "noise_dof", None)
     has_tails = noise_dof is not None and noise_dof(theta) is not None
     fits = [
-        PartitionFit(label, int(n), float(chi2), float(factor), has_tails=has_tails, n_closure=closure)
-        for label, n, chi2, factor, closure in zip(labels, n_vis, reduced, factors, closures, strict=True)
+        PartitionFit(label, int(n), float(ratio), float(factor), has_tails=has_tails, n_closure=closure)
+        for label, n, ratio, factor, closure in zip(labels, n_vis, reduced, factors, closures, strict=True)
     ]
     far = [i for i, fit in enumerate(fits) if fit.is_far]
     if far and hasattr(likelihood, "residual_scatter"):

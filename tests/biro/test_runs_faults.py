@@ -422,6 +422,7 @@ def test_no_process_is_forked() -> None:
         for path in (root / room).rglob("*.py"):
             text = path.read_text()
             forks = re.findall(
-                r"os\.fork\w*|\"fork(?:server)?\"|multiprocessing\.(?:Pool|Process)\b|PoolExecutor", text
+                r"os\.fork\w*|\"fork(?:server)?\"|multiprocessing\.(?:Pool|Process)\b|ProcessPoolExecutor",
+                text,
             )
             assert not forks, f"{path} uses {forks[0]}"

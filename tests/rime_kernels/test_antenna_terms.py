@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rime_kernels import AntennaTerms, Gradient, InputError, Rime, Rows, Sources, device
+from tests.rime_kernels.remembered import remembered
 
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 # Relative to the 2-norm; phases of some thousand turns keep 1e-12, float32 rounds to 1e-7 in each term.
@@ -323,6 +324,35 @@ def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
     return replace(sources, **{name: getattr(sources, name) + change})
 
 
+@remembered
+def expected_slopes(
+    reference: ModuleType, rows: Rows, sources: Sources, corr: list[str], template: dict[str, Any], name: str
+) -> np.ndarray:
+    """Differences of explicit sums along each element of an array; of diagonal matrices their diagonals."""
+    data, values, n_batch = data_for(rows), arrays_of(sources)[name], sources.n_batch
+    expected = np.zeros((n_batch, *values.shape[1:]), values.dtype)
+    full = reference.before_antennas(rows, corr, sources, **template)
+    stays_diagonal = name == "antenna_terms" and sources.antenna_terms.stays_diagonal
+    for index in np.ndindex(*values.shape[1:]):
+        if stays_diagonal and index[-1] != index[-2]:
+            continue
+        for unit in (1.0, 1j) if np.iscomplexobj(values) else (1.0,):
+            one = np.zeros(expected.shape, values.dtype)
+            one[:, *index] = unit
+
+            def chi2_at(x: float, one: np.ndarray = one) -> np.ndarray:
+                away = moved(sources, name, x * one)
+                if name != "antenna_terms":
+                    found: np.ndarray = reference.chi2(rows, corr, away, **data, **template)
+                    return found
+                vis = reference.through_antennas(rows, corr, away.antenna_terms, full)
+                away2: np.ndarray = data["weight"] * np.abs(vis - data["vis"]) ** 2
+                return away2.sum(axis=(1, 2, 3))
+
+            expected[:, *index] += unit * reference.derivative(chi2_at, STEPS.get(name, 0.05))
+    return expected
+
+
 def check_slopes(
     reference: ModuleType, rime: Rime, sources: Sources, corr: list[str], template: dict[str, Any],
     names: tuple[str, ...] = (),
@@ -338,33 +368,11 @@ def check_slopes(
         if names and name not in names:
             continue
         found = of_arrays[name]
-        n_batch, step = sources.n_batch, STEPS.get(name, 0.05)
-        assert found.shape == (n_batch, *values.shape[1:])
-        expected = np.zeros_like(found)
-        full = reference.before_antennas(rime.rows, corr, sources, **template)
-        stays_diagonal = name == "antenna_terms" and sources.antenna_terms.stays_diagonal
-        if stays_diagonal:
+        assert found.shape == (sources.n_batch, *values.shape[1:])
+        expected = expected_slopes(reference, rime.rows, sources, corr, template, name)
+        if name == "antenna_terms" and sources.antenna_terms.stays_diagonal:
             found = found * np.eye(2)
-        for index in np.ndindex(*values.shape[1:]):
-            if stays_diagonal and index[-1] != index[-2]:
-                continue
-            for unit in (1.0, 1j) if np.iscomplexobj(values) else (1.0,):
-                one = np.zeros((n_batch, *values.shape[1:]), values.dtype)
-                one[:, *index] = unit
-
-                def chi2_at(
-                    x: float, name: str = name, one: np.ndarray = one, full: np.ndarray = full
-                ) -> np.ndarray:
-                    away = moved(sources, name, x * one)
-                    if name != "antenna_terms":
-                        found: np.ndarray = reference.chi2(rime.rows, corr, away, **data, **template)
-                        return found
-                    vis = reference.through_antennas(rime.rows, corr, away.antenna_terms, full)
-                    away2: np.ndarray = data["weight"] * np.abs(vis - data["vis"]) ** 2
-                    return away2.sum(axis=(1, 2, 3))
-
-                expected[:, *index] += unit * reference.derivative(chi2_at, step)
-        for b in range(n_batch):
+        for b in range(sources.n_batch):
             scale = np.abs(expected[b]).max()
             assert np.abs(found[b] - expected[b]).max() < tolerance * scale, name
 

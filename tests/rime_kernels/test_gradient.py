@@ -11,6 +11,7 @@ from scipy.special import jv
 
 from rime_kernels import Beam, Gradient, InputError, Rime, Rows, Sources, chi2_and_gradient_together, device
 from rime_kernels.physics import beam, brightness, envelope, phase
+from tests.rime_kernels.remembered import remembered
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 BEAM_KINDS = ["cos3", "gaussian", "airy"]
@@ -70,6 +71,7 @@ def moved(sources: Sources, changes: dict[str, np.ndarray]) -> Sources:
     return replace(sources, **new, beam=replace(sources.beam, **of_beam) if of_beam else sources.beam)
 
 
+@remembered
 def expected_gradient(
     reference: ModuleType, rows: Rows, sources: Sources, corr: list[str] = LINEAR, **options: Any
 ) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from rime_kernels import Gradient, InputError, Rime, Rows, Sources, device, regi
 from rime_kernels.compile.identity import UnknownError, foreign_identity
 from rime_kernels.physics.profiles import CODES
 from rime_kernels.physics.registered import registered_profile
+from tests.rime_kernels.remembered import remembered
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 SPEED_OF_LIGHT = 299792458.0
@@ -158,6 +159,7 @@ def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
     return replace(sources, **{name: getattr(sources, name) + change})
 
 
+@remembered
 def expected_gradient(reference: ModuleType, rows: Rows, sources: Sources, name: str) -> np.ndarray:
     """Differences of the explicit chi2, element by element, of all entries of the batch at once.
 

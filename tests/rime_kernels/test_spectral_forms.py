@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 from rime_kernels import Gradient, InputError, Rime, Rows, Sources, device
 from rime_kernels.physics import brightness, spectral_forms
 from rime_kernels.physics import form_codes as forms
+from tests.rime_kernels.remembered import remembered
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 # Of the largest derivative of an array. Differences of sixth order keep 1e-8; float32 rounds by 1e-7.
@@ -186,6 +187,7 @@ def only(sources: Sources, kept: list[int]) -> Sources:
     return replace(sources, stokes=sources.stokes[:, :, kept], shape=shape, **few)
 
 
+@remembered
 def slopes_of(reference: ModuleType, rows: Rows, sources: Sources, name: str, step: float) -> np.ndarray:
     """Differences of the explicit chi2 by the elements of an array, times these; 0 where an element is."""
     values, found, data = getattr(sources, name), np.zeros(getattr(sources, name).shape), data_for(rows)
