@@ -16,6 +16,7 @@ for A of whole numbers that generates all closures, such as minimal sets of tria
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -43,33 +44,35 @@ class Covariance:
     """
 
     def __init__(self, sets: Sets, sign: float) -> None:
-        legs = sets.legs
-        self._inverse_variance = 1.0 / legs.variance[:, None]
         self._incidence = sets.incidence(sign)
         self._to_nodes = self._incidence.T.tocsr()
         self._shape = (sets.n_set, sets.width)
         self._ends, self._sign = (sets.first, sets.second), sign
+        # Nodes without an antenna, and the first of sets in which a value of all antennas changes nothing.
+        self._idle = sets.antenna < 0
+        self._idle[:, 0] = sign < 0 or ~sets.has_odd
+        # Whole numbers of log amplitudes that generate all closures count odd polygons twice (see above).
+        self._log_index = math.log(4.0) * int(sets.has_odd.sum()) if sign > 0 else 0.0
         self.n_closure = int((sets.n_phase if sign < 0 else sets.n_amplitude).sum())
-        matrix = self._matrix(sets)
-        self._solve = np.linalg.inv(matrix)
-        # Nodes without an antenna, and those that are held at 0, have a row of the unit matrix.
-        index = np.arange(sets.width)
-        idle = sets.antenna < 0
-        idle[:, 0] |= _is_held(sets, sign)
-        self._solve[:, index, index] = np.where(idle, 0.0, self._solve[:, index, index])
-        self.log_det = float(np.log(legs.variance).sum() + np.linalg.slogdet(matrix)[1].sum())
-        self.log_det -= math.log(4.0) * int(sets.has_odd.sum()) if sign > 0 else 0.0
+        self._weigh(sets.legs.variance)
 
-    def _matrix(self, sets: Sets) -> Array:
-        """B^T S^-1 B of each set, float64 (n_set, width, width)."""
+    def with_variance(self, variance: Array) -> Covariance:
+        """That of the same closures where legs have these variances, float64 (n_leg,)."""
+        found = copy.copy(self)
+        found._weigh(variance)
+        return found
+
+    def _weigh(self, variance: Array) -> None:
+        """Work out what depends on the variances of legs."""
+        self._inverse_variance = 1.0 / variance[:, None]
         matrix = self._products(self._inverse_variance[:, 0])
-        held = _is_held(sets, self._sign)
+        held, index = self._idle[:, 0], np.arange(self._shape[1])
         matrix[held, 0, :] = matrix[held, :, 0] = 0.0
-        index = np.arange(sets.width)
-        idle = sets.antenna < 0
-        idle[:, 0] |= held
-        matrix[:, index, index] = np.where(idle, 1.0, matrix[:, index, index])
-        return matrix
+        # Idle nodes have a row of the unit matrix.
+        matrix[:, index, index] = np.where(self._idle, 1.0, matrix[:, index, index])
+        self._solve = np.linalg.inv(matrix)
+        self._solve[:, index, index] = np.where(self._idle, 0.0, self._solve[:, index, index])
+        self.log_det = float(np.log(variance).sum() + np.linalg.slogdet(matrix)[1].sum()) - self._log_index
 
     def _products(self, weight: NDArray[np.floating]) -> Array:
         """B^T W B of each set, float64 (n_set, width, width), for a weight of each leg (n_leg,)."""
@@ -129,8 +132,3 @@ class Covariance:
             return values, values
         left = values - self._incidence @ self.antennas(values)
         return left, self._inverse_variance * left
-
-
-def _is_held(sets: Sets, sign: float) -> NDArray[np.bool_]:
-    """Sets in which a value of all antennas together changes nothing: that of the first is held at 0."""
-    return np.ones(sets.n_set, bool) if sign < 0 else ~sets.has_odd

@@ -54,6 +54,8 @@ class PartitionClosures:
     sets : Sets
     shape : (n_row, n_chan, n_corr)
         Of the partition.
+    phase, amplitude : Covariance
+        Of closure phases, and of log closure amplitudes.
     corrected : bool
         Whether 2 h S' is subtracted; False for the figures of other programs.
 
@@ -64,9 +66,11 @@ class PartitionClosures:
         Independent closures.
     """
 
-    def __init__(self, sets: Sets, shape: tuple[int, ...], *, corrected: bool = True) -> None:
+    def __init__(
+        self, sets: Sets, shape: tuple[int, ...], phase: Covariance, amplitude: Covariance, *, corrected: bool
+    ) -> None:
         self.sets, self._shape, self._corrected = sets, shape, corrected
-        self._phase, self._amplitude = Covariance(sets, -1.0), Covariance(sets, 1.0)
+        self._phase, self._amplitude = phase, amplitude
         self.n_phase, self.n_amplitude = self._phase.n_closure, self._amplitude.n_closure
         legs = sets.legs
         self._log_data = legs.log_vis - (2.0 * self._amplitude.shares() * legs.thermal if corrected else 0.0)
@@ -76,12 +80,16 @@ class PartitionClosures:
         cls, part: Partition, snr_limit: float = SNR_LIMIT, *, corrected: bool = True
     ) -> PartitionClosures:
         """The closures of a partition with the noise that its weights state; `snr_limit` as for `legs_of`."""
-        return cls(sets_of(legs_of(part, snr_limit)), part.vis.shape, corrected=corrected)
+        sets = sets_of(legs_of(part, snr_limit))
+        kinds = Covariance(sets, -1.0), Covariance(sets, 1.0)
+        return cls(sets, part.vis.shape, *kinds, corrected=corrected)
 
     def with_noise(self, variance: Array, thermal: Array) -> PartitionClosures:
         """The same closures of the same visibilities with other noise, float64 (n_leg,) as of `Legs`."""
         legs = replace(self.sets.legs, variance=variance, thermal=thermal)
-        return PartitionClosures(replace(self.sets, legs=legs), self._shape, corrected=self._corrected)
+        sets, kinds = replace(self.sets, legs=legs), (self._phase, self._amplitude)
+        phase, amplitude = (each.with_variance(variance) for each in kinds)
+        return PartitionClosures(sets, self._shape, phase, amplitude, corrected=self._corrected)
 
     @property
     def n_data(self) -> int:

@@ -183,9 +183,10 @@ def test_a_noisy_station_is_found(observation: Observation, tmp_path: Path) -> N
     pull = (found - truth) / error
     # A dozen numbers of one draw; the largest is below 3.5 of their errors but once in 200.
     assert np.abs(pull).max() < 3.5
-    assert error[noisy] < 3.0
+    assert error[noisy] < truth[noisy] / 3.0, "known from the data, not only allowed"
     # Residuals, with best gains taken out, have the noise that was found.
     (part,), (model,) = fitted.corrected(found).partitions, fitted.predict(found)
     used = part.weight > 0
     chi2 = np.sum((part.weight * np.abs(part.vis - model) ** 2)[used])
+    # sqrt(2 / 1356) is 4 %: somewhat less than four of these.
     assert chi2 == pytest.approx(fitted.n_data.sum(), rel=0.15)

@@ -311,4 +311,4 @@ def test_a_table_has_the_times_of_the_set_whatever_their_scale(tmp_path: Path) -
     for name in ("gains.G", "gains.npz"):
         model = replace(SKY, gain=[Gain(table=[str(tmp_path / "gains" / name)])])
         found.append(next(iter(predict(data, model, backend="cpu"))))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)  # the table is in single precision

@@ -134,7 +134,7 @@ class ClosureSums:
         for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
             parts = []
             for b in range(len(batch)):
-                value, gradient = self.of_one(i, sources.entries(b, b + 1))
+                value, gradient, _ = self.of_one(i, sources.entries(b, b + 1))
                 chi2[b, i] = value
                 parts.append(gradient)
             joined = Gradient.joined(parts)
@@ -171,16 +171,20 @@ class ClosureSums:
             parts.append(replace(part, vis=data, weight=part.weight * np.abs(gains) ** 2))
         return replace(observation, partitions=tuple(parts))
 
-    def of_one(self, i: int, sources: Sources) -> tuple[float, Gradient]:
-        """chi2 of partition i and its gradient for a batch of one; NaN for impossible sources."""
+    def of_one(self, i: int, sources: Sources) -> tuple[float, Gradient, NDArray[np.complexfloating] | None]:
+        """chi2 of partition i and its gradient for a batch of one, and visibilities (n_row, n_chan, n_corr).
+
+        NaN, and no visibilities, for impossible sources.
+        """
         if sources.impossible().any():
             chi2, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
-            return float(chi2[0]), gradient
-        chi2, slope = self.closures[i].chi2_and_slope(self._engines.rimes[i].predict(sources))
+            return float(chi2[0]), gradient, None
+        vis = self._engines.rimes[i].predict(sources)
+        chi2, slope = self.closures[i].chi2_and_slope(vis)
         value = float(chi2.sum())
         gradient = self._pulled(i, sources, slope if np.isfinite(value) else np.zeros_like(slope))
         gradient.spoil(np.array([not np.isfinite(value)]))
-        return value, gradient
+        return value, gradient, vis[0]
 
     def _pulled(self, i: int, sources: Sources, slope: NDArray[np.complex128]) -> Gradient:
         """Re(J^H G): derivatives of what has the slopes G with respect to visibilities."""

@@ -70,12 +70,10 @@ class ClosuresWithNoiseTerms:
         for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
             parts = []
             for b, each in enumerate(sums):
-                one = sources.entries(b, b + 1)
-                chi2, gradient = each.of_one(i, one)
+                chi2, gradient, vis = each.of_one(i, sources.entries(b, b + 1))
                 parts.append(gradient)
                 value[b] += each.closures[i].log_norm - 0.5 * chi2
-                if np.isfinite(chi2):
-                    vis = self._engines.rimes[i].predict(one)[0]
+                if vis is not None and np.isfinite(chi2):
                     by_variance, by_thermal = each.closures[i].noise_slopes(vis)
                     systematic, rest = self._variance_slopes(batch, b, i)
                     slopes = by_variance @ systematic + (by_variance + by_thermal) @ rest

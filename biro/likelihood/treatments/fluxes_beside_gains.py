@@ -77,6 +77,9 @@ class FluxesBesideGains:
         self._model, self._engines, self._sky = model, engines, of_sky
         self._gains = InnerGains(observation, of_sky, engines, full, integrate=True)
         self.inner, self._linear = Inner(full, model), Inner(of_sky, model)
+        # Where the linear parameters are among those of the full model.
+        places = {name: i for i, name in enumerate(full.parameter_names)}
+        self._places = np.array([places[name] for name in self._linear.names], np.int64)
         priors = [of_sky.parameters[i].prior for i in self._linear.of_inner]
         self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
         self._responses = Responses(observation, engines, self._linear)
@@ -174,16 +177,10 @@ class FluxesBesideGains:
 
     def _parameters(self, best: JointBest, x: Array, z: Array) -> Array:
         """Values of the inner parameters of the full model (n_inner,)."""
-        found, places = np.empty(self.inner.full.n_param), self._places
+        found = np.empty(self.inner.full.n_param)
         found[self._gains.inner.of_inner] = self._gains.parameters(best.gains, x)
-        found[places] = self._mean + self._sd * z
+        found[self._places] = self._mean + self._sd * z
         return found[self.inner.of_inner]
-
-    @property
-    def _places(self) -> NDArray[np.int64]:
-        """Where the linear parameters are among those of the full model."""
-        names = self.inner.full.parameter_names
-        return np.array([names.index(name) for name in self._linear.names], np.int64)
 
     def _value(self, best: JointBest) -> float:
         """ln L + ln prior at the best values."""

@@ -137,8 +137,7 @@ class NoiseOfBaselines:
         factors = (1.0 / self._weight[place].astype(np.float64), squared(self._data[place]), 1.0)
         found = np.zeros((2, len(row), self._n_number + 1))
         for number, kind, slope in self._columns(numbers, factor):
-            of_part = found[0 if kind == 1 else 1]
-            np.add.at(of_part, (np.arange(len(row)), number[row]), factors[kind] * slope[row])
+            found[0 if kind == 1 else 1, np.arange(len(row)), number[row]] += factors[kind] * slope[row]
         return found[0], found[1]
 
     def fraction(self, numbers: Array) -> Array:
