@@ -67,3 +67,36 @@ def plus(total: Adjoint | None, term: Adjoint, factor: float = 1.0) -> Adjoint:
     if total is not None:
         scaled = [None if b is None else a + b for a, b in zip(total, scaled, strict=True)]
     return Adjoint(*scaled)
+
+
+def of_varied(adjoint: Adjoint, first: int, stop: int) -> Adjoint:
+    """The derivatives with respect to sources first .. stop - 1, 0 of the others and of the beam.
+
+    Loops may leave anything in the place of those that nobody asks for.
+    """
+    n_source = adjoint.direction.shape[1]
+
+    def kept(name: str, axis: int = 1) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = getattr(adjoint, name)
+        # Gaussians and profiles are the last of the sources.
+        before = n_source - values.shape[axis] if name in _OF_SHAPES else 0
+        own = (*[slice(None)] * axis, slice(max(0, first - before), max(0, stop - before)))
+        found = np.zeros_like(values)
+        found[own] = values[own]
+        return found
+
+    return adjoint._replace(
+        stokes=kept("stokes", 2),
+        spectral_terms=kept("spectral_terms"),
+        argument=kept("argument"),
+        direction=kept("direction"),
+        projection=kept("projection"),
+        beam_scale=np.zeros_like(adjoint.beam_scale),
+        pointing=np.zeros_like(adjoint.pointing),
+        voltage_lm=kept("voltage_lm"),
+        profile=kept("profile"),
+        faraday=kept("faraday"),
+    )
+
+
+_OF_SHAPES = "projection", "profile"

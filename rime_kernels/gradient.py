@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.adjoint import Adjoint
+from rime_kernels.adjoint import Adjoint, of_varied
 from rime_kernels.arrays import Sources
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
@@ -107,6 +107,8 @@ def gradient_of(
     n_source, n_term = sources.n_source, sources.spectral_terms.shape[3]
     # Loops that make one Stokes parameter of another have all four; nobody asks where Q, U, V are 0.
     n_stokes = adjoint.stokes.shape[3] if sources.polarised else 1
+    if sources.varied is not None:
+        adjoint = of_varied(adjoint, *sources.varied)
     stokes, terms = np.zeros_like(sources.stokes), np.zeros_like(sources.spectral_terms)
     stokes[..., :n_stokes] = adjoint.stokes[:, :, :n_source, :n_stokes]
     terms[:, :, :n_stokes] = adjoint.spectral_terms[:, :n_source, :n_stokes, :n_term]

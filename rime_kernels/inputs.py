@@ -127,10 +127,11 @@ class Inputs(NamedTuple):
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
     profile: NDArray[np.float64]  # (n_batch, n_profile, 8), or (n_batch, 1, 1) where there is none
     profile_kind: NDArray[np.float64]  # (n_profile or 1,): codes as `registered.numbered` has them
+    varied: NDArray[np.float64]  # (2,): `Sources.varied_range`
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
-        shared = {"ref_freq", "spectral_form", "profile_kind"}
+        shared = {"ref_freq", "spectral_form", "profile_kind", "varied"}
         return Inputs(
             *(
                 value if name in shared else value[start:stop]
@@ -308,6 +309,7 @@ def inputs(
         scale = np.broadcast_to(scale, sources.n_batch)
         motion = sources.beam.motion
         pointing = np.broadcast_to(motion, (sources.n_batch, *motion.shape[1:]))
+    profile, profile_kind = map(_contiguous, profile_arrays(sources))
     return Inputs(
         _contiguous(direction),
         _contiguous(sources.stokes),
@@ -319,7 +321,9 @@ def inputs(
         _contiguous(pointing),
         _template(sources, template_lm, scaled_dof),
         _contiguous(_faraday(sources)),
-        *map(_contiguous, profile_arrays(sources)),
+        profile,
+        profile_kind,
+        np.array(sources.varied_range, np.float64),
     )
 
 

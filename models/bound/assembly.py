@@ -14,9 +14,10 @@ from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.bound.light_curves import KnotTable
+from biro.models.bound.memory import Reused
 from biro.models.bound.positions.places import Frame, Places
 from biro.models.bound.shapes.profiles import Profiles
-from biro.models.bound.si_values import ArrayOfValues, Gathered, SIValues, fold_constants
+from biro.models.bound.si_values import ArrayOfValues, Constant, Gathered, SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
     BeamScale,
@@ -111,6 +112,7 @@ class Assembly:
         partitions: Sequence[OfPartition],
     ) -> None:
         self._values = values = SIValues(resolved)
+        self._memory = Reused()
         knots = list(dict.fromkeys(each.knots for each in partitions))
         self._stokes = [
             fold_constants(resolved, values, partial(Brightness, layout, knots=one)) for one in knots
@@ -153,6 +155,7 @@ class Assembly:
             None if slots is None else Gathered(values, slots)
             for slots in (None if one is None else one.turns_in_beam(resolved) for one in terms)
         ]
+        self._varied = None if self._beam_varies else _varied(layout.owners, resolved)
         keys: list[Key] = [
             (
                 frames.index(each.frame),
@@ -170,6 +173,14 @@ class Assembly:
     def has_antenna_terms(self) -> bool:
         """Whether matrices of the antennas are other than 1."""
         return any(one is not None for one in self._antennas)
+
+    @property
+    def _beam_varies(self) -> bool:
+        """Whether any parameter changes the beam, or where antennas point."""
+        if self._kind is None:
+            return False
+        errors = [self._scale, *[one for one in self._pointings if one is not None]]
+        return any(one is not None for one in self._turns) or not all(isinstance(x, Constant) for x in errors)
 
     def values(self, theta: Array) -> Array:
         """All numbers that the sources are made of, in SI units, (n_batch, n_value)."""
@@ -212,6 +223,7 @@ class Assembly:
                     antenna_terms=jones[key[2]],
                     spectral_form=self._spectral_form,
                     faraday=faraday,
+                    varied=self._varied,
                 )
             if not is_last:
                 made[key] = found
@@ -274,14 +286,23 @@ class Assembly:
                 sums[step] = sums[step] + product if step in sums else product
             antennas = self._antennas[key[2]]
             if antennas is not None and gradient.antenna_terms is not None:
-                by_jones = gradient.antenna_terms * factor.reshape(-1, 1, 1, 1, 1, 1)
-                of_antennas[antennas] = of_antennas.get(antennas, 0.0) + by_jones
+                by_jones = self._times(gradient.antenna_terms, factor)
+                of_antennas[antennas] = (
+                    of_antennas[antennas] + by_jones if antennas in of_antennas else by_jones
+                )
         self._positions.pull_back(values, lm, into)
         for step, slopes in sums.items():
             step.pull_back(values, slopes, into)
         for antennas, by_jones in of_antennas.items():
             antennas.pull_back(values, by_jones, into)
         return self._values.pull_back(into)
+
+    def _times(self, slopes: NDArray[np.complex128], factor: Array) -> NDArray[np.complex128]:
+        """Derivatives with respect to matrices times the factor of each entry of the batch."""
+        product = self._memory.complex(*slopes.shape)
+        by = factor.reshape(-1, *(1,) * slopes.ndim)
+        np.multiply(slopes[..., None].view(np.float64), by, out=product[..., None].view(np.float64))
+        return product
 
     def _steps(self, key: Key, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
         """Functions that made the arrays of a partition, and the derivatives to each array; no positions."""
@@ -316,6 +337,14 @@ class Assembly:
             turn = turns(values) if turns is not None else None
             return JonesBeam.unchecked(beam.jones_beam, scale=scale, pointing=pointing, turn=turn)
         return Beam.unchecked(cast(BeamKind, self._kind), scale, pointing)
+
+
+def _varied(owners: Sequence[str], resolved: ResolvedSlots) -> tuple[int, int] | None:
+    """`Sources.varied`: from the first source that has a parameter to behind the last that has one."""
+    free = {name.split(".")[0] for name, slot in resolved.slot_of.items() if slot in resolved.forms}
+    found = [i for i, owner in enumerate(owners) if owner in free]
+    first, stop = (found[0], found[-1] + 1) if found else (0, 0)
+    return None if stop - first == len(owners) else (first, stop)
 
 
 def _is_polarised(layout: SourceLayout, resolved: ResolvedSlots) -> bool:

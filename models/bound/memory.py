@@ -38,3 +38,7 @@ class Reused:
             if self._block.size < size or sys.getrefcount(self._block) > self._alone:
                 self._block = np.empty(size)
             return self._block[:size].reshape(shape)
+
+    def complex(self, *shape: int) -> NDArray[np.complex128]:
+        """A complex128 array likewise."""
+        return self.empty(*shape, 2).view(np.complex128)[..., 0]

@@ -40,7 +40,7 @@ class SourceLayout:
     Attributes
     ----------
     names : list of str
-        In the order of the arrays.
+        In the order of the arrays; `owners` are the sources of the model that they are, or are parts of.
     seen : bool (n_source,)
         Whether a source is seen through the beam of the model.
     n_time : int
@@ -91,7 +91,7 @@ class SourceLayout:
         # Parameters are numbered in the order of the file; arrays have points first.
         tables = [part for source in sky.sources for part in _parts(source, ref_freq, slots)]
         tables.sort(key=lambda table: table.rank)
-        self.names = [table.name for table in tables]
+        self.names, self.owners = [table.name for table in tables], [table.owner for table in tables]
         self.seen = np.array([table.seen for table in tables], dtype=bool)
         shaped = [table for table in tables if table.rank != POINT]
         self.position = np.array([table.position for table in tables], dtype=np.int64).reshape(-1, 2)
@@ -191,7 +191,7 @@ class _SourceSlots:
     weight: Weight | None = None
 
     def __init__(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
-        self.name, self.seen = source.name, source.beam
+        self.name, self.owner, self.seen = source.name, source.name, source.beam
         self.rank = GAUSSIAN if isinstance(source, GaussianSource) else POINT
         self.limits: list[tuple[int, Limits]] = []
         self.by_offset = source.ra is None

@@ -59,11 +59,16 @@ class Sources:
     faraday : float64 (n_batch, n_source, 4) or None
         RM (rad/m^2), lambda0^2 (m^2), width of a Burn slab and dispersion (rad/m^2): `brightness.faraday`.
         They turn Q and U, which are those at lambda0.
+    varied : (int, int) or None
+        Where derivatives are taken, those with respect to sources from the first number to before the second
+        alone are asked for; the others are 0 and take no time, as are those with respect to the beam. Where
+        there is None, all are asked for.
 
     Raises
     ------
     InputError
-        A wrong shape or type, a reference frequency that is not positive, or an unknown form of spectrum.
+        A wrong shape or type, a reference frequency that is not positive, an unknown form of spectrum, or
+        varied sources that are not there.
     """
 
     lm: NDArray[np.float64]
@@ -80,6 +85,7 @@ class Sources:
     antenna_terms: AntennaTerms | None = None
     spectral_form: NDArray[np.int32] | None = None
     faraday: NDArray[np.float64] | None = None
+    varied: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
@@ -105,6 +111,8 @@ class Sources:
             what = "Gaussians" if self.profile is None else "Gaussians and profiles"
             raise InputError(f"shape has {n_shape} {what}, but there are only {n_source} sources")
         self._check_profiles(sizes)
+        if self.varied is not None and not 0 <= self.varied[0] <= self.varied[1] <= self.n_source:
+            raise InputError(f"varied must lie within 0 .. {self.n_source}, got {self.varied}")
         if not np.all(self.ref_freq > 0.0):
             raise InputError(f"ref_freq must be positive (Hz), got {self.ref_freq.min():g}")
         if isinstance(self.beam, JonesBeam):
@@ -159,6 +167,7 @@ class Sources:
         antenna_terms: AntennaTerms | None = None,
         spectral_form: NDArray[np.int32] | None = None,
         faraday: NDArray[np.float64] | None = None,
+        varied: tuple[int, int] | None = None,
     ) -> Sources:
         """Sources of contiguous arrays that have the right shapes and types: nothing is checked.
 
@@ -189,6 +198,7 @@ class Sources:
             antenna_terms=antenna_terms,
             spectral_form=spectral_form,
             faraday=faraday,
+            varied=varied,
         )
         return new
 
@@ -217,6 +227,7 @@ class Sources:
             antenna_terms=terms,
             spectral_form=None if self.spectral_form is None else self.spectral_form.copy(),
             faraday=None if self.faraday is None else self.faraday.copy(),
+            varied=self.varied,
         )
 
     def entries(self, start: int, stop: int) -> Sources:
@@ -243,6 +254,7 @@ class Sources:
             antenna_terms=None if self.antenna_terms is None else self.antenna_terms.entries(start, stop),
             spectral_form=self.spectral_form,
             faraday=None if self.faraday is None else self.faraday[batch],
+            varied=self.varied,
         )
 
     @cached_property
@@ -282,6 +294,11 @@ class Sources:
     def n_source(self) -> int:
         """Number of points, Gaussians and profiles."""
         return int(self.lm.shape[1])
+
+    @property
+    def varied_range(self) -> tuple[int, int]:
+        """The first source that varies, and the one behind the last."""
+        return (0, self.n_source) if self.varied is None else self.varied
 
     @property
     def n_shape(self) -> int:

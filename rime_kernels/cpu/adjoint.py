@@ -307,10 +307,13 @@ def pull_slot(
     n, n_all, n_lane = size(like), size(stokes), size(lane)
     n_place = sky.n_source * n_all * (place if work.stokes_per_time else 0)
     of_brightness = ahead(work.sums.brightness, n_place)
-    bare = Sky(sky.n_source, sky.n_point, sky.direction, sky.projection, sky.bright, False, sky.voltages)
+    bare = Sky(
+        sky.n_source, sky.n_point, sky.first_varied, sky.stop_varied, sky.direction, sky.projection,
+        sky.bright, False, sky.voltages,
+    )  # fmt: skip
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
-    for first in range(0, sky.n_source, PIECE):
-        last = min(first + PIECE, sky.n_source)
+    for first in range(sky.first_varied, sky.stop_varied, PIECE):
+        last = min(first + PIECE, sky.stop_varied)
         for s in range(first, last if factored else first):
             fill_terms(
                 bare, s, s + 1, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale,

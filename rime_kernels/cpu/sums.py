@@ -21,6 +21,8 @@ class Sky(NamedTuple):
 
     n_source: int
     n_point: int
+    first_varied: int  # sources whose derivatives are asked for: from this one on
+    stop_varied: int  # and before this one
     direction: Pointer  # float64 (n_source, 3)
     projection: Pointer  # float64 (n_shape, 2, 3): of Gaussians, then profiles
     bright: Pointer  # (n_source, n_stokes, n)

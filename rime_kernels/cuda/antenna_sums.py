@@ -146,10 +146,7 @@ class AntennaSums:
     def jones(self, fetched: NDArray[np.float64]) -> NDArray[np.complex128]:
         """`Adjoint.jones` from what was fetched."""
         shape = len(fetched), self._n_time_block, self._n_antenna, self._n_chan_block
-        parts, found = fetched.reshape(*shape, 2, 4), np.empty((*shape, 4), np.complex128)
-        np.multiply(parts[..., 0, :], 2.0, out=found.real)
-        np.multiply(parts[..., 1, :], 2.0, out=found.imag)
-        found = found.reshape(*shape, 2, 2)
+        found = fetched.view(np.complex128).reshape(*shape, 2, 2)
         return found * np.eye(2) if self._stays_diagonal else found
 
 

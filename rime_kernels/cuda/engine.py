@@ -187,7 +187,7 @@ class Engine:
         """What calls that are recorded as one have in common."""
         kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None, _spectrum(sources)
         shapes = (
-            sources.n_shape, sources.n_profile, registered_profiles(sources),
+            sources.n_shape, sources.n_profile, registered_profiles(sources), sources.varied,
             blocks_of(sources.antenna_terms), jones.beam_of(sources) is not None,
         )  # fmt: skip
         return _beam_codes(sources), kind, shapes, tuple([value.shape for value in given])
@@ -261,7 +261,10 @@ class Engine:
         given, kept = self._given(sources, scaled_dof)
         n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
         beams = self._load_beam(sources)
-        return Call(given, shared_beam, variant, layout, n_shape, spectrum, n_profile, terms, kept, beams)
+        return Call(
+            given, shared_beam, variant, layout, n_shape, spectrum, n_profile, terms, kept, beams,
+            sources.varied_range,
+        )  # fmt: skip
 
     def _load_beam(self, sources: Sources) -> Record:
         """The sources' `JonesBeam` on the device, or None; recordings do not outlive another one."""

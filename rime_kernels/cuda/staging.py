@@ -30,6 +30,7 @@ class Call(NamedTuple):
     terms: AntennaTerms | None = None
     kept_jones: DeviceArray = None  # matrices that stay on the device, in the place of `Parameters.jones`
     beams: Record = None  # as in `Arrays`
+    varied: tuple[int, int] = (0, 0)  # `Sources.varied_range`
 
     @property
     def n_batch(self) -> int:
@@ -99,10 +100,10 @@ class Staging:
         rime_cuda.make_geometry(self._tangent)[-(-n_item // n_thread), n_thread, stream](
             call.n_source - call.n_gaussian, given.lm, given.shape, direction, projection
         )
-        return Inputs(  # every array on the device
+        return Inputs(  # every array on the device, but the last
             direction, given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms, projection,
             given.beam_scale, given.pointing, given.template, given.faraday, given.profile,
-            given.profile_kind,
+            given.profile_kind, np.array(call.varied, np.float64),
         )  # fmt: skip
 
     def brightness(

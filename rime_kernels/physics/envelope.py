@@ -43,6 +43,8 @@ def projections(
     -------
     float64 (..., 2, 3), s / m
     """
+    if not shape.size:
+        return np.zeros((*shape.shape[:-1], 2, 3))
     emaj, emin, pa = np.moveaxis(shape, -1, 0)
     l, m, n_minus_1 = np.moveaxis(direction, -1, 0)
     tilt = 1.0 if frame == "tangent" else 0.0
@@ -78,6 +80,8 @@ def pull_projections(
     float64 (..., 2)
         With respect to l, m: 0 in the "uv" frame.
     """
+    if not shape.size:
+        return np.zeros_like(shape), np.zeros_like(direction[..., :2])
     emaj, emin, pa = np.moveaxis(shape, -1, 0)
     l, m, n = direction[..., 0], direction[..., 1], 1.0 + direction[..., 2]
     unit = np.stack([np.ones_like(emaj), np.ones_like(emaj), pa], axis=-1)

@@ -264,6 +264,28 @@ def test_many_sources_and_entries(backend, problem, sky, beam_of, reference, for
         assert (np.abs(found - expected) < TOLERANCE[precision] * size).all(), name
 
 
+@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("beam", ["none", "pointing"])
+def test_derivatives_of_some_sources(backend, problem, sky, beam_of, reference, form, beam) -> None:
+    """Those of others are 0, as are those of the beam; again and again, as calls of one kind are recorded."""
+    rows = rows_for(problem)
+    sources = sky(rows, n_point=3, n_gaussian=2, beam=beam_of(rows, "cos3") if beam == "pointing" else None)
+    whole, rime = expected_gradient(reference, rows, sources), with_data(rows, backend, form=form)
+    axis = {"lm": 1, "stokes": 2, "spectral_terms": 1, "shape": 1}
+    for first, stop in [(1, 2), (1, 4), (3, 5), (0, 0), (1, 2), (1, 4), (1, 2)]:
+        chi2, gradient = rime.chi2_and_gradient(replace(sources, varied=(first, stop)))
+        np.testing.assert_array_equal(chi2, rime.chi2_and_gradient(sources)[0])
+        for name, values in parts_of(gradient).items():
+            expected = np.zeros_like(whole[name])
+            if name in axis:
+                before = 3 if name == "shape" else 0  # points have none
+                own = slice(max(0, first - before), max(0, stop - before))
+                expected.swapaxes(0, axis[name])[own] = whole[name].swapaxes(0, axis[name])[own]
+                scale = np.abs(whole[name]).max()
+                assert np.abs(values - expected).max() <= TOLERANCE["double"] * scale, (name, first, stop)
+            np.testing.assert_array_equal(values[expected == 0.0], 0.0, err_msg=name)
+
+
 # ---- awkward places
 
 

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.correlated import Steps
 from biro.models.bound.antenna_terms.gain_layout import Factor
+from biro.models.bound.memory import Reused
 from biro.models.bound.scatter import Scatter
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ZERO
+from rime_kernels.cpu.vector_math import cos_sin
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -32,12 +34,14 @@ class FittedGains:
 
     def __init__(self, factors: Sequence[Factor], values: SIValues) -> None:
         self._factors = [_FactorValues(factor, values) for factor in factors]
+        self._memory = Reused()
         self._last: tuple[weakref.ref[Array], Complex] | None = None
 
     def __call__(self, values: Array) -> Complex:
         """The gains; derivatives ask for those of the same values once more, which are kept for them."""
         if self._last is not None and self._last[0]() is values:
             return self._last[1]
+        self._last = None
         found = self._worked_out(values)
         found.flags.writeable = False
         self._last = weakref.ref(values), found
@@ -53,9 +57,10 @@ class FittedGains:
                 amplitude = amplitude * one(values)
             else:
                 phase = phase + one(values)
-        found = np.empty(np.broadcast_shapes(amplitude.shape, phase.shape), np.complex128)
-        # Two thirds of the time that the exponential of complex numbers takes (measured).
-        found.real, found.imag = amplitude * np.cos(phase), amplitude * np.sin(phase)
+        found = self._memory.complex(*np.broadcast_shapes(amplitude.shape, phase.shape))
+        cos, sin = cos_sin(phase)
+        np.multiply(amplitude, cos, out=found.real)
+        np.multiply(amplitude, sin, out=found.imag)
         return found
 
     def push_forward(self, values: Array, changes: Array) -> Complex:

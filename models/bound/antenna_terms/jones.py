@@ -9,6 +9,7 @@ from biro.models.bound.antenna_terms.fitted_gains import FittedGains
 from biro.models.bound.antenna_terms.ionosphere import DISPERSION
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.antenna_terms.rotation import rotation
+from biro.models.bound.memory import Reused
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.components.beam import SPEED_OF_LIGHT
@@ -38,7 +39,7 @@ class Jones:
     """
 
     def __init__(self, slots: TermSlots, values: SIValues) -> None:
-        self._slots = slots
+        self._slots, self._memory = slots, Reused()
         self._known = slots.gain[None, ..., None]
         if np.array_equal(slots.gain[..., 0], slots.gain[..., 1]):
             self._known = self._known[..., :1, :]
@@ -70,8 +71,9 @@ class Jones:
     def __call__(self, values: Array) -> Complex:
         if self._is_gain:
             gain = self.gain(values)[..., 0]
-            found = np.zeros((len(gain), *self._shape), np.complex128)
+            found = self._memory.complex(len(gain), *self._shape)
             found[..., 0, 0], found[..., 1, 1] = gain[..., 0], gain[..., -1]
+            found[..., 0, 1], found[..., 1, 0] = 0.0, 0.0
             return found
         return self._whole(self._with_leakage(self._rotation(values), values))
 

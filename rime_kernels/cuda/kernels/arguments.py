@@ -36,6 +36,8 @@ class Sky(NamedTuple):
     n_jones_time: int  # time slots that have a block; 0 without matrices, as the next two
     n_jones_antenna: int
     n_jones_chan: int  # blocks of channels
+    first_varied: int  # the sources whose derivatives are asked for: from this one on
+    stop_varied: int  # and before this one
 
 
 class Columns(NamedTuple):

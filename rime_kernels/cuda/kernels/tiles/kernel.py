@@ -205,7 +205,7 @@ def _make_clear(kernel: TileKernel) -> Compiled:
 
 
 def _make_sweep(kernel: TileKernel) -> Compiled:
-    """Function that takes all sources, chunk by chunk: to sum them or, in sweep 1, to let them gather."""
+    """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that gather."""
     sizes, has_gaussian, votes = (
         sizes_of(kernel),
         kernel.has_gaussian,
@@ -227,10 +227,13 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
         n_point = n_source - sky.n_gaussian
         # Of the type they have later on, for the tuples they become part of: Numba makes one type of each.
         before, n_before, start, buffer = int64(-1), int64(0), int64(0), int64(0)
+        stop = int64(n_source)
+        if sweep == 1:
+            start, stop = int64(sky.first_varied), int64(sky.stop_varied)
         any_wide = 0  # of the chunk that was made before
-        while before < n_source:
+        while before < stop:
             n_now, wide = int64(0), False
-            if start < n_source:
+            if start < stop:
                 n_now, wide = stage(start, buffer, block, stager, work.reach, sky, shared)
             # In sweep 1 threads without a tile take part, too: all threads of a block meet inside.
             if before >= 0 and (tile.active or sweep == 1):
