@@ -27,9 +27,10 @@ along q = (second derivatives)^-1 t, with t those of half ln det by x and z.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
+T = TypeVar("T", bound=np.generic)
 _MOST = 60
 """Steps of a search."""
 _CLOSE = 1e-13
@@ -55,7 +57,7 @@ _N_DRAW = 100
 
 
 class LinearSky(NamedTuple):
-    """Visibilities V_0 + sum_k z_k T_k of all partitions, one after the other, in Jy.
+    """Visibilities V_0 + sum_k z_k T_k of all partitions, one after the other, in Jy, and what they weigh.
 
     Attributes
     ----------
@@ -63,10 +65,13 @@ class LinearSky(NamedTuple):
         V_0.
     responses : complex128 (n_linear, n_vis)
         T.
+    weight : float64 (n_vis,)
+        W of the data, without noise factors; 0 where the weight that was stated is.
     """
 
     base: Complex
     responses: Complex
+    weight: Array
 
 
 class JointSlopes(NamedTuple):
@@ -76,18 +81,18 @@ class JointSlopes(NamedTuple):
     ----------
     log_volume : float
     by_vis : complex128 (n_vis,)
-        L by which the integral changes with V, at a z that is held, as Re sum W conj(L) dV; W as stated.
+        L by which the integral changes with V, at a z that is held, as Re sum W conj(L) dV.
     by_responses : complex128 (n_linear, n_vis)
         The same of T.
-    by_factor : float64 (n_partition,)
-        What the determinant adds to the derivatives by noise factors.
+    half : float64 (n_vis,)
+        h, Jy^2: with the weight u of a visibility, by noise factors, the integral changes as ln u - u h.
     by_priors : NormalPriors
     """
 
     log_volume: float
     by_vis: Complex
     by_responses: Complex
-    by_factor: Array
+    half: Array
     by_priors: NormalPriors
 
 
@@ -103,7 +108,6 @@ class GainsBesideLinear:
     free : FreeGains
     data : complex128 (n_vis,)
         Of all partitions, one after the other; 0 where the weight is 0.
-    weight : float64 (n_vis,)
     cell : int64 (n_vis,)
     partition : int64 (n_vis,)
     to_cells : sparse float64 (n_cell, n_vis)
@@ -117,9 +121,8 @@ class GainsBesideLinear:
 
         self.free, layout, parts = free, free.layout, free.partitions
         n_cell = layout.cells.first.size - 1
-        self.weight = np.concatenate([part.weight.ravel() for part in parts]).astype(np.float64)
-        data = np.concatenate([part.vis.ravel() for part in parts]).astype(np.complex128)
-        self.data = np.where(self.weight > 0.0, data, 0.0)
+        used = [np.where(part.weight > 0.0, part.vis, 0.0).ravel() for part in parts]
+        self.data = np.concatenate(used).astype(np.complex128)
         number = np.arange(n_cell)
         pairs = list(zip(layout.partitions, parts, strict=True))
         self.cell = np.concatenate([own.of_visibilities(number, part.n_corr).ravel() for own, part in pairs])
@@ -131,6 +134,13 @@ class GainsBesideLinear:
         by = np.where(cells.is_phase, 1j, 1.0) * cells.factor
         self.logs: Any = csr_array((by, (of_entry, cells.coordinate)), shape=(n_cell, layout.n))
         self._last: tuple[Array, Array] | None = None
+
+    def parts(self, of_all: NDArray[T]) -> list[NDArray[T]]:
+        """What belongs to visibilities (..., n_vis), of each partition: (..., n_row, n_chan, n_corr)."""
+        shapes = [part.vis.shape for part in self.free.partitions]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        pairs = zip(np.split(of_all, ends, axis=-1), shapes, strict=True)
+        return [np.ascontiguousarray(part).reshape(*of_all.shape[:-1], *shape) for part, shape in pairs]
 
     def best(self, sky: LinearSky, factor: Array, priors: NormalPriors) -> JointBest | None:
         """What fits best; None where no maximum is found.
@@ -178,7 +188,7 @@ class GainsBesideLinear:
         Where phases may be anything and the sky has no flux at the means, the latter say what phases are.
         """
         n, x = len(sky.responses), np.zeros(self.free.layout.n)
-        w = self.weight / factor[self.partition] ** 2
+        w = sky.weight / factor[self.partition] ** 2
         square = np.sum(w * np.abs(sky.responses) ** 2, axis=1)
         scale = np.sqrt(np.sum(w * np.abs(self.data) ** 2) / np.where(square > 0.0, square, np.inf))
         brightest = np.argsort(-square)[:_MOST_STARTS]
@@ -305,7 +315,7 @@ class JointBest:
     @cached_property
     def _weight(self) -> Array:
         """w of each visibility, with the noise factors."""
-        return self.of.weight / self.factor[self.of.partition] ** 2
+        return self.sky.weight / self.factor[self.of.partition] ** 2
 
     @cached_property
     def _power(self) -> Array:
@@ -394,11 +404,18 @@ class JointBest:
         by_vis = self._by_cells(held.slopes) + power * (along - 2.0 * a)
         by_responses = np.conj(of_x) * turned - 2.0 * power * of_x.real * self.vis - power * spread
         by_responses += moved_z[:, None] * residual
-        beside = w * ((np.conj(residual) * along).real - mixed + crossed.real - 0.5 * square)
-        by_partition = np.bincount(of.partition, beside, minlength=self.factor.size)
-        by_factor = gains.by_factor(held.slopes) - 2.0 * by_partition / self.factor
+        by_power, real, imag = (each[of.cell] for each in held.slopes)
+        half = 0.5 * np.abs(of.data) ** 2 - by_power * power * np.abs(self.vis) ** 2
+        half -= ((real - 1j * imag) * np.conj(self.vis) * turned).real
+        half -= (np.conj(residual) * along).real - mixed + crossed.real - 0.5 * square
         scale = self.factor[of.partition] ** -2
-        return JointSlopes(volume, scale * by_vis, scale * by_responses, by_factor, gains.of_priors(held))
+        return JointSlopes(volume, scale * by_vis, scale * by_responses, half, gains.of_priors(held))
+
+    def slopes_of_maximum(self) -> tuple[Complex, Array]:
+        """`by_vis` and `half` of `JointSlopes`, both (n_vis,), of ln L alone: z and the gains are held."""
+        scale = self.factor[self.of.partition] ** -2
+        left = 0.5 * np.abs(self.of.data - self._gain * self.vis) ** 2
+        return scale * (self._turned - self._power * self.vis), left
 
     def _moved(self, slope: Array, by_z: Array) -> tuple[Array, Array]:
         """q of gains (n,) and of z (n_linear,), of derivatives t by both."""
@@ -447,8 +464,6 @@ class JointBest:
         return np.asarray((self.of.logs.conj().T @ of_cells).real)
 
     def _gains_with(self, vis: Complex, x: Array) -> BestGains:
-        free, first, parts = self.of.free, 0, []
-        for part in free.partitions:
-            parts.append(vis[first : first + part.vis.size].reshape(part.vis.shape))
-            first += part.vis.size
-        return BestGains(free, free.of_visibilities(parts), self.factor, x, self.priors)
+        of = self.of
+        models = of.free.of_visibilities(of.parts(vis), of.parts(self.sky.weight))
+        return BestGains(of.free, models, self.factor, x, self.priors)

@@ -28,7 +28,7 @@ from biro.likelihood.fisher import Fisher
 from biro.likelihood.inner import Inner
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
-from biro.likelihood.treatments.noise_beside_gains import NoiseBesideGains, NoiseOfTheta, StatedNoise
+from biro.likelihood.treatments.inner_noise import inner_noise
 from biro.maximum.laplace import curvature
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
@@ -99,11 +99,10 @@ class InnerGains:
         self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        kind = StatedNoise if model.noise_terms is None else NoiseOfTheta
-        self._noise: NoiseBesideGains = kind(observation, model)
-        self.noise = "Gaussian noise" + ("" if kind is StatedNoise else " that differs among baselines")
+        self.law = inner_noise(observation, model)
+        self.noise = self.law.text
         self.identity = [word]  # the model as it was written says what is integrated over
-        self.lines = [*self._noise.lines, *full.gain_lines, *self._lines()]
+        self.lines = [*self.law.lines, *full.gain_lines, *self._lines()]
 
     def chi2(self, batch: ThetaBatch) -> Array:
         """At the best gains, float64 (n_batch, n_partition)."""
@@ -149,9 +148,9 @@ class InnerGains:
         """
 
         def of_noise(vis: Sequence[Complex]) -> Array | None:
-            return self._curvature(batch, vis) if self._integrate else self._noise.information(batch)
+            return self._curvature(batch, vis) if self._integrate else self.law.information(batch)
 
-        prior, weights = self.priors_at(batch), self._noise.weights(batch)
+        prior, weights = self.priors_at(batch), self.law.weights(batch)
         shared = self._model, self._engines, self.free, prior, self.n_data, batch
         return GainInformation(*shared, weights, of_noise)
 
@@ -163,7 +162,7 @@ class InnerGains:
         exact derivatives, for these data and not on average over data: negative far from a maximum.
         """
         model, found = self._model, np.zeros((batch.theta.size,) * 2)
-        which = np.union1d(np.flatnonzero(self._noise.is_parameter), self._of_priors)
+        which = np.union1d(np.flatnonzero(self.law.is_parameter), self._of_priors)
         if not which.size:
             return found
 
@@ -185,12 +184,12 @@ class InnerGains:
         factor = batch.noise_factor[0]
         if not (batch.allowed.all() and (factor > 0.0).all()):
             return np.full(batch.theta.size, np.nan)
-        models = self.free.of_visibilities(vis, self._noise.weights(batch))
+        models = self.free.of_visibilities(vis, self.law.weights(batch))
         return self._value_and_slopes(self.free.best(models, factor, self.priors_at(batch)), batch)[2]
 
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
-        weights = self._noise.weights(batch)
+        weights = self.law.weights(batch)
         models = self.free.of_visibilities(vis, weights)
         best = self.free.best(models, batch.noise_factor[0], self.priors_at(batch))
         parts = []
@@ -205,10 +204,8 @@ class InnerGains:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[Complex] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """Those of `NoiseBesideGains` for a batch of one, where the data are `vis`; or those of the data."""
-        if isinstance(self._noise, NoiseOfTheta):
-            return self._noise.weights(batch, vis)
-        return [part.weight for part in self._observation.partitions]
+        """See `Treatment`."""
+        return self.law.weights(batch, vis) or [part.weight for part in self._observation.partitions]
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Where the Laplace approximation is doubtful, for a batch of one."""
@@ -249,7 +246,7 @@ class InnerGains:
                 raise InputError("the likelihood is not a number for one of the vectors: no gains fit best")
             x = best.draw(rng)
             drawn[b], centre[b] = (self.parameters(best, each) for each in (x, best.x))
-            value[b] = self._noise.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x))
+            value[b] = self.law.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x)[None])[0]
         return self.inner.draws(batch.theta, drawn, centre, value)
 
     def parameters(self, best: BestGains, x: Array) -> Array:
@@ -265,16 +262,16 @@ class InnerGains:
 
     def _value(self, best: BestGains, batch: ThetaBatch) -> float:
         """ln L + ln prior at the best gains, for a batch of one."""
-        return self._noise.log_likelihood(batch, best.chi2) + best.log_prior
+        return float(self.law.log_likelihood(batch, best.chi2[None])[0]) + best.log_prior
 
     def _value_and_slopes(self, best: BestGains, batch: ThetaBatch) -> tuple[float, Slopes, Array]:
         """The value; its slopes by sums of cells, and by theta through the noise and the priors of gains."""
         value = self._value(best, batch)
         if not self._integrate:
             slopes = best.slopes()
-            return value, slopes, self._noise.slopes(batch, best, slopes)
+            return value, slopes, self.law.slopes(batch, best, slopes)
         volume, slopes, by_priors = best.log_volume_and_slopes()
-        beside = self._noise.slopes(batch, best, slopes)
+        beside = self.law.slopes(batch, best, slopes)
         if by_priors is not None:
             beside += self.by_priors(batch, by_priors)
         return value + volume, slopes, beside
@@ -295,7 +292,7 @@ class InnerGains:
         if not self.is_possible(one):
             return None
         factor, sources = batch.noise_factor[b], list(self._engines.sources(one))
-        models = self.free.models(self._engines.rimes, sources, self._noise.weights(one))
+        models = self.free.models(self._engines.rimes, sources, self.law.weights(one))
         return self.free.best(models, factor, self.priors_at(one))
 
     def is_possible(self, batch: ThetaBatch) -> bool:
