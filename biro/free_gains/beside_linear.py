@@ -35,7 +35,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.free_gains.best_gains import BestGains, FreeGains
+from biro.free_gains.best_gains import BestGains, FreeGains, Held
+from biro.free_gains.expected import expected
+from biro.free_gains.linear_sky import JointSlopes, LinearSky
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 
 Array = NDArray[np.float64]
@@ -56,44 +58,31 @@ _N_DRAW = 100
 """Of linear parameters, to measure how good the integral over them is."""
 
 
-class LinearSky(NamedTuple):
-    """Visibilities V_0 + sum_k z_k T_k of all partitions, one after the other, in Jy, and what they weigh.
+class _Held(NamedTuple):
+    """Derivatives of the determinant where the maximum is held; of each visibility, but for `gains`.
 
     Attributes
     ----------
-    base : complex128 (n_vis,)
-        V_0.
-    responses : complex128 (n_linear, n_vis)
-        T.
-    weight : float64 (n_vis,)
-        W of the data, without noise factors; 0 where the weight that was stated is.
+    gains : Held
+    of_x : complex128 (n_linear, n_vis)
+        E.
+    a : complex128 (n_vis,)
+        A.
+    spread : complex128 (n_linear, n_vis)
+        M^-1 T.
+    square, mixed : float64 (n_vis,)
+        |g|^2 T^H M^-1 T, and 2 |g|^2 Re(conj(V) A).
+    crossed : complex128 (n_vis,)
+        g conj(D) U.
     """
 
-    base: Complex
-    responses: Complex
-    weight: Array
-
-
-class JointSlopes(NamedTuple):
-    """ln of the integral over gains and linear parameters, and its derivatives.
-
-    Attributes
-    ----------
-    log_volume : float
-    by_vis : complex128 (n_vis,)
-        L by which the integral changes with V, at a z that is held, as Re sum W conj(L) dV.
-    by_responses : complex128 (n_linear, n_vis)
-        The same of T.
-    half : float64 (n_vis,)
-        h, Jy^2: with the weight u of a visibility, by noise factors, the integral changes as ln u - u h.
-    by_priors : NormalPriors
-    """
-
-    log_volume: float
-    by_vis: Complex
-    by_responses: Complex
-    half: Array
-    by_priors: NormalPriors
+    gains: Held
+    of_x: Complex
+    a: Complex
+    spread: Complex
+    square: Array
+    mixed: Array
+    crossed: Complex
 
 
 class GainsBesideLinear:
@@ -232,7 +221,7 @@ class JointBest:
         climb: bool = True,
     ) -> None:
         self.of, self.sky, self.factor, self.priors, self.z = of, sky, factor, priors, z
-        self.vis = sky.base + z @ sky.responses
+        self.data, self.vis = of.data, sky.base + z @ sky.responses
         self.gains = self._gains_with(self.vis, x)
         if climb:
             self.gains.climb(warm=not cold)
@@ -325,7 +314,7 @@ class JointBest:
     @cached_property
     def _turned(self) -> Complex:
         """conj(g) D."""
-        return np.conj(self._gain) * self.of.data
+        return np.conj(self._gain) * self.data
 
     @cached_property
     def slope(self) -> Array:
@@ -378,43 +367,59 @@ class JointBest:
         """(n/2) ln 2 pi - (1/2) ln det of the second derivatives; NaN where they are not positive."""
         return self._integral[0]
 
-    def slopes(self) -> JointSlopes:
-        """`log_volume`, and the derivatives of the integral."""
-        of, gains, responses = self.of, self.gains, self.sky.responses
-        volume, moves, lower = self._integral
+    def _held(self) -> _Held:
+        """What the determinant changes by where the maximum is held."""
+        _, moves, lower = self._integral
         inverse = np.linalg.inv(lower)
         covariance = inverse.T @ inverse
-        held = gains.held(np.ascontiguousarray(moves @ inverse.T))
-        of_x = (-(of.logs @ moves) @ covariance)[of.cell].T  # E of each visibility
-        w, power, turned = self._weight, self._power, self._turned
+        held = self.gains.held(np.ascontiguousarray(moves @ inverse.T))
+        of_x = (-(self.of.logs @ moves) @ covariance)[self.of.cell].T
+        responses, spread = self.sky.responses, covariance @ self.sky.responses
         a, u = np.sum(of_x.real * responses, axis=0), np.sum(of_x * responses, axis=0)
-        spread = covariance @ responses
-        square = power * np.sum(np.conj(responses) * spread, axis=0).real
-        mixed, crossed = 2.0 * power * (np.conj(self.vis) * a).real, np.conj(turned) * u
-        by_log = of.to_cells @ (w * (2.0 * mixed - crossed.real + square))
-        by_phase = of.to_cells @ (w * crossed.imag)
+        square = self._power * np.sum(np.conj(responses) * spread, axis=0).real
+        mixed = 2.0 * self._power * (np.conj(self.vis) * a).real
+        return _Held(held, of_x, a, spread, square, mixed, np.conj(self._turned) * u)
+
+    def slopes(self) -> JointSlopes:
+        """`log_volume`, and the derivatives of the integral."""
+        of, gains, responses, own = self.of, self.gains, self.sky.responses, self._held()
+        w, power, turned, held = self._weight, self._power, self._turned, own.gains
+        by_log = of.to_cells @ (w * (2.0 * own.mixed - own.crossed.real + own.square))
+        by_phase = of.to_cells @ (w * own.crossed.imag)
         slope = held.slope + self._cells_to_x((by_log + 1j * by_phase)[:, None])[:, 0]
         of_maximum = gains.slopes()
         alone = [one - other for one, other in zip(held.slopes, of_maximum, strict=True)]
-        by_z = -self._along(self._by_cells(alone) - 2.0 * power * a)
+        by_z = -self._along(self._by_cells(alone) - 2.0 * power * own.a)
         moved, moved_z = self._moved(slope, by_z)
         gains.add_moves(held, moved)
         along = moved_z @ responses
         residual = power * self.vis - turned
-        by_vis = self._by_cells(held.slopes) + power * (along - 2.0 * a)
-        by_responses = np.conj(of_x) * turned - 2.0 * power * of_x.real * self.vis - power * spread
-        by_responses += moved_z[:, None] * residual
-        by_power, real, imag = (each[of.cell] for each in held.slopes)
-        half = 0.5 * np.abs(of.data) ** 2 - by_power * power * np.abs(self.vis) ** 2
-        half -= ((real - 1j * imag) * np.conj(self.vis) * turned).real
-        half -= (np.conj(residual) * along).real - mixed + crossed.real - 0.5 * square
+        by_vis = self._by_cells(held.slopes) + power * (along - 2.0 * own.a)
+        by_responses = np.conj(own.of_x) * turned - 2.0 * power * own.of_x.real * self.vis
+        by_responses += moved_z[:, None] * residual - power * own.spread
+        half = self._half(own) - (np.conj(residual) * along).real
         scale = self.factor[of.partition] ** -2
-        return JointSlopes(volume, scale * by_vis, scale * by_responses, half, gains.of_priors(held))
+        by_priors = gains.of_priors(held)
+        return JointSlopes(self.log_volume, scale * by_vis, scale * by_responses, half, by_priors)
+
+    def expected_half(self) -> Array:
+        """h of `biro.free_gains.expected`, float64 (n_vis,), Jy^2."""
+        found = JointBest(self.of, self.sky, self.factor, self.priors, self.z, self.gains.x, climb=False)
+        found.data, found.gains = found._gain * found.vis, expected(found.gains)
+        return found._half(found._held())
+
+    def _half(self, own: _Held) -> Array:
+        """`half` of `JointSlopes`, but for how z moves; how gains move is in it after `add_moves`."""
+        vis, turned = self.vis, self._turned
+        by_power, real, imag = (each[self.of.cell] for each in own.gains.slopes)
+        half = 0.5 * np.abs(self.data) ** 2 - by_power * self._power * np.abs(vis) ** 2
+        half -= ((real - 1j * imag) * np.conj(vis) * turned).real
+        return np.asarray(half + own.mixed - own.crossed.real + 0.5 * own.square)
 
     def slopes_of_maximum(self) -> tuple[Complex, Array]:
         """`by_vis` and `half` of `JointSlopes`, both (n_vis,), of ln L alone: z and the gains are held."""
         scale = self.factor[self.of.partition] ** -2
-        left = 0.5 * np.abs(self.of.data - self._gain * self.vis) ** 2
+        left = 0.5 * np.abs(self.data - self._gain * self.vis) ** 2
         return scale * (self._turned - self._power * self.vis), left
 
     def _moved(self, slope: Array, by_z: Array) -> tuple[Array, Array]:

@@ -65,7 +65,7 @@ def two(gain: Gain | None, *, noise: Noise = FACTOR, mean: float = 1.0) -> SkyMo
 def with_data(
     sky: SkyModel, noise: float = 0.02, gains: Gains = "marginalise"
 ) -> tuple[biro.Likelihood, np.ndarray]:
-    """The likelihood of data of a seeded truth, and all parameters of the latter."""
+    """The likelihood of data of a seeded truth, and all parameters of the latter, those of noise about it."""
     known = replace(sky, noise=Noise(factor=1.0))
     full = biro.Likelihood(small(), known, backend="cpu", gains="marginalise").full
     drawn = full.prior_transform(np.random.default_rng(3).uniform(0.3, 0.7, full.n_param))
@@ -73,7 +73,11 @@ def with_data(
     values.update({name: value for name, value in FLUXES.items() if name in values})
     data = simulated(full, np.array(list(values.values())), noise, 4)
     likelihood = biro.Likelihood(data, sky, backend="cpu", gains=gains)
-    return likelihood, np.array([values.get(name, 1.0) for name in likelihood.full.parameter_names])
+    small_terms = {"noise.systematic": 0.02, "noise.additive": 0.02}
+    names = likelihood.full.parameter_names
+    return likelihood, np.array([
+        values.get(name, small_terms.get(name.split("[")[0], 1.0)) for name in names
+    ])  # fmt: skip
 
 
 def one_of_each() -> SkyModel:

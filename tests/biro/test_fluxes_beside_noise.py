@@ -13,11 +13,11 @@ from test_likelihood import joined, observation, sky
 
 import biro
 from biro.likelihood.treatments.treatment import Gains
-from biro.models import Gain, LogNormal, Noise, Normal, PointSource, SkyModel, Uniform
+from biro.models import Gain, LogNormal, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
 from tests.biro.test_fluxes_beside_gains import FACTOR, TURNING, two, with_data
 from tests.biro.test_inner_gains import outer_of, pair
 from tests.biro.test_marginalised import INNER, MIXED, dense, full_theta, inner_of
-from tests.biro.test_noise_beside_gains import TERMS
+from tests.biro.test_noise_beside_gains import TERMS, dense_information
 from tests.biro.test_noise_of_antennas import array
 
 Array = NDArray[np.float64]
@@ -206,3 +206,23 @@ def test_solved_for_with_gains_the_maximum_is_that_of_fluxes_that_are_fitted(
     posterior = biro.sample(likelihood, "none", seed=1, progress=False, starts=1, n_sample=50)
     assert posterior.log_evidence is None
     assert posterior.names == likelihood.full.parameter_names
+
+
+@pytest.mark.parametrize("noise", [FACTOR, TERMS], ids=["one factor", "terms"])
+@pytest.mark.parametrize("gains", ["sample", "marginalise"])
+def test_the_information_on_noise_is_that_of_the_dense_covariance(noise: Noise, gains: Gains) -> None:
+    """Of 12 times, 2 channels and 4 correlations, with 3 fluxes and 35 gains integrated over."""
+    gain = Gain(
+        amplitude=PerSegment(LogNormal(0.1), per="scan"),
+        phase=PerSegment(Normal(0, 20, "deg"), per="integration"),
+    )
+    model = two(None if gains == "sample" else gain, noise=noise)
+    whole, truth = with_data(two(gain, noise=noise))
+    likelihood = biro.Likelihood(whole.observation, model, backend="cpu", gains=gains)
+    outer = outer_of(likelihood, whole.full, truth)
+    wanted, is_noise = dense_information(likelihood, outer), np.zeros(outer.size, bool)
+    is_noise[[name.startswith("noise") for name in likelihood.parameter_names]] = True
+    found, scale = likelihood.fisher(outer), np.sqrt(np.diag(wanted))
+    assert not found[np.ix_(is_noise, ~is_noise)].any()
+    # Differences in steps of 1e-3 are good to some 1e-6.
+    assert np.abs((found[np.ix_(is_noise, is_noise)] - wanted) / np.outer(scale, scale)).max() < 2e-5

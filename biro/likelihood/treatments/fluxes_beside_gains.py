@@ -12,6 +12,7 @@ maximum over z and the coordinates of gains, the integral about it (Laplace) and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.formatting import first_few
 from biro.free_gains.accuracy import joint_accuracy_line
-from biro.free_gains.beside_linear import GainsBesideLinear, JointBest, LinearSky
+from biro.free_gains.beside_linear import GainsBesideLinear, JointBest
+from biro.free_gains.linear_sky import LinearSky
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.inner import Inner
 from biro.likelihood.responses import Responses, ResponsesAt
@@ -101,7 +103,6 @@ class FluxesBesideGains:
         self._responses = Responses(observation, engines, self._linear)
         self._search = GainsBesideLinear(self._gains.free)
         self._last: tuple[bytes, _Found | None] | None = None  # theta, and what fits best there
-        self._stated = [part.weight for part in observation.partitions]
         self._law = self._gains.law
         self.n_vis, self.n_data, self.noise = self._gains.n_vis, self._gains.n_data, self._gains.noise
         self.identity = self._gains.identity
@@ -144,7 +145,9 @@ class FluxesBesideGains:
 
     def fisher(self, batch: ThetaBatch) -> Schur:
         """The information on theta where linear parameters and gains are free, of a batch of one."""
-        return Schur(self._gains.fisher(self.of_sky(batch)), self._linear, self._sd**-2.0)
+        at = self._at(batch, 0)
+        half_of = None if at is None else partial(self._half_of, at.best)
+        return Schur(self._gains.fisher(self.of_sky(batch), half_of), self._linear, self._sd**-2.0)
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
@@ -232,12 +235,24 @@ class FluxesBesideGains:
         of_noise = self._law.slopes_of_samples(at.sky, self._search.parts(half))
         return np.asarray(at.sky.pull_back(gradients)[0] + of_noise)
 
+    def _half_of(self, best: JointBest, one: ThetaBatch) -> list[Array]:
+        """See `noise_information`: where the values are these, of a batch of one of the sky."""
+        sky = best.sky._replace(weight=self._weight(one))
+        priors = self._gains.priors_at(one)
+        there = JointBest(self._search, sky, one.noise_factor[0], priors, best.z, best.gains.x, climb=False)
+        return self._search.parts(there.expected_half())
+
+    def _weight(self, of_sky: ThetaBatch) -> Array:
+        """Weights of all partitions, one after the other, float64 (n_vis,), for a batch of one of the sky."""
+        parts = [part.ravel() for part in self._gains.weights(of_sky)]
+        return np.concatenate(parts).astype(np.float64)
+
     def _adjoint_parts(self, at: _Found, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
         """Visibilities (n, n_vis) in parts, times the ratio of their weights to those of an adjoint."""
         parts, weights = self._search.parts(vis), self._law.weights(at.sky)
         if weights is None:
             return parts
-        ratios = weight_ratios(weights, self._stated)
+        ratios = weight_ratios(weights, self._law.stated)
         return [ratio * part for ratio, part in zip(ratios, parts, strict=True)]
 
     def _at(self, batch: ThetaBatch, b: int) -> _Found | None:
@@ -270,8 +285,8 @@ class FluxesBesideGains:
         base = np.concatenate([vis.ravel() for vis in self._engines.predict(of_sky)]).astype(np.complex128)
         n = len(self._mean)
         each = [responses.visibilities(i).reshape(n, -1) for i in range(len(self.n_vis))]
-        weight = np.concatenate([each.ravel() for each in self._gains.weights(of_sky)]).astype(np.float64)
-        return responses, LinearSky(base, self._sd[:, None] * np.concatenate(each, axis=1), weight)
+        of_all = self._sd[:, None] * np.concatenate(each, axis=1)
+        return responses, LinearSky(base, of_all, self._weight(of_sky))
 
     def _refuse_absorbed(self) -> None:
         """Refuse linear parameters that gains can take up, and whose priors are about 0.

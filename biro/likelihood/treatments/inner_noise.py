@@ -17,7 +17,7 @@ integral that is Gaussian with the stated noise is Gaussian with this one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from biro.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
 from biro.likelihood.treatments.varied_noise import VariedNoise
+from biro.maximum.laplace import falls
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -34,6 +35,8 @@ from rime_kernels.gains.models import HostModel
 
 Array = NDArray[np.float64]
 Visibilities = Sequence[NDArray[np.complexfloating]]
+_STEP = 1e-3
+"""Of differences, relative."""
 
 
 class InnerNoise(Protocol):
@@ -44,6 +47,8 @@ class InnerNoise(Protocol):
     lines: list[str]
     is_parameter: NDArray[np.bool_]
     """Whether each parameter of theta is one of the noise, (n_param,)."""
+    stated: list[NDArray[np.floating]]
+    """Weights of each partition, (n_row, n_chan, n_corr), Jy^-2."""
 
     def weights(self, batch: ThetaBatch, vis: Visibilities | None = None) -> list[Array] | None:
         """s^2 / v of each partition, with the noise factor s of the partition; None where as stated.
@@ -76,7 +81,7 @@ class StatedNoise:
 
     def __init__(self, observation: Observation, model: BoundModel) -> None:
         self._normalisation = Normalisation.of_visibilities(observation.partitions)
-        self._weights = [part.weight for part in observation.partitions]
+        self.stated = [part.weight for part in observation.partitions]
         self._model, self.lines = model, list[str]()
         self.is_parameter = np.isin(np.arange(model.n_param), list(model.noise_parameters))
 
@@ -95,7 +100,7 @@ class StatedNoise:
 
     def slopes_of_samples(self, batch: ThetaBatch, half: Sequence[Array]) -> Array:
         """See `InnerNoise`."""
-        pairs = zip(self._weights, half, strict=True)
+        pairs = zip(self.stated, half, strict=True)
         return self.slopes_of_sums(batch, np.array([2.0 * np.sum(w * h) for w, h in pairs]))
 
     def slopes_of_sums(self, batch: ThetaBatch, total: Array) -> Array:
@@ -115,6 +120,7 @@ class NoiseOfTheta:
 
     def __init__(self, observation: Observation, model: BoundModel) -> None:
         self._varied, self._data = VariedNoise(observation, model), [p.vis for p in observation.partitions]
+        self.stated = [part.weight for part in observation.partitions]
         self.lines, self.is_parameter = self._varied.lines, self._varied.is_parameter
 
     def weights(self, batch: ThetaBatch, vis: Visibilities | None = None) -> list[Array] | None:
@@ -168,3 +174,59 @@ def inner_noise(observation: Observation, model: BoundModel) -> InnerNoise:
     """
     kind = StatedNoise if model.noise_terms is None else NoiseOfTheta
     return kind(observation, model)
+
+
+def noise_information(
+    law: InnerNoise,
+    model: BoundModel,
+    theta: Array,
+    which: NDArray[np.int64],
+    half_of: Callable[[ThetaBatch], Sequence[Array]],
+) -> Array:
+    """The Fisher information of some parameters with those of the noise, float64 (n_which, n_param).
+
+    With the covariance S of the data, that of noise and of what inner parameters add, and derivatives S_a by
+    a parameter of the noise, it is tr(S^-1 S_a S^-1 S_b) / 2 (Kay 1993, section 3.9). That is minus the
+    derivative by b of tr(S^-1 S_a) / 2 = sum v_a u (1 - u h) with S_a held, taken by differences.
+
+    Parameters
+    ----------
+    law : InnerNoise
+    model : BoundModel
+        Of theta.
+    theta : float64 (n_param,)
+    which : int64 (n_which,)
+        Scales, each of noise or of priors of inner parameters.
+    half_of : function
+        From a batch of one to h of each partition, float64 (n_row, n_chan, n_corr), where data are what the
+        model says.
+    """
+    stated, here = law.stated, model.at(theta[None])
+
+    def precision(one: ThetaBatch) -> list[Array]:
+        """u of each partition."""
+        pairs = zip(law.weights(one) or stated, one.noise_factor[0], strict=True)
+        return [weight.astype(np.float64) / factor**2 for weight, factor in pairs]
+
+    variance = [np.divide(1.0, u, out=np.zeros_like(u), where=u > 0.0) for u in precision(here)]
+
+    def slopes(part: Array) -> Array:
+        """Minus tr(S^-1 S_a) / 2 (n, n_param), the derivatives S_a being those at theta."""
+        found = np.full((len(part), theta.size), np.nan)
+        for k, row in enumerate(part):
+            moved = theta.copy()
+            moved[which] = row
+            one = model.at(moved[None])
+            if one.allowed.all() and (one.noise_factor > 0.0).all():
+                pairs = zip(precision(one), variance, half_of(one), strict=True)
+                found[k] = law.slopes_of_samples(here, [v - v**2 * u * (1.0 - u * h) for u, v, h in pairs])
+        return found
+
+    low, high = (limit[which] for limit in model.box)
+    return -falls(slopes, theta[which], low, high, steps_of_scales(model, theta, which))
+
+
+def steps_of_scales(model: BoundModel, theta: Array, which: NDArray[np.int64]) -> Array:
+    """Steps of differences (n_which,): a small part of a scale, or of its prior's width where it is 0."""
+    first, third = model.prior_transform(np.array([[0.25], [0.75]]) * np.ones(theta.size))
+    return np.asarray(_STEP * np.where(theta > 0.0, theta, third - first)[which])

@@ -27,7 +27,7 @@ from biro.likelihood.fisher import Fisher
 from biro.likelihood.inner import Inner
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.responses import Responses, ResponsesAt, Sums
-from biro.likelihood.treatments.inner_noise import StatedNoise, inner_noise
+from biro.likelihood.treatments.inner_noise import StatedNoise, inner_noise, noise_information
 from biro.likelihood.treatments.noise_of_baselines import squared
 from biro.likelihood.treatments.noise_terms import WeightedSums
 from biro.likelihood.treatments.treatment import Information
@@ -89,7 +89,7 @@ class Linear:
         self._observation, self._model, self._engines, self.inner = observation, model, engines, inner
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        self._law, self._stated = inner_noise(observation, model), [p.weight for p in observation.partitions]
+        self._law = inner_noise(observation, model)
         self.noise = self._law.text
         priors = [inner.full.parameters[i].prior for i in inner.of_inner]
         self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
@@ -143,12 +143,19 @@ class Linear:
         return value, slope
 
     def fisher(self, batch: ThetaBatch) -> Schur:
-        """The Fisher information of a batch of one, given all that the priors of linear parameters allow."""
-        weights, information = self._law.weights(batch), self._law.information(batch)
-        sums = self._engines if weights is None else WeightedSums(self._engines, self._stated, weights)
-        of_noise = None if information is None else self.inner.of_all(information)
+        """The Fisher information of a batch of one, given all that the priors of linear parameters allow.
+
+        Linear parameters take some of what the data say of the noise: see `noise_information`.
+        """
+        weights, noise = self._law.weights(batch), np.flatnonzero(self._law.is_parameter)
+        sums = self._engines if weights is None else WeightedSums(self._engines, self._law.stated, weights)
+        of_noise = np.zeros((self._model.n_param,) * 2)
+        if noise.size:
+            rows = noise_information(self._law, self._model, batch.theta[0], noise, self._half_of)[:, noise]
+            of_noise[np.ix_(noise, noise)] = 0.5 * (rows + rows.T)
         best = self.best(batch)
-        of_all = Fisher(self.inner.full, self._engines, sums, self.n_data, best, of_noise)
+        given = self.inner.of_all(of_noise)
+        of_all = Fisher(self.inner.full, self._engines, sums, self.n_data, best, given)
         return Schur(of_all, self.inner, self._sd**-2.0)
 
     def best(self, batch: ThetaBatch) -> ThetaBatch:
@@ -200,7 +207,7 @@ class Linear:
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
         """See `Treatment`."""
-        return self._law.weights(batch, vis) or self._stated
+        return self._law.weights(batch, vis) or self._law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
@@ -222,6 +229,12 @@ class Linear:
             self._constant = sums
         return sums
 
+    def _half_of(self, one: ThetaBatch) -> list[Array]:
+        """T^H C T / 2 of each partition, for a batch of one: see `noise_information`."""
+        at = self._at(one)
+        covariance = self._covariance(self._conditional(at.sums(self._mean), one.noise_factor[0]))
+        return [0.5 * at.spread(i, covariance) for i in range(len(self.n_vis))]
+
     def _at(self, one: ThetaBatch) -> ResponsesAt:
         return self._responses.at(one.theta[0], self._law.weights(one))
 
@@ -241,7 +254,7 @@ class Linear:
         if weights is not None:
             half = [0.5 * (squared(r) + at.spread(i, covariance)) for i, r in enumerate(residuals)]
             slope = self._law.slopes_of_samples(one, half)
-            ratios = weight_ratios(weights, self._stated)
+            ratios = weight_ratios(weights, self._law.stated)
             residuals = [ratio * r for ratio, r in zip(ratios, residuals, strict=True)]
         gradients = self._engines.adjoint(best, [r[None] for r in residuals])
         slope += best.pull_back(gradients, factor[None] ** -2.0)[0][self.inner.of_outer]
