@@ -222,7 +222,7 @@ def noise_information(
                 found[k] = law.slopes_of_samples(here, [v - v**2 * u * (1.0 - u * h) for u, v, h in pairs])
         return found
 
-    low, high = (limit[which] for limit in model.box)
+    low, high = np.zeros(which.size), np.full(which.size, np.inf)
     return -falls(slopes, theta[which], low, high, steps_of_scales(model, theta, which))
 
 
