@@ -22,13 +22,13 @@ class LinearSky(NamedTuple):
         V_0.
     responses : complex128 (n_linear, n_vis)
         T.
-    weight : float64 (n_vis,)
+    weight : floating (n_vis,)
         W of the data, without noise factors; 0 where the weight that was stated is.
     """
 
     base: Complex
     responses: Complex
-    weight: Array
+    weight: NDArray[np.floating]
 
 
 class JointSlopes(NamedTuple):

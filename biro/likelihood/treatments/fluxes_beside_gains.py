@@ -242,10 +242,9 @@ class FluxesBesideGains:
         there = JointBest(self._search, sky, one.noise_factor[0], priors, best.z, best.gains.x, climb=False)
         return self._search.parts(there.expected_half())
 
-    def _weight(self, of_sky: ThetaBatch) -> Array:
-        """Weights of all partitions, one after the other, float64 (n_vis,), for a batch of one of the sky."""
-        parts = [part.ravel() for part in self._gains.weights(of_sky)]
-        return np.concatenate(parts).astype(np.float64)
+    def _weight(self, of_sky: ThetaBatch) -> NDArray[np.floating]:
+        """Weights of all partitions, one after the other, (n_vis,), for a batch of one of the sky."""
+        return np.concatenate([part.ravel() for part in self._gains.weights(of_sky)])
 
     def _adjoint_parts(self, at: _Found, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
         """Visibilities (n, n_vis) in parts, times the ratio of their weights to those of an adjoint."""

@@ -181,14 +181,7 @@ class InnerGains:
         over data, by differences of exact derivatives: negative where a maximum is far. The sky is held.
         """
         model, theta, priors = self._model, batch.theta[0], self._of_priors
-        found, noise = np.zeros((theta.size,) * 2), np.flatnonzero(self.law.is_parameter)
-        which = np.union1d(noise, priors)
-        if noise.size:
-            rows = noise_information(self.law, model, theta, which, half_of)[:, noise]
-            found[np.ix_(which, noise)] = rows
-            found[np.ix_(noise, which)] = rows.T
-            own = found[np.ix_(noise, noise)]
-            found[np.ix_(noise, noise)] = 0.5 * (own + own.T)
+        found = noise_information(self.law, model, theta, half_of, priors)
         if priors.size:
 
             def gradient(part: Array) -> Array:

@@ -180,10 +180,10 @@ def noise_information(
     law: InnerNoise,
     model: BoundModel,
     theta: Array,
-    which: NDArray[np.int64],
     half_of: Callable[[ThetaBatch], Sequence[Array]],
+    beside: Sequence[int] | NDArray[np.int64] = (),
 ) -> Array:
-    """The Fisher information of some parameters with those of the noise, float64 (n_which, n_param).
+    """The Fisher information on the noise, and of it with some parameters beside, float64 (n_param, n_param).
 
     With the covariance S of the data, that of noise and of what inner parameters add, and derivatives S_a by
     a parameter of the noise, it is tr(S^-1 S_a S^-1 S_b) / 2 (Kay 1993, section 3.9). That is minus the
@@ -195,12 +195,16 @@ def noise_information(
     model : BoundModel
         Of theta.
     theta : float64 (n_param,)
-    which : int64 (n_which,)
-        Scales, each of noise or of priors of inner parameters.
     half_of : function
         From a batch of one to h of each partition, float64 (n_row, n_chan, n_corr), where data are what the
         model says.
+    beside : int, optional
+        Which parameters are those of priors of inner ones: all of them scales.
     """
+    noise, found = np.flatnonzero(law.is_parameter), np.zeros((theta.size,) * 2)
+    if not noise.size:
+        return found
+    which = np.union1d(noise, beside).astype(np.int64)
     stated, here = law.stated, model.at(theta[None])
 
     def precision(one: ThetaBatch) -> list[Array]:
@@ -212,18 +216,23 @@ def noise_information(
 
     def slopes(part: Array) -> Array:
         """Minus tr(S^-1 S_a) / 2 (n, n_param), the derivatives S_a being those at theta."""
-        found = np.full((len(part), theta.size), np.nan)
+        values = np.full((len(part), theta.size), np.nan)
         for k, row in enumerate(part):
             moved = theta.copy()
             moved[which] = row
             one = model.at(moved[None])
             if one.allowed.all() and (one.noise_factor > 0.0).all():
                 pairs = zip(precision(one), variance, half_of(one), strict=True)
-                found[k] = law.slopes_of_samples(here, [v - v**2 * u * (1.0 - u * h) for u, v, h in pairs])
-        return found
+                values[k] = law.slopes_of_samples(here, [v - v**2 * u * (1.0 - u * h) for u, v, h in pairs])
+        return values
 
     low, high = np.zeros(which.size), np.full(which.size, np.inf)
-    return -falls(slopes, theta[which], low, high, steps_of_scales(model, theta, which))
+    rows = -falls(slopes, theta[which], low, high, steps_of_scales(model, theta, which))[:, noise]
+    found[np.ix_(which, noise)] = rows
+    found[np.ix_(noise, which)] = rows.T
+    own = found[np.ix_(noise, noise)]
+    found[np.ix_(noise, noise)] = 0.5 * (own + own.T)
+    return found
 
 
 def steps_of_scales(model: BoundModel, theta: Array, which: NDArray[np.int64]) -> Array:

@@ -147,15 +147,11 @@ class Linear:
 
         Linear parameters take some of what the data say of the noise: see `noise_information`.
         """
-        weights, noise = self._law.weights(batch), np.flatnonzero(self._law.is_parameter)
+        weights = self._law.weights(batch)
         sums = self._engines if weights is None else WeightedSums(self._engines, self._law.stated, weights)
-        of_noise = np.zeros((self._model.n_param,) * 2)
-        if noise.size:
-            rows = noise_information(self._law, self._model, batch.theta[0], noise, self._half_of)[:, noise]
-            of_noise[np.ix_(noise, noise)] = 0.5 * (rows + rows.T)
-        best = self.best(batch)
-        given = self.inner.of_all(of_noise)
-        of_all = Fisher(self.inner.full, self._engines, sums, self.n_data, best, given)
+        of_noise = noise_information(self._law, self._model, batch.theta[0], self._half_of)
+        full = self.inner.full, self._engines, sums, self.n_data, self.best(batch)
+        of_all = Fisher(*full, self.inner.of_all(of_noise))
         return Schur(of_all, self.inner, self._sd**-2.0)
 
     def best(self, batch: ThetaBatch) -> ThetaBatch:
@@ -246,7 +242,7 @@ class Linear:
             slope = self._law.slopes_of_sums(one, self._chi2(sums, change) + spread)
             if at is None:
                 return slope
-        assert at is not None, "responses follow the weights"
+        assert at is not None, "where weights follow theta, so do responses times their roots"
         best = self.inner.full.at(self.inner.theta(one.theta, (self._mean + change)[None]))
         pairs = zip(self._observation.partitions, self._engines.predict(best), strict=True)
         residuals = [part.vis - model[0] for part, model in pairs]
