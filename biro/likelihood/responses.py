@@ -135,8 +135,8 @@ class ResponsesAt:
         def combined(i: int, members: Index) -> NDArray[np.complex128]:
             """Z, with the weights that an adjoint takes for W divided out."""
             root, total = self._roots[i], self._combined(i, matrix[members]).view(np.complex128)
-            vis = root * total.reshape(-1, *root.shape)
-            return np.asarray(np.divide(vis, self._stated[i], out=np.zeros_like(vis), where=root > 0.0))
+            scale = np.divide(root, self._stated[i], out=np.zeros_like(root), where=root > 0.0)
+            return np.asarray(scale * total.reshape(-1, *root.shape))
 
         return self._slope(combined, factor)
 
