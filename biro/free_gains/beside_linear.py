@@ -27,18 +27,22 @@ along q = (second derivatives)^-1 t, with t those of half ln det by x and z.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.free_gains.best_gains import BestGains, FreeGains
+from biro.free_gains.best_gains import BestGains, FreeGains, Held
+from biro.free_gains.expected import expected
+from biro.free_gains.linear_sky import JointSlopes, LinearSky
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
+T = TypeVar("T", bound=np.generic)
 _MOST = 60
 """Steps of a search."""
 _CLOSE = 1e-13
@@ -54,41 +58,31 @@ _N_DRAW = 100
 """Of linear parameters, to measure how good the integral over them is."""
 
 
-class LinearSky(NamedTuple):
-    """Visibilities V_0 + sum_k z_k T_k of all partitions, one after the other, in Jy.
+class _Held(NamedTuple):
+    """Derivatives of the determinant where the maximum is held; of each visibility, but for `gains`.
 
     Attributes
     ----------
-    base : complex128 (n_vis,)
-        V_0.
-    responses : complex128 (n_linear, n_vis)
-        T.
+    gains : Held
+    of_x : complex128 (n_linear, n_vis)
+        E.
+    a : complex128 (n_vis,)
+        A.
+    spread : complex128 (n_linear, n_vis)
+        M^-1 T.
+    square, mixed : float64 (n_vis,)
+        |g|^2 T^H M^-1 T, and 2 |g|^2 Re(conj(V) A).
+    crossed : complex128 (n_vis,)
+        g conj(D) U.
     """
 
-    base: Complex
-    responses: Complex
-
-
-class JointSlopes(NamedTuple):
-    """ln of the integral over gains and linear parameters, and its derivatives.
-
-    Attributes
-    ----------
-    log_volume : float
-    by_vis : complex128 (n_vis,)
-        L by which the integral changes with V, at a z that is held, as Re sum W conj(L) dV; W as stated.
-    by_responses : complex128 (n_linear, n_vis)
-        The same of T.
-    by_factor : float64 (n_partition,)
-        What the determinant adds to the derivatives by noise factors.
-    by_priors : NormalPriors
-    """
-
-    log_volume: float
-    by_vis: Complex
-    by_responses: Complex
-    by_factor: Array
-    by_priors: NormalPriors
+    gains: Held
+    of_x: Complex
+    a: Complex
+    spread: Complex
+    square: Array
+    mixed: Array
+    crossed: Complex
 
 
 class GainsBesideLinear:
@@ -103,7 +97,6 @@ class GainsBesideLinear:
     free : FreeGains
     data : complex128 (n_vis,)
         Of all partitions, one after the other; 0 where the weight is 0.
-    weight : float64 (n_vis,)
     cell : int64 (n_vis,)
     partition : int64 (n_vis,)
     to_cells : sparse float64 (n_cell, n_vis)
@@ -117,9 +110,8 @@ class GainsBesideLinear:
 
         self.free, layout, parts = free, free.layout, free.partitions
         n_cell = layout.cells.first.size - 1
-        self.weight = np.concatenate([part.weight.ravel() for part in parts]).astype(np.float64)
-        data = np.concatenate([part.vis.ravel() for part in parts]).astype(np.complex128)
-        self.data = np.where(self.weight > 0.0, data, 0.0)
+        used = [np.where(part.weight > 0.0, part.vis, 0.0).ravel() for part in parts]
+        self.data = np.concatenate(used).astype(np.complex128)
         number = np.arange(n_cell)
         pairs = list(zip(layout.partitions, parts, strict=True))
         self.cell = np.concatenate([own.of_visibilities(number, part.n_corr).ravel() for own, part in pairs])
@@ -131,6 +123,13 @@ class GainsBesideLinear:
         by = np.where(cells.is_phase, 1j, 1.0) * cells.factor
         self.logs: Any = csr_array((by, (of_entry, cells.coordinate)), shape=(n_cell, layout.n))
         self._last: tuple[Array, Array] | None = None
+
+    def parts(self, of_all: NDArray[T]) -> list[NDArray[T]]:
+        """What belongs to visibilities (..., n_vis), of each partition: (..., n_row, n_chan, n_corr)."""
+        shapes = [part.vis.shape for part in self.free.partitions]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        pairs = zip(np.split(of_all, ends, axis=-1), shapes, strict=True)
+        return [np.ascontiguousarray(part).reshape(*of_all.shape[:-1], *shape) for part, shape in pairs]
 
     def best(self, sky: LinearSky, factor: Array, priors: NormalPriors) -> JointBest | None:
         """What fits best; None where no maximum is found.
@@ -178,7 +177,7 @@ class GainsBesideLinear:
         Where phases may be anything and the sky has no flux at the means, the latter say what phases are.
         """
         n, x = len(sky.responses), np.zeros(self.free.layout.n)
-        w = self.weight / factor[self.partition] ** 2
+        w = sky.weight / factor[self.partition] ** 2
         square = np.sum(w * np.abs(sky.responses) ** 2, axis=1)
         scale = np.sqrt(np.sum(w * np.abs(self.data) ** 2) / np.where(square > 0.0, square, np.inf))
         brightest = np.argsort(-square)[:_MOST_STARTS]
@@ -222,7 +221,7 @@ class JointBest:
         climb: bool = True,
     ) -> None:
         self.of, self.sky, self.factor, self.priors, self.z = of, sky, factor, priors, z
-        self.vis = sky.base + z @ sky.responses
+        self.data, self.vis = of.data, sky.base + z @ sky.responses
         self.gains = self._gains_with(self.vis, x)
         if climb:
             self.gains.climb(warm=not cold)
@@ -305,7 +304,7 @@ class JointBest:
     @cached_property
     def _weight(self) -> Array:
         """w of each visibility, with the noise factors."""
-        return self.of.weight / self.factor[self.of.partition] ** 2
+        return self.sky.weight / self.factor[self.of.partition] ** 2
 
     @cached_property
     def _power(self) -> Array:
@@ -315,7 +314,7 @@ class JointBest:
     @cached_property
     def _turned(self) -> Complex:
         """conj(g) D."""
-        return np.conj(self._gain) * self.of.data
+        return np.conj(self._gain) * self.data
 
     @cached_property
     def slope(self) -> Array:
@@ -368,37 +367,60 @@ class JointBest:
         """(n/2) ln 2 pi - (1/2) ln det of the second derivatives; NaN where they are not positive."""
         return self._integral[0]
 
-    def slopes(self) -> JointSlopes:
-        """`log_volume`, and the derivatives of the integral."""
-        of, gains, responses = self.of, self.gains, self.sky.responses
-        volume, moves, lower = self._integral
+    def _held(self) -> _Held:
+        """What the determinant changes by where the maximum is held."""
+        _, moves, lower = self._integral
         inverse = np.linalg.inv(lower)
         covariance = inverse.T @ inverse
-        held = gains.held(np.ascontiguousarray(moves @ inverse.T))
-        of_x = (-(of.logs @ moves) @ covariance)[of.cell].T  # E of each visibility
-        w, power, turned = self._weight, self._power, self._turned
+        held = self.gains.held(np.ascontiguousarray(moves @ inverse.T))
+        of_x = (-(self.of.logs @ moves) @ covariance)[self.of.cell].T
+        responses, spread = self.sky.responses, covariance @ self.sky.responses
         a, u = np.sum(of_x.real * responses, axis=0), np.sum(of_x * responses, axis=0)
-        spread = covariance @ responses
-        square = power * np.sum(np.conj(responses) * spread, axis=0).real
-        mixed, crossed = 2.0 * power * (np.conj(self.vis) * a).real, np.conj(turned) * u
-        by_log = of.to_cells @ (w * (2.0 * mixed - crossed.real + square))
-        by_phase = of.to_cells @ (w * crossed.imag)
+        square = self._power * np.sum(np.conj(responses) * spread, axis=0).real
+        mixed = 2.0 * self._power * (np.conj(self.vis) * a).real
+        return _Held(held, of_x, a, spread, square, mixed, np.conj(self._turned) * u)
+
+    def slopes(self) -> JointSlopes:
+        """`log_volume`, and the derivatives of the integral."""
+        of, gains, responses, own = self.of, self.gains, self.sky.responses, self._held()
+        w, power, turned, held = self._weight, self._power, self._turned, own.gains
+        by_log = of.to_cells @ (w * (2.0 * own.mixed - own.crossed.real + own.square))
+        by_phase = of.to_cells @ (w * own.crossed.imag)
         slope = held.slope + self._cells_to_x((by_log + 1j * by_phase)[:, None])[:, 0]
         of_maximum = gains.slopes()
         alone = [one - other for one, other in zip(held.slopes, of_maximum, strict=True)]
-        by_z = -self._along(self._by_cells(alone) - 2.0 * power * a)
+        by_z = -self._along(self._by_cells(alone) - 2.0 * power * own.a)
         moved, moved_z = self._moved(slope, by_z)
         gains.add_moves(held, moved)
         along = moved_z @ responses
         residual = power * self.vis - turned
-        by_vis = self._by_cells(held.slopes) + power * (along - 2.0 * a)
-        by_responses = np.conj(of_x) * turned - 2.0 * power * of_x.real * self.vis - power * spread
-        by_responses += moved_z[:, None] * residual
-        beside = w * ((np.conj(residual) * along).real - mixed + crossed.real - 0.5 * square)
-        by_partition = np.bincount(of.partition, beside, minlength=self.factor.size)
-        by_factor = gains.by_factor(held.slopes) - 2.0 * by_partition / self.factor
+        by_vis = self._by_cells(held.slopes) + power * (along - 2.0 * own.a)
+        by_responses = np.conj(own.of_x) * turned - 2.0 * power * own.of_x.real * self.vis
+        by_responses += moved_z[:, None] * residual - power * own.spread
+        half = self._half(own) - (np.conj(residual) * along).real
         scale = self.factor[of.partition] ** -2
-        return JointSlopes(volume, scale * by_vis, scale * by_responses, by_factor, gains.of_priors(held))
+        by_priors = gains.of_priors(held)
+        return JointSlopes(self.log_volume, scale * by_vis, scale * by_responses, half, by_priors)
+
+    def expected_half(self) -> Array:
+        """h of `biro.free_gains.expected`, float64 (n_vis,), Jy^2."""
+        found = JointBest(self.of, self.sky, self.factor, self.priors, self.z, self.gains.x, climb=False)
+        found.data, found.gains = found._gain * found.vis, expected(found.gains)
+        return found._half(found._held())
+
+    def _half(self, own: _Held) -> Array:
+        """`half` of `JointSlopes`, but for how z moves; how gains move is in it after `add_moves`."""
+        vis, turned = self.vis, self._turned
+        by_power, real, imag = (each[self.of.cell] for each in own.gains.slopes)
+        half = 0.5 * np.abs(self.data) ** 2 - by_power * self._power * np.abs(vis) ** 2
+        half -= ((real - 1j * imag) * np.conj(vis) * turned).real
+        return np.asarray(half + own.mixed - own.crossed.real + 0.5 * own.square)
+
+    def slopes_of_maximum(self) -> tuple[Complex, Array]:
+        """`by_vis` and `half` of `JointSlopes`, both (n_vis,), of ln L alone: z and the gains are held."""
+        scale = self.factor[self.of.partition] ** -2
+        left = 0.5 * np.abs(self.data - self._gain * self.vis) ** 2
+        return scale * (self._turned - self._power * self.vis), left
 
     def _moved(self, slope: Array, by_z: Array) -> tuple[Array, Array]:
         """q of gains (n,) and of z (n_linear,), of derivatives t by both."""
@@ -447,8 +469,6 @@ class JointBest:
         return np.asarray((self.of.logs.conj().T @ of_cells).real)
 
     def _gains_with(self, vis: Complex, x: Array) -> BestGains:
-        free, first, parts = self.of.free, 0, []
-        for part in free.partitions:
-            parts.append(vis[first : first + part.vis.size].reshape(part.vis.shape))
-            first += part.vis.size
-        return BestGains(free, free.of_visibilities(parts), self.factor, x, self.priors)
+        of = self.of
+        models = of.free.of_visibilities(of.parts(vis), of.parts(self.sky.weight))
+        return BestGains(of.free, models, self.factor, x, self.priors)

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 Visibilities = Sequence[NDArray[np.complexfloating]]
+Weights = Sequence[NDArray[np.floating]]
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -87,9 +88,9 @@ class FreeGains:
             reweighted(rime, of, part.vis, part.weight, own.rows, w) for (rime, of, part, own), w in pairs
         ]
 
-    def of_visibilities(self, vis: Visibilities, weights: Sequence[Array] | None = None) -> list[HostModel]:
+    def of_visibilities(self, vis: Visibilities, weights: Weights | None = None) -> list[HostModel]:
         """The same of visibilities (n_row, n_chan, n_corr) of each partition, Jy, without gradients."""
-        stated: list[NDArray[np.floating]] = [part.weight for part in self.partitions]
+        stated = [part.weight for part in self.partitions]
         each = zip(vis, self.partitions, weights or stated, self.layout.partitions, strict=True)
         return [HostModel(one, part.vis, weight, own.rows) for one, part, weight, own in each]
 
@@ -378,10 +379,7 @@ class BestGains:
     def log_weights(self, n_draw: int, rng: np.random.Generator) -> Array:
         """ln of true over approximate density of draws of the normal approximation, (n_draw, n_group)."""
         layout = self.free.layout
-        noise, found = (
-            rng.standard_normal((n_draw, layout.n)),
-            np.empty((n_draw, layout.n_group)),
-        )
+        noise, found = rng.standard_normal((n_draw, layout.n)), np.empty((n_draw, layout.n_group))
         work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n)
         with CALL_LOCK:
             laplace.importance(layout.cells, self.groups, self.sums, self.x, *work, noise, found)

@@ -137,8 +137,9 @@ class Density:
         """The Fisher information: minus the expected second derivatives of ln L (`biro.likelihood.fisher`).
 
         Exact. Derivatives of visibilities are multiplied by each other for some rows at a time, on the CPU
-        in double precision: n_param^2 products per real number of the data. Where gains are integrated over,
-        the part of noise and of priors of gains is that of the data, by differences of exact derivatives.
+        in double precision: n_param^2 products per real number of the data. Where gains or fluxes are
+        integrated over, the part of the noise is by differences of exact sums, and between priors of gains
+        that are fitted it is that of these data, not on average over data.
 
         Parameters
         ----------

@@ -173,6 +173,21 @@ class PartitionEngines:
         """Re(J^H W J v) for one change v of the sources of partition i."""
         return self.rimes[i].adjoint(sources, self.rimes[i].tangent(sources, change))
 
+    def adjoint(self, batch: ThetaBatch, residuals: Sequence[NDArray[np.complexfloating]]) -> list[Gradient]:
+        """Re(J^H W r) of each partition, for its sources as the model has them.
+
+        Parameters
+        ----------
+        batch : ThetaBatch
+        residuals : sequence of complex (n_batch, n_row, n_chan, n_corr), Jy
+            r of each partition.
+        """
+        of_model = list(batch.sources())
+        return [
+            self.shifts.pull_back(i, of_model[i], self.rimes[i].adjoint(sources, residuals[i]))
+            for i, sources in enumerate(self.shifts.of_all(iter(of_model)))
+        ]
+
     def chi2_and_gradient(
         self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
     ) -> tuple[Array, list[Gradient]]:

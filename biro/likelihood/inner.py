@@ -46,6 +46,12 @@ class Inner:
         found[:, self.of_outer], found[:, self.of_inner] = outer, inner
         return found
 
+    def of_all(self, information: Array) -> Array:
+        """Information on the outer parameters (n_outer, n_outer) in that on all, (n_full, n_full)."""
+        found = np.zeros((self.full.n_param,) * 2)
+        found[np.ix_(self.of_outer, self.of_outer)] = information
+        return found
+
     def draws(self, outer: Array, drawn: Array, centre: Array, log_likelihood: Array) -> InnerDraws:
         """Draws of the inner parameters and their centres, both (n, n_inner), phases within half a turn."""
         parameters = [self.full.parameters[i] for i in self.of_inner]

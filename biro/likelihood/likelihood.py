@@ -25,11 +25,9 @@ from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
 from biro.likelihood.treatments.choice import treatment_of
-from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
 from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
-from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, InnerTreatment, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
@@ -111,8 +109,8 @@ class Likelihood(Density, Closing):
         "sample": visibilities are calibrated, beside what `[gain]` of the model has. "closures": gains may be
         anything at any time and channel; of parallel hands, what they cannot change is compared
         (`biro.closures`); `gains_lines` says what is left out. "marginalise": gains with priors (and what has
-        `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": gains are taken
-        where they fit best, a profile likelihood for `biro.maximise`; theta then has none (`inner_gains`).
+        `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": they are taken where
+        they fit best, a profile likelihood for `biro.maximise`; theta then has none of them (`marginalised`).
 
     Attributes
     ----------
@@ -415,9 +413,7 @@ class Likelihood(Density, Closing):
         Of each partition, float64 (n_row, n_chan, n_corr), for one vector theta; 0 where the weight is 0.
         """
         batch, found = self._one(theta), []
-        weights: Sequence[NDArray[np.floating]] = [part.weight for part in self.observation.partitions]
-        if isinstance(self._treatment, VisibilitiesWithNoiseTerms | ClosuresWithNoiseTerms | InnerGains):
-            weights = self._treatment.weights(batch, vis)
+        weights = self._treatment.weights(batch, vis)
         for weight, factor in zip(weights, batch.noise_factor[0], strict=True):
             variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)
             found.append(factor * np.sqrt(variance))

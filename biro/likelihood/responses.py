@@ -30,7 +30,7 @@ _AT_ONCE = 256
 
 
 class Sums(NamedTuple):
-    """What the data say about the linear parameters, for each partition, with weights as they are.
+    """What the data say about the linear parameters, for each partition, with weights W.
 
     Attributes
     ----------
@@ -68,7 +68,6 @@ class Responses:
 
     def __init__(self, observation: Observation, engines: PartitionEngines, inner: Inner) -> None:
         self.partitions, self.engines, self.inner = observation.partitions, engines, inner
-        self.roots = [np.sqrt(part.weight, dtype=np.float64) for part in self.partitions]
         full, n = inner.full, len(inner.of_inner)
         # A draw of the prior, where no factor of a linear parameter is 0 by chance.
         draw = np.random.default_rng(0).random((1, full.n_param))
@@ -81,9 +80,9 @@ class Responses:
             part for group in isolated(without, next(ones.sources())) for part in group.parts(step)
         ]
 
-    def at(self, outer: Array) -> ResponsesAt:
-        """The responses for one vector of the outer parameters (n_outer,)."""
-        return ResponsesAt(self, outer)
+    def at(self, outer: Array, weights: Sequence[Array] | None = None) -> ResponsesAt:
+        """The responses for one vector of the outer parameters (n_outer,); see `ResponsesAt`."""
+        return ResponsesAt(self, outer, weights)
 
 
 class ResponsesAt:
@@ -93,10 +92,14 @@ class ResponsesAt:
     ----------
     responses : Responses
     outer : float64 (n_outer,)
+    weights : sequence of float64 (n_row, n_chan, n_corr), optional
+        W of each partition, by default as stated.
     """
 
-    def __init__(self, responses: Responses, outer: Array) -> None:
+    def __init__(self, responses: Responses, outer: Array, weights: Sequence[Array] | None = None) -> None:
         self._of, self._outer = responses, outer
+        self._stated = [part.weight for part in responses.partitions]
+        self._roots = [np.sqrt(weight, dtype=np.float64) for weight in weights or self._stated]
         self._pieces = [self._piece(group) for group in responses.groups]
         self._kept: dict[tuple[int, int], Array] = {}
         self._size = 0
@@ -128,7 +131,26 @@ class ResponsesAt:
         -------
         float64 (n_outer,)
         """
-        return self._slope(lambda i, members: self._combined(i, matrix[members]), factor)
+
+        def combined(i: int, members: Index) -> NDArray[np.complex128]:
+            """Z, with the weights that an adjoint takes for W divided out."""
+            root, total = self._roots[i], self._combined(i, matrix[members]).view(np.complex128)
+            scale = np.divide(root, self._stated[i], out=np.zeros_like(root), where=root > 0.0)
+            return np.asarray(scale * total.reshape(-1, *root.shape))
+
+        return self._slope(combined, factor)
+
+    def spread(self, i: int, matrix: Array) -> Array:
+        """T^H C T of each visibility of partition i, float64 (n_row, n_chan, n_corr); C = `matrix` is real.
+
+        It is the mean of |change of V|^2 where parameters change with the covariance C; 0 without weight.
+        """
+        root, total = self._roots[i], np.zeros(2 * self._roots[i].size)
+        for a, piece in enumerate(self._pieces):
+            left = self._weighted_responses(i, a)
+            total += np.einsum("kn,kn->n", left, self._combined(i, matrix[piece.isolated.members]))
+        square = total.reshape(-1, 2).sum(axis=1).reshape(root.shape)
+        return np.asarray(np.divide(square, root**2, out=np.zeros_like(square), where=root > 0.0))
 
     def slope(self, by: Sequence[NDArray[np.complex128]]) -> Array:
         """Sum over partitions i and k of Re(Z_k^H W dT_k / d(outer)), float64 (n_outer,).
@@ -136,7 +158,7 @@ class ResponsesAt:
         Parameters
         ----------
         by : sequence of complex128 (n_inner, n_row, n_chan, n_corr)
-            Z of each partition.
+            Z of each partition; W are the weights that were stated.
         """
         return self._slope(lambda i, members: by[i][members], np.ones(len(by)))
 
@@ -191,18 +213,16 @@ class ResponsesAt:
 
     def _weighted(self, i: int, vis: NDArray[np.complexfloating]) -> Array:
         """sqrt(W) times visibilities (n, n_row, n_chan, n_corr), or those of one, as (n, 2 n_vis) numbers."""
-        root = self._of.roots[i]
+        root = self._roots[i]
         weighted = np.ascontiguousarray(root * vis, dtype=np.complex128).reshape(-1, root.size)
         return weighted.view(np.float64)
 
-    def _combined(self, i: int, matrix: Array) -> NDArray[np.complex128]:
-        """Combinations (n, n_inner) of responses, complex128 (n, n_row, n_chan, n_corr); 0 without weight."""
-        root = self._of.roots[i]
-        total = np.zeros((len(matrix), 2 * root.size))
+    def _combined(self, i: int, matrix: Array) -> Array:
+        """Combinations (n, n_inner) of responses, as real numbers times sqrt(W), float64 (n, 2 n_vis)."""
+        total = np.zeros((len(matrix), 2 * self._roots[i].size))
         for a, piece in enumerate(self._pieces):
             total += matrix[:, piece.isolated.members] @ self._weighted_responses(i, a)
-        vis = total.view(np.complex128).reshape(len(matrix), *root.shape)
-        return np.asarray(np.divide(vis, root, out=np.zeros_like(vis), where=root > 0.0))
+        return total
 
     def _pulled(self, i: int, piece: _Piece, residual: NDArray[np.complex128]) -> tuple[Gradient, Gradient]:
         """Re(J^H W r) for the sources of a piece in partition i, for parameters of 1 and of 0."""

@@ -100,17 +100,25 @@ def sigmas(step: Array, precision: Precision) -> Array:
 
 def curvature(gradient: Gradient, theta: Array, low: Array, high: Array, step: Array) -> Array:
     """P, float64 (n_param, n_param), by central differences of the gradient; one-sided at a limit."""
+    matrix = falls(gradient, theta, low, high, step)
+    return 0.5 * (matrix + matrix.T)
+
+
+def falls(function: Gradient, theta: Array, low: Array, high: Array, step: Array) -> Array:
+    """Minus the derivatives of values (n, n_value) of vectors (n, n_param), float64 (n_param, n_value).
+
+    By central differences, one-sided at a limit.
+    """
     axes = np.diag(step)
     up, down = np.minimum(theta + axes, high), np.maximum(theta - axes, low)
-    gradients = gradient(np.concatenate([up, down, theta[None]]))
-    rise, fall, middle = gradients[: theta.size], gradients[theta.size : -1], gradients[-1]
+    values = function(np.concatenate([up, down, theta[None]]))
+    rise, fall, middle = values[: theta.size], values[theta.size : -1], values[-1]
     above, below = np.diag(up) - theta, theta - np.diag(down)
     # Where a constraint forbids the step to one side, the difference is taken to the other side alone.
     above, rise = np.where(np.isnan(rise).any(axis=1), 0.0, above), np.where(np.isnan(rise), middle, rise)
     below, fall = np.where(np.isnan(fall).any(axis=1), 0.0, below), np.where(np.isnan(fall), middle, fall)
     with np.errstate(invalid="ignore", divide="ignore"):
-        matrix = -(rise - fall) / (above + below)[:, None]
-    return 0.5 * (matrix + matrix.T)
+        return np.asarray(-(rise - fall) / (above + below)[:, None])
 
 
 @dataclass(frozen=True, eq=False)

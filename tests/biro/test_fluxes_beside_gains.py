@@ -16,6 +16,7 @@ from biro.cli.app import app
 from biro.cli.plot import likelihood_of
 from biro.errors import InputError
 from biro.free_gains.accuracy import joint_correction
+from biro.likelihood.treatments.treatment import Gains
 from biro.models import (
     Gain,
     GaussianSource,
@@ -61,16 +62,22 @@ def two(gain: Gain | None, *, noise: Noise = FACTOR, mean: float = 1.0) -> SkyMo
     )  # fmt: skip
 
 
-def with_data(sky: SkyModel, noise: float = 0.02) -> tuple[biro.Likelihood, np.ndarray]:
-    """The likelihood of data of a seeded truth, and all parameters of the latter."""
+def with_data(
+    sky: SkyModel, noise: float = 0.02, gains: Gains = "marginalise"
+) -> tuple[biro.Likelihood, np.ndarray]:
+    """The likelihood of data of a seeded truth, and all parameters of the latter, those of noise about it."""
     known = replace(sky, noise=Noise(factor=1.0))
     full = biro.Likelihood(small(), known, backend="cpu", gains="marginalise").full
     drawn = full.prior_transform(np.random.default_rng(3).uniform(0.3, 0.7, full.n_param))
     values = dict(zip(full.parameter_names, drawn, strict=True))
     values.update({name: value for name, value in FLUXES.items() if name in values})
     data = simulated(full, np.array(list(values.values())), noise, 4)
-    likelihood = biro.Likelihood(data, sky, backend="cpu", gains="marginalise")
-    return likelihood, np.array([values.get(name, 1.0) for name in likelihood.full.parameter_names])
+    likelihood = biro.Likelihood(data, sky, backend="cpu", gains=gains)
+    small_terms = {"noise.systematic": 0.02, "noise.additive": 0.02}
+    names = likelihood.full.parameter_names
+    return likelihood, np.array([
+        values.get(name, small_terms.get(name.split("[")[0], 1.0)) for name in names
+    ])  # fmt: skip
 
 
 def one_of_each() -> SkyModel:
@@ -377,5 +384,3 @@ def test_what_cannot_be_is_one_line() -> None:
     polarised = points(flux(), turned, Q=flux(0.0, 0.3), U=flux(0.0, 0.3))
     with pytest.raises(InputError, match=r"take up a change of a\.Q with a\.U, b\.Q, b\.U"):
         biro.Likelihood(data, polarised, backend="cpu", gains="marginalise")
-    with pytest.raises(InputError, match="marginalise = true takes noise as one factor"):
-        biro.Likelihood(data, two(TURNING, noise=Noise(per="antenna")), backend="cpu", gains="marginalise")

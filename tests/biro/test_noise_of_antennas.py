@@ -260,15 +260,6 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, noise: str, words: str
     assert "\n" not in str(raised.value)
 
 
-def test_marginalised_fluxes_refuse_it(tmp_path: Path) -> None:
-    text = (
-        FLUX.replace('"uniform", low = 0, high = 10,', '"normal", mean = 0, sd = 9, marginalise = true,')
-        + ANTENNAS
-    )
-    with pytest.raises(InputError, match="marginalise = true takes noise as one factor of all baselines"):
-        biro.Likelihood(array(), sky(text, tmp_path))
-
-
 def test_a_model_file_has_it_all(tmp_path: Path) -> None:
     text = FLUX + ANTENNAS.replace('"antenna"', '["antenna", "spw"]')
     text += (

@@ -14,6 +14,7 @@ from biro.likelihood.noise_model import NoiseLaw
 from biro.likelihood.normalisation import Normalisation
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
 from rime_kernels import Gradient
 
 Array = NDArray[np.float64]
@@ -36,6 +37,7 @@ class OfChiSquared:
 
     Parameters
     ----------
+    observation : Observation
     model : BoundModel
     engines : PartitionEngines
         Which compute visibilities.
@@ -51,9 +53,14 @@ class OfChiSquared:
     """
 
     def __init__(
-        self, model: BoundModel, engines: PartitionEngines, sums: ChiSquared, normalisation: Normalisation
+        self,
+        observation: Observation,
+        model: BoundModel,
+        engines: PartitionEngines,
+        sums: ChiSquared,
+        normalisation: Normalisation,
     ) -> None:
-        self._model, self._engines, self._sums = model, engines, sums
+        self._observation, self._model, self._engines, self._sums = observation, model, engines, sums
         self._law = NoiseLaw(model, normalisation)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
         self.noise = str(self._law)
@@ -76,6 +83,12 @@ class OfChiSquared:
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""
         return Fisher(self._model, self._engines, self._sums, self.n_data, batch)
+
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> Sequence[NDArray[np.floating]]:
+        """As they were stated."""
+        return [part.weight for part in self._observation.partitions]
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""

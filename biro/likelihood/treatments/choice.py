@@ -38,21 +38,14 @@ def treatment_of(
         The treatment cannot be used with these data or this model.
     """
     linear = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
-    if model.noise_terms is not None and linear:
-        raise InputError(
-            "marginalise = true takes noise as one factor of all baselines and a systematic error that is "
-            'fixed, found [noise] with per = "antenna", additive, edges, or a prior on systematic; fluxes '
-            "that are fitted go with these"
-        )
-    if linear and gains == "marginalise":
-        return FluxesBesideGains(observation, model, engines, full, of_sky)
-    if linear:
-        if gains != "sample":
-            raise InputError(
-                f'gains="{gains}" does not marginalise quantities of the sky, found marginalise = true of '
-                f"{first_few(linear)}: take it out, and they are fitted"
-            )
+    if linear and gains == "sample":
         return Linear(observation, model, engines, Inner(full, model))
+    if linear and gains == "closures":
+        raise InputError(
+            f"found marginalise = true of {first_few(linear)}: closures are not linear in these; leave it "
+            'out, and they are fitted, or give gains priors and use gains="marginalise", which integrates '
+            "over gains and these together"
+        )
     if gains in INNER_GAINS:
         of_priors = [name for name in model.parameter_names if is_of_prior(name)]
         if of_priors and gains == "solve":
@@ -61,7 +54,10 @@ def treatment_of(
                 "prior: gains and their spread have no maximum together; give it a number, or use "
                 'gains="marginalise" or "sample"'
             )
-        return InnerGains(observation, model, engines, full, integrate=gains == "marginalise")
+        integrate = gains == "marginalise"
+        if linear:
+            return FluxesBesideGains(observation, model, engines, full, of_sky, integrate=integrate)
+        return InnerGains(observation, model, engines, full, integrate=integrate)
     if gains == "closures":
         of_closures = Closures if model.noise_terms is None else ClosuresWithNoiseTerms
         return of_closures(observation, model, engines)

@@ -43,8 +43,8 @@ class Closures(OfChiSquared):
 
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
         refuse_model(model)
-        self._observation, self._closures = observation, ClosureSums.of(observation, engines)
-        super().__init__(model, engines, self._closures, self._closures.normalisation())
+        self._closures = ClosureSums.of(observation, engines)
+        super().__init__(observation, model, engines, self._closures, self._closures.normalisation())
         self.lines, self.identity = self._closures.tally.lines(), [repr(SNR_LIMIT)]
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:

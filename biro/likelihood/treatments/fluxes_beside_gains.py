@@ -1,14 +1,18 @@
-"""Linear parameters of the sky and gains, integrated over together: `marginalise = true` beside gains.
+"""Linear parameters of the sky beside gains, integrated over or solved for together: `marginalise = true`.
 
 Visibilities are g (V(theta, m) + sum_k z_k s_k T_k), with linear parameters m + s z of normal priors. The
 maximum over z and the coordinates of gains, the integral about it (Laplace) and derivatives are those of
 `biro.free_gains.beside_linear`. Derivatives by V and T are pulled back to theta, and z is held.
-Where gains are known, this is the exact integral of `linear`.
+
+    marginalise   ln L = ln of the integral over both; where gains are known, the exact one of `linear`
+    solve         ln L = ln likelihood + ln prior of both, at the best values: a profile likelihood, whose
+                  maximum is that of a fit of all parameters
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +21,14 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.formatting import first_few
 from biro.free_gains.accuracy import joint_accuracy_line
-from biro.free_gains.beside_linear import GainsBesideLinear, JointBest, LinearSky
+from biro.free_gains.beside_linear import GainsBesideLinear, JointBest
+from biro.free_gains.linear_sky import LinearSky
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.inner import Inner
-from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.responses import Responses, ResponsesAt
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Schur
+from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.likelihood.undetermined import in_words
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -36,14 +41,23 @@ _LEAST_SIGNAL = 3.0
 
 
 class _Found(NamedTuple):
-    """What fits best at one theta."""
+    """What fits best at one theta.
+
+    Attributes
+    ----------
+    best : JointBest
+    responses : ResponsesAt
+    sky : ThetaBatch
+        Theta with the best linear parameters, a batch of one.
+    """
 
     best: JointBest
     responses: ResponsesAt
+    sky: ThetaBatch
 
 
 class FluxesBesideGains:
-    """The log-likelihood of a sky whose linear parameters and gains are integrated over; a `Treatment`.
+    """The log-likelihood of a sky whose linear parameters and gains theta lacks; a `Treatment`.
 
     Parameters
     ----------
@@ -57,6 +71,8 @@ class FluxesBesideGains:
         With all parameters.
     of_sky : BoundModel
         With the linear parameters, without these gains.
+    integrate : bool
+        Whether both are integrated over, or solved for.
 
     Raises
     ------
@@ -73,9 +89,11 @@ class FluxesBesideGains:
         engines: PartitionEngines,
         full: BoundModel,
         of_sky: BoundModel,
+        *,
+        integrate: bool,
     ) -> None:
-        self._model, self._engines, self._sky = model, engines, of_sky
-        self._gains = InnerGains(observation, of_sky, engines, full, integrate=True)
+        self._model, self._engines, self._sky, self._integrate = model, engines, of_sky, integrate
+        self._gains = InnerGains(observation, of_sky, engines, full, integrate=integrate)
         self.inner, self._linear = Inner(full, model), Inner(of_sky, model)
         # Where the linear parameters are among those of the full model.
         places = {name: i for i, name in enumerate(full.parameter_names)}
@@ -85,17 +103,18 @@ class FluxesBesideGains:
         self._responses = Responses(observation, engines, self._linear)
         self._search = GainsBesideLinear(self._gains.free)
         self._last: tuple[bytes, _Found | None] | None = None  # theta, and what fits best there
-        self._normalisation = Normalisation.of_visibilities(observation.partitions)
+        self._law = self._gains.law
         self.n_vis, self.n_data, self.noise = self._gains.n_vis, self._gains.n_data, self._gains.noise
         self.identity = self._gains.identity
         self._refuse_absorbed()
 
     @property
     def lines(self) -> list[str]:
-        """What is integrated over."""
+        """What is integrated over or solved for."""
         names = self._linear.names
         count = "1 parameter is" if len(names) == 1 else f"{len(names)} parameters are"
-        return [*self._gains.lines, f"{count} integrated over with the gains (Laplace): {first_few(names)}"]
+        done = "integrated over with the gains (Laplace)" if self._integrate else "solved for with the gains"
+        return [*self._gains.lines, f"{count} {done}: {first_few(names)}"]
 
     def chi2(self, batch: ThetaBatch) -> Array:
         """At the best linear parameters and gains, float64 (n_batch, n_partition)."""
@@ -112,7 +131,7 @@ class FluxesBesideGains:
         for b in range(len(batch)):
             at = self._at(batch, b)
             if at is not None:
-                found[b] = self._value(at.best) + at.best.log_volume
+                found[b] = self._value(at) + (at.best.log_volume if self._integrate else 0.0)
         return found
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
@@ -121,20 +140,28 @@ class FluxesBesideGains:
         for b in range(len(batch)):
             at = self._at(batch, b)
             if at is not None:
-                value[b], gradient[b] = self._value_and_gradient(at, batch.rows(np.array([b])))
+                value[b], gradient[b] = self._value_and_gradient(at)
         return value, gradient
 
     def fisher(self, batch: ThetaBatch) -> Schur:
         """The information on theta where linear parameters and gains are free, of a batch of one."""
-        return Schur(self._gains.fisher(self.of_sky(batch)), self._linear, self._sd**-2.0)
+        at = self._at(batch, 0)
+        half_of = None if at is None else partial(self._half_of, at.best)
+        return Schur(self._gains.fisher(self.of_sky(batch), half_of), self._linear, self._sd**-2.0)
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
         return self._gains.corrected(vis, self.of_sky(batch))
 
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> Sequence[NDArray[np.floating]]:
+        """See `Treatment`."""
+        return self._gains.weights(self._at_means(batch.theta), vis)
+
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Where the Laplace approximation is doubtful, for a batch of one."""
-        at = self._at(batch, 0)
+        at = self._at(batch, 0) if self._integrate else None
         line = "" if at is None else joint_accuracy_line(at.best)
         return [line] if line else []
 
@@ -172,7 +199,7 @@ class FluxesBesideGains:
             x, z, chi2 = at.best.draw(rng)
             drawn[b] = self._parameters(at.best, x, z)
             centre[b] = self._parameters(at.best, at.best.gains.x, at.best.z)
-            value[b] = self._normalisation.log_likelihood(chi2[None], batch.noise_factor[b][None])[0]
+            value[b] = self._law.log_likelihood(at.sky, chi2[None])[0]
         return self.inner.draws(batch.theta, drawn, centre, value)
 
     def _parameters(self, best: JointBest, x: Array, z: Array) -> Array:
@@ -182,27 +209,50 @@ class FluxesBesideGains:
         found[self._places] = self._mean + self._sd * z
         return found[self.inner.of_inner]
 
-    def _value(self, best: JointBest) -> float:
-        """ln L + ln prior at the best values."""
-        chi2, factor = best.chi2[None], best.factor[None]
-        return float(self._normalisation.log_likelihood(chi2, factor)[0]) + best.log_prior
+    def _value(self, at: _Found) -> float:
+        """ln L + ln prior at the best values.
 
-    def _value_and_gradient(self, at: _Found, batch: ThetaBatch) -> tuple[float, Array]:
-        """ln L of a batch of one, and its derivatives (n_param,)."""
-        best, slopes = at.best, at.best.slopes()
-        batch_of_sky = self._sky.at(self._linear.theta(batch.theta, (self._mean + self._sd * best.z)[None]))
-        of_model = list(batch_of_sky.sources())
-        by_vis = self._parts(slopes.by_vis[None])
-        gradients = [
-            self._engines.shifts.pull_back(i, of_model[i], self._engines.rimes[i].adjoint(sources, by_vis[i]))
-            for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model)))
-        ]
-        gradient = batch_of_sky.pull_back(gradients)[0][self._linear.of_outer]
-        gradient += at.responses.slope(self._parts(self._sd[:, None] * slopes.by_responses))
-        _, by_factor = self._normalisation.slopes(best.chi2[None], best.factor[None])
-        gradient += self._model.pull_back_noise(by_factor + slopes.by_factor)[0]
-        gradient += self._gains.by_priors(batch_of_sky, slopes.by_priors)[self._linear.of_outer]
-        return self._value(best) + slopes.log_volume, gradient
+        Of the linear parameters per unit of z, without (2 pi)^(-n/2), where these are integrated over.
+        """
+        value = float(self._law.log_likelihood(at.sky, at.best.chi2[None])[0]) + at.best.log_prior
+        unit = np.sqrt(2.0 * np.pi) * self._sd
+        return value if self._integrate else value - float(np.log(unit).sum())
+
+    def _value_and_gradient(self, at: _Found) -> tuple[float, Array]:
+        """ln L, and its derivatives (n_param,)."""
+        if not self._integrate:
+            by_vis, half = at.best.slopes_of_maximum()
+            return self._value(at), self._gradient(at, by_vis, half)[self._linear.of_outer]
+        slopes = at.best.slopes()
+        gradient = self._gradient(at, slopes.by_vis, slopes.half)
+        gradient = (gradient + self._gains.by_priors(at.sky, slopes.by_priors))[self._linear.of_outer]
+        by_responses = self._adjoint_parts(at, self._sd[:, None] * slopes.by_responses)
+        return self._value(at) + slopes.log_volume, gradient + at.responses.slope(by_responses)
+
+    def _gradient(self, at: _Found, by_vis: NDArray[np.complex128], half: Array) -> Array:
+        """Derivatives by theta and the linear parameters of what has these by `JointSlopes`."""
+        gradients = self._engines.adjoint(at.sky, self._adjoint_parts(at, by_vis[None]))
+        of_noise = self._law.slopes_of_samples(at.sky, self._search.parts(half))
+        return np.asarray(at.sky.pull_back(gradients)[0] + of_noise)
+
+    def _half_of(self, best: JointBest, one: ThetaBatch) -> list[Array]:
+        """See `noise_information`: where the values are these, of a batch of one of the sky."""
+        sky = best.sky._replace(weight=self._weight(one))
+        priors = self._gains.priors_at(one)
+        there = JointBest(self._search, sky, one.noise_factor[0], priors, best.z, best.gains.x, climb=False)
+        return self._search.parts(there.expected_half())
+
+    def _weight(self, of_sky: ThetaBatch) -> NDArray[np.floating]:
+        """Weights of all partitions, one after the other, (n_vis,), for a batch of one of the sky."""
+        return np.concatenate([part.ravel() for part in self._gains.weights(of_sky)])
+
+    def _adjoint_parts(self, at: _Found, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
+        """Visibilities (n, n_vis) in parts, times the ratio of their weights to those of an adjoint."""
+        parts, weights = self._search.parts(vis), self._law.weights(at.sky)
+        if weights is None:
+            return parts
+        ratios = weight_ratios(weights, self._law.stated)
+        return [ratio * part for ratio, part in zip(ratios, parts, strict=True)]
 
     def _at(self, batch: ThetaBatch, b: int) -> _Found | None:
         """What fits best for one theta of a batch; None where there is nothing."""
@@ -212,41 +262,43 @@ class FluxesBesideGains:
         return self._last[1]
 
     def _found(self, outer: Array, factor: Array) -> _Found | None:
-        of_sky = self._sky.at(self._linear.theta(outer[None], self._mean[None]))
+        of_sky = self._at_means(outer[None])
         if not self._gains.is_possible(of_sky):
             return None
-        responses, sky = self._sky_at(outer, of_sky)
-        if not (np.isfinite(sky.base).all() and np.isfinite(sky.responses).all()):
+        responses, sky = self._sky_at(of_sky)
+        if not all(np.isfinite(part).all() for part in sky):
             return None
         best = self._search.best(sky, factor, self._gains.priors_at(of_sky))
-        return None if best is None else _Found(best, responses)
+        if best is None:
+            return None
+        linear = (self._mean + self._sd * best.z)[None]
+        return _Found(best, responses, self._sky.at(self._linear.theta(outer[None], linear)))
 
-    def _sky_at(self, outer: Array, of_sky: ThetaBatch) -> tuple[ResponsesAt, LinearSky]:
-        responses = self._responses.at(outer)
+    def _at_means(self, outer: Array) -> ThetaBatch:
+        """Vectors (n_batch, n_outer) with the linear parameters at the means of their priors."""
+        return self._sky.at(self._linear.theta(outer, self._mean[None]))
+
+    def _sky_at(self, of_sky: ThetaBatch) -> tuple[ResponsesAt, LinearSky]:
+        """The responses and the sky of a batch of one, linear parameters at the means of their priors."""
+        responses = self._responses.at(of_sky.theta[0, self._linear.of_outer])
         base = np.concatenate([vis.ravel() for vis in self._engines.predict(of_sky)]).astype(np.complex128)
         n = len(self._mean)
         each = [responses.visibilities(i).reshape(n, -1) for i in range(len(self.n_vis))]
-        return responses, LinearSky(base, self._sd[:, None] * np.concatenate(each, axis=1))
-
-    def _parts(self, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
-        """Visibilities (n, n_vis) of all partitions in those of each, (n, n_row, n_chan, n_corr)."""
-        shapes = [part.vis.shape for part in self._gains.free.partitions]
-        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
-        pairs = zip(np.split(vis, ends, axis=1), shapes, strict=True)
-        return [np.ascontiguousarray(part).reshape(len(vis), *shape) for part, shape in pairs]
+        of_all = self._sd[:, None] * np.concatenate(each, axis=1)
+        return responses, LinearSky(base, of_all, self._weight(of_sky))
 
     def _refuse_absorbed(self) -> None:
         """Refuse linear parameters that gains can take up, and whose priors are about 0.
 
-        Along such a combination the integral has no maximum, or a ring of them. It is looked for at one draw
+        Along such a combination there is no maximum, or a ring of them. It is looked for at one draw
         of the prior, with data of this draw and gains at the means of their priors.
         """
         model = self._model
         theta = model.prior_transform(np.random.default_rng(0).uniform(0.3, 0.7, (1, model.n_param)))
-        of_sky = self._sky.at(self._linear.theta(theta, self._mean[None]))
+        of_sky = self._at_means(theta)
         if not self._gains.is_possible(of_sky):
             return
-        _, sky = self._sky_at(theta[0], of_sky)
+        _, sky = self._sky_at(of_sky)
         z = np.random.default_rng(1).uniform(0.3, 1.0, self._mean.size)
         priors, signal = self._gains.priors_at(of_sky), self._mean / self._sd
         lost = self._search.absorbed(sky, of_sky.noise_factor[0], priors, z)
@@ -256,6 +308,6 @@ class FluxesBesideGains:
             words = first_few(in_words(lost * self._sd, self._linear.names), "; ")
             raise InputError(
                 f"marginalise = true: gains take up a change of {words}, and priors have it within "
-                f"{_LEAST_SIGNAL:g} sd of 0: the integral over both has no single maximum; give gains a "
+                f"{_LEAST_SIGNAL:g} sd of 0: together they have no single maximum; give gains a "
                 'normal or log-normal prior, fix a quantity of the sky or a gain, or use gains="sample"'
             )

@@ -14,7 +14,7 @@ standard deviation have no maximum together: ln prior grows without bound as all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.free_gains.accuracy import accuracy_line
 from biro.free_gains.best_gains import BestGains, FreeGains, Slopes
+from biro.free_gains.expected import expected, share_of_cells
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.inner import Inner
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
-from biro.likelihood.treatments.noise_beside_gains import NoiseBesideGains, NoiseOfTheta, StatedNoise
+from biro.likelihood.treatments.inner_noise import inner_noise, noise_information, steps_of_scales
+from biro.likelihood.treatments.noise_of_baselines import squared
 from biro.maximum.laplace import curvature
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
@@ -38,8 +40,6 @@ from biro.target.protocol import InnerDraws
 from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
-_STEP = 1e-3
-"""Of differences, relative."""
 Complex = NDArray[np.complexfloating]
 
 
@@ -99,11 +99,10 @@ class InnerGains:
         self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        kind = StatedNoise if model.noise_terms is None else NoiseOfTheta
-        self._noise: NoiseBesideGains = kind(observation, model)
-        self.noise = "Gaussian noise" + ("" if kind is StatedNoise else " that differs among baselines")
+        self.law = inner_noise(observation, model)
+        self.noise = self.law.text
         self.identity = [word]  # the model as it was written says what is integrated over
-        self.lines = [*self._noise.lines, *full.gain_lines, *self._lines()]
+        self.lines = [*self.law.lines, *full.gain_lines, *self._lines()]
 
     def chi2(self, batch: ThetaBatch) -> Array:
         """At the best gains, float64 (n_batch, n_partition)."""
@@ -142,58 +141,73 @@ class InnerGains:
         ]
         return value, batch.pull_back(gradients) + beside
 
-    def fisher(self, batch: ThetaBatch) -> Fisher:
+    def fisher(
+        self, batch: ThetaBatch, half_of: Callable[[ThetaBatch], Sequence[Array]] | None = None
+    ) -> Fisher:
         """The information on theta where gains are free: the Schur complement of the joint one.
 
-        Of noise and priors of gains, where these are integrated over: see `_curvature`.
+        Where gains are integrated over, they take some of what the data say of the noise: see
+        `noise_information`. `half_of` is its h, by default that of gains alone.
         """
 
         def of_noise(vis: Sequence[Complex]) -> Array | None:
-            return self._curvature(batch, vis) if self._integrate else self._noise.information(batch)
+            if not self._integrate:
+                return self.law.information(batch)
+            return self._information(batch, vis, half_of or self._half_of(batch, vis))
 
-        prior, weights = self.priors_at(batch), self._noise.weights(batch)
+        prior, weights = self.priors_at(batch), self.law.weights(batch)
         shared = self._model, self._engines, self.free, prior, self.n_data, batch
         return GainInformation(*shared, weights, of_noise)
 
-    def _curvature(self, batch: ThetaBatch, vis: Sequence[Complex]) -> Array:
-        """Minus the second derivatives of ln L by numbers of noise and priors of gains, (n_param, n_param).
+    def _half_of(self, batch: ThetaBatch, vis: Sequence[Complex]) -> Callable[[ThetaBatch], Sequence[Array]]:
+        """See `noise_information`, for a sky of these visibilities and the gains that are best at `batch`."""
+        x = self._best_of(batch, vis).x
 
-        For a batch of one, whose sky has the visibilities `vis` and is held. Gains that are integrated over
-        take some of what the data say of the noise, and how much, no count tells. So these are differences of
-        exact derivatives, for these data and not on average over data: negative far from a maximum.
+        def half(one: ThetaBatch) -> list[Array]:
+            models = self.free.of_visibilities(vis, self.law.weights(one))
+            best = expected(BestGains(self.free, models, one.noise_factor[0], x, self.priors_at(one)))
+            share, pairs = share_of_cells(best), zip(self.free.layout.partitions, vis, strict=True)
+            of_cell = share * np.abs(best.gain) ** 2
+            return [own.of_visibilities(of_cell, v.shape[2]) * squared(v) for own, v in pairs]
+
+        return half
+
+    def _information(
+        self, batch: ThetaBatch, vis: Sequence[Complex], half_of: Callable[[ThetaBatch], Sequence[Array]]
+    ) -> Array:
+        """The information on noise and priors of gains, (n_param, n_param), for a batch of one.
+
+        Between priors of gains it is minus the second derivatives of ln L, for these data and not on average
+        over data, by differences of exact derivatives: negative where a maximum is far. The sky is held.
         """
-        model, found = self._model, np.zeros((batch.theta.size,) * 2)
-        which = np.union1d(np.flatnonzero(self._noise.is_parameter), self._of_priors)
-        if not which.size:
-            return found
+        model, theta, priors = self._model, batch.theta[0], self._of_priors
+        found = noise_information(self.law, model, theta, half_of, priors)
+        if priors.size:
 
-        def gradient(part: Array) -> Array:
-            theta = np.repeat(batch.theta, len(part), axis=0)
-            theta[:, which] = part
-            return np.array([self._slopes_beside(model.at(row[None]), vis)[which] for row in theta])
+            def gradient(part: Array) -> Array:
+                moved = np.repeat(batch.theta, len(part), axis=0)
+                moved[:, priors] = part
+                return np.array([self._slopes_beside(model.at(row[None]), vis)[priors] for row in moved])
 
-        low, high = (limit[which] for limit in model.box)
-        first, third = model.prior_transform(np.array([[0.25], [0.75]]) * np.ones(found.shape[0]))
-        at = batch.theta[0, which]
-        # All of them are scales: a small part of each, or of the width of its prior where it is 0.
-        step = _STEP * np.where(at > 0.0, at, (third - first)[which])
-        found[np.ix_(which, which)] = curvature(gradient, at, low, high, step)
+            low, high = (limit[priors] for limit in model.box)
+            step = steps_of_scales(model, theta, priors)
+            found[np.ix_(priors, priors)] = curvature(gradient, theta[priors], low, high, step)
         return found
 
     def _slopes_beside(self, batch: ThetaBatch, vis: Sequence[Complex]) -> Array:
         """Derivatives of ln L by noise and priors of gains, (n_param,), of a batch of one with this sky."""
-        factor = batch.noise_factor[0]
-        if not (batch.allowed.all() and (factor > 0.0).all()):
+        if not (batch.allowed.all() and (batch.noise_factor > 0.0).all()):
             return np.full(batch.theta.size, np.nan)
-        models = self.free.of_visibilities(vis, self._noise.weights(batch))
-        return self._value_and_slopes(self.free.best(models, factor, self.priors_at(batch)), batch)[2]
+        return self._value_and_slopes(self._best_of(batch, vis), batch)[2]
+
+    def _best_of(self, batch: ThetaBatch, vis: Sequence[Complex]) -> BestGains:
+        """The best gains of a batch of one whose sky has these visibilities."""
+        models = self.free.of_visibilities(vis, self.law.weights(batch))
+        return self.free.best(models, batch.noise_factor[0], self.priors_at(batch))
 
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
-        weights = self._noise.weights(batch)
-        models = self.free.of_visibilities(vis, weights)
-        best = self.free.best(models, batch.noise_factor[0], self.priors_at(batch))
-        parts = []
+        weights, best, parts = self.law.weights(batch), self._best_of(batch, vis), []
         for i, cells in enumerate(self.free.layout.partitions):
             part = self._observation.partitions[i]
             weight = part.weight if weights is None else weights[i]
@@ -205,10 +219,8 @@ class InnerGains:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[Complex] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """Those of `NoiseBesideGains` for a batch of one, where the data are `vis`; or those of the data."""
-        if isinstance(self._noise, NoiseOfTheta):
-            return self._noise.weights(batch, vis)
-        return [part.weight for part in self._observation.partitions]
+        """See `Treatment`."""
+        return self.law.weights(batch, vis) or self.law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Where the Laplace approximation is doubtful, for a batch of one."""
@@ -249,7 +261,7 @@ class InnerGains:
                 raise InputError("the likelihood is not a number for one of the vectors: no gains fit best")
             x = best.draw(rng)
             drawn[b], centre[b] = (self.parameters(best, each) for each in (x, best.x))
-            value[b] = self._noise.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x))
+            value[b] = self.law.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x)[None])[0]
         return self.inner.draws(batch.theta, drawn, centre, value)
 
     def parameters(self, best: BestGains, x: Array) -> Array:
@@ -265,16 +277,16 @@ class InnerGains:
 
     def _value(self, best: BestGains, batch: ThetaBatch) -> float:
         """ln L + ln prior at the best gains, for a batch of one."""
-        return self._noise.log_likelihood(batch, best.chi2) + best.log_prior
+        return float(self.law.log_likelihood(batch, best.chi2[None])[0]) + best.log_prior
 
     def _value_and_slopes(self, best: BestGains, batch: ThetaBatch) -> tuple[float, Slopes, Array]:
         """The value; its slopes by sums of cells, and by theta through the noise and the priors of gains."""
         value = self._value(best, batch)
         if not self._integrate:
             slopes = best.slopes()
-            return value, slopes, self._noise.slopes(batch, best, slopes)
+            return value, slopes, self.law.slopes(batch, best, slopes)
         volume, slopes, by_priors = best.log_volume_and_slopes()
-        beside = self._noise.slopes(batch, best, slopes)
+        beside = self.law.slopes(batch, best, slopes)
         if by_priors is not None:
             beside += self.by_priors(batch, by_priors)
         return value + volume, slopes, beside
@@ -295,7 +307,7 @@ class InnerGains:
         if not self.is_possible(one):
             return None
         factor, sources = batch.noise_factor[b], list(self._engines.sources(one))
-        models = self.free.models(self._engines.rimes, sources, self._noise.weights(one))
+        models = self.free.models(self._engines.rimes, sources, self.law.weights(one))
         return self.free.best(models, factor, self.priors_at(one))
 
     def is_possible(self, batch: ThetaBatch) -> bool:

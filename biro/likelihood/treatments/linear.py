@@ -1,18 +1,19 @@
 """Linear parameters with normal priors, integrated over analytically.
 
 With the outer parameters theta, linear ones phi = m + S z (m and S: means and sigmas of their priors), their
-responses T and the residual r = D - V(theta, m), and noise factors s of the partitions,
+responses T and the residual r = D - V(theta, m), weights W and noise factors s of the partitions,
 
     A = 1 + S [sum Re(T^H W T) / s^2] S,      b = S sum Re(T^H W r) / s^2
     ln L(theta) = ln L(theta, m) + b^T A^-1 b / 2 - ln det(A) / 2
 
 and given theta, z is normal with the mean A^-1 b and the covariance A^-1 (Lindley & Smith 1972). The integral
-is exact, whatever the priors' widths.
+is exact, whatever the priors' widths, and whatever theta makes of the weights: no variance depends on phi.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +25,13 @@ from biro.formatting import first_few
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.inner import Inner
-from biro.likelihood.noise_model import NoiseLaw
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.responses import Responses, ResponsesAt, Sums
+from biro.likelihood.treatments.inner_noise import StatedNoise, inner_noise, noise_information
+from biro.likelihood.treatments.noise_of_baselines import squared
+from biro.likelihood.treatments.noise_terms import WeightedSums
 from biro.likelihood.treatments.treatment import Information
+from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -70,7 +74,7 @@ class Linear:
     Raises
     ------
     InputError
-        Noise that is not Gaussian.
+        Noise that is not Gaussian; a class of baseline length without data.
     """
 
     def __init__(
@@ -84,12 +88,14 @@ class Linear:
             )
         self._observation, self._model, self._engines, self.inner = observation, model, engines, inner
         normalisation = Normalisation.of_visibilities(observation.partitions)
-        self._law = NoiseLaw(model, normalisation)
-        self.n_vis, self.n_data, self.noise = normalisation.n_vis, normalisation.n_data, str(self._law)
+        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
+        self._law = inner_noise(observation, model)
+        self.noise = self._law.text
         priors = [inner.full.parameters[i].prior for i in inner.of_inner]
         self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
         self._responses = Responses(observation, engines, inner)
-        self._is_constant = len(model.noise_parameters) == model.n_param
+        is_stated = isinstance(self._law, StatedNoise)
+        self._is_constant = is_stated and len(model.noise_parameters) == model.n_param
         self._constant: Sums | None = None
         self._constant_eigen: tuple[Array, Array] | None = None
         self.identity: list[str] = []  # the model as it was written says what is marginalised
@@ -100,10 +106,10 @@ class Linear:
         names = self.inner.names
         count = "1 parameter is" if len(names) == 1 else f"{len(names)} parameters are"
         how = "; their responses are worked out once" if self._is_constant else ""
-        return [f"{count} marginalised analytically: {first_few(names)}{how}"]
+        return [*self._law.lines, f"{count} marginalised analytically: {first_few(names)}{how}"]
 
     def chi2(self, batch: ThetaBatch) -> Array:
-        """Chi-squared (n_batch, n_partition) with the most probable linear parameters."""
+        """Chi-squared (n_batch, n_partition), sum W |r|^2 with the most probable linear parameters."""
         chi2 = np.full((len(batch), len(self.n_vis)), np.nan)
         for k, sums in enumerate(self._sums(batch)):
             if sums is not None:
@@ -116,37 +122,36 @@ class Linear:
         for k, sums in enumerate(self._sums(batch)):
             if sums is not None:
                 chi2[k], gain[k] = sums.chi2, self._conditional(sums, batch.noise_factor[k]).gain
-        return self._law.log_likelihood(batch, chi2) + gain
+        return np.asarray(self._law.log_likelihood(batch, chi2) + gain)
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
         """ln L (n_batch,) and its derivatives (n_batch, n_param).
 
-        With the responses T, C = S A^-1 S and r the residual where phi fits best, the derivative is that of
+        With the responses T, C = S A^-1 S and the residual r where phi fits best, the derivative is that of
         -sum r^H W r / (2 s^2) at this phi held fixed, minus that of sum tr(C Re(T^H W T)) / (2 s^2) with C
-        held fixed; by s, (r^H W r + tr(C Re(T^H W T))) / s^3 - 2 N / s.
+        held fixed; by the variance v = s^2 / W of a sample, (|r|^2 + T^H C T) / (2 v^2) - 1 / v.
         """
-        chi2, gain = np.full((len(batch), len(self.n_vis)), np.nan), np.zeros(len(batch))
-        by_factor, slope = np.zeros_like(chi2), np.full(batch.theta.shape, np.nan)
-        for k, outer in enumerate(batch.theta):
-            factor, at = batch.noise_factor[k], None if self._is_constant else self._at(outer)
-            sums = self._of_one(outer, at)
-            if sums is None:
-                continue
-            given = self._conditional(sums, factor)
-            chi2[k], gain[k] = sums.chi2, given.gain
-            change, covariance = self._sd * given.centre, self._covariance(given)
-            spread = np.einsum("ijk,jk->i", sums.gram, covariance)
-            by_factor[k] = (self._chi2(sums, change) + spread) / factor**3 - self.n_data / factor
-            slope[k] = 0.0
-            if at is not None:
-                slope[k] = self._slope(outer, self._mean + change, factor)
-                slope[k] -= at.trace_slope(covariance, factor**-2.0)
-        value = self._law.log_likelihood(batch, chi2) + gain
-        return value, slope + self._model.pull_back_noise(by_factor)
+        value, slope = np.full(len(batch), np.nan), np.full(batch.theta.shape, np.nan)
+        for k in range(len(batch)):
+            one = batch.rows(np.array([k]))
+            at = None if self._is_constant else self._at(one)
+            sums = self._of_one(one, at)
+            if sums is not None:
+                given = self._conditional(sums, one.noise_factor[0])
+                value[k] = self._law.log_likelihood(one, sums.chi2[None])[0] + given.gain
+                slope[k] = self._slope(one, sums, given, at)
+        return value, slope
 
     def fisher(self, batch: ThetaBatch) -> Schur:
-        """The Fisher information of a batch of one, given all that the priors of linear parameters allow."""
-        of_all = Fisher(self.inner.full, self._engines, self._engines, self.n_data, self.best(batch))
+        """The Fisher information of a batch of one, given all that the priors of linear parameters allow.
+
+        Linear parameters take some of what the data say of the noise: see `noise_information`.
+        """
+        weights = self._law.weights(batch)
+        sums = self._engines if weights is None else WeightedSums(self._engines, self._law.stated, weights)
+        of_noise = noise_information(self._law, self._model, batch.theta[0], self._half_of)
+        full = self.inner.full, self._engines, sums, self.n_data, self.best(batch)
+        of_all = Fisher(*full, self.inner.of_all(of_noise))
         return Schur(of_all, self.inner, self._sd**-2.0)
 
     def best(self, batch: ThetaBatch) -> ThetaBatch:
@@ -176,7 +181,7 @@ class Linear:
         chi2, noise = np.empty((n, len(self.n_vis))), rng.standard_normal((n, n_inner))
         _, first, place = np.unique(batch.theta, axis=0, return_index=True, return_inverse=True)
         for k, row in enumerate(first.tolist()):
-            sums = self._of_one(batch.theta[row])
+            sums = self._of_one(batch.rows(np.array([row])))
             if sums is None:
                 raise InputError("there are no draws where the likelihood is not a number")
             given = self._conditional(sums, batch.noise_factor[row])
@@ -190,37 +195,66 @@ class Linear:
         return InnerDraws(self.inner.theta(batch.theta, inner), value, is_inner, centre, sd)
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
-        """The data as they are."""
-        return self._observation
+        """The data with the weights that their noise has, but for the noise factor of the partition."""
+        pairs = zip(self._observation.partitions, self.weights(batch), strict=True)
+        return replace(self._observation, partitions=tuple(replace(p, weight=w) for p, w in pairs))
+
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> Sequence[NDArray[np.floating]]:
+        """See `Treatment`."""
+        return self._law.weights(batch, vis) or self._law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
         return []
 
     def _sums(self, batch: ThetaBatch) -> list[Sums | None]:
-        return [self._of_one(outer) for outer in batch.theta]
+        return [self._of_one(batch.rows(np.array([k]))) for k in range(len(batch))]
 
-    def _of_one(self, outer: Array, at: ResponsesAt | None = None) -> Sums | None:
-        """Products of responses; None where they are not known."""
+    def _of_one(self, one: ThetaBatch, at: ResponsesAt | None = None) -> Sums | None:
+        """Products of responses for a batch of one; None where they are not known."""
         if self._constant is not None:
             return self._constant
-        if not self._is_possible(outer):
+        if any(sources.impossible().any() or np.isnan(sources.lm).any() for sources in one.sources()):
             return None
-        sums = (at or self._at(outer)).sums(self._mean)
+        sums = (at or self._at(one)).sums(self._mean)
         if not all(np.isfinite(part).all() for part in sums):
             return None
         if self._is_constant:
             self._constant = sums
         return sums
 
-    def _at(self, outer: Array) -> ResponsesAt:
-        return self._responses.at(outer)
+    def _half_of(self, one: ThetaBatch) -> list[Array]:
+        """T^H C T / 2 of each partition, for a batch of one: see `noise_information`."""
+        at = self._at(one)
+        covariance = self._covariance(self._conditional(at.sums(self._mean), one.noise_factor[0]))
+        return [0.5 * at.spread(i, covariance) for i in range(len(self.n_vis))]
 
-    def _is_possible(self, outer: Array) -> bool:
-        batch = self._model.at(outer[None])
-        return not any(
-            sources.impossible().any() or np.isnan(sources.lm).any() for sources in batch.sources()
-        )
+    def _at(self, one: ThetaBatch) -> ResponsesAt:
+        return self._responses.at(one.theta[0], self._law.weights(one))
+
+    def _slope(self, one: ThetaBatch, sums: Sums, given: Conditional, at: ResponsesAt | None) -> Array:
+        """Derivatives of ln L (n_outer,) for a batch of one; `at` is None where responses are constant."""
+        factor, change, covariance = one.noise_factor[0], self._sd * given.centre, self._covariance(given)
+        if isinstance(self._law, StatedNoise):
+            spread = np.einsum("ijk,jk->i", sums.gram, covariance)
+            slope = self._law.slopes_of_sums(one, self._chi2(sums, change) + spread)
+            if at is None:
+                return slope
+        assert at is not None, "where weights follow theta, so do responses times their roots"
+        best = self.inner.full.at(self.inner.theta(one.theta, (self._mean + change)[None]))
+        pairs = zip(self._observation.partitions, self._engines.predict(best), strict=True)
+        residuals = [part.vis - model[0] for part, model in pairs]
+        weights = self._law.weights(one)
+        if weights is not None:
+            half = [0.5 * (squared(r) + at.spread(i, covariance)) for i, r in enumerate(residuals)]
+            slope = self._law.slopes_of_samples(one, half)
+            ratios = weight_ratios(weights, self._law.stated)
+            residuals = [ratio * r for ratio, r in zip(ratios, residuals, strict=True)]
+        gradients = self._engines.adjoint(best, [r[None] for r in residuals])
+        slope += best.pull_back(gradients, factor[None] ** -2.0)[0][self.inner.of_outer]
+        return slope - at.trace_slope(covariance, factor**-2.0)
 
     def _conditional(self, sums: Sums, factor: Array) -> Conditional:
         by = factor**-2.0
@@ -255,13 +289,6 @@ class Linear:
     def _chi2(self, sums: Sums, change: Array) -> Array:
         """Chi-squared of each partition where phi is changed from its mean."""
         return np.asarray(sums.chi2 + (sums.gram @ change - 2.0 * sums.with_residual) @ change)
-
-    def _slope(self, outer: Array, inner: Array, factor: Array) -> Array:
-        """Derivatives of -chi2 / (2 s^2) with respect to the outer parameters, the inner ones held fixed."""
-        full = self.inner.full.at(self.inner.theta(outer[None], inner[None]))
-        _, gradients = self._engines.chi2_and_gradient(full, [None] * len(factor))
-        slope = full.pull_back(gradients, -0.5 * factor[None] ** -2.0)[0]
-        return np.asarray(slope[self.inner.of_outer])
 
 
 class Schur:

@@ -93,7 +93,7 @@ class VisibilitiesWithNoiseTerms:
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""
         stated = [part.weight for part in self._observation.partitions]
-        sums = _WeightedSums(self._engines, stated, self.weights(batch))
+        sums = WeightedSums(self._engines, stated, self.weights(batch))
         return Fisher(self._model, self._engines, sums, self.n_data, batch, self._varied.information(batch))
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
@@ -119,8 +119,15 @@ class VisibilitiesWithNoiseTerms:
         ]
 
 
-class _WeightedSums:
-    """Products of derivatives of visibilities with weights other than those that were stated."""
+class WeightedSums:
+    """Products of derivatives of visibilities with weights other than those that were stated.
+
+    Parameters
+    ----------
+    engines : PartitionEngines
+    stated, weights : sequence of (n_row, n_chan, n_corr)
+        Of each partition.
+    """
 
     def __init__(
         self,

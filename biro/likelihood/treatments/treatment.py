@@ -95,6 +95,14 @@ class Treatment(Protocol):
         for the noise factors of partitions.
         """
 
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> Sequence[NDArray[np.floating]]:
+        """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are.
+
+        v is the variance of the real and of the imaginary part, s the noise factor of the partition.
+        """
+
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """What makes the value doubtful, for a batch of one: the best fit."""
 

@@ -27,8 +27,7 @@ class Visibilities(OfChiSquared):
 
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
         normalisation = Normalisation.of_visibilities(observation.partitions)
-        super().__init__(model, engines, engines, normalisation)
-        self._observation = observation
+        super().__init__(observation, model, engines, engines, normalisation)
         self.lines: list[str] = []
         self.identity: list[str] = []
 

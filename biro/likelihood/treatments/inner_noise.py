@@ -1,0 +1,241 @@
+"""Noise beside parameters that are integrated over or solved for: as weights state it, or as theta says.
+
+A sample D with the model V and the weight u = 1/v adds to ln L, to first order in u,
+
+    ln u - u h,     h = |D - V|^2 / 2 + what a determinant adds
+
+Where linear parameters phi are integrated over, V has the best ones, and the rest is T^H C T / 2 with the
+responses T = dV/d(phi) and the covariance C of phi. Where gains g of cells are,
+
+    h = |D|^2 / 2 - a |g V|^2 - Re(conj(b g V) D)
+
+a and b being the derivatives by the sums |g|^2 sum u |V|^2 and conj(g) sum u D conj(V) of its cell
+(`rime_kernels.gains.curvature`): -1/2 and 1 at the best gains alone, which makes |D - g V|^2 / 2 of it.
+No variance depends on the model: the systematic term is a fraction of the data (`noise_of_baselines`). So an
+integral that is Gaussian with the stated noise is Gaussian with this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.free_gains.best_gains import BestGains, Slopes
+from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.treatments.noise_of_baselines import squared
+from biro.likelihood.treatments.varied_noise import VariedNoise
+from biro.maximum.laplace import falls
+from biro.models import BoundModel
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+from rime_kernels.gains.models import HostModel
+
+Array = NDArray[np.float64]
+Visibilities = Sequence[NDArray[np.complexfloating]]
+_STEP = 1e-3
+"""Of differences, relative."""
+
+
+class InnerNoise(Protocol):
+    """What the noise makes of a sky and of best values. Batches are of one theta, but in `log_likelihood`."""
+
+    text: str
+    """How noise is distributed, in words."""
+    lines: list[str]
+    is_parameter: NDArray[np.bool_]
+    """Whether each parameter of theta is one of the noise, (n_param,)."""
+    stated: list[NDArray[np.floating]]
+    """Weights of each partition, (n_row, n_chan, n_corr), Jy^-2."""
+
+    def weights(self, batch: ThetaBatch, vis: Visibilities | None = None) -> list[Array] | None:
+        """s^2 / v of each partition, with the noise factor s of the partition; None where as stated.
+
+        Where the data are `vis`, if given.
+        """
+        ...
+
+    def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
+        """ln L (n_batch,), for chi2 (n_batch, n_partition) with these weights."""
+        ...
+
+    def slopes(self, batch: ThetaBatch, best: BestGains, slopes: Slopes) -> Array:
+        """Derivatives by theta through the noise (n_param,), of what has these slopes by sums of cells."""
+        ...
+
+    def slopes_of_samples(self, batch: ThetaBatch, half: Sequence[Array]) -> Array:
+        """The same (n_param,) for h of all samples of each partition, (n_row, n_chan, n_corr), Jy^2."""
+        ...
+
+    def information(self, batch: ThetaBatch) -> Array | None:
+        """The information on the noise (n_param, n_param); None where it is that of factors alone."""
+        ...
+
+
+class StatedNoise:
+    """Noise as weights state it, times a factor for each partition; see `InnerNoise`."""
+
+    text = "Gaussian noise"
+
+    def __init__(self, observation: Observation, model: BoundModel) -> None:
+        self._normalisation = Normalisation.of_visibilities(observation.partitions)
+        self.stated = [part.weight for part in observation.partitions]
+        self._model, self.lines = model, list[str]()
+        self.is_parameter = np.isin(np.arange(model.n_param), list(model.noise_parameters))
+
+    def weights(self, batch: ThetaBatch, vis: Visibilities | None = None) -> list[Array] | None:
+        """None: as stated."""
+        return None
+
+    def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
+        """See `InnerNoise`."""
+        return self._normalisation.log_likelihood(chi2, batch.noise_factor)
+
+    def slopes(self, batch: ThetaBatch, best: BestGains, slopes: Slopes) -> Array:
+        """See `InnerNoise`."""
+        _, by_factor = self._normalisation.slopes(best.chi2[None], batch.noise_factor)
+        return np.asarray(self._model.pull_back_noise(by_factor + best.by_factor(slopes))[0])
+
+    def slopes_of_samples(self, batch: ThetaBatch, half: Sequence[Array]) -> Array:
+        """See `InnerNoise`."""
+        pairs = zip(self.stated, half, strict=True)
+        return self.slopes_of_sums(batch, np.array([2.0 * np.sum(w * h) for w, h in pairs]))
+
+    def slopes_of_sums(self, batch: ThetaBatch, total: Array) -> Array:
+        """The same (n_param,), for the sums of 2 w h over the samples of each partition, (n_partition,)."""
+        _, by_factor = self._normalisation.slopes(total[None], batch.noise_factor)
+        return np.asarray(self._model.pull_back_noise(by_factor)[0])
+
+    def information(self, batch: ThetaBatch) -> Array | None:
+        """None: that of factors."""
+        return None
+
+
+class NoiseOfTheta:
+    """Noise that differs among baselines as theta says; see `InnerNoise`."""
+
+    text = "Gaussian noise that differs among baselines"
+
+    def __init__(self, observation: Observation, model: BoundModel) -> None:
+        self._varied, self._data = VariedNoise(observation, model), [p.vis for p in observation.partitions]
+        self.stated = [part.weight for part in observation.partitions]
+        self.lines, self.is_parameter = self._varied.lines, self._varied.is_parameter
+
+    def weights(self, batch: ThetaBatch, vis: Visibilities | None = None) -> list[Array] | None:
+        """See `InnerNoise`."""
+        return self._varied.weights(batch, vis)
+
+    def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
+        """See `InnerNoise`."""
+        found = -0.5 * np.sum(chi2 / batch.noise_factor**2, axis=1)
+        for b, (numbers, factor) in enumerate(
+            zip(self._varied.terms(batch.theta), batch.noise_factor, strict=True)
+        ):
+            if np.isfinite(found[b]):
+                found[b] += sum(
+                    one.log_norm(numbers, s) for one, s in zip(self._varied.each, factor, strict=True)
+                )
+        return np.asarray(found)
+
+    def slopes(self, batch: ThetaBatch, best: BestGains, slopes: Slopes) -> Array:
+        """See `InnerNoise`."""
+        by_power, by_cross, half = slopes[0], slopes[1] + 1j * slopes[2], []
+        for cells, data, model in zip(best.free.layout.partitions, self._data, best.models, strict=True):
+            assert isinstance(model, HostModel), "weights of theta are not on a device"
+            n_corr = data.shape[2]
+            seen = cells.of_visibilities(best.gain, n_corr) * model.vis
+            half.append(0.5 * squared(data) - cells.of_visibilities(by_power, n_corr) * squared(seen))
+            half[-1] -= (np.conj(cells.of_visibilities(by_cross, n_corr) * seen) * data).real
+        return self.slopes_of_samples(batch, half)
+
+    def slopes_of_samples(self, batch: ThetaBatch, half: Sequence[Array]) -> Array:
+        """See `InnerNoise`."""
+        numbers, factor = self._varied.terms(batch.theta)[0], batch.noise_factor[0]
+        by_number, by_factor = np.zeros((1, numbers.size)), np.zeros((1, factor.size))
+        for i, (one, noise) in enumerate(zip(half, self._varied.each, strict=True)):
+            found, by_factor[0, i] = noise.noise_slopes(one, numbers, factor[i])
+            by_number += found
+        return np.asarray(self._varied.pull_back(by_number, by_factor)[0])
+
+    def information(self, batch: ThetaBatch) -> Array | None:
+        """See `InnerNoise`."""
+        return self._varied.information(batch)
+
+
+def inner_noise(observation: Observation, model: BoundModel) -> InnerNoise:
+    """The noise of a model that is bound to an observation.
+
+    Raises
+    ------
+    InputError
+        A class of baseline length without data.
+    """
+    kind = StatedNoise if model.noise_terms is None else NoiseOfTheta
+    return kind(observation, model)
+
+
+def noise_information(
+    law: InnerNoise,
+    model: BoundModel,
+    theta: Array,
+    half_of: Callable[[ThetaBatch], Sequence[Array]],
+    beside: Sequence[int] | NDArray[np.int64] = (),
+) -> Array:
+    """The Fisher information on the noise, and of it with some parameters beside, float64 (n_param, n_param).
+
+    With the covariance S of the data, that of noise and of what inner parameters add, and derivatives S_a by
+    a parameter of the noise, it is tr(S^-1 S_a S^-1 S_b) / 2 (Kay 1993, section 3.9). That is minus the
+    derivative by b of tr(S^-1 S_a) / 2 = sum v_a u (1 - u h) with S_a held, taken by differences.
+
+    Parameters
+    ----------
+    law : InnerNoise
+    model : BoundModel
+        Of theta.
+    theta : float64 (n_param,)
+    half_of : function
+        From a batch of one to h of each partition, float64 (n_row, n_chan, n_corr), where data are what the
+        model says.
+    beside : int, optional
+        Which parameters are those of priors of inner ones: all of them scales.
+    """
+    noise, found = np.flatnonzero(law.is_parameter), np.zeros((theta.size,) * 2)
+    if not noise.size:
+        return found
+    which = np.union1d(noise, beside).astype(np.int64)
+    stated, here = law.stated, model.at(theta[None])
+
+    def precision(one: ThetaBatch) -> list[Array]:
+        """u of each partition."""
+        pairs = zip(law.weights(one) or stated, one.noise_factor[0], strict=True)
+        return [weight.astype(np.float64) / factor**2 for weight, factor in pairs]
+
+    variance = [np.divide(1.0, u, out=np.zeros_like(u), where=u > 0.0) for u in precision(here)]
+
+    def slopes(part: Array) -> Array:
+        """Minus tr(S^-1 S_a) / 2 (n, n_param), the derivatives S_a being those at theta."""
+        values = np.full((len(part), theta.size), np.nan)
+        for k, row in enumerate(part):
+            moved = theta.copy()
+            moved[which] = row
+            one = model.at(moved[None])
+            if one.allowed.all() and (one.noise_factor > 0.0).all():
+                pairs = zip(precision(one), variance, half_of(one), strict=True)
+                values[k] = law.slopes_of_samples(here, [v - v**2 * u * (1.0 - u * h) for u, v, h in pairs])
+        return values
+
+    low, high = np.zeros(which.size), np.full(which.size, np.inf)
+    rows = -falls(slopes, theta[which], low, high, steps_of_scales(model, theta, which))[:, noise]
+    found[np.ix_(which, noise)] = rows
+    found[np.ix_(noise, which)] = rows.T
+    own = found[np.ix_(noise, noise)]
+    found[np.ix_(noise, noise)] = 0.5 * (own + own.T)
+    return found
+
+
+def steps_of_scales(model: BoundModel, theta: Array, which: NDArray[np.int64]) -> Array:
+    """Steps of differences (n_which,): a small part of a scale, or of its prior's width where it is 0."""
+    first, third = model.prior_transform(np.array([[0.25], [0.75]]) * np.ones(theta.size))
+    return np.asarray(_STEP * np.where(theta > 0.0, theta, third - first)[which])
