@@ -6,7 +6,10 @@ information.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +18,11 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine import Engine
+from rime_kernels.engine.local_shards import Call
+from rime_kernels.engine.sharded import ShardedEngine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.inputs import Output
 from rime_kernels.tangent.columns import Fixed
 from rime_kernels.tangent.grouped import GroupedInformation, grouped_information
 from rime_kernels.tangent.information import information, tangents
@@ -76,13 +82,15 @@ class Derivatives:
         with CALL_LOCK:
             return tangents(self._fixed, sources, change)
 
-    def adjoint(
-        self, sources: Sources, model: NDArray[np.complexfloating], residual: NDArray[np.complex128]
-    ) -> Gradient:
-        """Re(J^H W r) for the model visibilities of the sources, both (n_batch, n_row, n_chan, n_corr)."""
-        if not sources.n_batch:
-            raise InputError("adjoint needs at least one list of sources, got an empty batch")
+    def information_product(self, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v."""
+        return self.adjoint(sources, self.tangent(sources, change))
+
+    def adjoint(self, sources: Sources, residual: NDArray[np.complex128]) -> Gradient:
+        """Re(J^H W r) of a residual (n_batch, n_row, n_chan, n_corr)."""
         residual = np.where(self._checked_weight() > 0.0, residual, 0.0)
+        with CALL_LOCK:
+            model = self._engine.run(sources, Output.VIS)
         parts = [self._adjoint(sources.entries(b, b + 1), model[b], r) for b, r in enumerate(residual)]
         return Gradient.joined(parts)
 
@@ -129,3 +137,65 @@ class Derivatives:
     def _checked_weight(self) -> NDArray[np.floating]:
         assert self._weight is not None, "Rime has checked that it has weights"
         return self._weight
+
+
+class ShardedDerivatives(Derivatives):
+    """The same where shards have the data: each gives its products, which are added in the order of shards.
+
+    Parameters
+    ----------
+    fixed : Fixed
+    engine : ShardedEngine
+    """
+
+    def __init__(self, fixed: Fixed, engine: ShardedEngine) -> None:
+        super().__init__(fixed, engine, None)
+        self._shards = engine
+
+    def information_product(self, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v."""
+        return _total(self._shards.by_shard(Call("product", sources, change=change)))
+
+    def adjoint(self, sources: Sources, residual: NDArray[np.complex128]) -> Gradient:
+        """Re(J^H W r) of a residual (n_batch, n_row, n_chan, n_corr)."""
+        return _total(self._shards.by_shard(Call("product", sources), self._shards.of_shards(residual, 1)))
+
+    def information(
+        self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None
+    ) -> NDArray[np.float64]:
+        """Re(J^H W J), float64 (n_change, n_change)."""
+        own = None if weight is None else self._shards.of_shards(weight)
+        parts: list[Any] = self._shards.by_shard(Call("information", sources, change=change), own)
+        return np.asarray(sum(parts))
+
+    def grouped_information(
+        self,
+        sources: Sources,
+        change: Gradient,
+        groups: NDArray[np.int64],
+        n_inner: int,
+        weight: NDArray[np.floating] | None,
+    ) -> GroupedInformation:
+        """The same by groups of rows."""
+        of_rows, n_group = self._shards.of_shards(groups), int(groups.max(initial=-1)) + 1
+        weights = [None] * len(of_rows) if weight is None else self._shards.of_shards(weight)
+        call = Call("grouped", sources, change=change, n_inner=n_inner)
+        parts: list[GroupedInformation] = self._shards.by_shard(
+            call, list(zip(of_rows, weights, strict=True))
+        )
+        n_outer = len(change.lm) - n_inner
+        total = GroupedInformation(
+            np.zeros((n_group, n_inner, n_inner)),
+            np.zeros((n_group, n_inner, n_outer)),
+            np.zeros((n_outer, n_outer)),
+        )
+        for part in parts:  # whose groups end with the last that it has a row of
+            own = slice(len(part.diagonal))
+            total.diagonal[own] += part.diagonal
+            total.side[own] += part.side
+            total.corner[...] += part.corner
+        return total
+
+
+def _total(parts: Sequence[Gradient]) -> Gradient:
+    return reduce(Gradient.plus, parts)

@@ -37,6 +37,7 @@ _NOT_IN_DIGEST = (
     "scan_number",
     "guessed",
     "systematic",
+    "held",
 )
 
 
@@ -222,6 +223,9 @@ class Observation:
     def digest(self) -> str:
         """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path.
 
+        Of visibilities and weights it has the hash of each shard (`Partition.shards`), so that it is the same
+        whoever holds them.
+
         Which stored correlations these are is no part of it, nor whether `by_hands` made partitions of them,
         nor mounts and angles of feeds: those that a model uses are in the digest of the bound model.
         Intervals of single rows are in that of a likelihood that uses them.
@@ -230,8 +234,10 @@ class Observation:
         sha, parts = hashlib.sha256(), merge_hands(self.partitions)
         for part in parts:
             for item in fields(part):
-                if item.name not in _NOT_IN_DIGEST:
+                if item.name not in (*_NOT_IN_DIGEST, "vis", "weight"):
                     _add_to_hash(sha, item.name, getattr(part, item.name))
+            for of_shard in part.by_shard(_hash_of):
+                sha.update(of_shard)
         if self.set_names:
             _add_to_hash(sha, "labels", unique_labels(parts))
         _add_to_hash(sha, "antenna_names", self.antenna_names)
@@ -314,6 +320,14 @@ class Observation:
             dish_diameter=checked.dish_diameter,
             convention=known.convention,
         )
+
+
+def _hash_of(vis: NDArray[np.complexfloating], weight: NDArray[np.floating]) -> bytes:
+    """sha256 of the visibilities and weights of a shard."""
+    sha = hashlib.sha256()
+    _add_to_hash(sha, "vis", vis)
+    _add_to_hash(sha, "weight", weight)
+    return sha.digest()
 
 
 def _add_to_hash(sha: hashlib._Hash, name: str, value: object) -> None:

@@ -51,13 +51,13 @@ class Work(NamedTuple):
     """A call on all shards of an engine; each rank that holds some answers with their results.
 
     `constant` are the arrays that `lean` has taken out of the sources; None where they are those of the call
-    before. With `has_vis`, each rank receives the data that take the place of those of its shards.
+    before. With `has_given`, each rank receives the arguments of its shards.
     """
 
     engine: int
     call: Call
     constant: tuple[NDArray[Any], ...] | None
-    has_vis: bool
+    has_given: bool
 
 
 class Stop(NamedTuple):

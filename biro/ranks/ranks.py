@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import BackendError, InputError
@@ -175,6 +174,7 @@ class _FarShards:
     def __init__(self, ranks: Ranks, engine: int, found: Sequence[Found]) -> None:
         self._ranks, self._engine = ranks, engine
         self.names = [f"{ranks.where(i)}: {name}" for i, each in enumerate(found, 1) for name in each.names]
+        self.processes = [i for i, each in enumerate(found, 1) for _ in each.names]
         self._places = [(i, k) for i, each in enumerate(found, 1) for k in range(len(each.names))]
         self._n_shard = [0] * ranks.n_rank
         self._constant: tuple[NDArray[Any], ...] = ()
@@ -188,9 +188,7 @@ class _FarShards:
         wait()
         self._n_shard[rank] += 1
 
-    def start(
-        self, call: Call, vis: Sequence[NDArray[np.complexfloating]] | None = None
-    ) -> Callable[[], list[Any]]:
+    def start(self, call: Call, given: Sequence[Any] | None = None) -> Callable[[], list[Any]]:
         """Begin a call on all shards of other ranks; the function returned waits for the results."""
         ranks = [rank for rank, n in enumerate(self._n_shard) if n]
         if not ranks:
@@ -201,12 +199,12 @@ class _FarShards:
         )
         self._constant = constant
         work = Work(
-            self._engine, call._replace(sources=sources), None if is_known else constant, vis is not None
+            self._engine, call._replace(sources=sources), None if is_known else constant, given is not None
         )
         wait = self._ranks.ask(work, ranks)
-        if vis is not None:
+        if given is not None:
             first = 0
             for rank in ranks:
-                self._ranks.send(rank, vis[first : first + self._n_shard[rank]])
+                self._ranks.send(rank, given[first : first + self._n_shard[rank]])
                 first += self._n_shard[rank]
         return lambda: [each for part in wait() for each in part]

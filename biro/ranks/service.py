@@ -68,7 +68,7 @@ class _Service:
             if isinstance(request, Work) and (shards is None or not shards.n_shard):
                 continue  # rank 0 knows, and awaits nothing
             # What belongs to the request is received before anything can fail.
-            follows = isinstance(request, Add) or (isinstance(request, Work) and request.has_vis)
+            follows = isinstance(request, Add) or (isinstance(request, Work) and request.has_given)
             self._answer(envelope, self._link.recv(source=0) if follows else None)
 
     def _answer(self, envelope: Envelope, received: Any) -> None:

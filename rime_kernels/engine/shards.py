@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.geometry import RowTable
+from rime_kernels.geometry import RowTable, row_table
 from rime_kernels.inputs import Constants
 
 Index = NDArray[np.int64]
@@ -24,6 +26,14 @@ def shard_bounds(table: RowTable) -> Index:
     n_row, n_shard = int(starts[-1]), min(MOST_SHARDS, starts.size - 1)
     wanted = np.arange(n_shard + 1) * n_row / n_shard
     return np.unique(starts[np.abs(starts - wanted[:, None]).argmin(axis=1)])
+
+
+def shards_of(time_index: NDArray[np.int32], n_time: int) -> tuple[Index, ...]:
+    """The rows of each shard, in the order of time."""
+    if not time_index.size:
+        return ()
+    table = row_table(time_index, n_time)
+    return tuple(table.order[start:stop] for start, stop in pairwise(shard_bounds(table)))
 
 
 def shared_out(bounds: Index, n_device: int) -> list[list[int]]:

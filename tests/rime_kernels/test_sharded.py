@@ -34,12 +34,17 @@ def data_for(rows: Rows) -> dict[str, np.ndarray]:
 
 
 def found_by(rime: Rime, sources: Any, dof: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """All that a `Rime` sums."""
+    """All that a `Rime` sums, and products of its derivatives, of a change that is the gradient."""
     chi2, gradient = rime.chi2_and_gradient(sources, dof)
     pulled = rime.adjoint(sources, np.broadcast_to(data_for(rime.rows)["vis"], rime.predict(sources).shape))
     found = {"chi2": rime.chi2(sources, dof), "with gradient": chi2, "vis": rime.predict(sources)}
     found["residual"], found["squares"] = rime.residual(sources), rime.weighted_residual2(sources)
-    for name, of in (("", gradient), ("pulled ", pulled)):
+    found["some"] = rime.predict_some(sources, np.array([5, 1, 3]), slice(1, None, 2))
+    one, change = sources.entries(0, 1), gradient.entries(0, 1)
+    change = dataclasses.replace(change, scaled_dof=None, stokes=change.stokes * sources.polarised)
+    found["information"] = rime.information(one, change)
+    product = rime.information_product(one, change)
+    for name, of in (("", gradient), ("pulled ", pulled), ("product ", product)):
         found |= {name + key: x for key, x in vars(of).items() if x is not None}
     return found
 
@@ -59,7 +64,7 @@ def test_shards_are_whole_time_slots_as_equal_as_these_allow() -> None:
     for n_time in (1, 2, 23, 24, 25, 100, 1000):
         each = rng.integers(0, 50, n_time)  # some slots have no row
         each[0] += 1
-        table = row_table(_rows_of(np.repeat(np.arange(n_time), each)))
+        table = row_table(np.repeat(np.arange(n_time), each), n_time)
         bounds = shard_bounds(table)
         assert bounds[0] == 0
         assert bounds[-1] == each.sum()
@@ -68,16 +73,6 @@ def test_shards_are_whole_time_slots_as_equal_as_these_allow() -> None:
         assert bounds.size - 1 <= MOST_SHARDS
         # A bound lies within half the largest slot of where it should: shards differ by one slot at most.
         assert np.diff(bounds).max() <= each.sum() / min(MOST_SHARDS, np.count_nonzero(each)) + each.max()
-
-
-def _rows_of(time_index: np.ndarray) -> Any:
-    """As much of `Rows` as tells of times."""
-
-    class Times:
-        n_time = int(time_index.max()) + 1
-
-    Times.time_index = time_index  # type: ignore[attr-defined]
-    return Times
 
 
 def test_devices_share_rows_as_equally_as_shards_allow() -> None:
@@ -147,13 +142,13 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
     assert rime.chi2(none).shape == (0,)
     assert rime.predict(none).shape[0] == 0
     expected = rime.chi2(sources)
-    (_, engines) = rime._engine._here._devices[1]  # type: ignore[attr-defined]
+    (_, shards) = rime._engine._here._devices[1]  # type: ignore[attr-defined]
 
     def fail(*_: object) -> None:
         raise BackendError("the device is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engines[0], "start_chi2", fail)
+        patched.setattr(shards[0].engine, "start_chi2", fail)
         with pytest.raises(BackendError, match="the device is lost"):
             rime.chi2(sources)
     np.testing.assert_array_equal(rime.chi2(sources), expected)
