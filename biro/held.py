@@ -8,12 +8,14 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.engine.sharded import HeldData
+
 T = TypeVar("T")
 Vis = NDArray[np.complexfloating]
 Weight = NDArray[np.floating]
 
 
-class Held(Protocol):
+class Held(HeldData, Protocol):
     """What a partition asks of the processes that hold its visibilities and weights.
 
     Functions are those of modules: they are done where the data are, and see those of one shard.
@@ -25,8 +27,13 @@ class Held(Protocol):
         """What `function` makes of vis, weight, the item of `each` if given, and `arguments`, by shard."""
         ...
 
-    def replaced(self, function: Callable[..., tuple[Vis, Weight]], *arguments: object) -> Held:
-        """The visibilities and weights that a function makes of those of each shard, held in the same way."""
+    def replaced(
+        self, function: Callable[..., tuple[Vis, Weight, T]], *arguments: object
+    ) -> tuple[Held, list[T]]:
+        """Visibilities and weights that a function makes of those of each shard, held in the same way.
+
+        What it gives as a third is returned, by shard.
+        """
         ...
 
 

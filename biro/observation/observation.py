@@ -211,6 +211,17 @@ class Observation:
             part.used_antennas,
         )
 
+    def whole(self) -> Observation:
+        """The same with all visibilities in the memory of this process, which ranks may hold otherwise."""
+        if not self.is_held:
+            return self
+        return replace(self, partitions=tuple(part.whole() for part in self.partitions))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether ranks of MPI hold the visibilities."""
+        return any(part.held is not None for part in self.partitions)
+
     def by_hands(self, *, each: bool = False) -> Observation:
         """The same data, parallel and cross hands in partitions of their own, which may differ in noise.
 
@@ -320,6 +331,11 @@ class Observation:
             dish_diameter=checked.dish_diameter,
             convention=known.convention,
         )
+
+
+def hash_of_vis(vis: NDArray[np.complexfloating], _: NDArray[np.floating]) -> bytes:
+    """sha256 of the visibilities of a shard."""
+    return hashlib.sha256(np.ascontiguousarray(vis).data).digest()
 
 
 def _hash_of(vis: NDArray[np.complexfloating], weight: NDArray[np.floating]) -> bytes:

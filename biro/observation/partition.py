@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.feeds.feeds import Feeds
-from biro.held import Held, Vis, Weight
+from biro.held import Elsewhere, Held, Vis, Weight
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
 from rime_kernels.engine.shards import shards_of
@@ -190,6 +190,44 @@ class Partition:
             vis[to], weight[to] = part
         return vis, weight
 
+    def replaced(
+        self, function: Callable[..., tuple[Vis, Weight, T]], *arguments: object, **described: Any
+    ) -> tuple[Partition, list[T]]:
+        """The partition with what a function makes of the visibilities and weights of each shard.
+
+        Parameters
+        ----------
+        function : function of a module
+            As for `by_shard`. It returns vis and weight of the same rows, and what else is to be known.
+        *arguments
+            The same for all shards.
+        **described
+            What else of the partition changes, as `corr_type`.
+
+        Returns
+        -------
+        Partition
+        list
+            What else the function has returned, by shard.
+        """
+        if self.held is not None:
+            held, found = self.held.replaced(function, *arguments)
+            return replace(self.held_by(held), **described), found
+        vis, weight, found = self.vis, self.weight, []
+        for i, rows in enumerate(self.shards):
+            *made, also = function(*_rows_of(self.vis, self.weight, rows), *arguments)
+            if i == 0:
+                vis, weight = (np.empty((self.n_row, *each.shape[1:]), each.dtype) for each in made)
+            vis[rows], weight[rows] = made
+            found.append(also)
+        return replace(self, vis=vis, weight=weight, **described), found
+
+    def held_by(self, held: Held) -> Partition:
+        """The same rows with the visibilities and weights that lie with others."""
+        n_chan_corr, *types = held.by_shard(_like)[0]
+        vis, weight = (cast(Any, Elsewhere((self.n_row, *n_chan_corr), each)) for each in types)
+        return replace(self, vis=vis, weight=weight, held=held)
+
     def whole(self) -> Partition:
         """The same with its visibilities and weights in the memory of this process."""
         if self.held is None:
@@ -289,6 +327,11 @@ def _some_of(
     vis: Vis, weight: Weight, rows: NDArray[np.int64], channels: slice
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     return vis[:, channels][rows], weight[:, channels][rows]
+
+
+def _like(vis: Vis, weight: Weight) -> tuple[tuple[int, ...], np.dtype[Any], np.dtype[Any]]:
+    """(n_chan, n_corr), and the types of visibilities and weights."""
+    return vis.shape[1:], vis.dtype, weight.dtype
 
 
 def _n_usable(_: Vis, weight: Weight) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,16 +60,23 @@ class Work(NamedTuple):
     has_given: bool
 
 
+class Do(NamedTuple):
+    """Call a function of a module; each rank answers with what it gives."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
 class Stop(NamedTuple):
     """Rank 0 is done."""
 
 
-Request = Hold | Add | Work | Stop
+Request = Hold | Add | Work | Do | Stop
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """A request, the number that its answers have, and the engines that rank 0 needs no longer."""
+    """A request, the number that its answers have, and what rank 0 needs no longer: engines, partitions."""
 
     request: Request
     ticket: int
