@@ -40,8 +40,10 @@ class _Recipe(NamedTuple):
             fixed.matrix.astype(np.complex128),
             *fixed.antenna_uvw.shape[1::-1],
         )
+        weight: NDArray[np.floating] = fixed.weight
         if self.data is not None:
-            fixed = with_data(fixed, data_of(rows, *self.data()))
+            vis, weight = self.data()
+            fixed = with_data(fixed, data_of(rows, vis, weight))
         limit = self.settings.memory_limit
         if limit is None and self.backend == "cuda":
             limit = device.memory_budget()
@@ -49,7 +51,7 @@ class _Recipe(NamedTuple):
         engine = _engine_class(self.backend, self.average)(fixed, self.table, **own._asdict())
         antenna_uvw = fixed.antenna_uvw if own.factored else None
         same = Fixed(rows, antenna_uvw, fixed.template, fixed.template_lm, own.frame, self.average)
-        return Shard(engine, Derivatives(same, engine, fixed.weight))
+        return Shard(engine, Derivatives(same, engine, weight))
 
 
 def make_engine(

@@ -134,7 +134,7 @@ def _one_of(origins: set[str], assembly: Assembly) -> str:
     if len(origins) > 1:
         columns = " or ".join(sorted(origins))
         raise DataError(
-            f"{assembly.index.source}: rows have their weights in {columns}, by their time: select times of one "
-            "kind (time_range=, --time-range), or read the set without ranks"
+            f"{assembly.index.source}: rows have their weights in {columns}, by their time: select times of "
+            "one kind (time_range=, --time-range), or read the set without ranks"
         )
     return next(iter(origins))

@@ -14,7 +14,7 @@ from biro.observation.unequal_noise import unequal_noise
 
 CORRELATION, SCATTER = 0.2, 1.2
 """Correlation of the residuals of two hands, and ratio of their scatter, below which nothing is said."""
-N_RESIDUALS = 1 << 22
+N_RESIDUALS = 1 << 20
 """Visibilities that are looked at: with so many a correlation is known to better than 0.001."""
 SIGNIFICANCE = 5.0
 """Standard deviations of either, for noise as the weights state it, below which nothing is said."""

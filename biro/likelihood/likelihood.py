@@ -352,7 +352,7 @@ class Likelihood(Density, Closing):
         return [text for text in (self.undetermined, self.lone_gains, *of_data) if text]
 
     def of_few(self) -> Likelihood:
-        """The likelihood of some times and channels: at most 4 million visibilities or so."""
+        """The likelihood of some times and channels: about a million visibilities at most."""
         few = thinned(self.observation, N_RESIDUALS)
         of_few = Likelihood(few, self._sky, **self._options.keywords(), gains=self.gains)
         of_few.described = self.described

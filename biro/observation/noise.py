@@ -12,7 +12,7 @@ from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interv
 
 MIN_DIFFERENCES = 32
 """Fewer differences of neighbouring times say nothing about the scatter of residuals."""
-MAX_SAMPLES = 1 << 22
+MAX_SAMPLES = 1 << 20
 """Visibilities that a measurement takes at most; more would be no better, only slower."""
 MAD_TO_SIGMA = 1.4826022185056018
 """1 / (sqrt(2) erfinv(1/2)): sigma of a Gaussian from the median of |x|."""

@@ -15,7 +15,7 @@ from biro.feeds.feeds import Feeds
 from biro.held import Elsewhere, Held, Vis, Weight
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
-from rime_kernels.engine.shards import shards_of
+from rime_kernels.engine.shards import as_slice, shards_of
 from rime_kernels.physics.brightness import stokes_to_corr
 
 T = TypeVar("T")
@@ -164,8 +164,8 @@ class Partition:
         if self.held is not None:
             return self.held.by_shard(function, *arguments, each=each)
         own = [()] * len(self.shards) if each is None else [(item,) for item in each]
-        pairs = zip(self.shards, own, strict=True)
-        return [function(*_rows_of(self.vis, self.weight, rows), *one, *arguments) for rows, one in pairs]
+        pairs = zip(map(as_slice, self.shards), own, strict=True)
+        return [function(self.vis[rows], self.weight[rows], *one, *arguments) for rows, one in pairs]
 
     def by_row(self, function: Callable[..., NDArray[Any]], *arguments: object) -> NDArray[np.float64]:
         """The number that a function as for `by_shard` gives for each row, float64 (n_row,)."""
@@ -214,8 +214,8 @@ class Partition:
             held, found = self.held.replaced(function, *arguments)
             return replace(self.held_by(held), **described), found
         vis, weight, found = self.vis, self.weight, []
-        for i, rows in enumerate(self.shards):
-            *made, also = function(*_rows_of(self.vis, self.weight, rows), *arguments)
+        for i, rows in enumerate(map(as_slice, self.shards)):
+            *made, also = function(self.vis[rows], self.weight[rows], *arguments)
             if i == 0:
                 vis, weight = (np.empty((self.n_row, *each.shape[1:]), each.dtype) for each in made)
             vis[rows], weight[rows] = made
@@ -314,13 +314,6 @@ class Partition:
             n_antenna=self.n_antenna,
             n_time=len(self.times),
         )
-
-
-def _rows_of(vis: Vis, weight: Weight, rows: NDArray[np.int64]) -> tuple[Vis, Weight]:
-    """Some rows of both arrays, without a copy where they follow each other."""
-    if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
-        return vis[rows[0] : rows[0] + rows.size], weight[rows[0] : rows[0] + rows.size]
-    return vis[rows], weight[rows]
 
 
 def _some_of(

@@ -68,13 +68,20 @@ def _filled(rows: Index, most: int) -> list[list[int]]:
     return found
 
 
+def as_slice(rows: Index) -> Index | slice:
+    """Rows that follow each other as a slice, which takes no copy; others as they are."""
+    if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
+        return slice(int(rows[0]), int(rows[0]) + rows.size)
+    return rows
+
+
 def rows_of(fixed: Constants, rows: Index) -> Constants:
     """The constants of some of the rows, which are in the order of time."""
-    n_row = fixed.uvw.shape[0]
+    n_row, which = fixed.uvw.shape[0], as_slice(rows)
     data = [name for name in ("vis", "weight") if getattr(fixed, name).shape[0] == n_row]
     names = ("uvw", "antenna1", "antenna2", "time_index", *data)
-    template = np.ascontiguousarray(fixed.template[:, rows])
-    some = {name: np.ascontiguousarray(getattr(fixed, name)[rows]) for name in names}
+    template = np.ascontiguousarray(fixed.template[:, which])
+    some = {name: np.ascontiguousarray(getattr(fixed, name)[which]) for name in names}
     return fixed._replace(template=template, order=np.arange(rows.size), **some)
 
 

@@ -1,4 +1,4 @@
-"""A likelihood of a Measurement Set that ranks have read, as mpiexec starts it; figures go into a file of NumPy.
+"""A likelihood of a set that ranks have read, as mpiexec starts it; figures go into a file of NumPy.
 
 mpiexec -n 2 python tests/biro/ranks_read_program.py FILE SET [OPTION=VALUE ...]
 """

@@ -1,4 +1,4 @@
-"""Ranks of MPI that read a Measurement Set together: each its own rows, and the bits of any number of them."""
+"""Ranks of MPI that read a Measurement Set together: each its own rows; the bits of any number of them."""
 
 from __future__ import annotations
 
