@@ -4,8 +4,8 @@
 
 `biro simulate` makes a Measurement Set. A program reads it by ranks, binds a model of one source, and works
 out what a fit needs: chi2, a gradient, the Fisher information, the range of the noise factor, and remarks
-about residuals. Each rank then says the most memory that it ever had (VmHWM of Linux). "Data" are visibilities
-and weights as they are read, 12 bytes for each. Without mpi4py nothing is measured.
+about residuals. Each rank then says the most memory that it ever had (VmHWM of Linux). "Data" are the
+visibilities and weights as they are read, 12 bytes for each. Without mpi4py nothing is measured.
 """
 
 from __future__ import annotations

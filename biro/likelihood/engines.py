@@ -120,8 +120,8 @@ class PartitionEngines:
         self.rimes = [
             Rime(
                 part.rows,
-                vis=None if part.held else part.vis,
-                weight=None if part.held else part.weight,
+                vis=part.vis if part.held is None else None,
+                weight=part.weight if part.held is None else None,
                 held=part.held,
                 template=templates.of(i, self.smearing[i].smearing),
                 template_lm=templates.lm(i),

@@ -213,17 +213,22 @@ class Partition:
         if self.held is not None:
             held, found = self.held.replaced(function, *arguments)
             return replace(self.held_by(held), **described), found
-        vis, weight, found = self.vis, self.weight, []
-        for i, rows in enumerate(map(as_slice, self.shards)):
-            *made, also = function(self.vis[rows], self.weight[rows], *arguments)
-            if i == 0:
-                vis, weight = (np.empty((self.n_row, *each.shape[1:]), each.dtype) for each in made)
-            vis[rows], weight[rows] = made
+        whole: list[NDArray[Any]] = [self.vis, self.weight]
+        found = []
+        for rows in map(as_slice, self.shards or (np.zeros(0, np.int64),)):
+            own = self.vis[rows], self.weight[rows]
+            *made, also = function(*own, *arguments)
             found.append(also)
-        return replace(self, vis=vis, weight=weight, **described), found
+            for k, (old, new) in enumerate(zip(own, made, strict=True)):
+                if new is old:  # as the weights change alone
+                    continue
+                if len(found) == 1:
+                    whole[k] = np.empty((self.n_row, *new.shape[1:]), new.dtype)
+                whole[k][rows] = new
+        return replace(self, vis=whole[0], weight=whole[1], **described), found
 
     def held_by(self, held: Held) -> Partition:
-        """The same rows with the visibilities and weights that lie with others."""
+        """The same rows, with visibilities and weights that lie elsewhere."""
         n_chan_corr, *types = held.by_shard(_like)[0]
         vis, weight = (cast(Any, Elsewhere((self.n_row, *n_chan_corr), each)) for each in types)
         return replace(self, vis=vis, weight=weight, held=held)
