@@ -188,19 +188,21 @@ def read_columns(
         raise InputError(f"columns must be a list of names, got {columns!r}")
     if options.get("flagger") is not None:
         raise InputError("read_columns has no flagger: it would leave out other visibilities of each column")
-    request, table = _sorted("read_columns", options, ["weight_column", "time_limit"])
+    request, table = _sorted_options("read_columns", options, ["weight_column", "time_limit"])
     return _read_set(path, request, table, columns)
 
 
 @contextmanager
 def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[OpenedColumn, Request]]:
     """A set that is open, and its options sorted; see `biro.data_set.shares.OpenSet`."""
-    request, table = _sorted("read", options, ["column", "weight_column", "time_limit"])
+    request, table = _sorted_options("read", options, ["column", "weight_column", "time_limit"])
     with opened_columns(path, table, (table.column,)) as (data,):
         yield data, request
 
 
-def _sorted(caller: str, options: SetOptions, of_table: Sequence[str]) -> tuple[Request, TableOptions]:
+def _sorted_options(
+    caller: str, options: SetOptions, of_table: Sequence[str]
+) -> tuple[Request, TableOptions]:
     """What is wanted of a set, and how to read its tables."""
     own: dict[str, Any] = {**options}
     table = TableOptions(**{name: own.pop(name) for name in of_table if name in own})
