@@ -7,6 +7,7 @@ information.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -43,10 +44,18 @@ class Derivatives:
     engine : Engine
     weight : floating (n_row, n_chan, n_corr), 1/Jy^2, or None
         None where only J v is wanted.
+    lock : context manager
+        Held during a call.
     """
 
-    def __init__(self, fixed: Fixed, engine: Engine, weight: NDArray[np.floating] | None) -> None:
-        self._fixed, self._engine, self._weight = fixed, engine, weight
+    def __init__(
+        self,
+        fixed: Fixed,
+        engine: Engine,
+        weight: NDArray[np.floating] | None,
+        lock: AbstractContextManager[object] = CALL_LOCK,
+    ) -> None:
+        self._fixed, self._engine, self._weight, self._lock = fixed, engine, weight, lock
 
     def chi2_and_gradient(
         self, sources: Sources, t: NDArray[np.float64] | None
@@ -67,7 +76,7 @@ class Derivatives:
         self, sources: Sources, t: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], Gradient]:
         """The same for a batch that is small enough to be worked out at once."""
-        with CALL_LOCK:
+        with self._lock:
             adjoint = self._engine.start_adjoint(sources, t)()
         chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
@@ -79,7 +88,7 @@ class Derivatives:
 
     def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
         """J v, complex128 (n_change, n_row, n_chan, n_corr)."""
-        with CALL_LOCK:
+        with self._lock:
             return tangents(self._fixed, sources, change)
 
     def information_product(self, sources: Sources, change: Gradient) -> Gradient:
@@ -89,7 +98,7 @@ class Derivatives:
     def adjoint(self, sources: Sources, residual: NDArray[np.complex128]) -> Gradient:
         """Re(J^H W r) of a residual (n_batch, n_row, n_chan, n_corr)."""
         residual = np.where(self._checked_weight() > 0.0, residual, 0.0)
-        with CALL_LOCK:
+        with self._lock:
             model = self._engine.run(sources, Output.VIS)
         parts = [self._adjoint(sources.entries(b, b + 1), model[b], r) for b, r in enumerate(residual)]
         return Gradient.joined(parts)
@@ -102,7 +111,7 @@ class Derivatives:
         # The multiple is as large as the model, or the difference of model and data would lose digits.
         scale = float(np.abs(model).max() / largest) if largest > 0.0 else 1.0
         scale = scale if scale > 0.0 else 1.0
-        with CALL_LOCK:
+        with self._lock:
             adjoint = self._engine.start_adjoint(sources, None, model - scale * residual)()
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
         return gradient.times(0.5 / scale)
@@ -117,7 +126,7 @@ class Derivatives:
         """Re(J^H W J), float64 (n_change, n_change); with the weights of the data where none are given."""
         if sources.n_batch != 1:
             raise InputError(f"information is that about one list of sources, got {sources.n_batch} lists")
-        with CALL_LOCK:
+        with self._lock:
             used = self._checked_weight() if weight is None else weight
             return information(self._fixed, used, sources, change, _COLUMN_BYTES)
 
@@ -130,7 +139,7 @@ class Derivatives:
         weight: NDArray[np.floating] | None,
     ) -> GroupedInformation:
         """The same by groups of rows."""
-        with CALL_LOCK:
+        with self._lock:
             used = self._checked_weight() if weight is None else weight
             return grouped_information(self._fixed, used, sources, change, groups, n_inner, _COLUMN_BYTES)
 
@@ -154,19 +163,18 @@ class ShardedDerivatives(Derivatives):
 
     def information_product(self, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H W J v) for one change v."""
-        return _total(self._shards.by_shard(Call("product", sources, change=change)))
+        return self._total(Call("product", sources, change=change))
 
     def adjoint(self, sources: Sources, residual: NDArray[np.complex128]) -> Gradient:
         """Re(J^H W r) of a residual (n_batch, n_row, n_chan, n_corr)."""
-        return _total(self._shards.by_shard(Call("product", sources), self._shards.of_shards(residual, 1)))
+        return self._total(Call("product", sources), self._shards.of_shards(residual, 1))
 
     def information(
         self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None
     ) -> NDArray[np.float64]:
         """Re(J^H W J), float64 (n_change, n_change)."""
         own = None if weight is None else self._shards.of_shards(weight)
-        parts: list[Any] = self._shards.by_shard(Call("information", sources, change=change), own)
-        return np.asarray(sum(parts))
+        return np.asarray(sum(self._by_shard(Call("information", sources, change=change), own)))
 
     def grouped_information(
         self,
@@ -180,9 +188,7 @@ class ShardedDerivatives(Derivatives):
         of_rows, n_group = self._shards.of_shards(groups), int(groups.max(initial=-1)) + 1
         weights = [None] * len(of_rows) if weight is None else self._shards.of_shards(weight)
         call = Call("grouped", sources, change=change, n_inner=n_inner)
-        parts: list[GroupedInformation] = self._shards.by_shard(
-            call, list(zip(of_rows, weights, strict=True))
-        )
+        parts = self._by_shard(call, list(zip(of_rows, weights, strict=True)))
         n_outer = len(change.lm) - n_inner
         total = GroupedInformation(
             np.zeros((n_group, n_inner, n_inner)),
@@ -196,6 +202,9 @@ class ShardedDerivatives(Derivatives):
             total.corner[...] += part.corner
         return total
 
+    def _total(self, call: Call, given: Sequence[Any] | None = None) -> Gradient:
+        return reduce(Gradient.plus, self._by_shard(call, given))
 
-def _total(parts: Sequence[Gradient]) -> Gradient:
-    return reduce(Gradient.plus, parts)
+    def _by_shard(self, call: Call, given: Sequence[Any] | None = None) -> list[Any]:
+        with self._lock:
+            return self._shards.by_shard(call, given)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.arrays import Rows
 from rime_kernels.checked_inputs import data_of
+from rime_kernels.compile.call_lock import SHARD_LOCK
 from rime_kernels.derivatives import Derivatives
 from rime_kernels.engine import Engine
 from rime_kernels.engine.local_shards import Shard
@@ -51,7 +52,7 @@ class _Recipe(NamedTuple):
         engine = _engine_class(self.backend, self.average)(fixed, self.table, **own._asdict())
         antenna_uvw = fixed.antenna_uvw if own.factored else None
         same = Fixed(rows, antenna_uvw, fixed.template, fixed.template_lm, own.frame, self.average)
-        return Shard(engine, Derivatives(same, engine, weight))
+        return Shard(engine, Derivatives(same, engine, weight, SHARD_LOCK))
 
 
 def make_engine(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import pairwise
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
-from rime_kernels.engine.device_threads import HostCPU, check_devices, threads_of
+from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
@@ -152,6 +153,25 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
         with pytest.raises(BackendError, match="the device is lost"):
             rime.chi2(sources)
     np.testing.assert_array_equal(rime.chi2(sources), expected)
+
+
+def test_threads_that_call_do_not_wait_for_each_other(problem, sky, monkeypatch) -> None:
+    """The one holds the lock of calls while the thread of the device is at work for the other."""
+    monkeypatch.setattr(device, "select", lambda _: None)  # the CPU in a thread of its own, as GPUs have one
+    monkeypatch.setattr(rime_module, "threads_of", lambda *_: [DeviceThread(0, "CPU")])
+    rows = problem(n_antenna=3, n_time=4)
+    rime = Rime(rows, backend="cpu", extent=0.04, **data_for(rows), devices=1)
+    sources = sky(rows).entries(0, 1)
+    change = dataclasses.replace(rime.chi2_and_gradient(sources)[1], scaled_dof=None)
+    calls = [lambda: rime.chi2(sources), lambda: rime.information(sources, change)]
+    for call in calls:  # compiled
+        call()
+    threads = [Thread(target=lambda call=call: [call() for _ in range(20)], daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)  # milliseconds, but for a busy machine
+        assert not thread.is_alive()
 
 
 # ---- what names devices
