@@ -36,11 +36,9 @@ class _Recipe(NamedTuple):
 
     def __call__(self, n_engine: int) -> Shard:
         fixed = self.fixed
-        rows = Rows(
-            *(fixed.uvw, fixed.antenna1, fixed.antenna2, fixed.time_index, fixed.chan_freq),
-            fixed.matrix.astype(np.complex128),
-            *fixed.antenna_uvw.shape[1::-1],
-        )
+        n_time, n_antenna, _ = fixed.antenna_uvw.shape
+        columns = fixed.uvw, fixed.antenna1, fixed.antenna2, fixed.time_index, fixed.chan_freq
+        rows = Rows(*columns, fixed.matrix.astype(np.complex128), n_antenna, n_time)
         weight: NDArray[np.floating] = fixed.weight
         if self.data is not None:
             vis, weight = self.data()

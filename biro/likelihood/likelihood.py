@@ -100,8 +100,7 @@ class Likelihood(Density, Closing):
     comm : mpi4py.MPI.Intracomm, optional
         Ranks of MPI that share the data in the same shards, so that results are the same to the bit for any
         number of ranks; `devices` are those of each. Only rank 0 goes on: the others serve it here until
-        `close`, or the end of its process, and then end. They may give None for observation and sky. What
-        `biro.read(..., comm=comm)` gives, each rank has read and holds in part.
+        `close`, or the end of its process, and then end. They may give None for observation and sky.
     image_accuracy : float
         Rms error over rms of the visibilities of the model's images, which are worked out once.
     smearing : "auto", "on" or "off", or one of them for each partition
@@ -172,7 +171,9 @@ class Likelihood(Density, Closing):
         self.gains, self.described = gains, observation
         observation = with_systematic(observation, sky.noise.fixed_fraction)
         if sky.noise.grouping in SPLITS:
-            observation = observation.whole().by_hands(each=sky.noise.grouping == "correlation")
+            observation = observation.whole("noise of hands").by_hands(
+                each=sky.noise.grouping == "correlation"
+            )
         self.observation = observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
@@ -184,9 +185,8 @@ class Likelihood(Density, Closing):
         if outer is not sky:
             self.model = outer.bind(views, self._beam, without_gains=gains in INNER_GAINS)
         refuse_tapered(self.model, observation.partitions)
-        if observation.is_held and (what := needing_all_data(gains, self.model, self.full_model)):
-            log.warning("rank 0 gathers and holds all data, because of %s", what)
-            observation = self.observation = observation.whole()
+        if what := needing_all_data(gains, self.model, self.full_model):
+            observation = self.observation = observation.whole(what)
         self.precision_reason = "as asked"
         if precision == "auto":
             options = self._with_chosen_precision(sky, options)
@@ -390,9 +390,8 @@ class Likelihood(Density, Closing):
         data = self.corrected(theta).partitions
         # Gains that fit best make residuals smaller: so many of them are independent.
         share = np.sqrt(2.0 * self.n_vis / np.maximum(self.n_data, 1))
-        models = (partial(self._engines.predict_some, self._sky_batch(theta), i) for i in partitions)
-        pairs = zip(partitions, models, strict=True)
-        found = [(share[i], residual_scatter(data[i], model_of)) for i, model_of in pairs]
+        model_of = partial(self._engines.predict_some, self._sky_batch(theta))
+        found = [(share[i], residual_scatter(data[i], partial(model_of, i))) for i in partitions]
         return [(factor * scatter, factor * step) for factor, (scatter, step) in found]
 
     def corrected(self, theta: ArrayLike) -> Observation:

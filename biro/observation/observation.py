@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -26,6 +27,8 @@ from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
 from biro.observation.uv_extent import longest_of_rows
+
+log = logging.getLogger(__name__)
 
 _NOT_IN_DIGEST = (
     "set_name",
@@ -211,10 +214,17 @@ class Observation:
             part.used_antennas,
         )
 
-    def whole(self) -> Observation:
-        """The same with all visibilities in the memory of this process, which ranks may hold otherwise."""
+    def whole(self, what: str) -> Observation:
+        """The same with all visibilities in the memory of this process, which ranks may hold otherwise.
+
+        Parameters
+        ----------
+        what : str
+            Needs them; a warning says so where ranks hold them.
+        """
         if not self.is_held:
             return self
+        log.warning("rank 0 gathers and holds all data, because of %s", what)
         return replace(self, partitions=tuple(part.whole() for part in self.partitions))
 
     @property

@@ -32,7 +32,7 @@ def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
         "prior": np.array(likelihood.model.digest()),  # with the range of the noise factor
         "n_vis": likelihood.n_vis,
         "weight": np.concatenate([part.antenna_weight() for part in observation.partitions]),
-        "whole": np.array(observation.whole().digest()),
+        "whole": np.array(observation.whole("a test").digest()),
     }
     sums = {
         "value": value,
