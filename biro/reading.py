@@ -8,16 +8,23 @@ import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from biro.data_set.options import DataOptions, SetOptions
+from biro.data_set.shares import read_by_ranks
 from biro.errors import DataError, InputError
 from biro.formatting import check_names
 from biro.measurement_set import read_ms
+from biro.measurement_set.read import open_set
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
+from biro.ranks.ranks import Ranks
+from biro.ranks.start import start
 from biro.uvfits.read import read_uvfits
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 MIRIAD, ZARR = b"(MIRIAD)", b"(Zarr)"
 OTHERS = {
@@ -29,7 +36,10 @@ OTHERS = {
 
 
 def read(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Unpack[SetOptions]
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    comm: MPI.Intracomm | None = None,
+    **options: Unpack[SetOptions],
 ) -> Observation:
     """Read calibrated visibilities of a Measurement Set or a UVFITS file, or of several as one observation.
 
@@ -39,6 +49,10 @@ def read(
         What it holds decides how it is read: a folder is a Measurement Set, a file that begins as FITS does
         (compressed by gzip or not) is UVFITS. Several are read with the same options and joined, see
         `biro.join`.
+    comm : mpi4py.MPI.Intracomm, optional
+        Ranks of MPI, each of which reads and holds a part of the rows of a Measurement Set, for a likelihood
+        with the same `comm`. Only rank 0 goes on: the others serve it here until the likelihood is closed, or
+        rank 0 ends, and then end. UVFITS, and what is averaged, flagged or weighted anew, is read by rank 0.
     **options
         As those of `biro.read_ms`; column, weight_column and scans are for Measurement Sets alone.
 
@@ -59,17 +73,24 @@ def read(
     >>> read(["day1.ms", "day2.uvfits"], correlations="RR,LL")
     """
     check_names(options, list(inspect.signature(read_ms).parameters)[1:], "read")
-    return join([_read_one(each, options) for each in distinct_paths(path, "read")])
+    ranks = None if comm is None else start(comm)
+    return join([_read_one(each, options, ranks) for each in distinct_paths(path, "read")])
+
+
+def _with_comm(signature: inspect.Signature) -> inspect.Signature:
+    """A signature with the argument `comm` of `read` behind the others."""
+    comm = inspect.signature(read).parameters["comm"]
+    return signature.replace(parameters=[*signature.parameters.values(), comm])
 
 
 # What `help` shows: the arguments that it takes, by name.
-read.__signature__ = inspect.signature(read_ms)  # type: ignore[attr-defined]
+read.__signature__ = _with_comm(inspect.signature(read_ms))  # type: ignore[attr-defined]
 
 
-def _read_one(path: str | os.PathLike[str], options: SetOptions) -> Observation:
+def _read_one(path: str | os.PathLike[str], options: SetOptions, ranks: Ranks | None) -> Observation:
     """One data set."""
     if not _is_fits(Path(path), options.get("time_limit", TIME_LIMIT)):
-        return read_ms(path, **options)
+        return read_ms(path, **options) if ranks is None else read_by_ranks(open_set, path, options, ranks)
     own = {**options}
     for name in ("column", "weight_column", "scans"):
         if own.pop(name, None) is not None:

@@ -187,11 +187,11 @@ def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, b
     averages = " and ".join(over)
     if not seen.distance.size:
         return f"there is no source, of which averages over {averages} take a part", False
-    rows = np.flatnonzero(part.weight.any(axis=(1, 2)))
+    rows = np.flatnonzero(part.row_weight)
     is_weighted = bool(rows.size)
     rows = rows if is_weighted else np.arange(part.n_row)
     some = rows[:: max(1, -(-rows.size // _N_ROW))]
-    weight = part.weight[some].sum(axis=(1, 2), dtype=np.float64) * (rows.size / some.size)
+    weight = part.row_weight[some] * (rows.size / some.size)
     change = 0.0
     for at in np.argsort(seen.flux * seen.distance**2)[::-1][:_N_SOURCE]:
         lost = seen.flux[at] * _loss(part, smearing, some, seen.distance[at])

@@ -20,6 +20,17 @@ def scaled_dof_of(sources: Sources, scaled_dof: ArrayLike | None) -> NDArray[np.
     return np.where((t > 0.0) & (t < np.inf), t, np.nan)
 
 
+def refuse_impossible(sources: Sources) -> None:
+    """Refuse values that no sky has (`Sources.impossible`)."""
+    impossible = np.flatnonzero(sources.impossible())
+    if impossible.size:
+        largest = float(np.sum(sources.lm**2, axis=-1).max())
+        raise InputError(
+            f"batch entry {impossible[0]} has impossible values: l^2 + m^2 must be at most 1 (largest: "
+            f"{largest:g}), FWHM axes and the scale of the beam at least 0"
+        )
+
+
 def residual_of(rows: Rows, sources: Sources, residual: ArrayLike) -> NDArray[np.complex128]:
     """A residual of each sample for each entry of the batch."""
     sizes = {"batch": sources.n_batch, "row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}

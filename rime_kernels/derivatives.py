@@ -6,7 +6,11 @@ information.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +19,11 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine import Engine
+from rime_kernels.engine.local_shards import Call
+from rime_kernels.engine.sharded import ShardedEngine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.inputs import Output
 from rime_kernels.tangent.columns import Fixed
 from rime_kernels.tangent.grouped import GroupedInformation, grouped_information
 from rime_kernels.tangent.information import information, tangents
@@ -37,10 +44,18 @@ class Derivatives:
     engine : Engine
     weight : floating (n_row, n_chan, n_corr), 1/Jy^2, or None
         None where only J v is wanted.
+    lock : context manager
+        Held during a call.
     """
 
-    def __init__(self, fixed: Fixed, engine: Engine, weight: NDArray[np.floating] | None) -> None:
-        self._fixed, self._engine, self._weight = fixed, engine, weight
+    def __init__(
+        self,
+        fixed: Fixed,
+        engine: Engine,
+        weight: NDArray[np.floating] | None,
+        lock: AbstractContextManager[object] = CALL_LOCK,
+    ) -> None:
+        self._fixed, self._engine, self._weight, self._lock = fixed, engine, weight, lock
 
     def chi2_and_gradient(
         self, sources: Sources, t: NDArray[np.float64] | None
@@ -61,7 +76,7 @@ class Derivatives:
         self, sources: Sources, t: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], Gradient]:
         """The same for a batch that is small enough to be worked out at once."""
-        with CALL_LOCK:
+        with self._lock:
             adjoint = self._engine.start_adjoint(sources, t)()
         chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
@@ -73,16 +88,18 @@ class Derivatives:
 
     def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
         """J v, complex128 (n_change, n_row, n_chan, n_corr)."""
-        with CALL_LOCK:
+        with self._lock:
             return tangents(self._fixed, sources, change)
 
-    def adjoint(
-        self, sources: Sources, model: NDArray[np.complexfloating], residual: NDArray[np.complex128]
-    ) -> Gradient:
-        """Re(J^H W r) for the model visibilities of the sources, both (n_batch, n_row, n_chan, n_corr)."""
-        if not sources.n_batch:
-            raise InputError("adjoint needs at least one list of sources, got an empty batch")
+    def information_product(self, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v."""
+        return self.adjoint(sources, self.tangent(sources, change))
+
+    def adjoint(self, sources: Sources, residual: NDArray[np.complex128]) -> Gradient:
+        """Re(J^H W r) of a residual (n_batch, n_row, n_chan, n_corr)."""
         residual = np.where(self._checked_weight() > 0.0, residual, 0.0)
+        with self._lock:
+            model = self._engine.run(sources, Output.VIS)
         parts = [self._adjoint(sources.entries(b, b + 1), model[b], r) for b, r in enumerate(residual)]
         return Gradient.joined(parts)
 
@@ -94,7 +111,7 @@ class Derivatives:
         # The multiple is as large as the model, or the difference of model and data would lose digits.
         scale = float(np.abs(model).max() / largest) if largest > 0.0 else 1.0
         scale = scale if scale > 0.0 else 1.0
-        with CALL_LOCK:
+        with self._lock:
             adjoint = self._engine.start_adjoint(sources, None, model - scale * residual)()
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
         return gradient.times(0.5 / scale)
@@ -109,7 +126,7 @@ class Derivatives:
         """Re(J^H W J), float64 (n_change, n_change); with the weights of the data where none are given."""
         if sources.n_batch != 1:
             raise InputError(f"information is that about one list of sources, got {sources.n_batch} lists")
-        with CALL_LOCK:
+        with self._lock:
             used = self._checked_weight() if weight is None else weight
             return information(self._fixed, used, sources, change, _COLUMN_BYTES)
 
@@ -122,10 +139,72 @@ class Derivatives:
         weight: NDArray[np.floating] | None,
     ) -> GroupedInformation:
         """The same by groups of rows."""
-        with CALL_LOCK:
+        with self._lock:
             used = self._checked_weight() if weight is None else weight
             return grouped_information(self._fixed, used, sources, change, groups, n_inner, _COLUMN_BYTES)
 
     def _checked_weight(self) -> NDArray[np.floating]:
         assert self._weight is not None, "Rime has checked that it has weights"
         return self._weight
+
+
+class ShardedDerivatives(Derivatives):
+    """The same where shards have the data: each gives its products, which are added in the order of shards.
+
+    Parameters
+    ----------
+    fixed : Fixed
+    engine : ShardedEngine
+    """
+
+    def __init__(self, fixed: Fixed, engine: ShardedEngine) -> None:
+        super().__init__(fixed, engine, None)
+        self._shards = engine
+
+    def information_product(self, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v) for one change v."""
+        return self._total(Call("product", sources, change=change))
+
+    def adjoint(self, sources: Sources, residual: NDArray[np.complex128]) -> Gradient:
+        """Re(J^H W r) of a residual (n_batch, n_row, n_chan, n_corr)."""
+        return self._total(Call("product", sources), self._shards.of_shards(residual, 1))
+
+    def information(
+        self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None
+    ) -> NDArray[np.float64]:
+        """Re(J^H W J), float64 (n_change, n_change)."""
+        own = None if weight is None else self._shards.of_shards(weight)
+        return np.asarray(sum(self._by_shard(Call("information", sources, change=change), own)))
+
+    def grouped_information(
+        self,
+        sources: Sources,
+        change: Gradient,
+        groups: NDArray[np.int64],
+        n_inner: int,
+        weight: NDArray[np.floating] | None,
+    ) -> GroupedInformation:
+        """The same by groups of rows."""
+        of_rows, n_group = self._shards.of_shards(groups), int(groups.max(initial=-1)) + 1
+        weights = [None] * len(of_rows) if weight is None else self._shards.of_shards(weight)
+        call = Call("grouped", sources, change=change, n_inner=n_inner)
+        parts = self._by_shard(call, list(zip(of_rows, weights, strict=True)))
+        n_outer = len(change.lm) - n_inner
+        total = GroupedInformation(
+            np.zeros((n_group, n_inner, n_inner)),
+            np.zeros((n_group, n_inner, n_outer)),
+            np.zeros((n_outer, n_outer)),
+        )
+        for part in parts:  # whose groups end with the last that it has a row of
+            own = slice(len(part.diagonal))
+            total.diagonal[own] += part.diagonal
+            total.side[own] += part.side
+            total.corner[...] += part.corner
+        return total
+
+    def _total(self, call: Call, given: Sequence[Any] | None = None) -> Gradient:
+        return reduce(Gradient.plus, self._by_shard(call, given))
+
+    def _by_shard(self, call: Call, given: Sequence[Any] | None = None) -> list[Any]:
+        with self._lock:
+            return self._shards.by_shard(call, given)

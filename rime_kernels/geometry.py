@@ -169,8 +169,8 @@ class RowTable(NamedTuple):
     slot_start: NDArray[np.int64]
 
 
-def row_table(rows: Rows) -> RowTable:
-    """Group the rows by time slot."""
-    order = np.argsort(rows.time_index, kind="stable").astype(np.int64)
-    slot_start = np.searchsorted(rows.time_index[order], np.arange(rows.n_time + 1))
+def row_table(time_index: NDArray[np.int32], n_time: int) -> RowTable:
+    """Group rows by time slot, of which there are n_time."""
+    order = np.argsort(time_index, kind="stable").astype(np.int64)
+    slot_start = np.searchsorted(time_index[order], np.arange(n_time + 1))
     return RowTable(order, slot_start.astype(np.int64))

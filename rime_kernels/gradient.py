@@ -73,6 +73,14 @@ class Gradient:
         """The derivatives of the entries start .. stop - 1 of the batch."""
         return self._each(lambda values: values[start:stop])
 
+    def plus(self, other: Gradient) -> Gradient:
+        """The sum of both, of the same sources."""
+        summed: dict[str, Any] = {  # arrays; None only for fields that may be
+            name: None if values is None else values + getattr(other, name)
+            for name, values in vars(self).items()
+        }
+        return Gradient(**summed)
+
     def times(self, factor: float) -> Gradient:
         """All derivatives times a number."""
         return self._each(lambda values: factor * values)

@@ -257,9 +257,9 @@ def constants(
     single: bool,
 ) -> Constants:
     """The constant arrays in working precision, contiguous and writable: one type for each loop."""
-    real, cplx = (np.float32, np.complex64) if single else (np.float64, np.complex128)
-    vis, weight = data if data is not None else (np.zeros((1, 1, 1)), np.zeros((1, 1, 1)))
-    return Constants(
+    cplx = np.complex64 if single else np.complex128
+    nothing = np.zeros((1, 1, 1), cplx)
+    fixed = Constants(
         _contiguous(rows.uvw),
         _contiguous(rows.antenna1),
         _contiguous(rows.antenna2),
@@ -268,11 +268,23 @@ def constants(
         _contiguous(rows.chan_freq),
         _contiguous(rows.stokes_to_corr.astype(cplx)),
         _contiguous(antenna_uvw),
-        _contiguous(vis.astype(cplx, copy=False)),
-        _contiguous(weight.astype(real, copy=False)),
+        nothing,
+        nothing.real.copy(),
         _contiguous(template[0].astype(cplx, copy=False)),
         _contiguous(template[1]),
     )
+    return with_data(fixed, data)
+
+
+def with_data(
+    fixed: Constants, data: tuple[NDArray[np.complexfloating], NDArray[np.floating]] | None
+) -> Constants:
+    """The same with data and weights in working precision; as it is without them."""
+    if data is None:
+        return fixed
+    cplx = fixed.matrix.dtype
+    vis, weight = data[0].astype(cplx, copy=False), data[1].astype(cplx.type(0).real.dtype, copy=False)
+    return fixed._replace(vis=_contiguous(vis), weight=_contiguous(weight))
 
 
 def in_time_order(fixed: Constants) -> Constants:

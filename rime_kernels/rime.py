@@ -11,11 +11,11 @@ from rime_kernels import check, checked_inputs, device
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.derivatives import Derivatives
+from rime_kernels.derivatives import Derivatives, ShardedDerivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.engine.device_threads import Devices, threads_of
-from rime_kernels.engine.sharded import Ranks, Team
+from rime_kernels.engine.sharded import HeldData, Ranks, ShardedEngine, Team
 from rime_kernels.engine.smeared import Settings
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
@@ -78,6 +78,8 @@ class Rime:
         them. `memory_limit` is that of each. Default: the one that is current, without shards.
     ranks : Ranks, optional
         Other processes that share the rows with this one, in the same shards; `devices` are those of each.
+    held : HeldData, optional
+        In place of `vis` and `weight`: each of the `ranks` holds those of its shards.
 
     Attributes
     ----------
@@ -114,11 +116,12 @@ class Rime:
         memory_limit: int | str | None = None,
         devices: Devices | None = None,
         ranks: Ranks | None = None,
+        held: HeldData | None = None,
     ) -> None:
         check.one_of("precision", precision, ("single", "double"))
         check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
-        self._has_vis, self._has_weight = vis is not None, weight is not None
+        self._has_vis, self._has_weight = (each is not None or held is not None for each in (vis, weight))
         templates, self._template_lm = checked_inputs.templates_of(rows, template, template_lm)
         self._n_template, self._frame = len(templates), gaussian_frame
         data = checked_inputs.data_of(rows, vis, weight)
@@ -132,7 +135,7 @@ class Rime:
             self.form, form_reason = checked_inputs.smeared_form(average, form, self.form, form_reason)
         self.reason = f"{backend_reason}; {form_reason}"
         factored, single = self.form == "factored", precision == "single"
-        table = row_table(rows)
+        table = row_table(rows.time_index, rows.n_time)
         settings = Settings(
             single,
             factored,
@@ -147,11 +150,15 @@ class Rime:
             constants(rows, table, geometry.uvw, data, (templates, self._template_lm), single),
             table,
             settings,
+            held,
         )
         fixed = Fixed(
             rows, geometry.uvw if factored else None, templates, self._template_lm, gaussian_frame, average
         )
-        self._derivatives = Derivatives(fixed, self._engine, data[1] if data is not None else None)
+        if isinstance(self._engine, ShardedEngine):
+            self._derivatives: Derivatives = ShardedDerivatives(fixed, self._engine)
+        else:
+            self._derivatives = Derivatives(fixed, self._engine, data[1] if data is not None else None)
 
     def predict(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model visibilities.
@@ -170,6 +177,19 @@ class Rime:
             Impossible values (`Sources.impossible`), or time or antenna axes other than those of the rows.
         """
         return self._run(sources, Output.VIS)
+
+    def predict_some(
+        self, sources: Sources, rows: NDArray[np.int64], channels: slice
+    ) -> NDArray[np.complexfloating]:
+        """`predict` of some rows, all different, and channels: (n_batch, n_some, n_chan taken, n_corr).
+
+        Where other processes compute for rows, they send no others.
+        """
+        self._refuse_impossible(sources)
+        with CALL_LOCK:
+            if isinstance(self._engine, ShardedEngine):
+                return self._engine.run_some(sources, rows, channels)
+            return self._engine.run(sources, Output.VIS)[:, :, channels][:, rows]
 
     def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model minus data, V - D; as `predict` otherwise."""
@@ -283,8 +303,17 @@ class Rime:
             As `predict`; no weights were given, or r has another shape.
         """
         self._need("adjoint", weight=True)
+        self._refuse_impossible(sources)
+        if not sources.n_batch:
+            raise InputError("adjoint needs at least one list of sources, got an empty batch")
         checked = checked_inputs.residual_of(self.rows, sources, residual)
-        return self._derivatives.adjoint(sources, self._run(sources, Output.VIS), checked)
+        return self._derivatives.adjoint(sources, checked)
+
+    def information_product(self, sources: Sources, change: Gradient) -> Gradient:
+        """Re(J^H W J v), the product of `information` with one change v; as `information` otherwise."""
+        self._need("information_product", weight=True)
+        self._refuse_impossible(sources)
+        return self._derivatives.information_product(sources, change)
 
     def keep(self, sources: Sources, cells: RowCells) -> KeptModel | None:
         """Model visibilities that stay on a GPU beside the data, for gains that are fitted to them.
@@ -399,13 +428,7 @@ class Rime:
 
     def _refuse_impossible(self, sources: Sources) -> None:
         self._check(sources)
-        impossible = np.flatnonzero(sources.impossible())
-        if impossible.size:
-            largest = float(np.sum(sources.lm**2, axis=-1).max())
-            raise InputError(
-                f"batch entry {impossible[0]} has impossible values: l^2 + m^2 must be at most 1 (largest: "
-                f"{largest:g}), FWHM axes and the scale of the beam at least 0"
-            )
+        checked_inputs.refuse_impossible(sources)
 
     def _start_chi2(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None
@@ -462,22 +485,6 @@ def chi2_together(
 def chi2_and_gradient_together(
     rimes: Sequence[Rime], sources: Iterable[Sources], scaled_dofs: Iterable[ArrayLike | None] | None = None
 ) -> list[tuple[NDArray[np.float64], Gradient]]:
-    """`Rime.chi2_and_gradient` of several, one after the other.
-
-    Parameters
-    ----------
-    rimes : sequence of Rime
-    sources : iterable of Sources, one for each
-    scaled_dofs : iterable of float64 (n_batch,) or None, one for each, optional
-
-    Returns
-    -------
-    list of (float64 (n_batch,), Gradient)
-
-    Raises
-    ------
-    InputError
-        As `Rime.chi2_and_gradient`.
-    """
+    """`Rime.chi2_and_gradient` of several, one after the other; parameters as those of `chi2_together`."""
     calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
     return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]

@@ -124,7 +124,7 @@ def fit(
         return
     if workers is not None:
         raise InputError("--workers is of --each: one fit has threads, or ranks of MPI")
-    observation = read(obs, **reading)
+    observation = read(obs, **reading, comm=comm)
     asked = of_likelihood["precision"] = asked_precision(precision.value, run)
     likelihood = Likelihood(observation, sky, **of_likelihood, comm=comm)
     say(_problem_text(likelihood, backend.value))
@@ -151,7 +151,12 @@ def fit(
     if pictures and is_drawn(run):
         say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
     elif pictures:
-        draw_run(run, posterior, likelihood.full)
+        if likelihood.observation.is_held:
+            say("pictures are of some times and channels, which ranks have sent")
+            drawn = likelihood.of_few()
+        else:
+            drawn = likelihood
+        draw_run(run, posterior, drawn.full)
 
 
 def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:

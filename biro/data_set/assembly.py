@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from biro.feeds.feeds import Feeds
 from biro.flagging.find import Samples, causes_text, find_interference
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
+from biro.held import Elsewhere
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
@@ -61,6 +62,20 @@ class Request:
     averaging: Averaging
     treatment: Treatment
 
+    @property
+    def needs_all_rows(self) -> str:
+        """The option that a process which reads some of the rows cannot follow; "" where there is none."""
+        averaging, weighting = self.averaging, self.weighting
+        needing = {
+            "flagger": self.treatment.flagger is not None,
+            "allow_unusable": self.treatment.allow_unusable,
+            "average_time": averaging.average_time is not None,
+            "average_channels": averaging.average_channels > 1,
+            "weights": weighting.weights != "stated",
+            "taper": weighting.taper is not None,
+        }
+        return next((name for name, is_needing in needing.items() if is_needing), "")
+
     @classmethod
     def of(cls, caller: str, options: DataOptions | SetOptions, also: Sequence[str] = ()) -> Request:
         """Sort the keyword arguments of a function that reads.
@@ -95,6 +110,10 @@ class Request:
             Averaging(**own[Averaging]),
             Treatment(**own[Treatment]),
         )
+
+
+Described = list[tuple[PartitionRows, Partition]]
+"""Which rows of a set a partition has, and the partition without its visibilities."""
 
 
 class Visibilities(NamedTuple):
@@ -140,7 +159,13 @@ class DataSet(Protocol):
         ...
 
 
-def assemble(data: DataSet, request: Request, merge: bool = True) -> Observation:
+class Fill(Protocol):
+    """Gives partitions their visibilities and weights, and adds to the counts of an assembly."""
+
+    def __call__(self, assembly: Assembly, described: Described, /) -> list[Partition]: ...
+
+
+def assemble(data: DataSet, request: Request, merge: bool = True, fill: Fill | None = None) -> Observation:
     """Read what is selected, with flags applied and every visibility that is left out counted.
 
     Parameters
@@ -149,6 +174,8 @@ def assemble(data: DataSet, request: Request, merge: bool = True) -> Observation
     request : Request
     merge : bool
         Whether parallel hands that are copies of one another are counted once, as Stokes I.
+    fill : Fill, optional
+        What reads the partitions. Default: this process, all of each.
 
     Returns
     -------
@@ -159,13 +186,14 @@ def assemble(data: DataSet, request: Request, merge: bool = True) -> Observation
     DataError
         A selection that matches nothing, a phase centre that cannot be used, or no usable visibility.
     """
-    return _Assembly(data, request, merge).observation()
+    return Assembly(data, request, merge, fill).observation()
 
 
-class _Assembly:
+class Assembly:
     """The partitions of one data set, and the counts of what is left out of them."""
 
-    def __init__(self, data: DataSet, request: Request, merge: bool) -> None:
+    def __init__(self, data: DataSet, request: Request, merge: bool = True, fill: Fill | None = None) -> None:
+        self._fill = fill
         self.data = data
         self.index = data.index
         self.request = request
@@ -183,7 +211,11 @@ class _Assembly:
             *index.uvw_notes(selected),
             *index.scan_notes(),
         ]
-        partitions = [self._partition(part) for part in selected]
+        described = self.described(selected)
+        if self._fill is None:
+            partitions = [self.read(part, like) for part, like in described]
+        else:
+            partitions = self._fill(self, described)
         notes += self._interference_notes()
         counts["not selected"] += index.n_visibilities - counts["total"]
         counts["total"] = index.n_visibilities
@@ -232,14 +264,27 @@ class _Assembly:
             if field["note"]:
                 yield f"field {name}: {field['note']}"
 
-    def _partition(self, part: PartitionRows) -> Partition:
-        """Read one partition; autocorrelations that are not selected are counted here and not read."""
-        index, columns, treatment = self.index, self.index.columns, self.request.treatment
-        if not self.request.selection.autocorrelations:
-            part = self._without_autocorrelations(part)
+    def described(self, selected: Sequence[PartitionRows] | None = None) -> Described:
+        """All that is known of each partition before it is read; by default of those that are selected.
+
+        Autocorrelations that are not selected are counted here and not read.
+        """
+        found = []
+        for part in self.index.select(self.request.selection) if selected is None else selected:
+            own = part if self.request.selection.autocorrelations else self._without_autocorrelations(part)
+            found.append((own, self._described(own)))
+        return found
+
+    def read(self, part: PartitionRows, like: Partition) -> Partition:
+        """A partition, or some of its rows: what is described as `like`, with visibilities and weights."""
         vis, weight, origin = self._visibilities(part)
-        if treatment.flagger is not None:
-            self._flag(part, vis, weight, read_strategy(treatment.flagger))
+        if self.request.treatment.flagger is not None:
+            self._flag(part, vis, weight, read_strategy(self.request.treatment.flagger))
+        return replace(like, vis=vis, weight=weight, weight_origin=origin)
+
+    def _described(self, part: PartitionRows) -> Partition:
+        """A partition without its visibilities."""
+        index, columns, treatment = self.index, self.index.columns, self.request.treatment
         rows = part.rows
         uvw = np.nan_to_num(columns.uvw[rows], nan=0.0, posinf=0.0, neginf=0.0)
         time = columns.time[rows]
@@ -248,6 +293,7 @@ class _Assembly:
         field = index.metadata["fields"][part.field_id]
         corr_type = index.corr_type(part.data_desc_id)
         interval, row_interval = _interval(columns.interval[rows], times), _row_interval(columns, rows)
+        nothing = Elsewhere((len(rows), len(part.chan), len(part.corr)), np.dtype(np.complex64))
         lasts = np.full(len(rows), interval) if row_interval is None else row_interval
         return Partition(
             field=index.field_names[part.field_id],
@@ -265,14 +311,13 @@ class _Assembly:
             chan_width=np.abs(np.array(spw["chan_width"])[part.chan]),
             freq_frame=spw["frame"],
             corr_type=tuple(corr_type[i] for i in part.corr),
-            vis=vis,
-            weight=weight,
+            vis=cast(Any, nothing),
+            weight=cast(Any, nothing),
             row_id=rows.astype(np.int64),
             n_antenna=len(index.metadata["antenna_names"]),
             interval=interval,
             chan_id=part.chan,
             corr_id=part.corr,
-            weight_origin=origin,
             frame=field["frame"],
             feeds=self._feeds(part.spw_id),
             row_interval=row_interval,

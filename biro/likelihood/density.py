@@ -54,6 +54,16 @@ class Density:
         return self.model.n_param
 
     @property
+    def n_vis(self) -> NDArray[np.int64]:
+        """Complex visibilities that count, of each partition."""
+        return self._treatment.n_vis
+
+    @property
+    def n_data(self) -> NDArray[np.int64]:
+        """Real numbers that chi2 of each partition is a sum over: two for a visibility, one for a closure."""
+        return self._treatment.n_data
+
+    @property
     def n_call(self) -> int:
         """Number of parameter vectors for which the log-likelihood was computed so far."""
         return self._count.n_call
@@ -228,6 +238,10 @@ class Density:
         """Degrees of freedom of Student's t in each partition, for one theta; None for Gaussian noise."""
         dof = self._one(theta).noise_dof
         return None if dof is None else dof[0]
+
+    def doubts(self, theta: ArrayLike) -> list[str]:
+        """What makes the value doubtful, for one vector theta: an integral that is only approximate."""
+        return self._treatment.remarks(self._one(theta))
 
     def _fisher(self, theta: ArrayLike) -> Information:
         return self._treatment.fisher(self._one(theta))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.errors import InputError
 from biro.images.templates import Templates
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -92,6 +93,11 @@ class PartitionEngines:
         Whether the model of each partition is smeared.
     image_outlines : list of dict of str to float64 (4, 2)
         Corners of the images about each phase centre, direction cosines.
+
+    Raises
+    ------
+    InputError
+        Ranks hold the data, and `options` name none.
     """
 
     def __init__(self, observation: Observation, model: BoundModel, options: EngineOptions) -> None:
@@ -105,13 +111,18 @@ class PartitionEngines:
         self.smearing = _choices(observation, model, options, templates)
         self.image_digest, self.shifts = templates.digest(), templates.shifts
         self.image_outlines = templates.outlines()
+        if observation.is_held and options.comm is None:
+            raise InputError(
+                "ranks hold the data of this observation: give comm= as it was given to biro.read"
+            )
         ranks = None if options.comm is None else start(options.comm)
         limits = options.memory_shares([part.vis.size for part in observation.partitions])
         self.rimes = [
             Rime(
                 part.rows,
-                vis=part.vis,
-                weight=part.weight,
+                vis=part.vis if part.held is None else None,
+                weight=part.weight if part.held is None else None,
+                held=part.held,
                 template=templates.of(i, self.smearing[i].smearing),
                 template_lm=templates.lm(i),
                 backend=options.backend,
@@ -137,6 +148,13 @@ class PartitionEngines:
         """Model visibilities (n_batch, n_row, n_chan, n_corr) of each partition."""
         pairs = zip(self.rimes, self.sources(batch), strict=True)
         return [rime.predict(sources) for rime, sources in pairs]
+
+    def predict_some(
+        self, batch: ThetaBatch, i: int, rows: NDArray[np.int64], channels: slice
+    ) -> NDArray[np.complexfloating]:
+        """Those of some rows and channels of partition i, for a batch of one, without its axis."""
+        sources = list(self.sources(batch))[i]
+        return np.asarray(self.rimes[i].predict_some(sources, rows, channels)[0])
 
     def plans(self, batch: ThetaBatch) -> list[str]:
         """How a call with a batch of this size is computed in each partition; puts the data on the device."""
@@ -171,7 +189,7 @@ class PartitionEngines:
 
     def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H W J v) for one change v of the sources of partition i."""
-        return self.rimes[i].adjoint(sources, self.rimes[i].tangent(sources, change))
+        return self.rimes[i].information_product(sources, change)
 
     def adjoint(self, batch: ThetaBatch, residuals: Sequence[NDArray[np.complexfloating]]) -> list[Gradient]:
         """Re(J^H W r) of each partition, for its sources as the model has them.

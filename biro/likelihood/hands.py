@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.unequal_noise import unequal_noise
 
 CORRELATION, SCATTER = 0.2, 1.2
 """Correlation of the residuals of two hands, and ratio of their scatter, below which nothing is said."""
-N_RESIDUALS = 1 << 22
+N_RESIDUALS = 1 << 20
 """Visibilities that are looked at: with so many a correlation is known to better than 0.001."""
 SIGNIFICANCE = 5.0
 """Standard deviations of either, for noise as the weights state it, below which nothing is said."""
@@ -111,6 +112,26 @@ def hand_residuals(
         names = (part.corr_type[first], part.corr_type[second])
         sums[names] = sums.get(names, np.zeros(8)) + _sums(part, model, pair, float(s))
     return [_hands(names, total) for names, total in sums.items()]
+
+
+def residual_remarks(
+    partitions: Sequence[Partition],
+    antenna_names: Sequence[str],
+    models: Sequence[NDArray[np.complexfloating]],
+    factor: NDArray[np.float64],
+) -> list[str]:
+    """What residuals say against the errors of a fit: hands, and noise that the weights do not state.
+
+    Parameters
+    ----------
+    partitions, models, factor
+        As for `hand_residuals`.
+    antenna_names : sequence of str
+    """
+    hands = hand_residuals(partitions, models, factor)
+    of_correlations = not any(each.is_unequal for each in hands)
+    unequal = unequal_noise(partitions, antenna_names, models, factor, of_correlations=of_correlations)
+    return [*(each.remark() for each in hands), *unequal]
 
 
 def _sums(

@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
@@ -20,11 +20,11 @@ from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.density import Array, Density
 from biro.likelihood.engines import EngineOptions, PartitionEngines
-from biro.likelihood.hands import N_RESIDUALS, hand_residuals
+from biro.likelihood.hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import choose_precision, thinned
-from biro.likelihood.treatments.choice import treatment_of
+from biro.likelihood.treatments.choice import needing_all_data, treatment_of
 from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
@@ -32,10 +32,10 @@ from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, InnerTreatm
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
 from biro.models import ModelError, SkyModel
+from biro.models.bound.theta_batch import ThetaBatch
 from biro.models.components.noise import SPLITS
 from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
-from biro.observation.unequal_noise import unequal_noise
 from biro.observation.weighting import with_systematic
 from biro.ranks.closing import Closing
 from biro.ranks.start import start
@@ -118,6 +118,8 @@ class Likelihood(Density, Closing):
         Of the parameters of theta.
     full_model : BoundModel
         The model as it was written: with the gains that are integrated over or solved for.
+    described : Observation
+        What a report describes: the observation that was given, or of which `of_few` has some times.
 
     Raises
     ------
@@ -164,10 +166,12 @@ class Likelihood(Density, Closing):
             comm=comm,
         )
         check_gains(gains)
-        self.gains, self._given = gains, observation
+        self.gains, self.described = gains, observation
         observation = with_systematic(observation, sky.noise.fixed_fraction)
         if sky.noise.grouping in SPLITS:
-            observation = observation.by_hands(each=sky.noise.grouping == "correlation")
+            observation = observation.whole("noise of hands").by_hands(
+                each=sky.noise.grouping == "correlation"
+            )
         self.observation = observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
@@ -179,6 +183,8 @@ class Likelihood(Density, Closing):
         if outer is not sky:
             self.model = outer.bind(views, self._beam, without_gains=gains in INNER_GAINS)
         refuse_tapered(self.model, observation.partitions)
+        if what := needing_all_data(gains, self.model, self.full_model):
+            observation = self.observation = observation.whole(what)
         self.precision_reason = "as asked"
         if precision == "auto":
             options = self._with_chosen_precision(sky, options)
@@ -254,16 +260,6 @@ class Likelihood(Density, Closing):
         return full[0] if is_single else full
 
     @property
-    def n_vis(self) -> NDArray[np.int64]:
-        """Complex visibilities that count, of each partition."""
-        return self._treatment.n_vis
-
-    @property
-    def n_data(self) -> NDArray[np.int64]:
-        """Real numbers that chi2 of each partition is a sum over: two for a visibility, one for a closure."""
-        return self._treatment.n_data
-
-    @property
     def gains_lines(self) -> list[str]:
         """How gains are treated, and what that leaves out; nothing where gains are those of the model."""
         return self._treatment.lines
@@ -316,9 +312,7 @@ class Likelihood(Density, Closing):
         Marginalised quantities of the sky have their most probable values, given theta; gains that are
         integrated over or solved for are taken out of the data instead (`corrected`).
         """
-        batch = self._one(theta)
-        batch = batch if self._inner is None else self._inner.of_sky(batch)
-        return [vis[0] for vis in self._engines.predict(batch)]
+        return [vis[0] for vis in self._engines.predict(self._sky_batch(theta))]
 
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
@@ -348,21 +342,19 @@ class Likelihood(Density, Closing):
         size = sum(part.vis.size for part in self.observation.partitions)
         # Gains belong to all times, and noise to all antennas.
         belongs = self.full_model.has_fitted_gains or self.model.noise_terms is not None
-        if size > 2 * N_RESIDUALS and not belongs:
-            few = thinned(self.observation, N_RESIDUALS)
-            of_few = Likelihood(few, self._sky, **self._options.keywords(), gains=self.gains)
+        if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
+            of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)
-        data = self.corrected(theta).partitions
-        models, factors = self.predict(theta), self.noise_factor(theta)
-        hands = hand_residuals(data, models, factors)
-        names, said = self.observation.antenna_names, any(each.is_unequal for each in hands)
-        unequal = unequal_noise(data, names, models, factors, of_correlations=not said)
-        of_gains = self.undetermined, self.lone_gains
-        return [text for text in (*of_gains, *(each.remark() for each in hands), *unequal) if text]
+        data, models = self.corrected(theta).partitions, self.predict(theta)
+        of_data = residual_remarks(data, self.observation.antenna_names, models, self.noise_factor(theta))
+        return [text for text in (self.undetermined, self.lone_gains, *of_data) if text]
 
-    def doubts(self, theta: ArrayLike) -> list[str]:
-        """What makes the value doubtful, for one vector theta: an integral that is only approximate."""
-        return self._treatment.remarks(self._one(theta))
+    def of_few(self) -> Likelihood:
+        """The likelihood of some times and channels: about a million visibilities at most."""
+        few = thinned(self.observation, N_RESIDUALS)
+        of_few = Likelihood(few, self._sky, **self._options.keywords(), gains=self.gains)
+        of_few.described = self.described
+        return of_few
 
     @cached_property
     def undetermined(self) -> str:
@@ -393,10 +385,11 @@ class Likelihood(Density, Closing):
 
         See `biro.observation.noise.residual_scatter`; for one vector theta.
         """
-        models, data = self.predict(theta), self.corrected(theta).partitions
+        data = self.corrected(theta).partitions
         # Gains that fit best make residuals smaller: so many of them are independent.
         share = np.sqrt(2.0 * self.n_vis / np.maximum(self.n_data, 1))
-        found = [(share[i], residual_scatter(data[i], models[i])) for i in partitions]
+        model_of = partial(self._engines.predict_some, self._sky_batch(theta))
+        found = [(share[i], residual_scatter(data[i], partial(model_of, i))) for i in partitions]
         return [(factor * scatter, factor * step) for factor, (scatter, step) in found]
 
     def corrected(self, theta: ArrayLike) -> Observation:
@@ -405,6 +398,8 @@ class Likelihood(Density, Closing):
         With "closures", visibilities that no closures are made of have no weight. Where noise differs among
         baselines, weights are those that it has at theta, but for `noise_factor`.
         """
+        if self.observation.is_held:  # which no gains are taken out of
+            return self.observation
         return self._treatment.corrected(self.predict(theta), self._one(theta))
 
     def sigma(self, theta: ArrayLike, vis: Sequence[NDArray[np.complexfloating]]) -> list[Array]:
@@ -460,7 +455,7 @@ class Likelihood(Density, Closing):
 
     def data_digest(self) -> str:
         """Hash of the data: equal for models whose evidences compare."""
-        return data_digest(self._given, self.gains)
+        return data_digest(self.described, self.gains)
 
     @property
     def _inner(self) -> InnerTreatment | None:
@@ -479,6 +474,11 @@ class Likelihood(Density, Closing):
         except BiroError as error:
             log.info("gains are not solved for where a climb begins: %s", error)
             return None
+
+    def _sky_batch(self, theta: ArrayLike) -> ThetaBatch:
+        """One vector theta, as visibilities are predicted from it."""
+        batch = self._one(theta)
+        return batch if self._inner is None else self._inner.of_sky(batch)
 
     def _gains_text(self) -> str:
         return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""

@@ -48,7 +48,7 @@ def lone_gains(observation: Observation, gains: LogGains | None) -> str:
 
 def _ends(part: Partition, time_block: NDArray[np.int32] | None) -> Iterator[tuple[Index, Index, Index]]:
     """Block of times, antenna and partner of each baseline that has data, from either end."""
-    used = part.weight.any(axis=(1, 2))
+    used = part.row_weight > 0
     block = np.zeros(part.n_row, np.int64) if time_block is None else time_block[part.time_index]
     keys = np.unique(np.stack([block, part.antenna1, part.antenna2])[:, used], axis=1).astype(np.int64)
     yield keys[0], keys[1], keys[2]

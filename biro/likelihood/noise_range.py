@@ -75,7 +75,8 @@ def noise_range(partitions: Sequence[Partition]) -> tuple[float, float]:
 def _relative_rms(part: Partition) -> float:
     """Rms of the real and imaginary parts of visibilities, over the noise that their weights state."""
     step = max(1, round(part.vis.size / MAX_SAMPLES))
-    vis, weight = part.vis[::step], part.weight[::step].astype(np.float64)
+    vis, stated = part.taken(np.arange(0, part.n_row, step), slice(None))
+    weight = stated.astype(np.float64)
     used = weight > 0
     if not used.any():
         return 0.0

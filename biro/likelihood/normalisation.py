@@ -47,9 +47,9 @@ class Normalisation:
     @classmethod
     def of_visibilities(cls, partitions: Sequence[Partition]) -> Normalisation:
         """Of the usable visibilities of each partition."""
-        usable = [_usable_weights(part) for part in partitions]
-        n_vis = [w.size for w in usable]
-        log_norm = [float(np.log(w).sum() - w.size * np.log(2.0 * np.pi)) for w in usable]
+        n_vis = [part.n_usable for part in partitions]
+        log_weight = [sum(part.by_shard(_log_weight)) for part in partitions]
+        log_norm = [float(sum_ - n * np.log(2.0 * np.pi)) for sum_, n in zip(log_weight, n_vis, strict=True)]
         return cls(n_vis, [2 * n for n in n_vis], log_norm)
 
     def log_likelihood(self, chi2: Array, factor: Array, dof: Array | None = None) -> Array:
@@ -102,6 +102,6 @@ def student_information(factor: Array, dof: Array) -> tuple[Array, Array, Array,
     )
 
 
-def _usable_weights(part: Partition) -> Array:
-    weight = np.asarray(part.weight, dtype=np.float64)
-    return weight[weight > 0]
+def _log_weight(_: NDArray[np.complexfloating], weight: NDArray[np.floating]) -> float:
+    """sum ln w of a shard."""
+    return float(np.log(weight[weight > 0].astype(np.float64)).sum())

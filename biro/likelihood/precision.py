@@ -141,12 +141,13 @@ def thinned(observation: Observation, n: int) -> Observation:
 
 def _thinned(part: Partition, n: int) -> Partition:
     if part.vis.size <= n:
-        return part
+        return part.whole()
     n_time = max(n * len(part.times) // part.vis.size, min(N_TIME, len(part.times)))
     slots = np.linspace(0, len(part.times) - 1, n_time).round().astype(np.int32)
     rows = np.flatnonzero(np.isin(part.time_index, slots))
     step = -(-rows.size * part.n_chan * part.n_corr // max(n, 1))
-    channels = np.arange(part.n_chan)[min(step, part.n_chan) // 2 :: step]
+    channels = slice(min(step, part.n_chan) // 2, None, step)
+    vis, weight = part.taken(rows, channels)
     by_row = {name: getattr(part, name)[rows] for name in ("uvw", "antenna1", "antenna2", "time", "row_id")}
     for name in ("row_interval", "exposure", "scan_number"):
         if getattr(part, name) is not None:
@@ -157,8 +158,9 @@ def _thinned(part: Partition, n: int) -> Partition:
         **by_row,
         **by_chan,
         time_index=np.searchsorted(slots, part.time_index[rows]).astype(np.int32),
-        vis=part.vis[rows][:, channels],
-        weight=part.weight[rows][:, channels],
+        vis=vis,
+        weight=weight,
+        held=None,
         chan_id=None if part.chan_id is None else part.chan_id[channels],
     )
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import fields as fields_of
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Unpack, cast
 
 from biro.data_set.assembly import Request, Treatment, assemble
 from biro.data_set.options import SetOptions
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike
-from biro.measurement_set.opened import TableOptions, opened_columns
+from biro.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
 from biro.observation.averaging import Averaging
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
@@ -186,13 +186,27 @@ def read_columns(
     """
     if isinstance(columns, str) or not columns:
         raise InputError(f"columns must be a list of names, got {columns!r}")
-    own: dict[str, Any] = {**options}
-    if own.get("flagger") is not None:
+    if options.get("flagger") is not None:
         raise InputError("read_columns has no flagger: it would leave out other visibilities of each column")
-    mine = [item.name for item in fields_of(TableOptions) if item.name != "column"]
-    table = TableOptions(**{name: own.pop(name) for name in mine if name in own})
-    request = Request.of("read_columns", cast(SetOptions, own), also=["scans"])
+    request, table = _sorted_options("read_columns", options, ["weight_column", "time_limit"])
     return _read_set(path, request, table, columns)
+
+
+@contextmanager
+def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[OpenedColumn, Request]]:
+    """A set that is open, and its options sorted; see `biro.data_set.shares.OpenSet`."""
+    request, table = _sorted_options("read", options, ["column", "weight_column", "time_limit"])
+    with opened_columns(path, table, (table.column,)) as (data,):
+        yield data, request
+
+
+def _sorted_options(
+    caller: str, options: SetOptions, of_table: Sequence[str]
+) -> tuple[Request, TableOptions]:
+    """What is wanted of a set, and how to read its tables."""
+    own: dict[str, Any] = {**options}
+    table = TableOptions(**{name: own.pop(name) for name in of_table if name in own})
+    return Request.of(caller, cast(SetOptions, own), also=["scans"]), table
 
 
 def _read_set(

@@ -309,7 +309,7 @@ def smearing_loss(part: Partition, bandwidth: NDArray[np.float64], duration: flo
     duration : float, s
     radius : float, rad
     """
-    u, v, w = part.uvw[part.weight.any(axis=(1, 2))].T
+    u, v, w = part.uvw[part.row_weight > 0].T
     if not u.size:
         return 0.0
     dec = part.phase_centre[1]

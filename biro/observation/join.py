@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.observation.averaging import Averaged
-from biro.observation.observation import Observation
+from biro.observation.observation import Observation, hash_of_vis
 from biro.observation.partition import Partition
 from biro.observation.stokes import FormedStokes
 
@@ -136,7 +136,7 @@ def _check_different(partitions: Sequence[Partition]) -> None:
             and np.array_equal(one.uvw, other.uvw)
             and one.corr_type == other.corr_type
             and one.phase_centre == other.phase_centre
-            and np.array_equal(one.vis, other.vis)
+            and one.by_shard(hash_of_vis) == other.by_shard(hash_of_vis)
         ):
             raise InputError(
                 f"{one.set_name} and {other.set_name} have the same visibilities of field {one.field}, "

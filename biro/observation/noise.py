@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interv
 
 MIN_DIFFERENCES = 32
 """Fewer differences of neighbouring times say nothing about the scatter of residuals."""
-MAX_SAMPLES = 1 << 22
+MAX_SAMPLES = 1 << 20
 """Visibilities that a measurement takes at most; more would be no better, only slower."""
 MAD_TO_SIGMA = 1.4826022185056018
 """1 / (sqrt(2) erfinv(1/2)): sigma of a Gaussian from the median of |x|."""
@@ -62,15 +62,16 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
     samples = []
     size = sum(part.vis.size for part in partitions)
     for part in partitions:
-        rows, step = some_rows(part, size)
-        vis, weight = part.vis[:, ::step], part.weight[:, ::step]
+        rows, channels = some_rows(part, size)
+        vis, weight = part.taken(rows, channels)
         if stokes_i:
             vis, weight = _stokes_i(part, vis, weight)
         elif corr is not None:
             wanted = [name == corr for name in part.corr_type]
             vis, weight = vis[..., wanted], weight[..., wanted]
         used = weight > 0
-        samples.append((*_differences(part, rows, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
+        pairs = places(rows, neighbours(part, rows))
+        samples.append((*_differences(pairs, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
     differences, scaled, stated = (np.concatenate(items) for items in zip(*samples, strict=True))
     return Noise(
         sigma_of(differences),
@@ -101,13 +102,15 @@ def scatter_of_baselines(part: Partition) -> tuple[NDArray[np.int64], NDArray[np
     ratio = np.full((len(rows_of), part.n_corr), np.nan)
     for i, rows in enumerate(rows_of):
         for k in range(part.n_corr):
-            _, scaled = _differences(part, rows, part.vis[:, :, k], part.weight[:, :, k])
+            _, scaled = _differences(neighbours(part, rows), part.vis[:, :, k], part.weight[:, :, k])
             if len(scaled) >= MIN_DIFFERENCES:
                 ratio[i, k] = sigma_of(scaled)
     return baseline, ratio
 
 
-def residual_scatter(part: Partition, model: NDArray[np.complexfloating]) -> tuple[float, float]:
+def residual_scatter(
+    part: Partition, model_of: Callable[[NDArray[np.int64], slice], NDArray[np.complexfloating]]
+) -> tuple[float, float]:
     """Scatter of the residuals of a partition, and of their differences between neighbouring times.
 
     Both are robust, in units of the noise that the weights state, and equal where the residuals are noise.
@@ -115,7 +118,8 @@ def residual_scatter(part: Partition, model: NDArray[np.complexfloating]) -> tup
     Parameters
     ----------
     part : Partition
-    model : complex (n_row, n_chan, n_corr), Jy
+    model_of : function of rows and channels
+        Gives model visibilities of these, complex (n_taken, n_chan taken, n_corr), Jy.
 
     Returns
     -------
@@ -124,19 +128,24 @@ def residual_scatter(part: Partition, model: NDArray[np.complexfloating]) -> tup
     step : float
         The same of the differences that `measure_noise` takes; NaN of fewer than 32.
     """
-    rows, step = some_rows(part, part.vis.size)
-    weight = part.weight[:, ::step]
-    residual = part.vis[:, ::step] - model[:, ::step]
-    used = weight[rows] > 0
-    own = residual[rows][used] * np.sqrt(weight[rows][used], dtype=np.float64)
-    _, scaled = _differences(part, rows, residual, weight)
+    rows, channels = some_rows(part, part.vis.size)
+    vis, weight = part.taken(rows, channels)
+    residual = vis - model_of(rows, channels)
+    used = weight > 0
+    own = residual[used] * np.sqrt(weight[used], dtype=np.float64)
+    _, scaled = _differences(places(rows, neighbours(part, rows)), residual, weight)
     return sigma_of(own), sigma_of(scaled) if len(scaled) >= MIN_DIFFERENCES else float("nan")
 
 
-def some_rows(part: Partition, size: int) -> tuple[NDArray[np.int64], int]:
-    """Rows of a partition and the step through its channels, so that `size` becomes about `MAX_SAMPLES`."""
+def some_rows(part: Partition, size: int) -> tuple[NDArray[np.int64], slice]:
+    """Rows of a partition, ascending, and its channels, so that `size` becomes about `MAX_SAMPLES`."""
     step = max(1, min(part.n_chan, round(size / MAX_SAMPLES)))
-    return _every_nth_baseline(part, max(1, round(size / step / MAX_SAMPLES))), step
+    return _every_nth_baseline(part, max(1, round(size / step / MAX_SAMPLES))), slice(None, None, step)
+
+
+def places(rows: NDArray[np.int64], some: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """Where some of the rows, which ascend, are among them."""
+    return [np.searchsorted(rows, each) for each in some]
 
 
 def _stokes_i(
@@ -181,13 +190,12 @@ def neighbours(part: Partition, rows: NDArray[np.int64], n: int = 2) -> list[NDA
 
 
 def _differences(
-    part: Partition,
-    rows: NDArray[np.int64],
+    pairs: Sequence[NDArray[np.int64]],
     vis: NDArray[np.complexfloating],
     weight: NDArray[np.floating],
 ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
     """Differences of neighbouring times, over sqrt(2) and over sqrt(1/w1 + 1/w2), complex128 (n_pair,)."""
-    before, after = neighbours(part, rows)
+    before, after = pairs
     both = (weight[before] > 0) & (weight[after] > 0)
     difference: NDArray[np.complex128] = vis[after][both].astype(np.complex128) - vis[before][both]
     variance = 1 / weight[before][both].astype(np.float64) + 1 / weight[after][both].astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -27,6 +28,8 @@ from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
 from biro.observation.uv_extent import longest_of_rows
 
+log = logging.getLogger(__name__)
+
 _NOT_IN_DIGEST = (
     "set_name",
     "corr_id",
@@ -37,6 +40,7 @@ _NOT_IN_DIGEST = (
     "scan_number",
     "guessed",
     "systematic",
+    "held",
 )
 
 
@@ -210,6 +214,24 @@ class Observation:
             part.used_antennas,
         )
 
+    def whole(self, what: str) -> Observation:
+        """The same with all visibilities in the memory of this process, which ranks may hold otherwise.
+
+        Parameters
+        ----------
+        what : str
+            Needs them; a warning says so where ranks hold them.
+        """
+        if not self.is_held:
+            return self
+        log.warning("rank 0 gathers and holds all data, because of %s", what)
+        return replace(self, partitions=tuple(part.whole() for part in self.partitions))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether ranks of MPI hold the visibilities."""
+        return any(part.held is not None for part in self.partitions)
+
     def by_hands(self, *, each: bool = False) -> Observation:
         """The same data, parallel and cross hands in partitions of their own, which may differ in noise.
 
@@ -222,6 +244,9 @@ class Observation:
     def digest(self) -> str:
         """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path.
 
+        Of visibilities and weights it has the hash of each shard (`Partition.shards`), so that it is the same
+        whoever holds them.
+
         Which stored correlations these are is no part of it, nor whether `by_hands` made partitions of them,
         nor mounts and angles of feeds: those that a model uses are in the digest of the bound model.
         Intervals of single rows are in that of a likelihood that uses them.
@@ -230,8 +255,10 @@ class Observation:
         sha, parts = hashlib.sha256(), merge_hands(self.partitions)
         for part in parts:
             for item in fields(part):
-                if item.name not in _NOT_IN_DIGEST:
+                if item.name not in (*_NOT_IN_DIGEST, "vis", "weight"):
                     _add_to_hash(sha, item.name, getattr(part, item.name))
+            for of_shard in part.by_shard(_hash_of):
+                sha.update(of_shard)
         if self.set_names:
             _add_to_hash(sha, "labels", unique_labels(parts))
         _add_to_hash(sha, "antenna_names", self.antenna_names)
@@ -314,6 +341,19 @@ class Observation:
             dish_diameter=checked.dish_diameter,
             convention=known.convention,
         )
+
+
+def hash_of_vis(vis: NDArray[np.complexfloating], _: NDArray[np.floating]) -> bytes:
+    """sha256 of the visibilities of a shard."""
+    return hashlib.sha256(np.ascontiguousarray(vis).data).digest()
+
+
+def _hash_of(vis: NDArray[np.complexfloating], weight: NDArray[np.floating]) -> bytes:
+    """sha256 of the visibilities and weights of a shard."""
+    sha = hashlib.sha256()
+    _add_to_hash(sha, "vis", vis)
+    _add_to_hash(sha, "weight", weight)
+    return sha.digest()
 
 
 def _add_to_hash(sha: hashlib._Hash, name: str, value: object) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.feeds.feeds import Feeds
+from biro.held import Elsewhere, Held, Vis, Weight
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
+from rime_kernels.engine.shards import as_slice, shards_of
 from rime_kernels.physics.brightness import stokes_to_corr
 
+T = TypeVar("T")
 Convention = Literal["casa", "fourier"]
 """Signs of uvw: as a Measurement Set stores them, or negated (physics: section 2)."""
 STOKES_NAMES = ("I", "Q", "U", "V")
@@ -84,6 +87,9 @@ class Partition:
         Fraction of its amplitude that each visibility is off by, which weights include (`with_systematic`).
     guessed : tuple of str
         "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
+    held : Held or None
+        What holds visibilities and weights, where these lie elsewhere; `vis` and `weight` have a shape and a
+        type then, but no values.
     """
 
     field: str
@@ -119,6 +125,7 @@ class Partition:
     guessed: tuple[str, ...] = ()
     systematic: float = 0.0
     scan_number: NDArray[np.int32] | None = None
+    held: Held | None = None
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:
@@ -133,6 +140,105 @@ class Partition:
     def n_row(self) -> int:
         """Number of rows."""
         return int(self.vis.shape[0])
+
+    @cached_property
+    def shards(self) -> tuple[NDArray[np.int64], ...]:
+        """Rows of each shard: whole time slots that follow from the rows alone."""
+        return shards_of(self.time_index, len(self.times))
+
+    def by_shard(
+        self, function: Callable[..., T], *arguments: object, each: Sequence[Any] | None = None
+    ) -> list[T]:
+        """What a function makes of the visibilities and weights of each shard, in the order of shards.
+
+        Parameters
+        ----------
+        function : function of a module
+            Of vis and weight, (n_row of the shard, n_chan, n_corr), of the item of `each` if it is given, and
+            of the arguments. It must not change the arrays.
+        *arguments
+            The same for all shards.
+        each : sequence, optional
+            An item for each shard.
+        """
+        if self.held is not None:
+            return self.held.by_shard(function, *arguments, each=each)
+        own = [()] * len(self.shards) if each is None else [(item,) for item in each]
+        pairs = zip(map(as_slice, self.shards), own, strict=True)
+        return [function(self.vis[rows], self.weight[rows], *one, *arguments) for rows, one in pairs]
+
+    def by_row(self, function: Callable[..., NDArray[Any]], *arguments: object) -> NDArray[np.float64]:
+        """The number that a function as for `by_shard` gives for each row, float64 (n_row,)."""
+        found = np.zeros(self.n_row)
+        for rows, values in zip(self.shards, self.by_shard(function, *arguments), strict=True):
+            found[rows] = values
+        return found
+
+    def taken(self, rows: NDArray[np.int64], channels: slice) -> tuple[Vis, Weight]:
+        """Visibilities and weights of some rows and channels, (n_taken, n_chan taken, n_corr)."""
+        if self.held is None:
+            return self.vis[:, channels][rows], self.weight[:, channels][rows]
+        n_chan = len(range(self.n_chan)[channels])
+        vis = np.empty((rows.size, n_chan, self.n_corr), self.vis.dtype)
+        weight = np.empty(vis.shape, self.weight.dtype)
+        place = np.full(self.n_row, -1)
+        place[rows] = np.arange(rows.size)
+        wanted = [np.flatnonzero(place[own] >= 0) for own in self.shards]
+        parts = self.by_shard(_some_of, channels, each=wanted)
+        for own, which, part in zip(self.shards, wanted, parts, strict=True):
+            to = place[own[which]]
+            vis[to], weight[to] = part
+        return vis, weight
+
+    def replaced(
+        self, function: Callable[..., tuple[Vis, Weight, T]], *arguments: object, **described: Any
+    ) -> tuple[Partition, list[T]]:
+        """The partition with what a function makes of the visibilities and weights of each shard.
+
+        Parameters
+        ----------
+        function : function of a module
+            As for `by_shard`. It returns vis and weight of the same rows, and what else is to be known.
+        *arguments
+            The same for all shards.
+        **described
+            What else of the partition changes, as `corr_type`.
+
+        Returns
+        -------
+        Partition
+        list
+            What else the function has returned, by shard.
+        """
+        if self.held is not None:
+            held, found = self.held.replaced(function, *arguments)
+            return replace(self.held_by(held), **described), found
+        whole: list[NDArray[Any]] = [self.vis, self.weight]
+        found = []
+        for rows in map(as_slice, self.shards or (np.zeros(0, np.int64),)):
+            own = self.vis[rows], self.weight[rows]
+            *made, also = function(*own, *arguments)
+            found.append(also)
+            for k, (old, new) in enumerate(zip(own, made, strict=True)):
+                if new is old:  # as the weights change alone
+                    continue
+                if len(found) == 1:
+                    whole[k] = np.empty((self.n_row, *new.shape[1:]), new.dtype)
+                whole[k][rows] = new
+        return replace(self, vis=whole[0], weight=whole[1], **described), found
+
+    def held_by(self, held: Held) -> Partition:
+        """The same rows, with visibilities and weights that lie elsewhere."""
+        n_chan_corr, *types = held.by_shard(_like)[0]
+        vis, weight = (cast(Any, Elsewhere((self.n_row, *n_chan_corr), each)) for each in types)
+        return replace(self, vis=vis, weight=weight, held=held)
+
+    def whole(self) -> Partition:
+        """The same with its visibilities and weights in the memory of this process."""
+        if self.held is None:
+            return self
+        vis, weight = self.taken(np.arange(self.n_row), slice(None))
+        return replace(self, vis=vis, weight=weight, held=None)
 
     @property
     def n_chan(self) -> int:
@@ -179,7 +285,12 @@ class Partition:
     @cached_property
     def n_usable(self) -> int:
         """Complex samples with weight > 0."""
-        return int(np.count_nonzero(self.weight))
+        return sum(self.by_shard(_n_usable))
+
+    @cached_property
+    def row_weight(self) -> NDArray[np.float64]:
+        """Sum of the weights of each row, float64 (n_row,), 1/Jy^2; 0 where nothing of it counts."""
+        return self.by_row(_sum_of_row)
 
     @cached_property
     def used_antennas(self) -> NDArray[np.bool_]:
@@ -190,10 +301,9 @@ class Partition:
 
     def antenna_weight(self) -> NDArray[np.float64]:
         """Sum of the weights of each antenna at each time, float64 (n_time, n_antenna), 1/Jy^2."""
-        of_row = self.weight.sum(axis=(1, 2), dtype=np.float64)
         total = np.zeros((len(self.times), self.n_antenna))
         for antenna in (self.antenna1, self.antenna2):
-            np.add.at(total, (self.time_index, antenna), of_row)
+            np.add.at(total, (self.time_index, antenna), self.row_weight)
         return total
 
     @cached_property
@@ -209,6 +319,25 @@ class Partition:
             n_antenna=self.n_antenna,
             n_time=len(self.times),
         )
+
+
+def _some_of(
+    vis: Vis, weight: Weight, rows: NDArray[np.int64], channels: slice
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    return vis[:, channels][rows], weight[:, channels][rows]
+
+
+def _like(vis: Vis, weight: Weight) -> tuple[tuple[int, ...], np.dtype[Any], np.dtype[Any]]:
+    """(n_chan, n_corr), and the types of visibilities and weights."""
+    return vis.shape[1:], vis.dtype, weight.dtype
+
+
+def _n_usable(_: Vis, weight: Weight) -> int:
+    return int(np.count_nonzero(weight))
+
+
+def _sum_of_row(_: Vis, weight: Weight) -> NDArray[np.float64]:
+    return np.asarray(weight.sum(axis=(1, 2), dtype=np.float64))
 
 
 def split_hands(part: Partition, *, each: bool = False) -> list[Partition]:

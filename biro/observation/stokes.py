@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,16 +94,26 @@ def form_stokes(partitions: Sequence[Partition], stokes: str) -> tuple[list[Part
     names = ("I",) if wanted == PSEUDO_I else tuple(wanted)
     formed, n_partial, none = [], 0, np.zeros(0, np.int64)
     for part in partitions:
-        vis = np.empty((part.n_row, part.n_chan, len(names)), part.vis.dtype)
-        weight = np.empty(vis.shape, part.weight.dtype)
-        step = max(1, BLOCK_VISIBILITIES // max(1, part.n_chan * part.n_corr))
-        for start in range(0, part.n_row, step):
-            rows = slice(start, start + step)
-            vis[rows], weight[rows], partial = _combined(part, part.vis[rows], part.weight[rows], wanted)
-            n_partial += int(np.count_nonzero(partial))
-        formed.append(replace(part, corr_type=names, vis=vis, weight=weight, corr_id=none))
-    counts = (0, n_partial) if wanted == PSEUDO_I else (n_partial, 0)
-    return formed, FormedStokes(wanted, sum(part.n_usable for part in formed), *counts)
+        _check_determined(part, wanted)
+        done, counts = part.replaced(_formed, part.corr_type, wanted, corr_type=names, corr_id=none)
+        formed.append(done)
+        n_partial += sum(counts)
+    left_out = (0, n_partial) if wanted == PSEUDO_I else (n_partial, 0)
+    return formed, FormedStokes(wanted, sum(part.n_usable for part in formed), *left_out)
+
+
+def _formed(
+    vis: Vis, weight: NDArray[np.floating], corr_type: Sequence[str], wanted: str
+) -> tuple[Vis, NDArray[np.floating], int]:
+    """Stokes visibilities and weights of some rows, and how many lack some of their correlations."""
+    shape = (*vis.shape[:2], 1 if wanted == PSEUDO_I else len(wanted))
+    values, weights, n_partial = np.empty(shape, vis.dtype), np.empty(shape, weight.dtype), 0
+    step = max(1, BLOCK_VISIBILITIES // max(1, vis[:1].size))
+    for start in range(0, len(vis), step):
+        rows = slice(start, start + step)
+        values[rows], weights[rows], partial = _combined(corr_type, vis[rows], weight[rows], wanted)
+        n_partial += int(np.count_nonzero(partial))
+    return values, weights, n_partial
 
 
 @dataclass(frozen=True)
@@ -158,8 +168,9 @@ def merge_copies(partitions: Sequence[Partition]) -> tuple[list[Partition], list
     merged, n_copied = [], dict.fromkeys((True, False), 0)
     for part in partitions:
         pair = [i for i, name in enumerate(part.corr_type) if name in PARALLEL_HANDS]
-        n = _n_copied(part, pair) if len(pair) == 2 else 0
-        has_cross = bool(n) and bool(np.delete(part.weight, pair, axis=2).any())
+        copied = part.by_shard(_n_copied, pair) if len(pair) == 2 else []
+        n = 0 if None in copied else sum(each or 0 for each in copied)
+        has_cross = bool(n) and any(part.by_shard(_has_others, pair))
         n_copied[has_cross] += n
         merged.append(form_stokes([part], PSEUDO_I)[0][0] if n and not has_cross else part)
     words = {
@@ -170,18 +181,23 @@ def merge_copies(partitions: Sequence[Partition]) -> tuple[list[Partition], list
     return merged, [text.format(n, words[has_cross]) for has_cross, n in n_copied.items() if n]
 
 
-def _n_copied(part: Partition, pair: Sequence[int]) -> int:
-    """How many visibilities both hands have, if they are equal in all of them; else 0."""
+def _n_copied(vis: Vis, weight: NDArray[np.floating], pair: Sequence[int]) -> int | None:
+    """How many visibilities of a shard both hands have; None where they are not equal in all of them."""
     first, second = pair
     n_copied = 0
-    step = max(1, (1 << 16) // max(1, part.n_chan))
-    for start in range(0, part.n_row, step):
+    step = max(1, (1 << 16) // max(1, vis.shape[1]))
+    for start in range(0, len(vis), step):
         rows = slice(start, start + step)
-        both = (part.weight[rows, :, first] > 0) & (part.weight[rows, :, second] > 0)
-        if (part.vis[rows, :, first] != part.vis[rows, :, second])[both].any():
-            return 0
+        both = (weight[rows, :, first] > 0) & (weight[rows, :, second] > 0)
+        if (vis[rows, :, first] != vis[rows, :, second])[both].any():
+            return None
         n_copied += int(np.count_nonzero(both))
     return n_copied
+
+
+def _has_others(_: Vis, weight: NDArray[np.floating], pair: Sequence[int]) -> bool:
+    """Whether correlations other than these two count."""
+    return bool(np.delete(weight, pair, axis=2).any())
 
 
 def stokes_planes(stokes: str) -> str:
@@ -224,7 +240,9 @@ def stokes_visibilities(part: Partition, vis: Vis, stokes: str) -> tuple[Vis, Ar
     InputError
         These Stokes parameters do not follow from the correlations of the partition.
     """
-    values, weight, _ = _combined(part, vis, part.weight, parse_stokes(stokes))
+    wanted = parse_stokes(stokes)
+    _check_determined(part, wanted)
+    values, weight, _ = _combined(part.corr_type, vis, part.weight, wanted)
     complete = np.asarray((weight > 0).all(axis=2))
     shared = _inverse(_inverse(weight).mean(axis=2)) * complete
     return values * complete[..., None], shared
@@ -236,7 +254,7 @@ def _inverse(values: Array) -> Array:
 
 
 def _combined(
-    part: Partition, vis: Vis, weight: NDArray[np.floating], wanted: str
+    corr_type: Sequence[str], vis: Vis, weight: NDArray[np.floating], wanted: str
 ) -> tuple[Vis, Array, Mask]:
     """Stokes visibilities and weights of some rows, and which of them lack some of their correlations.
 
@@ -244,9 +262,9 @@ def _combined(
     """
     double: Array = np.asarray(weight, np.float64)
     if wanted == PSEUDO_I:
-        return _mean_of_hands(part, vis, double)
+        return _mean_of_hands(corr_type, vis, double)
     columns = []
-    for coefficients in _coefficients(part, wanted):
+    for coefficients in _inverse_matrix(corr_type)[[STOKES_NAMES.index(name) for name in wanted]]:
         used = coefficients != 0
         counts = double[..., used] > 0
         complete = np.asarray(counts.all(axis=2))
@@ -257,11 +275,9 @@ def _combined(
     return values, weights, partial
 
 
-def _mean_of_hands(part: Partition, vis: Vis, weight: Array) -> tuple[Vis, Array, Mask]:
+def _mean_of_hands(corr_type: Sequence[str], vis: Vis, weight: Array) -> tuple[Vis, Array, Mask]:
     """Weighted mean of the parallel hands, the sum of their weights, and where one of two is missing."""
-    hands = [name in (*PARALLEL_HANDS, "I") for name in part.corr_type]
-    if not any(hands):
-        raise _undetermined(part, PSEUDO_I, [])
+    hands = [name in (*PARALLEL_HANDS, "I") for name in corr_type]
     weight = weight[..., hands]
     total = weight.sum(axis=2, keepdims=True)
     mean = (vis[..., hands] * (weight * _inverse(total)).astype(vis.real.dtype)).sum(axis=2, keepdims=True)
@@ -269,16 +285,26 @@ def _mean_of_hands(part: Partition, vis: Vis, weight: Array) -> tuple[Vis, Array
     return mean, total, (n_hand > 0) & (n_hand < sum(hands))
 
 
-def _coefficients(part: Partition, wanted: str) -> NDArray[np.complex128]:
-    """What to multiply the correlations with, a row for each Stokes parameter wanted."""
-    matrix = stokes_to_corr(part.corr_type)
+def _inverse_matrix(corr_type: Sequence[str]) -> NDArray[np.complex128]:
+    """What to multiply the correlations with, (4, n_corr), a row for each Stokes parameter."""
     # All elements are 0, 1, 1/2 or i/2: what is rounded off are errors of the decomposition.
-    inverse = np.round(np.linalg.pinv(matrix), 9)
-    determined = np.asarray(np.isclose(inverse @ matrix, np.eye(4)).all(axis=1))
-    rows = [STOKES_NAMES.index(name) for name in wanted]
-    if not determined[rows].all():
-        raise _undetermined(part, wanted, [STOKES_NAMES[i] for i in np.flatnonzero(determined)])
-    return np.asarray(inverse[rows])
+    return np.asarray(np.round(np.linalg.pinv(stokes_to_corr(corr_type)), 9))
+
+
+def _check_determined(part: Partition, wanted: str) -> None:
+    """Refuse Stokes parameters that do not follow from the correlations of a partition."""
+    if wanted == PSEUDO_I:
+        if set(part.corr_type).isdisjoint((*PARALLEL_HANDS, "I")):
+            raise _undetermined(part, PSEUDO_I, [])
+        return
+    product = _inverse_matrix(part.corr_type) @ stokes_to_corr(part.corr_type)
+    determined = [
+        name
+        for name, row, one in zip(STOKES_NAMES, product, np.eye(4), strict=True)
+        if np.isclose(row, one).all()
+    ]
+    if not set(wanted) <= set(determined):
+        raise _undetermined(part, wanted, determined)
 
 
 def _undetermined(part: Partition, wanted: str, determined: Sequence[str]) -> InputError:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import LENGTHS, first_few, unit_for
-from biro.observation.noise import MIN_DIFFERENCES, neighbours, sigma_of, some_rows
+from biro.observation.noise import MIN_DIFFERENCES, neighbours, places, sigma_of, some_rows
 from biro.observation.partition import PARALLEL_HANDS, Partition
 
 Array = NDArray[np.float64]
@@ -117,17 +117,19 @@ def _steps(
     """First or second differences of all partitions, by their coefficients."""
     size, columns = sum(part.vis.size for part in partitions), []
     for i, part in enumerate(partitions):
-        rows, step = some_rows(part, size)
-        vis = part.vis[:, ::step] - (0.0 if models is None else models[i][:, ::step])
-        weight = part.weight[:, ::step].astype(np.float64)
-        taken = neighbours(part, rows, len(kernel))
+        rows, channels = some_rows(part, size)
+        vis, weight = part.taken(rows, channels)
+        vis = vis - (0.0 if models is None else models[i][:, channels][rows])
+        weight = weight.astype(np.float64)
+        of_part = neighbours(part, rows, len(kernel))
+        taken = places(rows, of_part)
         counts = np.logical_and.reduce([weight[k] > 0 for k in taken])
         value = np.tensordot(kernel, [vis[k] for k in taken], 1)
         with np.errstate(divide="ignore"):
             variance = np.tensordot(np.square(kernel), [1.0 / weight[k] for k in taken], 1)
         factor = 1.0 if factors is None else float(factors[i])
         row, chan, corr = np.nonzero(counts)
-        where = taken[0][row]
+        where = of_part[0][row]
         columns.append(
             (
                 value[row, chan, corr] / (factor * np.sqrt(variance[row, chan, corr])),

@@ -29,7 +29,7 @@ def uv_extent(partitions: Sequence[Partition]) -> UVExtent:
     """Shortest and longest projected baseline of two different antennas, over all partitions."""
     metres, shortest = [], []
     for part in partitions:
-        used = part.weight.any(axis=(1, 2)) & (part.antenna1 != part.antenna2)
+        used = (part.row_weight > 0) & (part.antenna1 != part.antenna2)
         length = np.hypot(part.uvw[used, 0], part.uvw[used, 1])
         if length.size:
             metres += [length.min(), length.max()]
@@ -42,9 +42,16 @@ def uv_extent(partitions: Sequence[Partition]) -> UVExtent:
 
 def longest_wavelengths(part: Partition) -> float:
     """Longest projected baseline among usable visibilities, in wavelengths; 0 where there is none."""
-    used = part.weight.any(axis=2)
-    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None] * part.chan_freq / SPEED_OF_LIGHT
-    return float(length[used].max()) if used.any() else 0.0
+    length = np.hypot(part.uvw[:, 0], part.uvw[:, 1])
+    highest = part.by_row(_highest_freq, part.chan_freq)
+    return float((length * highest / SPEED_OF_LIGHT).max(initial=0.0))
+
+
+def _highest_freq(
+    _: NDArray[np.complexfloating], weight: NDArray[np.floating], chan_freq: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Highest frequency of each row among usable visibilities, Hz; 0 where there is none."""
+    return np.asarray(np.where(weight.any(axis=2), chan_freq, 0.0).max(axis=1))
 
 
 def longest_of_rows(part: Partition) -> float:

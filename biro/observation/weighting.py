@@ -132,6 +132,12 @@ def with_systematic(observation: Observation, fraction: float) -> Observation:
 def _of_partition(part: Partition, fraction: float) -> Partition:
     if part.systematic == fraction:
         return part
-    power = np.abs(part.vis).astype(np.float64) ** 2
-    weight = part.weight / (1.0 + (fraction**2 - part.systematic**2) * part.weight * power)
-    return replace(part, weight=weight.astype(part.weight.dtype), systematic=fraction)
+    return part.replaced(_with_fraction, fraction**2 - part.systematic**2, systematic=fraction)[0]
+
+
+def _with_fraction(
+    vis: NDArray[np.complexfloating], weight: NDArray[np.floating], square: float
+) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], None]:
+    """Weights of a shard with this square of a fraction added to those that they include."""
+    power = np.abs(vis).astype(np.float64) ** 2
+    return vis, (weight / (1.0 + square * weight * power)).astype(weight.dtype), None

@@ -85,7 +85,7 @@ def write_report(
     if comparison is not None:
         parts += ["<h2>Models compared</h2>", html_table(comparison.cells())]
     parts += ["<h2>Pictures</h2>", *(picture(caption, figure) for caption, figure in drawn.items())]
-    parts += ["<h2>Data</h2>", html_text(str(likelihood.observation.summary(likelihood.sky)))]
+    parts += ["<h2>Data</h2>", html_text(str(likelihood.described.summary(likelihood.sky)))]
     parts += ["<h2>Model</h2>", html_text(provenance.model_toml)]
     parts += ["<h2>How it was made</h2>", html_text(_origin(posterior, likelihood))]
     write_atomic(target, page(title, "\n".join(parts), head).encode())

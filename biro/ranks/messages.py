@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,25 +51,32 @@ class Work(NamedTuple):
     """A call on all shards of an engine; each rank that holds some answers with their results.
 
     `constant` are the arrays that `lean` has taken out of the sources; None where they are those of the call
-    before. With `has_vis`, each rank receives the data that take the place of those of its shards.
+    before. With `has_given`, each rank receives the arguments of its shards.
     """
 
     engine: int
     call: Call
     constant: tuple[NDArray[Any], ...] | None
-    has_vis: bool
+    has_given: bool
+
+
+class Do(NamedTuple):
+    """Call a function of a module; each rank answers with what it gives."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
 
 class Stop(NamedTuple):
     """Rank 0 is done."""
 
 
-Request = Hold | Add | Work | Stop
+Request = Hold | Add | Work | Do | Stop
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """A request, the number that its answers have, and the engines that rank 0 needs no longer."""
+    """A request, the number that its answers have, and what rank 0 needs no longer: engines, partitions."""
 
     request: Request
     ticket: int

@@ -8,13 +8,12 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import BackendError, InputError
-from biro.ranks.messages import Add, Answer, Envelope, Found, Hold, Request, Stop, Work, lean
+from biro.ranks.messages import Add, Answer, Do, Envelope, Found, Hold, Request, Stop, Work, lean
 from biro.ranks.watch import Watch
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
@@ -25,6 +24,7 @@ from rime_kernels.engine.sharded import Team
 if TYPE_CHECKING:
     from mpi4py.util import pkl5
 
+T = TypeVar("T")
 N_TICKET = 1 << 14
 """Numbers of requests repeat after so many: the smallest bound of the tags of MPI is 32767."""
 
@@ -49,7 +49,7 @@ class Ranks:
 
     def __init__(self, link: pkl5.Intracomm, hosts: Sequence[str], number: int, watching: Watch) -> None:
         self._link, self._hosts, self._number, self._watching = link, hosts, number, watching
-        self._engines, self._tickets = itertools.count(), itertools.count()
+        self._numbers, self._tickets = itertools.count(), itertools.count()
         self._dropped: list[int] = []
         self._awaited: dict[int, list[int]] = {}  # the ranks that have yet to answer, by ticket
         self._is_open, self._is_torn = True, False
@@ -77,7 +77,7 @@ class Ranks:
     def team(self, asked: Backend, backend: str, devices: Devices | None) -> Team:
         """See `rime_kernels.engine.sharded.Ranks`."""
         workers = workers_of("cuda" if backend == "cuda" else "cpu", devices, self._number)
-        engine = next(self._engines)
+        engine = self.number()
         try:
             found: list[Found] = self.ask(Hold(engine, asked, devices))()
             self._check_alike(backend, {worker.kind for worker in workers}, found)
@@ -124,9 +124,19 @@ class Ranks:
         with CALL_LOCK, self._unbroken():
             self._link.send(value, rank)
 
-    def drop(self, engine: int) -> None:
-        """Have the shards of an engine given up with the next request."""
-        self._dropped.append(engine)
+    def do(self, function: Callable[..., T], *arguments: object) -> list[T]:
+        """What a function of a module gives on each rank, this one first."""
+        wait = self.ask(Do(function, arguments))
+        own = function(*arguments)
+        return [own, *wait()]
+
+    def number(self) -> int:
+        """One that no engine and no partition has yet, to name it by."""
+        return next(self._numbers)
+
+    def drop(self, number: int) -> None:
+        """Have the shards of an engine, or of a partition that is held, given up with the next request."""
+        self._dropped.append(number)
 
     def stop(self) -> None:
         """Let the other ranks end; nothing may be asked of them afterwards."""
@@ -175,6 +185,7 @@ class _FarShards:
     def __init__(self, ranks: Ranks, engine: int, found: Sequence[Found]) -> None:
         self._ranks, self._engine = ranks, engine
         self.names = [f"{ranks.where(i)}: {name}" for i, each in enumerate(found, 1) for name in each.names]
+        self.processes = [i for i, each in enumerate(found, 1) for _ in each.names]
         self._places = [(i, k) for i, each in enumerate(found, 1) for k in range(len(each.names))]
         self._n_shard = [0] * ranks.n_rank
         self._constant: tuple[NDArray[Any], ...] = ()
@@ -188,9 +199,7 @@ class _FarShards:
         wait()
         self._n_shard[rank] += 1
 
-    def start(
-        self, call: Call, vis: Sequence[NDArray[np.complexfloating]] | None = None
-    ) -> Callable[[], list[Any]]:
+    def start(self, call: Call, given: Sequence[Any] | None = None) -> Callable[[], list[Any]]:
         """Begin a call on all shards of other ranks; the function returned waits for the results."""
         ranks = [rank for rank, n in enumerate(self._n_shard) if n]
         if not ranks:
@@ -201,12 +210,12 @@ class _FarShards:
         )
         self._constant = constant
         work = Work(
-            self._engine, call._replace(sources=sources), None if is_known else constant, vis is not None
+            self._engine, call._replace(sources=sources), None if is_known else constant, given is not None
         )
         wait = self._ranks.ask(work, ranks)
-        if vis is not None:
+        if given is not None:
             first = 0
             for rank in ranks:
-                self._ranks.send(rank, vis[first : first + self._n_shard[rank]])
+                self._ranks.send(rank, given[first : first + self._n_shard[rank]])
                 first += self._n_shard[rank]
         return lambda: [each for part in wait() for each in part]

@@ -7,7 +7,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-from biro.ranks.messages import Add, Answer, Envelope, Found, Hold, Request, Stop, Work, failure_of, whole
+from biro.ranks.held import STORE
+from biro.ranks.messages import Add, Answer, Do, Envelope, Found, Hold, Request, Stop, Work, failure_of, whole
 from rime_kernels import device
 from rime_kernels.engine.device_threads import workers_of
 from rime_kernels.engine.local_shards import LocalShards
@@ -51,25 +52,29 @@ class _Service:
         self._shards: dict[int, LocalShards] = {}
         self._constant: dict[int, Any] = {}
         self._sent: list[Any] = []
+        STORE.rank = link.rank
 
     def run(self) -> None:
         """Serve until the end."""
         while True:
             envelope: Envelope = self._link.bcast(None)
-            for engine in envelope.dropped:
-                self._shards.pop(engine, None)
-                self._constant.pop(engine, None)
+            for number in envelope.dropped:
+                self._shards.pop(number, None)
+                self._constant.pop(number, None)
+                STORE.shards.pop(number, None)
             request = envelope.request
             if isinstance(request, Stop):
                 return
             if isinstance(request, Add) and request.rank != self._link.rank:
                 continue
-            shards = self._shards.get(request.engine)
-            if isinstance(request, Work) and (shards is None or not shards.n_shard):
+            if isinstance(request, Work) and not self._has_shards(request.engine):
                 continue  # rank 0 knows, and awaits nothing
             # What belongs to the request is received before anything can fail.
-            follows = isinstance(request, Add) or (isinstance(request, Work) and request.has_vis)
+            follows = isinstance(request, Add) or (isinstance(request, Work) and request.has_given)
             self._answer(envelope, self._link.recv(source=0) if follows else None)
+
+    def _has_shards(self, engine: int) -> bool:
+        return engine in self._shards and self._shards[engine].n_shard > 0
 
     def _answer(self, envelope: Envelope, received: Any) -> None:
         try:
@@ -89,6 +94,8 @@ class _Service:
         if isinstance(request, Add):
             self._shards[request.engine].add(request.device, received, request.n_engine)
             return None
+        if isinstance(request, Do):
+            return request.function(*request.arguments)
         assert isinstance(request, Work), "there are no others"
         if request.constant is not None:
             self._constant[request.engine] = request.constant

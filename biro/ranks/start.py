@@ -12,7 +12,7 @@ from biro.errors import InputError
 from biro.observation.observation import Observation
 from biro.ranks.ranks import Ranks
 from biro.ranks.service import serve
-from biro.ranks.watch import be_watched, watch
+from biro.ranks.watch import be_watched, end_signs, watch
 from rime_kernels.compile.cache import source_digest
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
             of_host = comm.Split_type(MPI.COMM_TYPE_SHARED)
             be_watched(link, own.host)
             serve(link, f"rank {comm.rank} ({own.host})", of_host.rank)
+            end_signs()
         sys.exit(0)
     if problem is not None:
         raise InputError(problem)

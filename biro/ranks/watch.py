@@ -102,6 +102,11 @@ def be_watched(link: pkl5.Intracomm, host: str) -> None:
     threading.Thread(target=_end_with_rank_0, args=(connection,), daemon=True).start()
 
 
+def end_signs() -> None:
+    """No more signs of life: rank 0 is done, and a process that ends no longer handles their signal."""
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
 class Watch:
     """The connections of rank 0 to others, looked at by a thread until `stop`.
 
@@ -200,4 +205,4 @@ def _end_with_rank_0(connection: socket.socket) -> None:
         said = b""
     if said != _DONE:
         os._exit(1)
-    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    end_signs()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Sources
 from rime_kernels.engine import Engine
+from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output
 
 T = TypeVar("T")
@@ -45,30 +46,87 @@ class Worker(Protocol):
         ...
 
 
-class Recipe(Protocol):
-    """What the engine of a shard is made from: data that can be sent to where it is made."""
+class Products(Protocol):
+    """Products with J of the rows of a shard; see `rime_kernels.derivatives.Derivatives`."""
 
-    def __call__(self, n_engine: int, /) -> Engine:
-        """The engine, in the thread of its device; `n_engine` engines share the device's memory."""
+    def information(self, sources: Sources, change: Gradient, weight: Any, /) -> Any: ...
+
+    def grouped_information(
+        self, sources: Sources, change: Gradient, groups: Any, n_inner: int, weight: Any, /
+    ) -> Any: ...
+
+    def information_product(self, sources: Sources, change: Gradient, /) -> Gradient: ...
+
+    def adjoint(self, sources: Sources, residual: Any, /) -> Gradient: ...
+
+
+class Shard(NamedTuple):
+    """What computes for the rows of a shard."""
+
+    engine: Engine
+    products: Products
+
+
+class Recipe(Protocol):
+    """What a shard is made from: data that can be sent to where it is made."""
+
+    def __call__(self, n_engine: int, /) -> Shard:
+        """The shard, in the thread of its device; `n_engine` engines share the device's memory."""
         ...
 
 
-class Call(NamedTuple):
-    """What all shards are asked for: a method of `Engine`, and its arguments but for `vis`."""
+class Part(NamedTuple):
+    """Some rows of a shard, by their places in it, and some channels."""
 
-    what: Literal["run", "chi2", "adjoint", "plan"]
+    rows: NDArray[np.int64]
+    channels: slice
+
+
+class Call(NamedTuple):
+    """What all shards are asked for: a method of `Engine` or of `Products`, and its arguments.
+
+    The argument that is of the rows of a shard is given to `begin`: a `Part` of what "run" gives, data in the
+    place of those of "adjoint", weights or groups and weights of "information", the residual of "product".
+    """
+
+    what: Literal["run", "chi2", "adjoint", "plan", "information", "grouped", "product"]
     sources: Sources
     output: Output = Output.VIS
     scaled_dof: NDArray[np.float64] | None = None
+    change: Gradient | None = None
+    n_inner: int = 0
 
-    def begin(self, engine: Engine, vis: NDArray[np.complexfloating] | None) -> Callable[[], Any]:
-        """Begin it on one engine; the function returned waits for the result."""
+    def begin(self, shard: Shard, given: Any) -> Callable[[], Any]:
+        """Begin it on one shard; the function returned waits for the result."""
         if self.what == "chi2":
-            return engine.start_chi2(self.sources, self.scaled_dof)
+            return shard.engine.start_chi2(self.sources, self.scaled_dof)
         if self.what == "adjoint":
-            return engine.start_adjoint(self.sources, self.scaled_dof, vis)
-        found = engine.plan(self.sources) if self.what == "plan" else engine.run(self.sources, self.output)
+            return shard.engine.start_adjoint(self.sources, self.scaled_dof, given)
+        if self.what == "plan":
+            found: Any = shard.engine.plan(self.sources)
+        elif self.what == "run":
+            found = self._run(shard, given)
+        else:
+            found = self._product(shard.products, given)
         return lambda: found
+
+    def _run(self, shard: Shard, part: Part | None) -> Any:
+        if part is None:
+            return shard.engine.run(self.sources, self.output)
+        if not part.rows.size:
+            return None
+        return shard.engine.run(self.sources, self.output)[:, :, part.channels][:, part.rows]
+
+    def _product(self, products: Products, given: Any) -> Any:
+        if self.what == "product" and self.change is None:
+            return products.adjoint(self.sources, given)
+        assert self.change is not None, "the others are of a change"
+        if self.what == "product":
+            return products.information_product(self.sources, self.change)
+        if self.what == "information":
+            return products.information(self.sources, self.change, given)
+        groups, weight = given
+        return products.grouped_information(self.sources, self.change, groups, self.n_inner, weight)
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -92,7 +150,7 @@ class LocalShards:
     """
 
     def __init__(self, workers: Sequence[Worker]) -> None:
-        self._devices: list[tuple[Worker, list[Engine]]] = [(worker, []) for worker in workers]
+        self._devices: list[tuple[Worker, list[Shard]]] = [(worker, []) for worker in workers]
         self._made: set[tuple[Any, ...]] = set()
         weakref.finalize(self, _give_back, self._devices).atexit = False
         # Registered behind the finalizers of all other objects, it is called before them.
@@ -104,17 +162,17 @@ class LocalShards:
     @property
     def n_shard(self) -> int:
         """Number of shards."""
-        return sum(len(engines) for _, engines in self._devices)
+        return sum(len(made) for _, made in self._devices)
 
     def add(self, device: int, recipe: Recipe, n_engine: int) -> None:
-        """Make the engine of one more shard on a device."""
-        worker, engines = self._devices[device]
-        engines.append(worker.submit(lambda: recipe(n_engine)).result())
+        """Make one more shard on a device."""
+        worker, made = self._devices[device]
+        made.append(worker.submit(lambda: recipe(n_engine)).result())
 
     def start(
         self,
         call: Call,
-        vis: Sequence[NDArray[np.complexfloating]] | None = None,
+        given: Sequence[Any] | None = None,
         end: Callable[[int, Any], Any] = lambda _, found: found,
     ) -> Callable[[], list[Any]]:
         """Begin a call on all shards, in the threads of devices; the function returned waits for results.
@@ -124,24 +182,24 @@ class LocalShards:
         Parameters
         ----------
         call : Call
-        vis : sequence of complex (n_row of the shard, n_chan, n_corr), optional
-            Data of each shard in the place of its own.
+        given : sequence, optional
+            For each shard its argument; see `Call`.
         end : function of the number of a shard and its result
             Done in the thread of the device; what it returns is the result.
         """
 
-        def work(engines: list[Engine], first: int) -> list[Any]:
-            given = [None] * len(engines) if vis is None else vis[first : first + len(engines)]
-            begun = [call.begin(engine, one) for engine, one in zip(engines, given, strict=True)]
+        def work(made: list[Shard], first: int) -> list[Any]:
+            own = [None] * len(made) if given is None else given[first : first + len(made)]
+            begun = [call.begin(shard, one) for shard, one in zip(made, own, strict=True)]
             return [end(first + i, finish()) for i, finish in enumerate(begun)]
 
-        kind = (*call.kind, vis is None)
+        kind = (*call.kind, given is None)
         is_new, futures, first = kind not in self._made, [], 0
-        for worker, engines in self._devices:
-            if not engines:
+        for worker, made in self._devices:
+            if not made:
                 continue
-            futures.append(worker.submit(functools.partial(work, engines, first)))
-            first += len(engines)
+            futures.append(worker.submit(functools.partial(work, made, first)))
+            first += len(made)
             if is_new:
                 futures[-1].exception()  # waited for; raised where results are asked for
         if len(self._made) >= _MOST_KINDS:
@@ -154,14 +212,14 @@ _LIVE: weakref.WeakSet[LocalShards] = weakref.WeakSet()
 _WORKERS: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
-def _give_back(devices: list[tuple[Worker, list[Engine]]]) -> list[Future[None]]:
+def _give_back(devices: list[tuple[Worker, list[Shard]]]) -> list[Future[None]]:
     """Free what is on the devices, each in its thread, before it does anything else."""
 
-    def clear(engines: list[Engine]) -> None:
-        engines.clear()
+    def clear(made: list[Shard]) -> None:
+        made.clear()
         gc.collect()  # engines refer to themselves
 
-    return [worker.submit(functools.partial(clear, engines)) for worker, engines in devices]
+    return [worker.submit(functools.partial(clear, made)) for worker, made in devices]
 
 
 def _give_all_back() -> None:

@@ -20,7 +20,7 @@ from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.device import Backend
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.device_threads import Devices
-from rime_kernels.engine.local_shards import Call, LocalShards, Recipe, Worker
+from rime_kernels.engine.local_shards import Call, LocalShards, Part, Recipe, Worker
 from rime_kernels.engine.shards import Index, rows_of, shard_bounds, shared_out, table_of
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
@@ -38,13 +38,16 @@ class FarShards(Protocol):
     @property
     def names(self) -> Sequence[str]: ...
 
+    @property
+    def processes(self) -> Sequence[int]:
+        """Of each device the number of its process; this one is 0."""
+        ...
+
     def add(self, device: int, recipe: Recipe, n_engine: int) -> None:
         """Make the engine of one more shard on a device."""
         ...
 
-    def start(
-        self, call: Call, vis: Sequence[NDArray[np.complexfloating]] | None = None
-    ) -> Callable[[], list[Any]]:
+    def start(self, call: Call, given: Sequence[Any] | None = None) -> Callable[[], list[Any]]:
         """Begin a call on all shards; the function returned waits for the results, in the order of shards."""
         ...
 
@@ -70,11 +73,30 @@ class Ranks(Protocol):
         ...
 
 
-class MakeRecipe(Protocol):
-    """Makes what the engine of some rows is made from."""
+class DataOf(Protocol):
+    """Gives vis and weight of a shard in the process that holds them, to which it can be sent."""
 
-    def __call__(self, rows: Index, fixed: Constants, table: RowTable, /) -> Recipe:
-        """`rows` are their numbers among all."""
+    def __call__(self) -> tuple[NDArray[np.complexfloating], NDArray[np.floating]]:
+        """Both (n_row of the shard, n_chan, n_corr), rows in the order of time."""
+        ...
+
+
+class HeldData(Protocol):
+    """Data and weights of which each process holds those of its shards."""
+
+    @property
+    def shares(self) -> Sequence[Sequence[int]]:
+        """Numbers of the shards of each process, this one first; neighbours together."""
+        ...
+
+    def of(self, shard: int) -> DataOf: ...
+
+
+class MakeRecipe(Protocol):
+    """Makes what the shard of some rows is made from."""
+
+    def __call__(self, rows: Index, fixed: Constants, table: RowTable, data: DataOf | None, /) -> Recipe:
+        """`rows` are their numbers among all; `data` takes the place of those in `fixed`."""
         ...
 
 
@@ -88,21 +110,31 @@ class ShardedEngine:
     fixed : Constants
         Of all rows.
     table : RowTable
+    held : HeldData, optional
+        Where data and weights are not in `fixed`.
     """
 
-    def __init__(self, recipe_of: MakeRecipe, team: Team, fixed: Constants, table: RowTable) -> None:
+    def __init__(
+        self,
+        recipe_of: MakeRecipe,
+        team: Team,
+        fixed: Constants,
+        table: RowTable,
+        held: HeldData | None = None,
+    ) -> None:
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
         self._complex = fixed.matrix.dtype.type
         bounds, n_here = shard_bounds(table), len(team.workers)
         self._names = [worker.name for worker in team.workers] + list(team.far.names if team.far else ())
-        self._shares = shared_out(bounds, len(self._names))
+        self._shares = _shares(bounds, team, held)
         self._rows = [table.order[start:stop] for start, stop in pairwise(bounds)]
         self._here, self._far = LocalShards(team.workers), team.far
         self._n_here = sum(map(len, self._shares[:n_here]))
         for device, numbers in enumerate(self._shares):
-            for rows in (self._rows[number] for number in numbers):
-                some = rows_of(fixed, rows)
-                recipe = recipe_of(rows, some, table_of(some, len(table.slot_start)))
+            for number in numbers:
+                some = rows_of(fixed, self._rows[number])
+                data = None if held is None else held.of(number)
+                recipe = recipe_of(self._rows[number], some, table_of(some, len(table.slot_start)), data)
                 if device < n_here:
                     self._here.add(device, recipe, len(numbers))
                 elif self._far is not None:
@@ -120,6 +152,27 @@ class ShardedEngine:
             if found is not None:
                 fill(number, found)
         return result
+
+    def run_some(self, sources: Sources, rows: Index, channels: slice) -> Visibilities:
+        """V of some rows, which differ from each other, and some channels."""
+        place = np.full(self._shape[0], -1)
+        place[rows] = np.arange(rows.size)
+        wanted = [np.flatnonzero(place[own] >= 0) for own in self._rows]
+        n_chan = len(range(self._shape[1])[channels])
+        result: Visibilities = np.empty((sources.n_batch, rows.size, n_chan, self._shape[2]), self._complex)
+        parts = self.by_shard(Call("run", sources), [Part(which, channels) for which in wanted])
+        for own, which, part in zip(self._rows, wanted, parts, strict=True):
+            if part is not None:
+                result[:, place[own[which]]] = part
+        return result
+
+    def of_shards(self, values: NDArray[Any], axis: int = 0) -> list[NDArray[Any]]:
+        """An array with an axis of rows, in parts that belong to the shards."""
+        return [np.take(values, rows, axis) for rows in self._rows]
+
+    def by_shard(self, call: Call, given: Sequence[Any] | None = None) -> list[Any]:
+        """The results of all shards, in their order; `given` are their own arguments (`Call`)."""
+        return self._start(call, given)()
 
     def start_chi2(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
@@ -142,8 +195,7 @@ class ShardedEngine:
         vis: NDArray[np.complexfloating] | None = None,
     ) -> Callable[[], Adjoint]:
         """Begin to compute chi2 and its derivatives; `vis` replaces the data. The function returned waits."""
-        data = None if vis is None else vis.reshape(self._shape)
-        parts = None if data is None else [data[rows] for rows in self._rows]
+        parts = None if vis is None else self.of_shards(vis.reshape(self._shape))
         wait = self._start(Call("adjoint", sources, scaled_dof=scaled_dof), parts)
 
         def finish() -> Adjoint:
@@ -171,7 +223,7 @@ class ShardedEngine:
     def _start(
         self,
         call: Call,
-        vis: Sequence[NDArray[np.complexfloating]] | None = None,
+        given: Sequence[Any] | None = None,
         end: Callable[[int, Any], Any] = lambda _, found: found,
     ) -> Callable[[], list[Any]]:
         """Begin a call on all shards; the function returned gives their results in the order of shards.
@@ -180,8 +232,8 @@ class ShardedEngine:
         """
         n = self._n_here
         # Others begin first, for the devices of this process may be a CPU that works at once.
-        far = None if self._far is None else self._far.start(call, None if vis is None else vis[n:])
-        here = self._here.start(call, None if vis is None else vis[:n], end)
+        far = None if self._far is None else self._far.start(call, None if given is None else given[n:])
+        here = self._here.start(call, None if given is None else given[:n], end)
 
         def wait() -> list[Any]:
             try:
@@ -191,3 +243,16 @@ class ShardedEngine:
             return found + others
 
         return wait
+
+
+def _shares(bounds: Index, team: Team, held: HeldData | None) -> list[list[int]]:
+    """The shards of each device: of all, or of those that its process holds."""
+    owners = [0] * len(team.workers) + list(team.far.processes if team.far else ())
+    if held is None:
+        return shared_out(bounds, len(owners))
+    found: list[list[int]] = []
+    for process, shards in enumerate(held.shares):
+        first = shards[0] if shards else 0
+        own = shared_out(bounds[first : first + len(shards) + 1], owners.count(process))
+        found += [[first + shard for shard in each] for each in own]
+    return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.geometry import RowTable
+from rime_kernels.geometry import RowTable, row_table
 from rime_kernels.inputs import Constants
 
 Index = NDArray[np.int64]
@@ -24,6 +26,14 @@ def shard_bounds(table: RowTable) -> Index:
     n_row, n_shard = int(starts[-1]), min(MOST_SHARDS, starts.size - 1)
     wanted = np.arange(n_shard + 1) * n_row / n_shard
     return np.unique(starts[np.abs(starts - wanted[:, None]).argmin(axis=1)])
+
+
+def shards_of(time_index: NDArray[np.int32], n_time: int) -> tuple[Index, ...]:
+    """The rows of each shard, in the order of time."""
+    if not time_index.size:
+        return ()
+    table = row_table(time_index, n_time)
+    return tuple(table.order[start:stop] for start, stop in pairwise(shard_bounds(table)))
 
 
 def shared_out(bounds: Index, n_device: int) -> list[list[int]]:
@@ -58,13 +68,20 @@ def _filled(rows: Index, most: int) -> list[list[int]]:
     return found
 
 
+def as_slice(rows: Index) -> Index | slice:
+    """Rows that follow each other as a slice, which takes no copy; others as they are."""
+    if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
+        return slice(int(rows[0]), int(rows[0]) + rows.size)
+    return rows
+
+
 def rows_of(fixed: Constants, rows: Index) -> Constants:
     """The constants of some of the rows, which are in the order of time."""
-    n_row = fixed.uvw.shape[0]
+    n_row, which = fixed.uvw.shape[0], as_slice(rows)
     data = [name for name in ("vis", "weight") if getattr(fixed, name).shape[0] == n_row]
     names = ("uvw", "antenna1", "antenna2", "time_index", *data)
-    template = np.ascontiguousarray(fixed.template[:, rows])
-    some = {name: np.ascontiguousarray(getattr(fixed, name)[rows]) for name in names}
+    template = np.ascontiguousarray(fixed.template[:, which])
+    some = {name: np.ascontiguousarray(getattr(fixed, name)[which]) for name in names}
     return fixed._replace(template=template, order=np.arange(rows.size), **some)
 
 

@@ -53,7 +53,7 @@ def information(
     for start in range(0, n_row, step):
         rows = slice(start, start + step)
         part = columns.of(rows)
-        part *= np.sqrt(weight[rows])
+        part *= np.sqrt(weight[rows], dtype=np.float64)
         flat = part.view(np.float64).reshape(columns.n_change, part[:1].size * 2)
         fisher += flat @ flat.T
     return fisher

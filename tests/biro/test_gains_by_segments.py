@@ -10,6 +10,8 @@ import pytest
 import biro
 from biro.arrow.space import ArrowPrecision
 from biro.models import Feeds, Gain, Leakage, LogNormal, Noise, Normal, PerSegment, SkyModel, Uniform
+from rime_kernels import rime as rime_module
+from rime_kernels.engine.device_threads import HostCPU
 from tests.biro.test_fitted_gains import TIMES, TURN, drifting, small
 
 
@@ -81,3 +83,18 @@ def test_a_space_seen_from_other_parameters() -> None:
     sizes = np.sqrt(np.outer(np.diag(inverse), np.diag(inverse)))
     np.testing.assert_allclose(found.solve(np.eye(n)) / sizes, inverse / sizes, rtol=0, atol=1e-11)
     assert found.log_det == pytest.approx(np.linalg.slogdet(dense)[1], rel=1e-12)
+
+
+def test_shards_give_the_blocks_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two pretended devices, each with the segments of its own times."""
+    monkeypatch.setattr(rime_module, "threads_of", lambda _, n: [HostCPU() for _ in range(n)])
+    whole, shared = (
+        biro.Likelihood(small(n_chan=1), drifting(), backend="cpu", devices=n) for n in (None, 2)
+    )
+    theta = whole.prior_transform(np.random.default_rng(3).uniform(0.2, 0.8, whole.n_param))
+    expected = whole.fisher_by_segments(theta)
+    found = shared.fisher_by_segments(theta)
+    for name in ("diagonal", "side", "corner"):
+        values = getattr(expected, name)
+        # The same products, added in another order.
+        np.testing.assert_allclose(getattr(found, name), values, rtol=0, atol=1e-12 * np.abs(values).max())

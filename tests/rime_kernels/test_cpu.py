@@ -103,7 +103,7 @@ sizes = {
 
 def lanes_of(rows: Rows, n: int, factored: bool) -> Lanes:
     table, index = (
-        row_table(rows),
+        row_table(rows.time_index, rows.n_time),
         np.arange(rows.n_row * rows.n_chan * 4).reshape(rows.n_row, rows.n_chan, 4),
     )
     data = index + 0.5j * index, 1.0 + index

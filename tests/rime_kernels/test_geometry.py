@@ -65,6 +65,6 @@ def test_form_follows_closure_and_precision(problem, closure: float, precision, 
 
 def test_row_table_groups_by_time_and_keeps_the_order() -> None:
     rows = Rows(np.zeros((5, 3)), [0] * 5, [1] * 5, [2, 0, 2, 0, 2], [1e9], stokes_to_corr("I"), 2, 4)
-    table = row_table(rows)
+    table = row_table(rows.time_index, rows.n_time)
     assert table.order.tolist() == [1, 3, 0, 2, 4]
     assert table.slot_start.tolist() == [0, 2, 2, 5, 5]

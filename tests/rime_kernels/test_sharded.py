@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import pairwise
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
-from rime_kernels.engine.device_threads import HostCPU, check_devices, threads_of
+from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
@@ -34,12 +35,17 @@ def data_for(rows: Rows) -> dict[str, np.ndarray]:
 
 
 def found_by(rime: Rime, sources: Any, dof: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """All that a `Rime` sums."""
+    """All that a `Rime` sums, and products of its derivatives, of a change that is the gradient."""
     chi2, gradient = rime.chi2_and_gradient(sources, dof)
     pulled = rime.adjoint(sources, np.broadcast_to(data_for(rime.rows)["vis"], rime.predict(sources).shape))
     found = {"chi2": rime.chi2(sources, dof), "with gradient": chi2, "vis": rime.predict(sources)}
     found["residual"], found["squares"] = rime.residual(sources), rime.weighted_residual2(sources)
-    for name, of in (("", gradient), ("pulled ", pulled)):
+    found["some"] = rime.predict_some(sources, np.array([5, 1, 3]), slice(1, None, 2))
+    one, change = sources.entries(0, 1), gradient.entries(0, 1)
+    change = dataclasses.replace(change, scaled_dof=None, stokes=change.stokes * sources.polarised)
+    found["information"] = rime.information(one, change)
+    product = rime.information_product(one, change)
+    for name, of in (("", gradient), ("pulled ", pulled), ("product ", product)):
         found |= {name + key: x for key, x in vars(of).items() if x is not None}
     return found
 
@@ -59,7 +65,7 @@ def test_shards_are_whole_time_slots_as_equal_as_these_allow() -> None:
     for n_time in (1, 2, 23, 24, 25, 100, 1000):
         each = rng.integers(0, 50, n_time)  # some slots have no row
         each[0] += 1
-        table = row_table(_rows_of(np.repeat(np.arange(n_time), each)))
+        table = row_table(np.repeat(np.arange(n_time), each), n_time)
         bounds = shard_bounds(table)
         assert bounds[0] == 0
         assert bounds[-1] == each.sum()
@@ -68,16 +74,6 @@ def test_shards_are_whole_time_slots_as_equal_as_these_allow() -> None:
         assert bounds.size - 1 <= MOST_SHARDS
         # A bound lies within half the largest slot of where it should: shards differ by one slot at most.
         assert np.diff(bounds).max() <= each.sum() / min(MOST_SHARDS, np.count_nonzero(each)) + each.max()
-
-
-def _rows_of(time_index: np.ndarray) -> Any:
-    """As much of `Rows` as tells of times."""
-
-    class Times:
-        n_time = int(time_index.max()) + 1
-
-    Times.time_index = time_index  # type: ignore[attr-defined]
-    return Times
 
 
 def test_devices_share_rows_as_equally_as_shards_allow() -> None:
@@ -147,16 +143,35 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
     assert rime.chi2(none).shape == (0,)
     assert rime.predict(none).shape[0] == 0
     expected = rime.chi2(sources)
-    (_, engines) = rime._engine._here._devices[1]  # type: ignore[attr-defined]
+    (_, shards) = rime._engine._here._devices[1]  # type: ignore[attr-defined]
 
     def fail(*_: object) -> None:
         raise BackendError("the device is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engines[0], "start_chi2", fail)
+        patched.setattr(shards[0].engine, "start_chi2", fail)
         with pytest.raises(BackendError, match="the device is lost"):
             rime.chi2(sources)
     np.testing.assert_array_equal(rime.chi2(sources), expected)
+
+
+def test_threads_that_call_do_not_wait_for_each_other(problem, sky, monkeypatch) -> None:
+    """The one holds the lock of calls while the thread of the device is at work for the other."""
+    monkeypatch.setattr(device, "select", lambda _: None)  # the CPU in a thread of its own, as GPUs have one
+    monkeypatch.setattr(rime_module, "threads_of", lambda *_: [DeviceThread(0, "CPU")])
+    rows = problem(n_antenna=3, n_time=4)
+    rime = Rime(rows, backend="cpu", extent=0.04, **data_for(rows), devices=1)
+    sources = sky(rows).entries(0, 1)
+    change = dataclasses.replace(rime.chi2_and_gradient(sources)[1], scaled_dof=None)
+    calls = [lambda: rime.chi2(sources), lambda: rime.information(sources, change)]
+    for call in calls:  # compiled
+        call()
+    threads = [Thread(target=lambda call=call: [call() for _ in range(20)], daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)  # milliseconds, but for a busy machine
+        assert not thread.is_alive()
 
 
 # ---- what names devices

@@ -38,7 +38,7 @@ def row_classes(noise: Noise, partitions: Sequence[Partition]) -> list[Index]:
     in_wavelengths = True in kinds
     lengths = [_lengths(part, in_wavelengths) for part in partitions]
     classes = [np.searchsorted(edges, each, side="right") for each in lengths]
-    used = [part.weight.any(axis=(1, 2)) for part in partitions]
+    used = [part.row_weight > 0 for part in partitions]
     there = np.concatenate([each[rows] for each, rows in zip(classes, used, strict=True)])
     empty = np.setdiff1d(np.arange(noise.n_class), there)
     if empty.size:

@@ -19,6 +19,17 @@ from biro.models.components.antenna_terms.gain import is_of_prior
 from biro.observation.observation import Observation
 
 
+def needing_all_data(gains: Gains, model: BoundModel, full: BoundModel) -> str:
+    """What rank 0 needs all data for, so that ranks cannot hold them; "" where there is nothing."""
+    if gains != "sample":
+        return f'gains="{gains}"'
+    if full.has_fitted_gains:
+        return "gains that are fitted"
+    if model is not full:
+        return "marginalise = true"
+    return "" if model.noise_terms is None else "noise that differs among baselines"
+
+
 def treatment_of(
     gains: Gains,
     observation: Observation,

@@ -1,0 +1,140 @@
+"""A data set that ranks of MPI read together, each the rows of its own shards."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.data_set.assembly import Assembly, DataSet, Described, Request, assemble
+from biro.data_set.index import PartitionRows
+from biro.data_set.options import SetOptions
+from biro.errors import DataError
+from biro.observation.flags import empty_counts
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+from biro.ranks.held import STORE, HeldByRanks, Shards
+from biro.ranks.messages import Do
+from biro.ranks.ranks import Ranks
+from rime_kernels.engine.shards import shared_out
+
+log = logging.getLogger(__name__)
+
+Place = str | os.PathLike[str]
+OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, Request]]]
+"""A function of a module: opens a set of one format, and sorts the options with which it is read."""
+
+
+class _Read(NamedTuple):
+    """What a rank has read: visibilities by cause of exclusion, and the columns that weights came from."""
+
+    counts: dict[str, int]
+    origins: list[set[str]]  # of each partition
+
+
+def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ranks) -> Observation:
+    """An observation whose visibilities and weights lie with the ranks that have read them.
+
+    Rank 0 has what else is known of all rows. Where an option needs all rows at once, it reads and holds all.
+
+    Parameters
+    ----------
+    open_set : OpenSet
+    path : path
+    options : SetOptions
+        As those of `biro.read`.
+    ranks : Ranks
+
+    Returns
+    -------
+    Observation
+
+    Raises
+    ------
+    DataError
+        As `biro.read`; or shards that have their weights in different columns.
+    """
+    with open_set(path, options) as (data, request):
+        if request.needs_all_rows:
+            log.warning("%s: rank 0 reads and holds all data, because of %s", path, request.needs_all_rows)
+            return assemble(data, request)
+
+        def fill(assembly: Assembly, described: Described) -> list[Partition]:
+            numbers = [ranks.number() for _ in described]
+            shares = [shares_of(like, ranks.n_rank) for _, like in described]
+            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares)))
+            read: list[_Read] = [_read_own(assembly, described, numbers, shares), *wait()]
+            for other in read[1:]:
+                for cause, n in other.counts.items():
+                    assembly.counts[cause] += n
+            partitions = []
+            for i, (part, like) in enumerate(described):
+                if not like.n_row:
+                    partitions.append(assembly.read(part, like))
+                    continue
+                held = HeldByRanks(ranks, numbers[i], shares[i])
+                origin = _one_of(set.union(*(each.origins[i] for each in read)), assembly)
+                partitions.append(replace(like.held_by(held), weight_origin=origin))
+            return partitions
+
+        return assemble(data, request, fill=fill)
+
+
+def shares_of(part: Partition, n_rank: int) -> list[list[int]]:
+    """The shards of each rank, neighbours together."""
+    return shared_out(np.cumsum([0, *(rows.size for rows in part.shards)]), n_rank)
+
+
+def _read_share(
+    open_set: OpenSet,
+    path: Place,
+    options: SetOptions,
+    numbers: Sequence[int],
+    shares: Sequence[Sequence[Sequence[int]]],
+) -> _Read:
+    """What a rank other than 0 does."""
+    with open_set(path, options) as (data, request):
+        assembly = Assembly(data, request)
+        described = assembly.described()
+        assembly.counts = empty_counts()  # rank 0 has counted what is not read
+        return _read_own(assembly, described, numbers, shares)
+
+
+def _read_own(
+    assembly: Assembly,
+    described: Described,
+    numbers: Sequence[int],
+    shares: Sequence[Sequence[Sequence[int]]],
+) -> _Read:
+    """Read the shards of this rank into its store."""
+    origins = []
+    for (part, like), number, of_rank in zip(described, numbers, shares, strict=True):
+        made, found = Shards(), set[str]()
+        for shard in of_rank[STORE.rank] if like.n_row else ():
+            read = assembly.read(_some(part, like.shards[shard]), like)
+            made[shard] = (read.vis, read.weight)
+            found.add(read.weight_origin)
+        STORE.shards[number] = made
+        origins.append(found)
+    return _Read(assembly.counts, origins)
+
+
+def _some(part: PartitionRows, rows: NDArray[np.int64]) -> PartitionRows:
+    return replace(part, rows=part.rows[rows], inside=part.inside[rows])
+
+
+def _one_of(origins: set[str], assembly: Assembly) -> str:
+    """The column of the weights of all shards."""
+    if len(origins) > 1:
+        columns = " or ".join(sorted(origins))
+        raise DataError(
+            f"{assembly.index.source}: rows have their weights in {columns}, by their time: select times of "
+            "one kind (time_range=, --time-range), or read the set without ranks"
+        )
+    return next(iter(origins))

@@ -1,0 +1,69 @@
+"""A likelihood of a set that ranks have read, as mpiexec starts it; figures go into a file of NumPy.
+
+mpiexec -n 2 python tests/biro/ranks_read_program.py FILE SET [OPTION=VALUE ...]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from real import CORE_3C273
+
+import biro
+from biro.errors import InputError
+from biro.models.files.toml import from_toml
+from biro.ranks.held import STORE
+
+MODEL = CORE_3C273 + "[noise]\nsystematic = 0.01\n"
+"""Also of weights that ranks have to work out: they follow from the data."""
+
+
+def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
+    """What rank 0 has of all data, and what shards sum up."""
+    observation, labels = likelihood.observation, likelihood.observation.labels
+    theta = likelihood.prior_transform(np.random.default_rng(2).uniform(size=(4, likelihood.n_param)))
+    value, gradient = likelihood.log_likelihood_and_gradient(theta)
+    of_data = {
+        "data": np.array(likelihood.data_digest()),
+        "counts": np.array(sorted(observation.counts.items())),
+        "summary": np.array(str(observation.summary(likelihood.sky))),
+        "prior": np.array(likelihood.model.digest()),  # with the range of the noise factor
+        "n_vis": likelihood.n_vis,
+        "weight": np.concatenate([part.antenna_weight() for part in observation.partitions]),
+        "whole": np.array(observation.whole("a test").digest()),
+    }
+    sums = {
+        "value": value,
+        "gradient": gradient,
+        "fisher": likelihood.fisher(theta[0]),
+        "product": likelihood.fisher_product(theta[0], theta[1]),
+        "scatter": np.array(likelihood.residual_scatter(theta[0], range(len(labels)))),
+        "remarks": np.array(likelihood.remarks(theta[0])),
+    }
+    return of_data | sums
+
+
+def n_held() -> int:
+    """Visibilities that this process holds, as read, and with weights of its own."""
+    return sum(vis.size for shards in STORE.shards.values() for vis, _ in shards.values())
+
+
+def main(file: str, path: str, options: dict[str, str]) -> None:
+    """Read, and compute, on as many ranks as there are."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    observation = biro.read(path, comm=comm, **options)  # type: ignore[arg-type]
+    if observation.is_held:
+        with pytest.raises(InputError, match="ranks hold the data of this observation: give comm="):
+            biro.Likelihood(observation, from_toml(MODEL), backend="cpu")
+    with biro.Likelihood(observation, from_toml(MODEL), comm=comm, backend="cpu") as likelihood:
+        assert likelihood.ranks is not None
+        held = likelihood.ranks.do(n_held)
+        np.savez(file, **found(likelihood), held=held, is_held=observation.is_held)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3], dict(pair.split("=") for pair in sys.argv[3:]))
