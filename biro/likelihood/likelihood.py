@@ -12,30 +12,27 @@ from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from biro.beams.loading import beam_of
 from biro.errors import BiroError, InputError
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
-from biro.likelihood.density import Array, Density
+from biro.likelihood.cells.average import Average, reduced_data
+from biro.likelihood.density import Array
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
 from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
-from biro.likelihood.precision import choose_precision, thinned
+from biro.likelihood.precision import thinned, with_chosen_precision
+from biro.likelihood.residuals import Residuals
 from biro.likelihood.treatments.choice import treatment_of
-from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
-from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
-from biro.likelihood.treatments.linear import Linear
-from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, InnerTreatment, check_gains, data_digest
+from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
 from biro.models import ModelError, SkyModel
 from biro.models.components.noise import SPLITS
-from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
 from biro.observation.unequal_noise import unequal_noise
 from biro.observation.weighting import with_systematic
@@ -55,7 +52,7 @@ log = logging.getLogger(__name__)
 _HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
 
 
-class Likelihood(Density, Closing):
+class Likelihood(Residuals, Closing):
     """Likelihood of visibilities, or of their closures, given a sky model.
 
     For each partition (field x data description), over its N unflagged complex correlations of
@@ -113,6 +110,11 @@ class Likelihood(Density, Closing):
         (`biro.closures`); `gains_lines` says what is left out. "marginalise": gains with priors (and what has
         `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": gains are taken
         where they fit best, a profile likelihood for `biro.maximise`; theta then has none (`inner_gains`).
+    average : "none" or "cells"
+        "cells": few visibilities stand for those of each cell in time and frequency, with all of chi-squared
+        (`biro.likelihood.cells`). Cells are as large as leaves the result alone, which is measured here,
+        about the maximum of the posterior; `average_lines` says what was found. Data that would become hardly
+        fewer stay as they are. Predictions and residuals are of all data.
 
     Attributes
     ----------
@@ -145,6 +147,7 @@ class Likelihood(Density, Closing):
         image_accuracy: float = 1e-5,
         smearing: Mode | Sequence[Mode] = "auto",
         gains: Gains = "sample",
+        average: Average = "none",
         devices: Devices | None = None,
         comm: MPI.Intracomm | None = None,
     ) -> None:
@@ -173,22 +176,25 @@ class Likelihood(Density, Closing):
         self.observation = observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
-        views = observation.partition_views
-        self._sky, outer, self._beam = sky, sky.with_means(), beam_of(sky, views)
+        self._sky, self.precision_reason = sky, "as asked"
+        if precision == "auto":
+            options, self.precision_reason = with_chosen_precision(observation, options, self._like)
+        self._reduced, self.average_lines = reduced_data(average, observation, options, self._like)
+        seen = observation if self._reduced is None else self._reduced.observation
+        views = seen.partition_views
+        outer, self._beam = sky.with_means(), beam_of(sky, views)
         self.full_model = of_sky = self.model = sky.bind(views, self._beam)
         if gains in INNER_GAINS:
             of_sky = self.model = sky.bind(views, self._beam, without_gains=True)
         if outer is not sky:
             self.model = outer.bind(views, self._beam, without_gains=gains in INNER_GAINS)
         refuse_tapered(self.model, observation.partitions)
-        self.precision_reason = "as asked"
-        if precision == "auto":
-            options = self._with_chosen_precision(sky, options)
         self.precision = options.precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit, self.devices = memory_limit, devices
         self.image_accuracy = image_accuracy
-        self._engines = PartitionEngines(observation, of_sky, options)
+        left_out = None if self._reduced is None else self._reduced.left_out
+        self._engines = PartitionEngines(seen, of_sky, options, left_out)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
         treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model, of_sky)
@@ -256,16 +262,6 @@ class Likelihood(Density, Closing):
         return full[0] if is_single else full
 
     @property
-    def n_vis(self) -> NDArray[np.int64]:
-        """Complex visibilities that count, of each partition."""
-        return self._treatment.n_vis
-
-    @property
-    def n_data(self) -> NDArray[np.int64]:
-        """Real numbers that chi2 of each partition is a sum over: two for a visibility, one for a closure."""
-        return self._treatment.n_data
-
-    @property
     def gains_lines(self) -> list[str]:
         """How gains are treated, and what that leaves out; nothing where gains are those of the model."""
         return self._treatment.lines
@@ -312,16 +308,6 @@ class Likelihood(Density, Closing):
         moved[there] = np.clip(self.model.wrap(found[there]), *self.model.box)
         return moved
 
-    def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
-        """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta.
-
-        Marginalised quantities of the sky have their most probable values, given theta; gains that are
-        integrated over or solved for are taken out of the data instead (`corrected`).
-        """
-        batch = self._one(theta)
-        batch = batch if self._inner is None else self._inner.of_sky(batch)
-        return [vis[0] for vis in self._engines.predict(batch)]
-
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
 
@@ -352,7 +338,7 @@ class Likelihood(Density, Closing):
         belongs = self.full_model.has_fitted_gains or self.model.noise_terms is not None
         if size > 2 * N_RESIDUALS and not belongs:
             few = thinned(self.observation, N_RESIDUALS)
-            of_few = Likelihood(few, self._sky, **self._options.keywords(), gains=self.gains)
+            of_few = self._like(few, self._options)
             return (of_few if self._inner else of_few.full).remarks(theta)
         data = self.corrected(theta).partitions
         models, factors = self.predict(theta), self.noise_factor(theta)
@@ -390,39 +376,6 @@ class Likelihood(Density, Closing):
             gains = None
         return lone_gains(self.observation, gains)
 
-    def residual_scatter(self, theta: ArrayLike, partitions: Sequence[int]) -> list[tuple[float, float]]:
-        """How the residuals of these partitions scatter, and how from one time to the next.
-
-        See `biro.observation.noise.residual_scatter`; for one vector theta.
-        """
-        models, data = self.predict(theta), self.corrected(theta).partitions
-        # Gains that fit best make residuals smaller: so many of them are independent.
-        share = np.sqrt(2.0 * self.n_vis / np.maximum(self.n_data, 1))
-        found = [(share[i], residual_scatter(data[i], models[i])) for i in partitions]
-        return [(factor * scatter, factor * step) for factor, (scatter, step) in found]
-
-    def corrected(self, theta: ArrayLike) -> Observation:
-        """The data, with the gains taken out that fit best for one vector theta; as they are with "sample".
-
-        With "closures", visibilities that no closures are made of have no weight. Where noise differs among
-        baselines, weights are those that it has at theta, but for `noise_factor`.
-        """
-        return self._treatment.corrected(self.predict(theta), self._one(theta))
-
-    def sigma(self, theta: ArrayLike, vis: Sequence[NDArray[np.complexfloating]]) -> list[Array]:
-        """Noise of the real and of the imaginary part of data that are `vis` but for their noise, in Jy.
-
-        Of each partition, float64 (n_row, n_chan, n_corr), for one vector theta; 0 where the weight is 0.
-        """
-        batch, found = self._one(theta), []
-        weights: Sequence[NDArray[np.floating]] = [part.weight for part in self.observation.partitions]
-        if isinstance(self._treatment, VisibilitiesWithNoiseTerms | ClosuresWithNoiseTerms | InnerGains):
-            weights = self._treatment.weights(batch, vis)
-        for weight, factor in zip(weights, batch.noise_factor[0], strict=True):
-            variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)
-            found.append(factor * np.sqrt(variance))
-        return found
-
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""
         images = {"images": self._engines.image_digest, "image_accuracy": self.image_accuracy}
@@ -437,6 +390,7 @@ class Likelihood(Density, Closing):
             **({} if self.ranks is None else {"ranks": self.ranks.n_rank}),
             "noise": self._treatment.noise,
             "gains": self.gains,
+            **({"average": self.average_lines} if self.average_lines else {}),
             **({self.gains: self.gains_lines} if self.gains_lines else {}),
             "smearing": self.smearing,
             "smearing_reason": self.smearing_lines,
@@ -460,17 +414,17 @@ class Likelihood(Density, Closing):
             parts += [self.gains, *self._treatment.identity]
         if "on" in self.smearing:
             parts += [choice.digest() for choice in self._engines.smearing]
+        if self._reduced is not None:
+            parts += ["cells", self._reduced.observation.digest()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def data_digest(self) -> str:
         """Hash of the data: equal for models whose evidences compare."""
         return data_digest(self._given, self.gains)
 
-    @property
-    def _inner(self) -> InnerTreatment | None:
-        """What parameters are integrated over or solved for by; None where theta has all of them."""
-        found = self._treatment
-        return found if isinstance(found, Linear | InnerGains | FluxesBesideGains) else None
+    @cached_property
+    def _of_all_data(self) -> Likelihood:
+        return self if self._reduced is None else self._like(self.observation, self._options)
 
     @cached_property
     def _gain_solver(self) -> InnerGains | None:
@@ -487,13 +441,8 @@ class Likelihood(Density, Closing):
     def _gains_text(self) -> str:
         return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
 
-    def _with_chosen_precision(self, sky: SkyModel, options: EngineOptions) -> EngineOptions:
-        def likelihood_of(observation: Observation, precision: Precision) -> Likelihood:
-            return Likelihood(
-                observation, sky, gains=self.gains, **replace(options, precision=precision).keywords()
-            )
-
-        choice = choose_precision(self.observation, likelihood_of)
-        self.precision_reason = choice.reason
-        log.info("precision %s", choice.reason)
-        return replace(options, precision=choice.precision)
+    def _like(
+        self, observation: Observation, options: EngineOptions, average: Average = "none"
+    ) -> Likelihood:
+        """The likelihood of the same model and treatment of gains."""
+        return Likelihood(observation, self._sky, **options.keywords(), gains=self.gains, average=average)

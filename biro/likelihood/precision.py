@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.errors import BiroError
+from biro.likelihood.engines import EngineOptions
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.laplace import Laplace
@@ -53,6 +54,21 @@ class Choice:
     precision: Precision
     difference: float
     reason: str
+
+
+def with_chosen_precision(
+    observation: Observation,
+    options: EngineOptions,
+    like: Callable[[Observation, EngineOptions], DifferentiableLikelihood],
+) -> tuple[EngineOptions, str]:
+    """Options with the precision that is chosen, and the reason; `like` makes the likelihood of the model."""
+
+    def likelihood_of(data: Observation, precision: Precision) -> DifferentiableLikelihood:
+        return like(data, replace(options, precision=precision))
+
+    choice = choose_precision(observation, likelihood_of)
+    log.info("precision %s", choice.reason)
+    return replace(options, precision=choice.precision), choice.reason
 
 
 def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> Choice:
