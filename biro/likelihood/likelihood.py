@@ -19,6 +19,7 @@ from biro.errors import BiroError, InputError
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
+from biro.likelihood.cells.compress import Cells
 from biro.likelihood.density import Array
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.hands import N_RESIDUALS, hand_residuals
@@ -122,6 +123,8 @@ class Likelihood(Residuals, Closing):
         Of the parameters of theta.
     full_model : BoundModel
         The model as it was written: with the gains that are integrated over or solved for.
+    average_lines : list of str
+        What was found about cells, a line; empty where none were asked for.
 
     Raises
     ------
@@ -260,6 +263,14 @@ class Likelihood(Residuals, Closing):
         batch, is_single = self._batch(theta)
         full = batch.theta if self._inner is None else self._inner.best(batch).theta
         return full[0] if is_single else full
+
+    @property
+    def cells(self) -> list[Cells]:
+        """Of each partition, the cells for whose visibilities few stand; empty without them.
+
+        `Cells.expand` takes model visibilities from the rows and channels that are kept to all.
+        """
+        return [] if self._reduced is None else self._reduced.cells
 
     @property
     def gains_lines(self) -> list[str]:
