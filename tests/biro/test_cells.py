@@ -17,7 +17,18 @@ from biro.errors import InputError
 from biro.likelihood.cells.axis import cut, lagrange
 from biro.likelihood.cells.choose import cells_for, reduced_near
 from biro.measurement_set import create_ms
-from biro.models import Gain, LogNormal, Noise, Normal, PointSource, SkyModel, Uniform
+from biro.models import (
+    Gain,
+    GaussianBeam,
+    ImageModel,
+    ImageTerm,
+    LogNormal,
+    Noise,
+    Normal,
+    PointSource,
+    SkyModel,
+    Uniform,
+)
 from biro.models.files.toml import from_toml
 from biro.simulation.simulator import Channels, Track, simulate
 
@@ -139,6 +150,17 @@ def test_chi_squared_and_slopes_near_the_model_are_those_of_all_data():
     assert again.left_out == reduced.left_out
 
 
+def test_the_square_of_a_change_is_nearly_that_of_all_data():
+    obs, part = observed(), observed().partitions[0]
+    (cells,) = every = cells_for(obs, [DISTANCE], 0.003)
+    stands = reduced_near(obs, every, [np.zeros(part.vis.shape)]).observation.partitions[0]
+    change = point(part, DISTANCE, 0.0) + point(part, 0.0, -DISTANCE)
+    found = np.sum(stands.weight * np.abs(change[cells.rows][:, cells.channels.nodes]) ** 2)
+    # Exact for even weights at Legendre's zeros (Gauss): flags, and nodes that are next to these, leave 1e-4.
+    # Nodes of equal weight would be off by 3e-3.
+    assert found == pytest.approx(np.sum(part.weight * np.abs(change) ** 2), rel=5e-4)
+
+
 def test_rows_that_lack_a_node_and_rows_that_come_twice():
     obs = observed()
     part = obs.partitions[0]
@@ -197,6 +219,32 @@ def test_a_fit_to_cells_is_that_to_all_data():
     assert cells.observation.partitions[0].n_row == obs.partitions[0].n_row
 
 
+def test_images_and_a_beam_beside_sources():
+    """An image that is scaled, seen through a beam."""
+    pixels = np.zeros((1, 1, 40, 40))
+    pixels[0, 0, 14:26, 10:31] = 2e-3
+    image = ImageModel(pixels, np.radians(20 / 3600), CENTRE, offset=(0.001, -0.002))
+    points = [replace(each, east="-60 arcsec", north="20 arcsec") for each in sky().sources[:1]]
+    model = SkyModel(
+        points,
+        images=ImageTerm("i", file=image, scale=Uniform(0, 3)),
+        beam=GaussianBeam(fwhm="0.9 deg", ref_freq="1.3 GHz"),
+        noise=Noise(factor=1.0),
+    )
+    theta, rng = np.array([1.0, 1.0]), np.random.default_rng(5)
+    part, (vis,) = observed().partitions[0], biro.Likelihood(observed(), model).predict(theta)
+    sigma = 1.0 / np.sqrt(np.where(part.weight > 0, part.weight, np.inf))
+    vis = vis + sigma * (rng.normal(size=vis.shape) + 1j * rng.normal(size=vis.shape))
+    obs = replace(observed(), partitions=(replace(part, vis=vis),))
+    cells, whole = biro.Likelihood(obs, model, average="cells"), biro.Likelihood(obs, model)
+    assert len(cells.cells) == 1
+    errors = np.sqrt(np.diag(np.linalg.inv(whole.fisher(theta))))
+    near = theta + 2.0 * errors * rng.normal(size=(20, 2))
+    # LIMIT of biro.likelihood.cells.choose, within 3 sigma.
+    difference = cells.log_likelihood(near) - whole.log_likelihood(near)
+    assert np.ptp(difference) < 0.2
+
+
 def test_what_is_stated_is_what_a_fit_finds():
     obs = observed(noise=0.01)
     cells, whole = biro.Likelihood(obs, sky(), average="cells"), biro.Likelihood(obs, sky())
@@ -211,6 +259,11 @@ def test_the_vlba_whose_uvw_are_of_other_epochs_than_their_times(measurement_set
     """uvw of J1033+6051 jump by hundreds of metres from a smooth function of TIME."""
     text = real.j1033_core("circle") + real.j1033_blob("a", -1.0)
     obs = biro.read_ms(measurement_set("vlba_j1033p6051_ku"), correlations=("RR", "LL"), spws=[0])
+    for part, each in zip(obs.partitions, cells_for(obs, [3e-8], 1e-3), strict=True):
+        exact = point(part, 3e-8, 0.0)
+        missed = each.expand(exact[each.rows][:, each.channels.nodes]) - exact
+        # As functions of TIME they miss 1e-3; as functions of where the uvw are, 2e-5 is left.
+        assert np.sqrt(np.mean(np.abs(missed[part.weight > 0]) ** 2)) < 2e-4
     cells, whole = (biro.Likelihood(obs, from_toml(text), average=each) for each in ("cells", "none"))
     fewer = sum(part.n_row for part in obs.partitions) / sum(each.n_kept for each in cells.cells)
     assert fewer > 4.0

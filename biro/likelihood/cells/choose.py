@@ -198,9 +198,15 @@ def _distances(likelihood: Compared) -> list[float]:
     model, draws = likelihood.model, np.random.default_rng(0).random((N_DRAW, likelihood.n_param))
     all_sources, farthest = model.at(model.prior_transform(draws)).sources(), []
     for sources, outlines in zip(all_sources, likelihood.image_outlines, strict=True):
-        places = np.concatenate([sources.lm.reshape(-1, 2), *outlines.values()])
-        farthest.append(float(np.hypot(*places.T).max(initial=0.0)))
+        moved = 0.0 if sources.template_shift is None else _farthest(sources.template_shift)
+        of_images = max(map(_farthest, outlines.values()), default=0.0) + moved
+        farthest.append(max(_farthest(sources.lm), of_images))
     return farthest
+
+
+def _farthest(places: Array) -> float:
+    """The largest distance from the origin of some places (..., 2)."""
+    return float(np.hypot(places[..., 0], places[..., 1]).max(initial=0.0))
 
 
 def cells_for(observation: Observation, distances: Sequence[float], limit: float) -> list[Cells]:
