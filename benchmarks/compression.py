@@ -4,7 +4,7 @@
 
 A field of MeerKAT with 1, 10 and 100 sources whose fluxes are fitted. Each form is made as coarse as moves no
 flux by more than 0.02 of its error (F^-1 times the difference of the slopes, at the truth, to those of all
-data), in steps of 1.5 of the error of phase factors that it is made for, cells in steps of 3:
+data), in steps of 2 of the error of phase factors that it is made for, cells in steps of 3:
 
     rectangles  means over times and channels, the same for all baselines
     baselines   means over times, more for short baselines; channels as in rectangles
@@ -53,7 +53,7 @@ FLUX = 0.1
 """Jy, of each of them; a visibility has a noise of 1 Jy."""
 N_BATCH = 8
 """Parameter vectors of a call that is timed."""
-LIMITS = 0.3 / 1.5 ** np.arange(20)
+LIMITS = 0.2 / 2.0 ** np.arange(12)
 """Errors of phase factors that means are made for."""
 PLACE = '{{ prior = "normal", mean = {:.1f}, sd = 2, unit = "arcsec" }}'
 RADIANS = RADIUS * np.pi / 180 / 3600
@@ -281,7 +281,7 @@ def fitted(name: str, data: Observation, sky: SkyModel, repeat: int) -> Line:
 
 
 def main() -> int:
-    parser = make_parser(__doc__, repeat=15)
+    parser = make_parser(__doc__, repeat=7)
     folder = os.environ.get("BIRO_TEST_DATA")
     parser.add_argument(
         "--data", type=Path, default=Path(folder) if folder else ROOT.parent / "shared" / "data"

@@ -433,9 +433,13 @@ class Likelihood(Residuals, Closing):
         """Hash of the data: equal for models whose evidences compare."""
         return data_digest(self._given, self.gains)
 
-    @cached_property
+    @property
     def _of_all_data(self) -> Likelihood:
-        return self if self._reduced is None else self._like(self.observation, self._options)
+        return self if self._reduced is None else self._without_cells
+
+    @cached_property
+    def _without_cells(self) -> Likelihood:
+        return self._like(self.observation, self._options)
 
     @cached_property
     def _gain_solver(self) -> InnerGains | None:

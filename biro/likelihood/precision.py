@@ -109,8 +109,8 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
     return Choice(chosen, difference, f"{chosen}: {reason}")
 
 
-def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> NDArray[np.float64]:
-    """The highest maximum that a few climbs find, and points within 3 sigma times `scale` of it.
+def about_maximum(likelihood: DifferentiableLikelihood) -> tuple[Ascent, Laplace | SegmentLaplace]:
+    """What was climbed, and the normal approximation at the highest maximum that a few climbs find.
 
     Raises
     ------
@@ -121,7 +121,18 @@ def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> 
         raise BiroError("the model has no free parameters")
     ascent = Ascent(likelihood)
     ends, _ = climb(ascent, starting_points(ascent, N_START, np.random.default_rng(0)))
-    laplace = newton(ascent, ends[0]).laplace
+    return ascent, newton(ascent, ends[0]).laplace
+
+
+def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> NDArray[np.float64]:
+    """The highest maximum that a few climbs find, and points within 3 sigma times `scale` of it.
+
+    Raises
+    ------
+    BiroError
+        The model has no free parameters.
+    """
+    ascent, laplace = about_maximum(likelihood)
     steps = scale * (points_within(laplace, N_POINT) - laplace.theta)
     theta = np.clip(
         laplace.theta + np.concatenate([np.zeros((1, likelihood.n_param)), steps]), ascent.low, ascent.high

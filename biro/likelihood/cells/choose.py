@@ -15,8 +15,8 @@ from biro.likelihood.cells.axis import cut
 from biro.likelihood.cells.compress import Cells, baselines, cells_of, compress
 from biro.likelihood.precision import (
     N_VISIBILITY,
+    about_maximum,
     largest_difference,
-    points_about_maximum,
     points_within,
     thinned,
 )
@@ -140,7 +140,7 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
     if times_fewer(observation, cells) < LEAST:
         return f"they would hold {_in_words(observation, cells)}"
     try:
-        start = points_about_maximum(likelihood_of(thinned(observation, N_VISIBILITY)), 1.0)[0]
+        start = about_maximum(likelihood_of(thinned(observation, N_VISIBILITY)))[1].theta
         ascent = Ascent(likelihood_of(observation, reduced_near(observation, cells, whole.predict(start))))
         laplace = newton(ascent, start).laplace
     except BiroError as error:
