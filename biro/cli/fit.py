@@ -11,6 +11,7 @@ import typer
 from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
     AnyPrecision,
+    Average,
     Backend,
     BackendOption,
     DevicesOption,
@@ -61,6 +62,13 @@ def fit(
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
     gains: GainsOption = Gains.sample,
+    average: Annotated[
+        Average,
+        typer.Option(
+            help="cells: few visibilities stand for those of each cell in time and frequency, as large as "
+            "leaves the result alone, which is measured first."
+        ),
+    ] = Average.none,
     memory_limit: MemoryOption = None,
     devices: DevicesOption = None,
     each: Annotated[
@@ -104,6 +112,7 @@ def fit(
         "memory_limit": memory_limit,
         "smearing": smearing.value,
         "gains": gains.value,
+        "average": average.value,
         "devices": devices_of(devices),
     }
     if each:

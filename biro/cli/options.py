@@ -70,6 +70,13 @@ class Smearing(StrEnum):
     off = "off"
 
 
+class Average(StrEnum):
+    """Whether few visibilities stand for those of cells."""
+
+    none = "none"
+    cells = "cells"
+
+
 class Gains(StrEnum):
     """How gains of antennas are treated."""
 

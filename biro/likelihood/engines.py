@@ -80,6 +80,8 @@ class PartitionEngines:
     observation : Observation
     model : BoundModel
     options : EngineOptions
+    left_out : float64 (n_partition,), optional
+        Parts of chi-squared that no model changes, which the data of the partitions lack.
 
     Attributes
     ----------
@@ -100,7 +102,14 @@ class PartitionEngines:
         Ranks hold the data, and `options` name none.
     """
 
-    def __init__(self, observation: Observation, model: BoundModel, options: EngineOptions) -> None:
+    def __init__(
+        self,
+        observation: Observation,
+        model: BoundModel,
+        options: EngineOptions,
+        left_out: Array | None = None,
+    ) -> None:
+        self._left_out = np.zeros(len(observation.partitions)) if left_out is None else left_out
         templates = Templates(
             observation,
             model,
@@ -173,7 +182,7 @@ class PartitionEngines:
         columns = chi2_together(self.rimes, self.sources(batch), scaled_dofs)
         chi2 = np.empty((len(batch), len(columns)))
         for i, column in enumerate(columns):
-            chi2[:, i] = column
+            chi2[:, i] = column + self._left_out[i]
         return chi2
 
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:
@@ -213,7 +222,7 @@ class PartitionEngines:
         sources = list(batch.sources())
         both = chi2_and_gradient_together(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
         gradients = [self.shifts.pull_back(i, sources[i], gradient) for i, (_, gradient) in enumerate(both)]
-        return np.stack([chi2 for chi2, _ in both], axis=1), gradients
+        return np.stack([chi2 for chi2, _ in both], axis=1) + self._left_out, gradients
 
 
 def _choices(

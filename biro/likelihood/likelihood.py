@@ -7,34 +7,34 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from biro.beams.loading import beam_of
 from biro.errors import BiroError, InputError
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
-from biro.likelihood.density import Array, Density
+from biro.likelihood.cells.average import Average, reduced_data
+from biro.likelihood.cells.compress import Cells
+from biro.likelihood.density import Array
 from biro.likelihood.engines import EngineOptions, PartitionEngines
 from biro.likelihood.hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
-from biro.likelihood.precision import choose_precision, thinned
+from biro.likelihood.precision import thinned, with_chosen_precision
+from biro.likelihood.residuals import Residuals
 from biro.likelihood.treatments.choice import needing_all_data, treatment_of
-from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
-from biro.likelihood.treatments.linear import Linear
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, InnerTreatment, check_gains, data_digest
+from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
 from biro.models import ModelError, SkyModel
-from biro.models.bound.theta_batch import ThetaBatch
+from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
-from biro.observation.noise import residual_scatter
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
 from biro.ranks.closing import Closing
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 _HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
 
 
-class Likelihood(Density, Closing):
+class Likelihood(Residuals, Closing):
     """Likelihood of visibilities, or of their closures, given a sky model.
 
     For each partition (field x data description), over its N unflagged complex correlations of
@@ -111,6 +111,11 @@ class Likelihood(Density, Closing):
         (`biro.closures`); `gains_lines` says what is left out. "marginalise": gains with priors (and what has
         `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": they are taken where
         they fit best, a profile likelihood for `biro.maximise`; theta then has none of them (`marginalised`).
+    average : "none" or "cells"
+        "cells": few visibilities stand for those of each cell in time and frequency, with all of chi-squared
+        (`biro.likelihood.cells`). Cells are as large as leaves the result alone, which is measured here,
+        about the maximum of the posterior; `average_lines` says what was found. Data that would become hardly
+        fewer stay as they are. Predictions and residuals are of all data.
 
     Attributes
     ----------
@@ -120,6 +125,8 @@ class Likelihood(Density, Closing):
         The model as it was written: with the gains that are integrated over or solved for.
     described : Observation
         What a report describes: the observation that was given, or of which `of_few` has some times.
+    average_lines : list of str
+        What was found about cells, a line; empty where none were asked for.
 
     Raises
     ------
@@ -145,6 +152,7 @@ class Likelihood(Density, Closing):
         image_accuracy: float = 1e-5,
         smearing: Mode | Sequence[Mode] = "auto",
         gains: Gains = "sample",
+        average: Average = "none",
         devices: Devices | None = None,
         comm: MPI.Intracomm | None = None,
     ) -> None:
@@ -175,28 +183,39 @@ class Likelihood(Density, Closing):
         self.observation = observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
-        views = observation.partition_views
-        self._sky, outer, self._beam = sky, sky.with_means(), beam_of(sky, views)
-        self.full_model = of_sky = self.model = sky.bind(views, self._beam)
-        if gains in INNER_GAINS:
-            of_sky = self.model = sky.bind(views, self._beam, without_gains=True)
-        if outer is not sky:
-            self.model = outer.bind(views, self._beam, without_gains=gains in INNER_GAINS)
+        self._sky, self.precision_reason = sky, "as asked"
+        of_sky = self._bind(observation)
         refuse_tapered(self.model, observation.partitions)
-        if what := needing_all_data(gains, self.model, self.full_model):
+        what = "cells" if average == "cells" else needing_all_data(gains, self.model, self.full_model)
+        if what:
             observation = self.observation = observation.whole(what)
-        self.precision_reason = "as asked"
         if precision == "auto":
-            options = self._with_chosen_precision(sky, options)
+            options, self.precision_reason = with_chosen_precision(observation, options, self._like)
+        self._reduced, self.average_lines = reduced_data(average, observation, options, self._like)
+        seen = observation if self._reduced is None else self._reduced.observation
+        if seen is not observation:
+            of_sky = self._bind(seen)
         self.precision = options.precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit, self.devices = memory_limit, devices
         self.image_accuracy = image_accuracy
-        self._engines = PartitionEngines(observation, of_sky, options)
+        left_out = None if self._reduced is None else self._reduced.left_out
+        self._engines = PartitionEngines(seen, of_sky, options, left_out)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
         treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model, of_sky)
         self._evaluate(self.model, treatment, _HINT if self.full_model is not self.model else "")
+
+    def _bind(self, observation: Observation) -> BoundModel:
+        """Bind `full_model` and `model` to this observation; gives the one that visibilities are made of."""
+        sky, views, inner = self._sky, observation.partition_views, self.gains in INNER_GAINS
+        outer, self._beam = sky.with_means(), beam_of(sky, views)
+        self.full_model = of_sky = self.model = sky.bind(views, self._beam)
+        if inner:
+            of_sky = self.model = sky.bind(views, self._beam, without_gains=True)
+        if outer is not sky:
+            self.model = outer.bind(views, self._beam, without_gains=inner)
+        return of_sky
 
     def __repr__(self) -> str:
         return (
@@ -260,6 +279,14 @@ class Likelihood(Density, Closing):
         return full[0] if is_single else full
 
     @property
+    def cells(self) -> list[Cells]:
+        """Of each partition, the cells for whose visibilities few stand; empty without them.
+
+        `Cells.expand` takes model visibilities from the rows and channels that are kept to all.
+        """
+        return [] if self._reduced is None else self._reduced.cells
+
+    @property
     def gains_lines(self) -> list[str]:
         """How gains are treated, and what that leaves out; nothing where gains are those of the model."""
         return self._treatment.lines
@@ -306,14 +333,6 @@ class Likelihood(Density, Closing):
         moved[there] = np.clip(self.model.wrap(found[there]), *self.model.box)
         return moved
 
-    def predict(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
-        """Model visibilities (n_row, n_chan, n_corr) of each partition, for one vector theta.
-
-        Marginalised quantities of the sky have their most probable values, given theta; gains that are
-        integrated over or solved for are taken out of the data instead (`corrected`).
-        """
-        return [vis[0] for vis in self._engines.predict(self._sky_batch(theta))]
-
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
 
@@ -352,7 +371,7 @@ class Likelihood(Density, Closing):
     def of_few(self) -> Likelihood:
         """The likelihood of some times and channels: about a million visibilities at most."""
         few = thinned(self.observation, N_RESIDUALS)
-        of_few = Likelihood(few, self._sky, **self._options.keywords(), gains=self.gains)
+        of_few = self._like(few, self._options)
         of_few.described = self.described
         return of_few
 
@@ -380,40 +399,6 @@ class Likelihood(Density, Closing):
             gains = None
         return lone_gains(self.observation, gains)
 
-    def residual_scatter(self, theta: ArrayLike, partitions: Sequence[int]) -> list[tuple[float, float]]:
-        """How the residuals of these partitions scatter, and how from one time to the next.
-
-        See `biro.observation.noise.residual_scatter`; for one vector theta.
-        """
-        data = self.corrected(theta).partitions
-        # Gains that fit best make residuals smaller: so many of them are independent.
-        share = np.sqrt(2.0 * self.n_vis / np.maximum(self.n_data, 1))
-        model_of = partial(self._engines.predict_some, self._sky_batch(theta))
-        found = [(share[i], residual_scatter(data[i], partial(model_of, i))) for i in partitions]
-        return [(factor * scatter, factor * step) for factor, (scatter, step) in found]
-
-    def corrected(self, theta: ArrayLike) -> Observation:
-        """The data, with the gains taken out that fit best for one vector theta; as they are with "sample".
-
-        With "closures", visibilities that no closures are made of have no weight. Where noise differs among
-        baselines, weights are those that it has at theta, but for `noise_factor`.
-        """
-        if self.observation.is_held:  # which no gains are taken out of
-            return self.observation
-        return self._treatment.corrected(self.predict(theta), self._one(theta))
-
-    def sigma(self, theta: ArrayLike, vis: Sequence[NDArray[np.complexfloating]]) -> list[Array]:
-        """Noise of the real and of the imaginary part of data that are `vis` but for their noise, in Jy.
-
-        Of each partition, float64 (n_row, n_chan, n_corr), for one vector theta; 0 where the weight is 0.
-        """
-        batch, found = self._one(theta), []
-        weights = self._treatment.weights(batch, vis)
-        for weight, factor in zip(weights, batch.noise_factor[0], strict=True):
-            variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)
-            found.append(factor * np.sqrt(variance))
-        return found
-
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""
         images = {"images": self._engines.image_digest, "image_accuracy": self.image_accuracy}
@@ -428,6 +413,7 @@ class Likelihood(Density, Closing):
             **({} if self.ranks is None else {"ranks": self.ranks.n_rank}),
             "noise": self._treatment.noise,
             "gains": self.gains,
+            **({"average": self.average_lines} if self.average_lines else {}),
             **({self.gains: self.gains_lines} if self.gains_lines else {}),
             "smearing": self.smearing,
             "smearing_reason": self.smearing_lines,
@@ -451,6 +437,8 @@ class Likelihood(Density, Closing):
             parts += [self.gains, *self._treatment.identity]
         if "on" in self.smearing:
             parts += [choice.digest() for choice in self._engines.smearing]
+        if self._reduced is not None:
+            parts += ["cells", self._reduced.observation.digest()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def data_digest(self) -> str:
@@ -458,10 +446,12 @@ class Likelihood(Density, Closing):
         return data_digest(self.described, self.gains)
 
     @property
-    def _inner(self) -> InnerTreatment | None:
-        """What parameters are integrated over or solved for by; None where theta has all of them."""
-        found = self._treatment
-        return found if isinstance(found, Linear | InnerGains | FluxesBesideGains) else None
+    def _of_all_data(self) -> Likelihood:
+        return self if self._reduced is None else self._without_cells
+
+    @cached_property
+    def _without_cells(self) -> Likelihood:
+        return self._like(self.observation, self._options)
 
     @cached_property
     def _gain_solver(self) -> InnerGains | None:
@@ -475,21 +465,11 @@ class Likelihood(Density, Closing):
             log.info("gains are not solved for where a climb begins: %s", error)
             return None
 
-    def _sky_batch(self, theta: ArrayLike) -> ThetaBatch:
-        """One vector theta, as visibilities are predicted from it."""
-        batch = self._one(theta)
-        return batch if self._inner is None else self._inner.of_sky(batch)
-
     def _gains_text(self) -> str:
         return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
 
-    def _with_chosen_precision(self, sky: SkyModel, options: EngineOptions) -> EngineOptions:
-        def likelihood_of(observation: Observation, precision: Precision) -> Likelihood:
-            return Likelihood(
-                observation, sky, gains=self.gains, **replace(options, precision=precision).keywords()
-            )
-
-        choice = choose_precision(self.observation, likelihood_of)
-        self.precision_reason = choice.reason
-        log.info("precision %s", choice.reason)
-        return replace(options, precision=choice.precision)
+    def _like(
+        self, observation: Observation, options: EngineOptions, average: Average = "none"
+    ) -> Likelihood:
+        """The likelihood of the same model and treatment of gains."""
+        return Likelihood(observation, self._sky, **options.keywords(), gains=self.gains, average=average)

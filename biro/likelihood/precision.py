@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.errors import BiroError
+from biro.likelihood.engines import EngineOptions
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.laplace import Laplace
@@ -55,6 +56,21 @@ class Choice:
     reason: str
 
 
+def with_chosen_precision(
+    observation: Observation,
+    options: EngineOptions,
+    like: Callable[[Observation, EngineOptions], DifferentiableLikelihood],
+) -> tuple[EngineOptions, str]:
+    """Options with the precision that is chosen, and the reason; `like` makes the likelihood of the model."""
+
+    def likelihood_of(data: Observation, precision: Precision) -> DifferentiableLikelihood:
+        return like(data, replace(options, precision=precision))
+
+    choice = choose_precision(observation, likelihood_of)
+    log.info("precision %s", choice.reason)
+    return replace(options, precision=choice.precision), choice.reason
+
+
 def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> Choice:
     """Choose single precision if it changes ln L by less than `LIMIT` within 3 sigma of the maximum.
 
@@ -93,8 +109,8 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
     return Choice(chosen, difference, f"{chosen}: {reason}")
 
 
-def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> NDArray[np.float64]:
-    """The highest maximum that a few climbs find, and points within 3 sigma times `scale` of it.
+def about_maximum(likelihood: DifferentiableLikelihood) -> tuple[Ascent, Laplace | SegmentLaplace]:
+    """What was climbed, and the normal approximation at the highest maximum that a few climbs find.
 
     Raises
     ------
@@ -105,7 +121,18 @@ def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> 
         raise BiroError("the model has no free parameters")
     ascent = Ascent(likelihood)
     ends, _ = climb(ascent, starting_points(ascent, N_START, np.random.default_rng(0)))
-    laplace = newton(ascent, ends[0]).laplace
+    return ascent, newton(ascent, ends[0]).laplace
+
+
+def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> NDArray[np.float64]:
+    """The highest maximum that a few climbs find, and points within 3 sigma times `scale` of it.
+
+    Raises
+    ------
+    BiroError
+        The model has no free parameters.
+    """
+    ascent, laplace = about_maximum(likelihood)
     steps = scale * (points_within(laplace, N_POINT) - laplace.theta)
     theta = np.clip(
         laplace.theta + np.concatenate([np.zeros((1, likelihood.n_param)), steps]), ascent.low, ascent.high

@@ -145,6 +145,7 @@ def lines_before(likelihood: Likelihood) -> list[str]:
     lines = [
         *observation.instrument_lines(sky),
         *likelihood.gains_lines,
+        *likelihood.average_lines,
         *likelihood.smearing_lines,
         observation.ionosphere_line(sky),
         *model.gain_lines,

@@ -20,7 +20,7 @@ FORMAT = 1
 DIGESTS = {
     "data": "the data (or their selection) changed",
     "model": "the model changed",
-    "likelihood": "the precision, the frame of Gaussians or an image changed",
+    "likelihood": "the precision, the frame of Gaussians, cells or an image changed",
 }
 """Settings that are hashes, and what it means when one differs."""
 PACKAGES = (

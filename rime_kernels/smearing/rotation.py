@@ -61,6 +61,24 @@ def turned_by(
     return u1 * cos_x + v1 * sin_x, v1 * cos_x - u1 * sin_x, w
 
 
+def turn_about_pole(
+    u: Array, v: Array, w: Array, declination: float, pole_angle: float = 0.0
+) -> tuple[Array, Array]:
+    """The angle of a baseline about the pole of date, rad, and its length across the pole, m.
+
+    With u1 and a as in `turned`, u1 = R sin(angle) and a = R cos(angle); the angle grows as the hour angle.
+
+    Parameters
+    ----------
+    u, v, w, declination, pole_angle
+        As those of `turned`.
+    """
+    cos_x, sin_x = np.cos(pole_angle), np.sin(pole_angle)
+    u1, v1 = u * cos_x - v * sin_x, u * sin_x + v * cos_x
+    a = w * np.cos(declination) - v1 * np.sin(declination)
+    return np.arctan2(u1, a), np.hypot(u1, a)
+
+
 def rates(
     u: Array, v: Array, w: Array, declination: float, pole_angle: float = 0.0
 ) -> tuple[Array, Array, Array]:

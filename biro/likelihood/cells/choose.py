@@ -1,0 +1,303 @@
+"""Choose cells: as large as leaves the result alone, which is measured on the data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import BiroError, InputError
+from biro.likelihood.cells.axis import cut
+from biro.likelihood.cells.compress import Cells, baselines, cells_of, compress
+from biro.likelihood.precision import (
+    N_VISIBILITY,
+    about_maximum,
+    largest_difference,
+    points_within,
+    thinned,
+)
+from biro.maximum.ascent import Ascent
+from biro.maximum.newton import newton
+from biro.models import BoundModel
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+from biro.smearing import smearing_of
+from biro.target.protocol import DifferentiableLikelihood
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+from rime_kernels.smearing.rotation import EARTH_RATE, rates, turn_about_pole
+from rime_kernels.smearing.smearing import Smearing
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+SHIFT = 0.02
+"""No parameter may move by more, in units of its error."""
+LIMIT = 0.1
+"""ln L within 3 sigma of the maximum may not change by more, and so hardly the log-evidence."""
+FIRST, STEP, N_TRY = 0.03, 3.0, 5
+"""Error of phase factors that cells are first made for, by how much less each further time, and how often."""
+LEAST = 1.25
+"""Data of which cells would make less than this times fewer are left as they are."""
+N_RATE = 32
+"""So many rates of phase stand for those of all rows."""
+N_DRAW = 256
+"""Draws of the prior, which tell how far from the phase centre there may be brightness."""
+N_POINT = 32
+"""Points within 3 sigma at which ln L is compared."""
+LONG_GAP = 3.0
+"""Times and channels share no cell over a gap of more than this, in units of their median spacing."""
+AT_POLE = 0.01
+"""A baseline that is shorter across the pole, in units of its length, has no angle to go by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """Data that stand for an observation in likelihoods near a model.
+
+    Attributes
+    ----------
+    observation : Observation
+        Visibilities and weights at the nodes of the cells.
+    left_out : float64 (n_partition,)
+        What chi-squared of each partition lacks, whatever the model.
+    cells : list of Cells
+        Of each partition.
+    statement : str
+        How much fewer visibilities there are, and what was measured.
+    """
+
+    observation: Observation
+    left_out: Array
+    cells: list[Cells]
+    statement: str = ""
+
+
+class Compared(DifferentiableLikelihood, Protocol):
+    """What is asked of a likelihood, beside what the climb to its maximum asks."""
+
+    @property
+    def gains(self) -> str:
+        """How gains are treated."""
+
+    @property
+    def image_outlines(self) -> list[dict[str, Array]]:
+        """Corners of the images about each phase centre, direction cosines (4, 2)."""
+
+    @property
+    def model(self) -> BoundModel:
+        """The model of the parameters of theta."""
+
+    @property
+    def marginalised(self) -> tuple[str, ...]:
+        """Names of parameters that theta lacks."""
+
+    def predict(self, theta: Array) -> list[NDArray[np.complexfloating]]:
+        """Model visibilities of each partition, for one theta."""
+
+    def log_likelihood(self, theta: Array) -> Any:
+        """ln L, (n_batch,)."""
+
+    def log_likelihood_and_gradient(self, theta: Array) -> tuple[Any, Array]:
+        """ln L and its derivatives, for one theta."""
+
+
+class LikelihoodOf(Protocol):
+    """Makes the likelihood of a model, given all visibilities or what stands for them."""
+
+    def __call__(self, data: Observation, reduced: Reduced | None = None) -> Compared:
+        """The likelihood."""
+
+
+def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduced | str:
+    """Data of cells that leave the result alone, or in words why there are none.
+
+    The maximum of the posterior is found on some of the visibilities first, and then on what stands for all
+    near it. There, cells that give back phase factors of all brightness which the prior allows are compared
+    with all data: F^-1 times the difference of the slopes of ln L, in units of the errors, and ln L at points
+    within 3 sigma against that at the maximum, where it is exact. Where `SHIFT` or `LIMIT` is exceeded,
+    smaller cells are tried. The same data and model always give the same cells: no times are measured.
+
+    Parameters
+    ----------
+    observation : Observation
+    likelihood_of : function of an observation, and of what stands for it
+        Makes the likelihood of the model.
+
+    Raises
+    ------
+    InputError
+        A model for which data of cells cannot stand, whatever their size.
+    """
+    whole = likelihood_of(observation)
+    refuse(whole)
+    distances = _distances(whole)
+    cells = cells_for(observation, distances, FIRST)
+    if times_fewer(observation, cells) < LEAST:
+        return f"they would hold {_in_words(observation, cells)}"
+    try:
+        start = about_maximum(likelihood_of(thinned(observation, N_VISIBILITY)))[1].theta
+        ascent = Ascent(likelihood_of(observation, reduced_near(observation, cells, whole.predict(start))))
+        laplace = newton(ascent, start).laplace
+    except BiroError as error:
+        return f"they could not be compared with all data ({error})"
+    points = np.concatenate([laplace.theta[None], points_within(laplace, N_POINT)])
+    points = np.clip(points, ascent.low, ascent.high)
+    models, exact = whole.predict(laplace.theta), whole.log_likelihood(points)
+    slope, said = whole.log_likelihood_and_gradient(laplace.theta)[1], ""
+    for k in range(N_TRY):
+        cells = cells_for(observation, distances, FIRST / STEP**k)
+        if times_fewer(observation, cells) < LEAST:
+            return f"smaller ones would hold {_in_words(observation, cells)}{said}"
+        reduced = reduced_near(observation, cells, models)
+        found = likelihood_of(observation, reduced)
+        difference = found.log_likelihood_and_gradient(laplace.theta)[1] - slope
+        shift = _in_sigma(laplace.covariance, difference)
+        change = largest_difference(found.log_likelihood(points), exact)
+        measured = f"parameters move by {shift:.2g} sigma, ln L within 3 sigma by {change:.2g}, at most"
+        log.info("cells of %s: %s", _in_words(observation, cells), measured)
+        if shift <= SHIFT and change <= LIMIT:
+            return replace(reduced, statement=f"{_in_words(observation, cells)}; {measured}")
+        said = f"; with larger ones {measured}"
+    return f"no size is small enough{said}"
+
+
+def refuse(likelihood: Compared) -> None:
+    """Refuse models for which data of cells cannot stand.
+
+    Raises
+    ------
+    InputError
+    """
+    model, problem = likelihood.model, ""
+    if model.model.noise.distribution != "gaussian":
+        problem = "Gaussian noise: of Student's t, sums over a cell do not tell how each visibility scatters"
+    elif model.noise_terms is not None:
+        problem = "noise as one factor of all baselines, and a systematic error that is fixed"
+    elif likelihood.gains != "sample" or model.has_fitted_gains:
+        problem = "no gains that are fitted: they may change within a cell"
+    elif likelihood.marginalised:
+        problem = "quantities that are sampled: take marginalise = true out, and they are"
+    if problem:
+        raise InputError(f'average="cells" takes {problem}; leave average out, and all visibilities are used')
+
+
+def _in_sigma(covariance: Array, difference: Array) -> float:
+    """The largest shift of a parameter that a difference of slopes makes, in units of its error."""
+    known = np.flatnonzero(np.diag(covariance) > 0.0)
+    inner = covariance[np.ix_(known, known)]
+    return float(np.max(np.abs(inner @ difference[known]) / np.sqrt(np.diag(inner)), initial=0.0))
+
+
+def _distances(likelihood: Compared) -> list[float]:
+    """How far from the phase centre of each partition there may be brightness, in direction cosines."""
+    model, draws = likelihood.model, np.random.default_rng(0).random((N_DRAW, likelihood.n_param))
+    all_sources, farthest = model.at(model.prior_transform(draws)).sources(), []
+    for sources, outlines in zip(all_sources, likelihood.image_outlines, strict=True):
+        moved = 0.0 if sources.template_shift is None else _farthest(sources.template_shift)
+        of_images = max(map(_farthest, outlines.values()), default=0.0) + moved
+        farthest.append(max(_farthest(sources.lm), of_images))
+    return farthest
+
+
+def _farthest(places: Array) -> float:
+    """The largest distance from the origin of some places (..., 2)."""
+    return float(np.hypot(places[..., 0], places[..., 1]).max(initial=0.0))
+
+
+def cells_for(observation: Observation, distances: Sequence[float], limit: float) -> list[Cells]:
+    """Cells of each partition that give phase factors back to a limit, rms over the data.
+
+    Parameters
+    ----------
+    observation : Observation
+    distances : sequence of float, direction cosines
+        Of the farthest brightness from the phase centre of each partition.
+    limit : float
+    """
+    pairs = zip(observation.partitions, distances, strict=True)
+    return [_cells_of_one(part, distance, limit / np.sqrt(2.0)) for part, distance in pairs]
+
+
+def _cells_of_one(part: Partition, distance: float, limit: float) -> Cells:
+    """Cells of one partition; times and channels have the limit each."""
+    weight, smearing = part.weight.sum(axis=(1, 2), dtype=np.float64), smearing_of(part)
+    u, v, w = part.uvw.T
+    du, dv, dw = rates(u, v, w, smearing.declination, smearing.pole_angle)
+    inwards = 0.5 * distance**2  # 1 - n, nearly
+    turn = 2.0 * np.pi / SPEED_OF_LIGHT
+    per_second = turn * part.chan_freq.max() * (np.hypot(du, dv) * distance + np.abs(dw) * inwards)
+    per_hertz = turn * (np.hypot(u, v) * distance + np.abs(w) * inwards)
+    used = part.weight.any(axis=(0, 2))
+    channels = np.flatnonzero(used if used.any() else ~used)
+    channels = channels[np.argsort(part.chan_freq[channels])]
+    of_time = _runs(part.times, np.arange(len(part.times)), part.scan_of_time)
+    times = cut(part.times - part.times[0], of_time, _quantiles(per_second, weight), limit)
+    of_freq = _runs(part.chan_freq, channels)
+    return cells_of(
+        part,
+        times,
+        cut(part.chan_freq, of_freq, _quantiles(per_hertz, weight), limit),
+        _turned(part, smearing),
+    )
+
+
+def _turned(part: Partition, smearing: Smearing) -> Array:
+    """How far each baseline has turned about the pole since the first time, rad, by its uvw.
+
+    By its time where the baseline is along the pole.
+    """
+    u, v, w = part.uvw.T
+    angle, across = turn_about_pole(u, v, w, smearing.declination, smearing.pole_angle)
+    by_time = EARTH_RATE * (part.time - part.times[0])
+    _, first, baseline = np.unique(baselines(part), return_index=True, return_inverse=True)
+    offset = angle - by_time
+    offset -= offset[first][baseline]
+    has_angle = across > AT_POLE * np.linalg.norm(part.uvw, axis=1)
+    return np.asarray(by_time + np.where(has_angle, np.arctan2(np.sin(offset), np.cos(offset)), 0.0))
+
+
+def _runs(points: Array, among: Index, number: NDArray[np.int32] | None = None) -> list[Index]:
+    """Points that may share cells: up to a long gap, or to another number (of scans)."""
+    step = np.diff(points[among])
+    ends = step > LONG_GAP * np.median(step) if step.size else np.zeros(0, bool)
+    if number is not None:
+        ends |= np.diff(number[among]) != 0
+    return np.split(among, np.flatnonzero(ends) + 1)
+
+
+def _quantiles(values: Array, weight: Array) -> Array:
+    """Values that stand for as much of the weight each, float64 (N_RATE,)."""
+    order = np.argsort(values)
+    total = np.cumsum(weight[order])
+    wanted = (np.arange(N_RATE) + 0.5) / N_RATE * total[-1]
+    return np.asarray(values[order][np.searchsorted(total, wanted)])
+
+
+def reduced_near(
+    observation: Observation, cells: list[Cells], models: Sequence[NDArray[np.complexfloating]]
+) -> Reduced:
+    """Data that stand for an observation near model visibilities of each partition."""
+    found = [compress(*each) for each in zip(observation.partitions, cells, models, strict=True)]
+    parts, left_out = zip(*found, strict=True)
+    return Reduced(replace(observation, partitions=parts), np.array(left_out), cells)
+
+
+def times_fewer(observation: Observation, cells: Sequence[Cells]) -> float:
+    """Rows times channels of the data, over those that are kept."""
+    whole, kept = _sizes(observation, cells)
+    return whole / kept
+
+
+def _sizes(observation: Observation, cells: Sequence[Cells]) -> tuple[int, int]:
+    whole = sum(part.n_row * part.n_chan for part in observation.partitions)
+    return whole, sum(each.n_kept for each in cells)
+
+
+def _in_words(observation: Observation, cells: Sequence[Cells]) -> str:
+    whole, kept = _sizes(observation, cells)
+    return f"{kept} of {whole} visibilities (rows times channels), {whole / kept:.3g} times fewer"
