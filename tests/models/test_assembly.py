@@ -318,3 +318,24 @@ def test_copies_are_checked_and_apart(mixed: BoundModel) -> None:
     for name in ARRAYS:
         assert not np.shares_memory(getattr(copied, name), getattr(first, name))
     assert copied.polarised
+
+
+def test_sources_that_vary_are_those_between_the_first_and_the_last_with_a_parameter(view: MakeView) -> None:
+    free, known = Uniform(0, 2, "Jy"), {"east": "1 arcsec", "north": "0 arcsec"}
+    at = [view("a", CENTRES[0])]
+
+    def varied(*flux: object, beam: object = None, halo: object = "1 arcsec") -> object:
+        names = "abcd"[: len(flux)]
+        sources = [PointSource(n, I=x, **known) for n, x in zip(names, flux, strict=True)]  # type: ignore[arg-type]
+        sources.append(GaussianSource("g", I="1 Jy", fwhm=halo, **known))  # type: ignore[arg-type]
+        model = SkyModel(sources, beam=beam, noise=Noise(Uniform(1, 2))).bind(at)  # type: ignore[arg-type]
+        (found,) = model.at(np.full((1, model.n_param), 1.5)).sources()
+        return found.varied
+
+    assert varied("1 Jy", free, "1 Jy") == (1, 2)
+    assert varied("1 Jy", free, "1 Jy", "b.I") == (1, 4)  # one that is tied follows the parameter
+    assert varied("1 Jy", "1 Jy", halo=Uniform(1, 2, "arcsec")) == (2, 3)
+    assert varied("1 Jy", "1 Jy") == (0, 0)
+    assert varied(free, "1 Jy", halo=Uniform(1, 2, "arcsec")) is None
+    assert varied("1 Jy", free, "1 Jy", beam=Cos3Beam("65 /GHz")) == (1, 2)
+    assert varied("1 Jy", free, "1 Jy", beam=Cos3Beam(Uniform(60, 70, "/GHz"))) is None
