@@ -51,7 +51,9 @@ class Sky(GaussianLikelihood):
         made = Observation.from_arrays(
             4.0 + noise, uvw, *antennas, 5e9 + np.arange(3000.0), [FREQ], ["XX", "YY"], weight=25.0
         )
-        self.observation = Told(**{item.name: getattr(made, item.name) for item in fields(made)})
+        self.observation = self.described = Told(
+            **{item.name: getattr(made, item.name) for item in fields(made)}
+        )
         self.model = SimpleNamespace(
             sources=self._sources, source_names=("point", "blob"), has_fitted_gains=False
         )
