@@ -352,3 +352,46 @@ def test_names_that_casacore_cannot_take(tmp_path: Path, measurement_set: Unpack
         MeasurementSetError, match=r"not a name in UTF-8|cannot be looked at: File name too long"
     ):
         read_ms(path)
+
+
+FIRST = """
+import os, sys
+from casacore.tables import table
+from biro.measurement_set.backup import INFO, Backup
+path = sys.argv[1]
+main = table(path, readonly=False, lockoptions="permanent", ack=False)
+print("locked", flush=True)
+sys.stdin.readline()
+backup = Backup(path)
+backup.save(INFO)
+open(os.path.join(path, INFO), "w").close()
+os.kill(os.getpid(), 9)
+"""
+
+SECOND = """
+import sys
+from biro.measurement_set.backup import INFO, Backup
+from biro.measurement_set.child.casacore_table import open_for_writing
+main = open_for_writing(sys.argv[1])
+backup = Backup(sys.argv[1])
+backup.save(INFO)
+assert main.info()["type"] == "Measurement Set"
+main.putcolkeyword("DATA", "OF_A_TEST", 1)
+main.close()
+backup.remove()
+"""
+
+
+def test_a_writer_that_waits_while_another_one_is_killed_keeps_what_that_one_backed_up(ms: Path) -> None:
+    """It has looked for backups before it waited; its own must not replace a good one."""
+    before = (ms / "table.info").read_bytes()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", FIRST, str(ms)], **pipes) as first:  # type: ignore[call-overload]
+        assert first.stdout.readline() == "locked\n"
+        second = subprocess.Popen([sys.executable, "-c", SECOND, str(ms)], stderr=subprocess.PIPE, text=True)
+        time.sleep(4.0)  # to start Python and to wait for the lock
+        assert second.poll() is None
+        first.communicate("go\n")
+    _, said = second.communicate(timeout=60)
+    assert second.returncode == 0, said
+    assert (ms / "table.info").read_bytes() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,12 +10,15 @@ from casacore.tables import table
 from numpy.typing import NDArray
 
 from biro.files.child_messages import RefusalError
+from biro.measurement_set.backup import FOLDER, INFO, restore_backup
 
 # python-casacore has no types. A table, a subtable and a selection of rows all are casacore.tables.table.
 CasaTable: TypeAlias = Any
 
 COMPLETE = "BIRO_COMPLETE"
 """Keyword of a column that biro writes: whether everything was written."""
+# How often a table is opened for writing before it is given up.
+_ATTEMPTS = 5
 NUMPY_TYPES = {
     "complex": np.complex64,
     "dcomplex": np.complex128,
@@ -28,6 +32,32 @@ NUMPY_TYPES = {
 def open_table(path: str, **options: str | bool) -> CasaTable:
     """A casacore table, without messages about its opening; the options are casacore's."""
     return table(path, ack=False, **options)
+
+
+def open_for_writing(path: str) -> CasaTable:
+    """The main table of a set, locked; what a writer that has ended left broken is restored before.
+
+    Whoever had the lock may have been killed while this one waited for it, with a backup, and with table.info
+    empty. A table that was opened then would write back that it is of no type: it is opened anew.
+    """
+    for _ in range(_ATTEMPTS):
+        restore_backup(Path(path), wait=True)
+        main = open_table(path, readonly=False, lockoptions="permanentwait")
+        # A table of no type is closed before anything is restored: it may write that as it is closed.
+        if (main.info()["type"] or not _has_type(Path(path))) and not restore_backup(Path(path)):
+            return main
+        main.close()
+    raise RefusalError(f"{INFO} of the set could not be read: others wrote to it all the time; try again")
+
+
+def _has_type(path: Path) -> bool:
+    """Whether table.info, or the backup of it, names a type."""
+    path = path / FOLDER if (path / FOLDER / INFO).exists() else path
+    try:
+        first = (path / INFO).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    except FileNotFoundError:
+        return False
+    return bool(first.removeprefix("Type =").strip())
 
 
 def open_subtable(main: CasaTable, name: str) -> CasaTable:

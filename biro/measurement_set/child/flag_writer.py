@@ -15,11 +15,12 @@ from casacore.tables import table as new_table
 from numpy.typing import NDArray
 
 from biro.files.child_messages import ParentConnection, RefusalError
-from biro.measurement_set.backup import INFO, Backup, restore_backup
+from biro.measurement_set.backup import INFO, Backup
 from biro.measurement_set.child.casacore_table import (
     COMPLETE,
     CasaTable,
     is_half_flagged,
+    open_for_writing,
     open_subtable,
     open_table,
     read_cells,
@@ -47,9 +48,8 @@ class FlagWriter:
     def prepare_flags(self, path: str, undo: bool) -> None:
         """Open for writing, and refuse what cannot be; nothing is changed yet. Answers with the version."""
         self.path, self.versions = path, Path(f"{path}.flagversions")
-        self.parent.report("waiting for the end of another biro that writes to it")
-        restore_backup(Path(path), wait=True)
-        self.main = self._open()
+        self.parent.report("waiting for the end of others that write to it")
+        self.main = open_for_writing(path)
         if "FLAG" not in self.main.colnames():
             raise RefusalError("there is no FLAG column to write to")
         if is_half_flagged(self.main) and not undo:

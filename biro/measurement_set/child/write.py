@@ -11,12 +11,13 @@ from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
 from biro.files.child_messages import ParentConnection, RefusalError
-from biro.measurement_set.backup import INFO, Backup, restore_backup
+from biro.measurement_set.backup import INFO, Backup
 from biro.measurement_set.child.casacore_table import (
     COMPLETE,
     CasaTable,
     column_type,
     incomplete_columns,
+    open_for_writing,
     open_subtable,
     open_table,
     read_cells,
@@ -42,9 +43,8 @@ class Writer:
     def prepare(self, path: str, column: str, source: str | None, mode: str) -> None:
         """Open for writing, and refuse what cannot be; nothing is changed yet."""
         self.path, self.column, self.source, self.mode = path, column, source, mode
-        self.parent.report("waiting for the end of another biro that writes to it")
-        restore_backup(Path(path), wait=True)
-        self.main = self._open()
+        self.parent.report("waiting for the end of others that write to it")
+        self.main = open_for_writing(path)
         self.created = column not in self.main.colnames()
         notes = self._check_columns()
         self.shapes = self._cell_shapes()
